@@ -25,8 +25,8 @@ from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.writer import EpisodeWriter, statistics_of
 from offline_core.data.episodes import Episode
-from offline_core.homepage.config import ReportConfig
-from offline_core.homepage.report import report
+from offline_core.keeping.homepage.config import ReportConfig
+from offline_core.keeping.homepage.report import report
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 

@@ -18,8 +18,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 
 from offline_core.data.quality.check import last_report
 from offline_core.errors import OfflineError, first_line
-from offline_core.homepage.contents import Contents, read_contents
 from offline_core.judging.decisions.result import DecisionResult
+from offline_core.keeping.homepage.contents import Contents, read_contents
 from offline_core.learning.result import TrainingResult
 
 log = logging.getLogger(__name__)

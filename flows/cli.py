@@ -166,8 +166,8 @@ def tag(dataset: str, name: str, version: int | None, remove: bool) -> None:
 def forget(root: str, where: str, delete: bool) -> None:
     """Take episodes out of all versions of all datasets below a folder, for good; list the policies that learned from them."""
     from flows.retention import print_forgotten
-    from offline_core.retention.config import ForgetConfig
-    from offline_core.retention.forget import forget
+    from offline_core.keeping.retention.config import ForgetConfig
+    from offline_core.keeping.retention.forget import forget
     from offline_core.runtime.config import parse
 
     print_forgotten(forget(parse(ForgetConfig, {"where": where, "delete": delete}), root=_place(root)))

@@ -19,10 +19,10 @@ from offline_core.judging.decisions.result import Candidate, DecisionResult
 from offline_core.judging.estimation.estimators import weighing
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.result import SweepResult
+from offline_core.keeping.promotion.config import PromotionConfig
+from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.policies.registry.history import entry_of, last_move
 from offline_core.policies.registry.move import Move
-from offline_core.promotion.config import PromotionConfig
-from offline_core.promotion.result import PromotionResult
 from offline_core.runtime.ray_session import ray_scope
 from tasks.chain import ChainResult, Stages, reading, summarize_chain
 from tasks.crash import crashing

@@ -17,8 +17,8 @@ from offline_core.data.episodes import space_from_json
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.quality.check import last_report
 from offline_core.data.store.location import Location
-from offline_core.homepage.facts import COLUMN_NUMBERS, column_rows, dataset_facts, made_by
 from offline_core.judging.sweeps.result import SweepResult
+from offline_core.keeping.homepage.facts import COLUMN_NUMBERS, column_rows, dataset_facts, made_by
 from offline_core.policies.lineage import Lineage, lineage, outline
 from offline_core.policies.manifest import POLICY_FILE, find_policy, read_policy_manifest
 from offline_core.policies.registry.address import parse_address

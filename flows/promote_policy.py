@@ -1,8 +1,8 @@
 """Flow: move an alias of the registry to a policy that a decision promotes."""
 
 from flows.local_flow import flow
-from offline_core.promotion.config import PromotionConfig
-from offline_core.promotion.result import PromotionResult
+from offline_core.keeping.promotion.config import PromotionConfig
+from offline_core.keeping.promotion.result import PromotionResult
 from tasks.stages import promote_policy as promote_policy_task
 
 

@@ -5,7 +5,7 @@ import os
 from prefect.settings import PREFECT_UI_URL
 
 from flows.local_flow import flow
-from offline_core.homepage.config import ReportConfig, ReportResult
+from offline_core.keeping.homepage.config import ReportConfig, ReportResult
 from tasks.stages import publish_report as publish_report_task
 
 

@@ -10,10 +10,10 @@ from rich.text import Text
 from flows.results import console_of_output
 from offline_core.data.store.location import Location
 from offline_core.errors import CheckpointError
+from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.policies.registry.address import read_registry
 from offline_core.policies.registry.history import History
 from offline_core.policies.registry.move import Move
-from offline_core.promotion.result import PromotionResult
 
 
 def print_registry(uri: str) -> None:

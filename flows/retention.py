@@ -8,8 +8,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from flows.results import console_of_output
-from offline_core.retention.forget import ForgetResult
-from offline_core.retention.vacuum import VacuumResult
+from offline_core.keeping.retention.forget import ForgetResult
+from offline_core.keeping.retention.vacuum import VacuumResult
 
 
 def print_vacuumed(result: VacuumResult) -> None:

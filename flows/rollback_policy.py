@@ -1,8 +1,8 @@
 """Flow: move an alias of the registry back to the policy that it named before."""
 
 from flows.local_flow import flow
-from offline_core.promotion.config import RollbackConfig
-from offline_core.promotion.result import PromotionResult
+from offline_core.keeping.promotion.config import RollbackConfig
+from offline_core.keeping.promotion.result import PromotionResult
 from tasks.stages import rollback_policy as rollback_policy_task
 
 

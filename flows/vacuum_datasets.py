@@ -1,8 +1,8 @@
 """Flow: delete old versions of datasets, and files that belong to none."""
 
 from flows.local_flow import flow
-from offline_core.retention.config import VacuumConfig
-from offline_core.retention.vacuum import VacuumResult
+from offline_core.keeping.retention.config import VacuumConfig
+from offline_core.keeping.retention.vacuum import VacuumResult
 from tasks.stages import vacuum_datasets as vacuum_datasets_task
 
 

@@ -19,11 +19,15 @@ from .data.quality.result import Finding as Finding
 from .data.quality.rule import Tally as Tally
 from .data.quality.steps import StepBatch as StepBatch
 from .errors import OfflineError as OfflineError
-from .homepage.config import ReportConfig as ReportConfig
 from .judging.decisions.config import DecisionConfig as DecisionConfig
 from .judging.estimation.config import OffPolicyConfig as OffPolicyConfig
 from .judging.ranking.config import OutlierConfig as OutlierConfig
 from .judging.sweeps.config import SweepConfig as SweepConfig
+from .keeping.homepage.config import ReportConfig as ReportConfig
+from .keeping.promotion.config import PromotionConfig as PromotionConfig
+from .keeping.promotion.config import RollbackConfig as RollbackConfig
+from .keeping.retention.config import ForgetConfig as ForgetConfig
+from .keeping.retention.config import VacuumConfig as VacuumConfig
 from .learning.algorithms.algorithm import Algorithm as Algorithm
 from .learning.algorithms.algorithm import LossOutput as LossOutput
 from .learning.algorithms.bc import BC as BC
@@ -45,10 +49,6 @@ from .policy_stages import decide as decide
 from .policy_stages import promote as promote
 from .policy_stages import read_registry as read_registry
 from .policy_stages import rollback as rollback
-from .promotion.config import PromotionConfig as PromotionConfig
-from .promotion.config import RollbackConfig as RollbackConfig
-from .retention.config import ForgetConfig as ForgetConfig
-from .retention.config import VacuumConfig as VacuumConfig
 from .retention_stages import forget as forget
 from .retention_stages import publish as publish
 from .retention_stages import report as report

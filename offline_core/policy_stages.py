@@ -17,9 +17,9 @@ from offline_core.arguments import Data, Given, Path, Trained, checkpoint_of, ch
 if TYPE_CHECKING:
     from offline_core.judging.decisions.config import DecisionConfig
     from offline_core.judging.decisions.result import DecisionResult
+    from offline_core.keeping.promotion.config import PromotionConfig, RollbackConfig
+    from offline_core.keeping.promotion.result import PromotionResult
     from offline_core.policies.registry.history import History
-    from offline_core.promotion.config import PromotionConfig, RollbackConfig
-    from offline_core.promotion.result import PromotionResult
 
 
 def decide(
@@ -62,8 +62,8 @@ def promote(source: Trained, /, *, registry: Path, config: Given[PromotionConfig
         PromotionError: the decision does not allow it, or the alias was moved meanwhile.
     """
     from offline_core.judging.decisions.result import DecisionResult
-    from offline_core.promotion.config import PromotionConfig
-    from offline_core.promotion.promote import promote_policy
+    from offline_core.keeping.promotion.config import PromotionConfig
+    from offline_core.keeping.promotion.promote import promote_policy
 
     place = source.uri if isinstance(source, DecisionResult) else checkpoint_of(source)
     return promote_policy(config_of(PromotionConfig, config, parameters), registry=os.fspath(registry), source=place)
@@ -79,8 +79,8 @@ def rollback(registry: Path, /, *, config: Given[RollbackConfig] = None, **param
     Raises:
         PromotionError: there is nothing to go back to, or the alias was moved meanwhile.
     """
-    from offline_core.promotion.config import RollbackConfig
-    from offline_core.promotion.rollback import rollback_policy
+    from offline_core.keeping.promotion.config import RollbackConfig
+    from offline_core.keeping.promotion.rollback import rollback_policy
 
     return rollback_policy(config_of(RollbackConfig, config, parameters), registry=os.fspath(registry))
 

@@ -17,10 +17,10 @@ from offline_core.data.datasets.dataset import DatasetRef
 
 if TYPE_CHECKING:
     from offline_core.data.formats.publishing import PublishConfig, PublishResult
-    from offline_core.homepage.config import ReportConfig, ReportResult
-    from offline_core.retention.config import ForgetConfig, VacuumConfig
-    from offline_core.retention.forget import ForgetResult
-    from offline_core.retention.vacuum import VacuumResult
+    from offline_core.keeping.homepage.config import ReportConfig, ReportResult
+    from offline_core.keeping.retention.config import ForgetConfig, VacuumConfig
+    from offline_core.keeping.retention.forget import ForgetResult
+    from offline_core.keeping.retention.vacuum import VacuumResult
 
 
 def tag(data: Data, name: str, /, *, version: int | None = None, remove: bool = False) -> DatasetRef:
@@ -59,8 +59,8 @@ def vacuum(root: Path, /, *, config: Given[VacuumConfig] = None, **parameters: A
         DatasetNotFoundError: there is no dataset.
         CorruptFileError, CheckpointError: a manifest cannot be read; nothing is deleted.
     """
-    from offline_core.retention.config import VacuumConfig
-    from offline_core.retention.vacuum import vacuum
+    from offline_core.keeping.retention.config import VacuumConfig
+    from offline_core.keeping.retention.vacuum import vacuum
 
     return vacuum(config_of(VacuumConfig, config, parameters), root=os.fspath(root))
 
@@ -76,8 +76,8 @@ def forget(root: Path, where: str | None = None, /, *, config: Given[ForgetConfi
         ConfigError: the condition cannot be understood, or no dataset has its columns.
         DatasetNotFoundError: there is no dataset.
     """
-    from offline_core.retention.config import ForgetConfig
-    from offline_core.retention.forget import forget
+    from offline_core.keeping.retention.config import ForgetConfig
+    from offline_core.keeping.retention.forget import forget
 
     chosen = parameters if where is None else {**parameters, "where": where}
     return forget(config_of(ForgetConfig, config, chosen), root=os.fspath(root))
@@ -109,8 +109,8 @@ def report(root: Path, /, *, output: Path | None = None, config: Given[ReportCon
     Raises:
         StorageError: the root cannot be listed, or the file cannot be written.
     """
-    from offline_core.homepage.config import ReportConfig
-    from offline_core.homepage.report import report
+    from offline_core.keeping.homepage.config import ReportConfig
+    from offline_core.keeping.homepage.report import report
 
     file = None if output is None else os.fspath(output)
     return report(config_of(ReportConfig, config, parameters), root=os.fspath(root), output=file)

@@ -16,9 +16,11 @@ from offline_core.data.importing.config import ConversionConfig
 from offline_core.data.importing.report import ImportResult
 from offline_core.data.quality.result import QualityReport
 from offline_core.data.store.location import Location
-from offline_core.homepage.config import ReportResult
 from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.judging.estimation.result import OffPolicyResult
+from offline_core.keeping.homepage.config import ReportResult
+from offline_core.keeping.promotion.result import PromotionResult
+from offline_core.keeping.retention.vacuum import VacuumResult
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.result import ExpertResult
@@ -30,8 +32,6 @@ from offline_core.policies.evaluation.result import EPISODE_METRICS, EvaluationR
 from offline_core.policies.export_config import Latency, PolicyExportResult
 from offline_core.policies.recording.result import MixtureResult, RecorderShare, RecordingResult
 from offline_core.policies.registry.history import HISTORY, entry_of
-from offline_core.promotion.result import PromotionResult
-from offline_core.retention.vacuum import VacuumResult
 from offline_core.runtime.reporting.card import MARKS, Card
 from offline_core.runtime.reporting.cards import (
     episodes_card,

@@ -14,12 +14,12 @@ from offline_core.data.importing.report import ImportResult
 from offline_core.data.quality.result import QualityReport
 from offline_core.judging.estimation.result import OffPolicyResult
 from offline_core.judging.sweeps.result import SweepResult
+from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.fine_tuning.result import FineTuneResult
 from offline_core.learning.result import TrainingResult
 from offline_core.policies.evaluation.result import EvaluationResult
 from offline_core.policies.recording.result import MixtureResult, RecordingResult
-from offline_core.promotion.result import PromotionResult
 from offline_core.runtime.reporting.card import Headline, Tone
 from offline_core.runtime.reporting.values import FEW_EPISODES, return_text
 from tasks.outcomes import outcome_of

@@ -15,11 +15,11 @@ from offline_core.data.quality.result import QualityReport
 from offline_core.judging.decisions.result import DecisionResult
 from offline_core.judging.estimation.result import OffPolicyResult
 from offline_core.judging.sweeps.result import SweepResult
+from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.result import TrainingResult
 from offline_core.policies.evaluation.result import EvaluationResult
 from offline_core.policies.recording.result import RecordingResult
-from offline_core.promotion.result import PromotionResult
 
 
 @singledispatch

@@ -306,8 +306,8 @@ STAGES = {
         Stage(
             verb="promote",
             operation="promote_policy",
-            module="promotion.promote",
-            config="promotion.config:PromotionConfig",
+            module="keeping.promotion.promote",
+            config="keeping.promotion.config:PromotionConfig",
             help="Move an alias of the registry, champion by default, to the policy that a decision promotes.",
             arguments=(
                 REGISTRY,
@@ -321,8 +321,8 @@ STAGES = {
         Stage(
             verb="rollback",
             operation="rollback_policy",
-            module="promotion.rollback",
-            config="promotion.config:RollbackConfig",
+            module="keeping.promotion.rollback",
+            config="keeping.promotion.config:RollbackConfig",
             help="Move an alias of the registry back to the policy that it named before.",
             arguments=(REGISTRY,),
             card="promotion-card",
@@ -332,8 +332,8 @@ STAGES = {
             verb="vacuum",
             operation="vacuum_datasets",
             function="vacuum",
-            module="retention.vacuum",
-            config="retention.config:VacuumConfig",
+            module="keeping.retention.vacuum",
+            config="keeping.retention.config:VacuumConfig",
             help="List old versions of datasets, and files that belong to none; with -s delete=true delete them.",
             arguments=(Argument("root", "Folder of a dataset, or one that holds some.", "runs"),),
             card="vacuum-card",
@@ -342,8 +342,8 @@ STAGES = {
             verb="report",
             operation="publish_report",
             function="report",
-            module="homepage.report",
-            config="homepage.config:ReportConfig",
+            module="keeping.homepage.report",
+            config="keeping.homepage.config:ReportConfig",
             help="Make one HTML page of a root: datasets and their episodes, experiments, policies, decisions, lineage.",
             arguments=(
                 Argument("root", "Folder with all that was made.", "runs"),

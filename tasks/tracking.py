@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from offline_core.data.store.location import Location
-from offline_core.promotion.result import PromotionResult
+from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.runtime.extras import require_extra
 from offline_core.runtime.provenance import provenance
 from offline_core.runtime.reporting.card import Card

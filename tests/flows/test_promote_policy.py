@@ -9,10 +9,10 @@ import pytest
 from flows.promote_policy import promote_policy
 from flows.rollback_policy import rollback_policy
 from offline_core.errors import PromotionError
-from offline_core.promotion.config import PromotionConfig, RollbackConfig
+from offline_core.keeping.promotion.config import PromotionConfig, RollbackConfig
 from tests.flows.test_cli import run
 from tests.flows.test_data_flows import card_of
-from tests.promotion.decisions import decision_at, policy_at
+from tests.keeping.promotion.decisions import decision_at, policy_at
 
 pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.filterwarnings("default")]
 

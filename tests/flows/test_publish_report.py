@@ -10,10 +10,10 @@ from prefect.settings import PREFECT_UI_URL, temporary_settings
 from flows.prune_dataset import prune_dataset
 from flows.publish_report import publish_report
 from offline_core.data.curation.config import PruningConfig
-from offline_core.homepage.config import ReportConfig
+from offline_core.keeping.homepage.config import ReportConfig
 from tests.data.datasets.factories import episode, write_dataset
 from tests.flows.test_flows import latest_run
-from tests.homepage.test_report import data_of
+from tests.keeping.homepage.test_report import data_of
 
 pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.filterwarnings("default")]
 

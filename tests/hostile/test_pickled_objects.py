@@ -37,7 +37,7 @@ from offline_core.data.formats.sources.small_files import small_files
 from offline_core.data.importing.stored import schema_of
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, DataError, UnsafeDataError
-from offline_core.homepage.explorer import read_scores
+from offline_core.keeping.homepage.explorer import read_scores
 from offline_core.learning.prelearner.mapper import Mapper
 from offline_core.learning.prelearner.pipeline import Pipeline
 from tests.data.datasets.factories import FORMATS, edit_json, episode, write_dataset

@@ -13,8 +13,8 @@ from offline_core.data.datasets.manifest import FileEntry, Operation, Statistics
 from offline_core.data.store import lease
 from offline_core.data.store.location import Location
 from offline_core.errors import VersionExistsError
+from tests.keeping.retention.test_beside_writers import append, beside_a_writer
 from tests.object_storage.processes import answers, talking
-from tests.retention.test_beside_writers import append, beside_a_writer
 
 COMMITTERS = 3
 

@@ -12,16 +12,16 @@ import pytest
 
 import offline_core as offline
 from offline_core.errors import CheckpointError, PromotionError, StorageError
+from offline_core.keeping.promotion import promote
 from offline_core.policies.manifest import read_policy_manifest
-from offline_core.promotion import promote
+from tests.keeping.promotion.decisions import decision_at, policy_at
 from tests.object_storage.processes import answers, talking
-from tests.promotion.decisions import decision_at, policy_at
 
 PROMOTERS = 3
 
 PROMOTER = """
 import sys
-from offline_core.promotion import promote
+from offline_core.keeping.promotion import promote
 from tests.object_storage.test_registry import promoted, waiting
 
 def wait():  # all have read the history before any writes

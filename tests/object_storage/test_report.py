@@ -9,7 +9,7 @@ import pytest
 
 import offline_core as offline
 from offline_core.data.store.location import Location
-from tests.homepage.test_report import data_of
+from tests.keeping.homepage.test_report import data_of
 from tests.object_storage.contract import write_dataset
 from tests.object_storage.faults import Proxy, refusal
 

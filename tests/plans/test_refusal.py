@@ -12,9 +12,9 @@ from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_dataset
 from offline_core.data.quality.config import QualityConfig
 from offline_core.errors import ConfigError, DataError, StorageUnavailableError
+from offline_core.keeping.promotion.config import PromotionConfig
 from offline_core.learning.config import TrainingConfig
 from offline_core.plans.refusal import refuse
-from offline_core.promotion.config import PromotionConfig
 from offline_core.runtime.config import parse
 
 

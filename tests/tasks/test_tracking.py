@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import offline_core as offline
+from offline_core.keeping.promotion.config import PromotionConfig, RollbackConfig
 from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.promotion.config import PromotionConfig, RollbackConfig
 from tasks import artifacts, tracking
 from tasks.stages import evaluate_policy, promote_policy, rollback_policy
-from tests.promotion.decisions import policy_at
+from tests.keeping.promotion.decisions import policy_at
 
 pytestmark = pytest.mark.filterwarnings("default")
 

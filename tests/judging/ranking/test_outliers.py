@@ -154,7 +154,7 @@ def test_reasons_name_the_mapped_columns_and_tell_durations(tmp_path: Path) -> N
 
 
 def test_statistics_name_the_mapped_columns_and_tell_dates(tmp_path: Path) -> None:
-    from offline_core.homepage.facts import COLUMN_NUMBERS, column_rows
+    from offline_core.keeping.homepage.facts import COLUMN_NUMBERS, column_rows
 
     dataset = open_dataset(days(tmp_path, number=3))
     report = offline.check(dataset.location.uri)

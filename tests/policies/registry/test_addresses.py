@@ -15,9 +15,9 @@ from offline_core.plans.recording import plan_recording
 from offline_core.policies.candidates import candidates_of
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.recording.config import RecordingConfig
+from tests.keeping.promotion.decisions import CARTPOLE, policy_at
 from tests.learning.datasets import dataset_of
 from tests.learning.test_train import balancing_episodes
-from tests.promotion.decisions import CARTPOLE, policy_at
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 import offline_core as offline
 from offline_core.data.store.json_files import with_checksum
 from offline_core.errors import CheckpointError, CorruptFileError, OfflineError
-from tests.promotion.decisions import policy_at
+from tests.keeping.promotion.decisions import policy_at
 
 
 @pytest.fixture

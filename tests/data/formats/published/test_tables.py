@@ -15,9 +15,9 @@ from offline_core.data.formats.published.iceberg import latest_metadata
 from offline_core.data.formats.publishing import PublishConfig, publish_dataset
 from offline_core.data.store.location import Location
 from offline_core.errors import SchemaError
-from offline_core.retention.config import ForgetConfig, VacuumConfig
-from offline_core.retention.forget import forget
-from offline_core.retention.vacuum import vacuum
+from offline_core.keeping.retention.config import ForgetConfig, VacuumConfig
+from offline_core.keeping.retention.forget import forget
+from offline_core.keeping.retention.vacuum import vacuum
 from tests.data.datasets.factories import episode, write_dataset
 
 

@@ -15,8 +15,8 @@ import offline_core as offline
 from offline_core.data.datasets.result_cache import store_result
 from offline_core.data.store.location import Location
 from offline_core.errors import StorageError
-from offline_core.homepage.choice import choose, listed
-from offline_core.homepage.signals import MAX_POINTS, signals_of
+from offline_core.keeping.homepage.choice import choose, listed
+from offline_core.keeping.homepage.signals import MAX_POINTS, signals_of
 from tests.data.datasets.factories import episode, write_dataset
 from tests.judging.decisions.made_up import made_up
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
-from offline_core.retention.catalog import Catalog
+from offline_core.keeping.retention.catalog import Catalog
 
 MIN_LENGTH = 4
 """Shorter names are in any text by chance."""

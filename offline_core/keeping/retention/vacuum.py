@@ -17,10 +17,10 @@ from offline_core.data.datasets.tags import read_tags
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import LocationError
-from offline_core.retention.catalog import Catalog, read_catalog
-from offline_core.retention.config import VacuumConfig
-from offline_core.retention.descriptions import beside, named_by_results
-from offline_core.retention.holding import hold
+from offline_core.keeping.retention.catalog import Catalog, read_catalog
+from offline_core.keeping.retention.config import VacuumConfig
+from offline_core.keeping.retention.descriptions import beside, named_by_results
+from offline_core.keeping.retention.holding import hold
 from offline_core.runtime.result import Result
 
 log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from offline_core.data.datasets.verify import verify
 from offline_core.data.datasets.writer import statistics_of
 from offline_core.data.store.location import Location
 from offline_core.errors import StorageError
-from offline_core.retention.config import VacuumConfig
-from offline_core.retention.vacuum import VacuumResult, vacuum
+from offline_core.keeping.retention.config import VacuumConfig
+from offline_core.keeping.retention.vacuum import VacuumResult, vacuum
 from tests.data.datasets.factories import episode, write_dataset, write_files
 
 LATEST = VacuumConfig(keep_versions=1, older_than_days=0, delete=True)

@@ -30,12 +30,12 @@ from offline_core.data.quality.check import check_dataset
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, StorageError
+from offline_core.keeping.retention.config import ForgetConfig
+from offline_core.keeping.retention.forget import ForgetResult, forget
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.lineage import label, lineage
 from offline_core.policies.policy import Policy
-from offline_core.retention.config import ForgetConfig
-from offline_core.retention.forget import ForgetResult, forget
 from tests.data.datasets.factories import ACTIONS, OBSERVATIONS, episode, write_dataset
 
 WHERE = "subject = 'patient-17'"

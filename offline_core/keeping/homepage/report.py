@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from offline_core.data.store.location import Location
-from offline_core.homepage.config import ReportConfig, ReportResult
-from offline_core.homepage.contents import read_contents
-from offline_core.homepage.datasets import datasets_of
-from offline_core.homepage.graph import graph_of
-from offline_core.homepage.page import page_of
-from offline_core.homepage.policies import decisions_of, policies_of, registry_of
-from offline_core.homepage.runs import runs_of
-from offline_core.homepage.values import minute
+from offline_core.keeping.homepage.config import ReportConfig, ReportResult
+from offline_core.keeping.homepage.contents import read_contents
+from offline_core.keeping.homepage.datasets import datasets_of
+from offline_core.keeping.homepage.graph import graph_of
+from offline_core.keeping.homepage.page import page_of
+from offline_core.keeping.homepage.policies import decisions_of, policies_of, registry_of
+from offline_core.keeping.homepage.runs import runs_of
+from offline_core.keeping.homepage.values import minute
 from offline_core.runtime.garbage import collection_paused
 
 log = logging.getLogger(__name__)

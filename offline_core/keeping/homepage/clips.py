@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.homepage.contents import Contents
+from offline_core.keeping.homepage.contents import Contents
 from offline_core.policies.recording.clips import CLIPS, TYPES
 
 MAX_CLIP_BYTES = 2 * 2**20

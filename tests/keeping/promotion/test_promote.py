@@ -16,12 +16,12 @@ from offline_core.data.datasets.verify import verify
 from offline_core.data.store.location import Location
 from offline_core.errors import CheckpointError, ConfigError, CorruptFileError, PromotionError, StorageError
 from offline_core.errors import StorageUnavailableError as Unavailable
+from offline_core.keeping.promotion.promote import commit_move
+from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.registry.history import History
 from offline_core.policies.registry.move import Move
-from offline_core.promotion.promote import commit_move
-from offline_core.promotion.result import PromotionResult
-from tests.promotion.decisions import decision_at, policy_at
+from tests.keeping.promotion.decisions import decision_at, policy_at
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_the_same_promotion_again_moves_nothing(hvac: str, tmp_path: Path) -> No
 
 
 def test_a_decision_is_given_as_a_result(hvac: str, tmp_path: Path) -> None:
-    from offline_core.promotion.evidence import read_decision
+    from offline_core.keeping.promotion.evidence import read_decision
 
     policy = policy_at(tmp_path / "policy", 1)
     found = read_decision(decision_at(tmp_path / "decision", policy))
@@ -238,7 +238,7 @@ def moved_between(monkeypatch: pytest.MonkeyPatch, module: str, act: Callable[[]
         act()
         return commit_move(history, move)
 
-    monkeypatch.setattr(f"offline_core.promotion.{module}.commit_move", commit)
+    monkeypatch.setattr(f"offline_core.keeping.promotion.{module}.commit_move", commit)
 
 
 def test_of_two_promoters_one_wins_and_the_other_is_told_by_whom(
@@ -280,7 +280,7 @@ def test_a_rollback_whose_answer_is_lost_is_not_tried_again(hvac: str, tmp_path:
         commit_move(history, move)
         raise Unavailable("no answer.")
 
-    monkeypatch.setattr("offline_core.promotion.rollback.commit_move", lost)
+    monkeypatch.setattr("offline_core.keeping.promotion.rollback.commit_move", lost)
     with pytest.raises(StorageError, match=r"may have been rolled back, or not: no answer. Look with") as caught:
         offline.rollback(hvac)
     assert not caught.value.may_pass

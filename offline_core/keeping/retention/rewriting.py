@@ -15,7 +15,7 @@ from offline_core.data.datasets.writer import statistics_of
 from offline_core.data.episodes import columns
 from offline_core.data.importing.late_files import imported_without
 from offline_core.data.store.json_files import with_checksum
-from offline_core.retention.texts import Names
+from offline_core.keeping.retention.texts import Names
 
 _EMPTY: Mapping[str, Any] = {"notes": [], "quarantine": None}
 """What replaces these in the report of a version."""

@@ -33,9 +33,9 @@ from offline_core.data.store.lease import LeasingStore
 from offline_core.data.store.location import Location
 from offline_core.data.store.stores import WRITER, LocalStore
 from offline_core.errors import BusyError, StorageError, VersionNotFoundError
-from offline_core.retention.config import ForgetConfig, VacuumConfig
-from offline_core.retention.forget import forget
-from offline_core.retention.vacuum import vacuum
+from offline_core.keeping.retention.config import ForgetConfig, VacuumConfig
+from offline_core.keeping.retention.forget import forget
+from offline_core.keeping.retention.vacuum import vacuum
 from offline_core.runtime.config import parse
 from tests.data.datasets.factories import episode, found, write_dataset, write_files
 

@@ -10,7 +10,7 @@ from offline_core.data.datasets.dataset import VERSIONS
 from offline_core.data.store.holds import alone
 from offline_core.data.store.stores import WRITER
 from offline_core.errors import BusyError
-from offline_core.retention.catalog import Catalog
+from offline_core.keeping.retention.catalog import Catalog
 
 
 def hold(held: contextlib.ExitStack, catalog: Catalog, names: Iterable[str]) -> set[str]:

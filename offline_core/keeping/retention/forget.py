@@ -15,15 +15,15 @@ from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.replacing import file_without
 from offline_core.data.store.location import Location
 from offline_core.errors import BusyError
+from offline_core.keeping.retention.catalog import Catalog, read_catalog
+from offline_core.keeping.retention.config import ForgetConfig
+from offline_core.keeping.retention.descriptions import descriptions
+from offline_core.keeping.retention.holding import all_datasets, hold
+from offline_core.keeping.retention.rewriting import manifest_without, replace_manifest
+from offline_core.keeping.retention.subjects import Subjects, find_subjects, parents_first
+from offline_core.keeping.retention.texts import Names, mentions, rewrite
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.registry.history import CHECKPOINTS, read_history
-from offline_core.retention.catalog import Catalog, read_catalog
-from offline_core.retention.config import ForgetConfig
-from offline_core.retention.descriptions import descriptions
-from offline_core.retention.holding import all_datasets, hold
-from offline_core.retention.rewriting import manifest_without, replace_manifest
-from offline_core.retention.subjects import Subjects, find_subjects, parents_first
-from offline_core.retention.texts import Names, mentions, rewrite
 from offline_core.runtime.result import Result
 
 log = logging.getLogger(__name__)

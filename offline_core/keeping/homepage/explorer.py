@@ -16,10 +16,10 @@ from offline_core.data.episodes import columns
 from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.data.quality.result import Histogram
 from offline_core.data.store.location import Location
-from offline_core.homepage.choice import choose, listed
-from offline_core.homepage.config import ReportConfig
-from offline_core.homepage.signals import signals_of
-from offline_core.homepage.values import number
+from offline_core.keeping.homepage.choice import choose, listed
+from offline_core.keeping.homepage.config import ReportConfig
+from offline_core.keeping.homepage.signals import signals_of
+from offline_core.keeping.homepage.values import number
 
 MAX_NUMBERS = 2_000_000
 """Of the steps of all datasets together, 5.3 bytes each; every dataset may use its share."""

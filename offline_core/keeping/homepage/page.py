@@ -9,7 +9,7 @@ from typing import Any
 
 import jinja2
 
-from offline_core.homepage.values import dumps
+from offline_core.keeping.homepage.values import dumps
 from offline_core.runtime.reporting import palette
 
 SCRIPTS = ("charts.js", "tables.js", "episodes.js", "page.js")
@@ -18,7 +18,7 @@ SCRIPTS = ("charts.js", "tables.js", "episodes.js", "page.js")
 
 def page_of(title: str, data: dict[str, Any]) -> str:
     """One HTML file. Its policy allows this very script and no other, no request, and no picture from elsewhere."""
-    static = files("offline_core.homepage") / "static"
+    static = files("offline_core.keeping.homepage") / "static"
     script = "\n".join((static / name).read_text("utf-8") for name in SCRIPTS)
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.from_string((static / "page.html").read_text("utf-8")).render(

@@ -17,7 +17,7 @@ from offline_core.data.episodes import columns
 from offline_core.data.importing.late_files import read_late
 from offline_core.data.store.parquet_files import read_footer
 from offline_core.errors import ConfigError, CorruptFileError
-from offline_core.retention.catalog import Catalog
+from offline_core.keeping.retention.catalog import Catalog
 
 _LAST_SUFFIX = re.compile(r"@\d+(-[0-9a-f]{8})?$")
 """What `PART_SUFFIX` of an episode index is made of, once."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from offline_core.errors import PromotionError, StorageError, StorageUnavailableError
+from offline_core.keeping.promotion.config import RollbackConfig
+from offline_core.keeping.promotion.promote import result_of
+from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.policies.manifest import fingerprint_of
 from offline_core.policies.registry.history import commit_move, entry_of, read_history
 from offline_core.policies.registry.move import Move, this_user
-from offline_core.promotion.config import RollbackConfig
-from offline_core.promotion.promote import result_of
-from offline_core.promotion.result import PromotionResult
 
 
 def rollback_policy(config: RollbackConfig, *, registry: str) -> PromotionResult:

@@ -16,7 +16,7 @@ from offline_core.data.datasets.dataset import VERSIONS, Dataset
 from offline_core.data.datasets.result_cache import RESULT_FILE, SIDECAR_FILES
 from offline_core.data.store.json_files import without_checksum
 from offline_core.errors import CorruptFileError
-from offline_core.retention.catalog import Catalog
+from offline_core.keeping.retention.catalog import Catalog
 
 _ESTIMATE = re.compile(r"(?:.*/)?_estimates/[0-9a-f]+\.json")
 _BAD_BATCH = "bad-batch.safetensors"

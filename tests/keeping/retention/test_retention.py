@@ -20,8 +20,8 @@ from offline_core.data.datasets.dataset import open_dataset, versions
 from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, DatasetNotFoundError, VersionNotFoundError
+from offline_core.keeping.retention import forget as forgetting
 from offline_core.policies.lineage import lineage
-from offline_core.retention import forget as forgetting
 
 SUBJECTS = ("p-17-adams", "p-18-baker", "p-19-clark")
 RARE = 1234.5678
@@ -238,7 +238,7 @@ def test_versions_that_share_files_lose_none(tmp_path: Path) -> None:
 
 
 def test_names_are_found_as_json_and_html_write_them() -> None:
-    from offline_core.retention.texts import Names
+    from offline_core.keeping.retention.texts import Names
 
     names = Names.of({"O'Neil & <sons>"}, "subject = 'Zoë''s'")
     for text in (b"O&#x27;Neil &amp; &lt;sons&gt;", b"O'Neil & <sons>", b"Zo\\u00eb's", "Zoë's".encode()):
