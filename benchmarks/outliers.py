@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+import offline_core as offline
 from offline_core.data.datasets.commit import commit, prepare_dataset
 from offline_core.data.datasets.data_file import FilesConfig
-from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.writer import EpisodeWriter, statistics_of
 from offline_core.data.episodes import Episode
@@ -116,7 +116,7 @@ def ranked(result: OutlierResult) -> np.ndarray:
 
 def measure(source: str, output: Path, config: OutlierConfig, every: int = 1) -> dict[str, object]:
     """The numbers of one dataset."""
-    recorded = [replace(episode, extras={}) for episode in open_dataset(source).episodes()][::every]
+    recorded = [replace(episode, extras={}) for episode in offline.open_dataset(source).episodes()][::every]
     clean = find_outliers(config, dataset=write(output / "clean data", recorded), output=str(output / "clean"))
     episodes, by = damaged(recorded)
     result = find_outliers(config, dataset=write(output / "data", episodes), output=str(output / "damaged"))

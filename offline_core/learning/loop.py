@@ -5,41 +5,17 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
 from offline_core.errors import LearningError
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.costs import Seconds
 from offline_core.learning.data_loader import DataLoader, check_steps
 from offline_core.learning.learner import Learner
+from offline_core.learning.monitor import TrainingMonitor
 from offline_core.learning.state import Position
 from offline_core.learning.steps import Steps
-
-if TYPE_CHECKING:
-    from offline_core.learning.monitor import TrainingMonitor
-
-
-@dataclass(slots=True)
-class Seconds:
-    """The time of a learner by what it did."""
-
-    wait: float = 0.0
-    """For the next window of steps."""
-    gather: float = 0.0
-    """Batches out of the window."""
-    update: float = 0.0
-    """Networks and optimiser, value targets included."""
-    pause: float = 0.0
-    """Reports, checkpoints, held-out loss."""
-
-    @property
-    def all(self) -> float:
-        return self.wait + self.gather + self.update + self.pause
-
-    def since(self, other: Seconds) -> Seconds:
-        return Seconds(self.wait - other.wait, self.gather - other.gather, self.update - other.update, self.pause - other.pause)
 
 
 class OtherLearnerError(LearningError):

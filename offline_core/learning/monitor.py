@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -13,18 +13,16 @@ import torch
 from offline_core.data.store.location import Location
 from offline_core.errors import LearningError
 from offline_core.learning.checkpoints import Checkpoints
+from offline_core.learning.costs import Seconds
 from offline_core.learning.data_loader import DataLoader, ReadSoFar
 from offline_core.learning.evaluations import Evaluations, Weights, snapshot
 from offline_core.learning.learner import Learner
-from offline_core.learning.loop import Seconds
 from offline_core.learning.metrics import MetricsLog
+from offline_core.learning.run import Run
 from offline_core.learning.series import Series, wanted
 from offline_core.learning.state import Metrics, Position, States, TrainingState
 from offline_core.policies.evaluation.result import FOLLOWED
 from offline_core.runtime.progress import progress
-
-if TYPE_CHECKING:
-    from offline_core.learning.run import Run
 
 RETURN = "episode_return_mean"
 LOSS = "held_out_loss"

@@ -1,8 +1,4 @@
-"""Chooses the numbers of prelearners and learners by a short measurement, and the predicted time of each choice.
-
-Predictions are wall-clock seconds on the cores at hand. They compare choices, and do not promise how long a training takes,
-which may end long before its last epoch.
-"""
+"""Chooses the numbers of prelearners and learners by a short measurement, and the predicted time of each choice."""
 
 from __future__ import annotations
 
@@ -11,160 +7,47 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
-import psutil
 import torch
 
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.costs import Choice, Costs, choices, ray_resources
 from offline_core.learning.data_loader import joined, without_seconds
 from offline_core.learning.learner import Learner
 from offline_core.learning.recorded import Recorded
 from offline_core.learning.rows import SampleRows
-from offline_core.learning.shards import SHARDS, Shards
+from offline_core.learning.run import Run
+from offline_core.learning.shards import Shards
 from offline_core.learning.source import training_columns
 from offline_core.learning.steps import Steps
-from offline_core.runtime.ray_session import local_cpus, local_object_store_bytes, ray_is_up
+from offline_core.runtime.ray_session import ray_is_up
 from offline_core.runtime.torch_settings import torch_threads
-
-if TYPE_CHECKING:
-    from offline_core.learning.run import Run
 
 log = logging.getLogger(__name__)
 
-RAY_SECONDS = 4.0
-"""Start of Ray, where it is not up."""
-POOL_SECONDS = 5.0
-"""Start of a pool of prelearners: once for data in memory, each epoch for a stream."""
-LEARNERS_SECONDS = 9.0
-"""Start of learners: Torch in each process, the process group."""
-SYNC_SECONDS = 2e-3
-"""Averaging gradients of a small network and metrics, per update with several learners."""
-SYNC_BYTES_PER_SECOND = 1e9
-POOL_SHARE = 0.7
-"""Speed of a prelearner relative to this process, as rows and columns pass through the object store."""
-WORTH = 0.8
-"""Another choice must take less than this share of the simplest one's time."""
 READ_SECONDS, UPDATE_SECONDS = 0.5, 0.3
 """Duration of the measurements, which have at least one part and one update."""
 
 
-class Choice(NamedTuple):
-    """Numbers of processes that read and learn; (0, 0): this process does both."""
-
-    prelearners: int
-    learners: int
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """Measured costs of one process, and the amount of work."""
-
-    steps: int
-    """Of an epoch."""
-    epochs: int
-    epoch_steps: int
-    """Steps learned from in an epoch; not `steps` with a replay buffer."""
-    batch_steps: int
-    streamed: bool
-    """Each epoch is read again while learners learn."""
-    read_seconds_per_step: float
-    """Reading and prelearning, in this process."""
-    update_seconds: float
-    """One update, in this process."""
-    parameter_bytes: int
-    cores: int
-    ray_is_up: bool
-    divided: bool = True
-    """Each of several learners reads its share; otherwise each reads all."""
-    most_learners: int = SHARDS
-
-    @classmethod
-    def of(cls, run: Run, **measured: Any) -> Costs:
-        """Add the amount of work of a run to measured costs."""
-        buffer, row_groups = run.config.data.buffer, run.source.row_groups
-        return cls(
-            steps=run.steps,
-            epochs=max(1, math.ceil(run.total_steps / run.epoch_steps)),
-            epoch_steps=run.epoch_steps,
-            batch_steps=run.config.optimizer.batch_size,
-            streamed=run.streamed,
-            cores=max(1, int(ray_resources()["CPU"])),  # nodes with CPUs may have left the cluster
-            divided=bool(row_groups) and buffer is None,
-            most_learners=sys.maxsize if buffer else Shards.of(run.steps).number,
-            **measured,
-        )
-
-    @property
-    def updates(self) -> float:
-        """Of all epochs."""
-        return self.epochs * max(1.0, self.epoch_steps / self.batch_steps)
-
-    def seconds(self, choice: Choice) -> float:
-        """Return the predicted seconds of a training to its last epoch."""
-        prelearners, learners = choice
-        passes = self.epochs if self.streamed else 1
-        share = min(learners, self.cores) if learners else 1
-        pool = min(prelearners, self.cores) * POOL_SHARE if prelearners else share
-        times = 1 if self.divided else max(1, learners)
-        work = passes * times * self.steps * self.read_seconds_per_step  # seconds of one core
-        read = work / pool + passes * POOL_SECONDS * bool(prelearners)
-        updates = self.updates
-        sync = (SYNC_SECONDS + 2 * self.parameter_bytes / SYNC_BYTES_PER_SECOND) if learners > 1 else 0.0
-        update = updates * (self.update_seconds / share + sync)
-        start = RAY_SECONDS * (bool(prelearners or learners) and not self.ray_is_up) + LEARNERS_SECONDS * bool(learners)
-        if not self.streamed:
-            return start + read + update
-        all_cores = (work / (POOL_SHARE if prelearners else 1.0) + updates * self.update_seconds) / self.cores
-        return start + max(read, update, all_cores)
-
-    def best(self, choices: list[Choice]) -> Choice:
-        """Return the fastest choice, unless the simplest takes about as long."""
-        possible = [choice for choice in choices if choice.learners <= self.most_learners]
-        ordered = sorted(possible or choices)
-        fastest = min(ordered, key=self.seconds)
-        return fastest if self.seconds(fastest) < WORTH * self.seconds(ordered[0]) else ordered[0]
-
-
-def choices(config: TrainingConfig, resources: Mapping[str, float]) -> list[Choice]:
-    """Return what `auto` chooses from with these resources of Ray; numbers in the parameters are fixed."""
-    data, compute = config.data, config.compute
-    own = data.data_class is not None  # it reads by itself, and is not measured
-    cpus, gpus = resources.get("CPU", 0.0), resources.get("GPU", 0.0)
-    reserved = {} if data.prelearner_options is None else data.prelearner_options.reserved
-    wanted = {name: each for name, each in reserved.items() if not name.startswith("accelerator_type:")}
-    read = ([0] if own else [0, *_doubled(int(cpus))]) if data.prelearners == "auto" else [_least(data.prelearners)]
-    learn = ([0] if own else [0, *_doubled(int(cpus))[1:]]) if compute.learners == "auto" else [compute.learners]
-    fit = []
-    for prelearners, learners in product(read, learn):
-        actors = math.ceil(prelearners / max(1, learners)) * max(1, learners)  # each learner has a pool of its own
-        if (
-            actors * data.cpus_per_prelearner + bool(actors) + learners * compute.cpus_per_learner <= cpus
-            and actors * data.gpus_per_prelearner + learners * compute.gpus_per_learner <= gpus
-            and all(actors * amount <= resources.get(name, 0.0) for name, amount in wanted.items())
-        ):
-            fit.append(Choice(prelearners, learners))
-    return fit or [Choice(read[0], learn[0])]
-
-
-def chosen_before(config: TrainingConfig) -> Choice:
-    """Return the choice of a run that was planned, in which nothing is `auto`."""
-    assert config.data.prelearners != "auto"
-    return Choice(_least(config.data.prelearners), config.compute.processes)
-
-
-def _least(prelearners: int | tuple[int, int]) -> int:
-    return prelearners if isinstance(prelearners, int) else prelearners[0]
-
-
-def _doubled(most: int) -> list[int]:
-    """1, 2, 4 … up to `most`."""
-    return [2**power for power in range(max(0, most).bit_length())]
+def costs_of(run: Run, **measured: Any) -> Costs:
+    """Add the amount of work of a run to measured costs."""
+    buffer, row_groups = run.config.data.buffer, run.source.row_groups
+    return Costs(
+        steps=run.steps,
+        epochs=max(1, math.ceil(run.total_steps / run.epoch_steps)),
+        epoch_steps=run.epoch_steps,
+        batch_steps=run.config.optimizer.batch_size,
+        streamed=run.streamed,
+        cores=max(1, int(ray_resources()["CPU"])),  # nodes with CPUs may have left the cluster
+        divided=bool(row_groups) and buffer is None,
+        most_learners=sys.maxsize if buffer else Shards.of(run.steps).number,
+        **measured,
+    )
 
 
 def measured(run: Run) -> Costs:
@@ -194,7 +77,7 @@ def measured(run: Run) -> Costs:
             indices = learner.indices()
             batch = indices.repeat(math.ceil(learner.batch_units / len(indices)))[: learner.batch_units]
             update_seconds = _seconds_of(lambda: learner.update(batch))
-    return Costs.of(
+    return costs_of(
         run,
         read_seconds_per_step=read_seconds_per_step,
         update_seconds=update_seconds,
@@ -228,16 +111,6 @@ def _seconds_of(update: Callable[[], object]) -> float:
         update()
         took.append(time.perf_counter() - begin)
     return statistics.median(took)
-
-
-def ray_resources() -> dict[str, float]:
-    """Return the resources of the Ray that is up, else of the one that would be started, by name."""
-    if ray_is_up():
-        import ray
-
-        return {"CPU": 0.0, **ray.cluster_resources()}
-    memory = psutil.virtual_memory().available - local_object_store_bytes()
-    return {"CPU": local_cpus(), "GPU": torch.cuda.device_count(), "memory": memory}
 
 
 def planned(run: Run) -> Run:

@@ -20,6 +20,7 @@ from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.config import DataConfig, TrainingConfig
+from offline_core.learning.learn import learn
 from offline_core.learning.mapping import wants_prelearners
 from offline_core.learning.optimizer import parameter_groups
 from offline_core.learning.planning import planned
@@ -27,7 +28,7 @@ from offline_core.learning.raw_rows import RawRows
 from offline_core.learning.recorded import Recorded
 from offline_core.learning.replay.buffer import make_buffer
 from offline_core.learning.result import TrainingResult
-from offline_core.learning.run import Run, held_out_loader_of, learn, loader_of
+from offline_core.learning.run import Run, held_out_loader_of, loader_of
 from offline_core.learning.source import Source, count, is_streamed
 from offline_core.learning.start import read_initial, with_initial_network
 from offline_core.learning.state import States, TrainingState

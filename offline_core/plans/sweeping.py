@@ -9,7 +9,8 @@ from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.runs import checked_runs, planned_runs
 from offline_core.judging.sweeps.scheduling import parallel_runs
 from offline_core.judging.sweeps.settings import FIRST_SAMPLES, grid_of, settings_of
-from offline_core.learning.planning import Choice, measured
+from offline_core.learning.costs import Choice
+from offline_core.learning.planning import measured
 from offline_core.learning.source import resident_bytes
 from offline_core.learning.train import reads_by_ray
 from offline_core.plans.plan import Amount, Plan, peak_bytes

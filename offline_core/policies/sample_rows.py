@@ -7,6 +7,7 @@ import re
 import numpy as np
 import polars as pl
 
+from offline_core.data.inputs.computing import stepped
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.errors import ConfigError
 
@@ -44,7 +45,7 @@ def rows_like(made_of: InputColumns, size: int, *, seed: int) -> pl.DataFrame:
             is_missing = random.random(size) < MISSING_SHARE * (name in steps.fill or (encoding is not None and encoding.other))
             columns[name] = values.to_frame("x").select(pl.when(pl.lit(pl.Series(~is_missing))).then(pl.col("x"))).to_series()
         frame = pl.DataFrame(columns)
-        _, bad = steps(frame)
+        _, bad = stepped(steps, frame)
         good = np.ones(size, bool)
         good[[each.row for each in bad]] = False
         made = frame.filter(pl.Series(good))
@@ -59,7 +60,7 @@ def rows_like(made_of: InputColumns, size: int, *, seed: int) -> pl.DataFrame:
 
 def _complete(made_of: InputColumns, frame: pl.DataFrame) -> pl.Series:
     """Which rows have observations without missing values."""
-    made, _ = made_of.steps(frame)
+    made, _ = stepped(made_of.steps, frame)
     missing = np.zeros(len(frame), bool)
     for name in made_of.obs:
         values = made[name]

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from offline_core.learning.bottleneck import bottleneck
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.costs import Costs, Seconds, bottleneck
 from offline_core.learning.data_loader import ReadSoFar
-from offline_core.learning.loop import Seconds
-from offline_core.learning.planning import Costs
 from offline_core.learning.train import train_policy
 from offline_core.runtime.config import parse
 from tests.learning.datasets import dataset_of

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from offline_core.data.store.location import Location
-from offline_core.learning import run
+from offline_core.learning import learn
+from offline_core.learning.costs import Seconds
 from offline_core.learning.data_loader import ReadSoFar
 from offline_core.learning.evaluations import Evaluation, snapshot
-from offline_core.learning.loop import Seconds
 from offline_core.learning.metrics import series
 from offline_core.learning.monitor import TrainingMonitor
 from offline_core.learning.result import TrainingResult
@@ -53,7 +53,7 @@ class Behind:
 
 
 def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lag: int, **evaluation: object) -> tuple[TrainingResult, str]:
-    monkeypatch.setattr(run, "Evaluations", Behind)
+    monkeypatch.setattr(learn, "Evaluations", Behind)
     monkeypatch.setattr(Behind, "lag", lag)
     data = dataset_of(tmp_path / f"data-{lag}", balancing_episodes())
     settings = {"optimizer": {"updates_per_iteration": 5, "batch_size": 100, "max_epochs": 2}}

@@ -16,7 +16,8 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.planning import LEARNERS_SECONDS, POOL_SECONDS, RAY_SECONDS, Choice, Costs, choices, measured
+from offline_core.learning.costs import LEARNERS_SECONDS, POOL_SECONDS, RAY_SECONDS, Choice, Costs, choices
+from offline_core.learning.planning import costs_of, measured
 from offline_core.learning.rows import SampleRows
 from offline_core.learning.train import make_run, train_policy
 from offline_core.runtime.config import parse
@@ -105,7 +106,7 @@ def test_a_cluster_whose_nodes_have_left_is_no_error(monkeypatch: pytest.MonkeyP
     source = SimpleNamespace(row_groups=1)
     run: Any = SimpleNamespace(steps=100, source=source, config=AUTO, epoch_steps=100, total_steps=2_000, streamed=True)
     measured = {"read_seconds_per_step": 1e-6, "update_seconds": 1e-3, "parameter_bytes": 1, "ray_is_up": True}
-    assert Costs.of(run, **measured).seconds(Choice(1, 1)) > 0
+    assert costs_of(run, **measured).seconds(Choice(1, 1)) > 0
 
 
 def test_prelearners_that_want_what_a_node_has_are_as_many_as_there_is_for_them() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.data.datasets.dataset import open_dataset
+import offline_core as offline
 from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
@@ -81,7 +81,7 @@ def test_a_range_of_zero_is_refused_before_anything_is_trained(tmp_path: Path) -
 def test_the_data_stays_as_it_is_and_so_do_identities_without_it(tmp_path: Path) -> None:
     dataset = recorded(tmp_path)
     learned(run_of(dataset, {"scale": 2.0}))
-    assert sorted(float(r) for episode in open_dataset(dataset).episodes() for r in episode.rewards) == sorted(
+    assert sorted(float(r) for episode in offline.open_dataset(dataset).episodes() for r in episode.rewards) == sorted(
         itertools.chain(*REWARDS)
     )
     plain, scaled = run_of(dataset, {}), run_of(dataset, {"scale": 2.0})

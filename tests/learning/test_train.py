@@ -310,7 +310,7 @@ def test_a_policy_that_was_good_enough_before_it_went_wrong_is_the_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loss becomes NaN while the evaluation that reaches the target is still under way: the run has ended there."""
-    from offline_core.learning import run
+    from offline_core.learning import learn
     from offline_core.learning.evaluations import Evaluation
     from offline_core.learning.learner import Learner
     from offline_core.policies.rollouts.rollouts import Rollouts
@@ -338,7 +338,7 @@ def test_a_policy_that_was_good_enough_before_it_went_wrong_is_the_result(
         return finite and learner.updates < 15
 
     real = Learner.update
-    monkeypatch.setattr(run, "Evaluations", SlowEvaluations)
+    monkeypatch.setattr(learn, "Evaluations", SlowEvaluations)
     monkeypatch.setattr(Learner, "update", update)
     data = dataset_of(tmp_path / "data", balancing_episodes())
     result = train_policy(config(), dataset=data, output=str(tmp_path / "out"))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.inputs.bins import Bins
+from offline_core.data.inputs.computing import stepped
 from offline_core.data.inputs.encoding import Encoding
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.row_steps import RowSteps
@@ -131,7 +132,7 @@ def test_what_the_import_cannot_compute_is_nan(text: str) -> None:
     rows = pl.DataFrame({"a": numbers}).join(pl.DataFrame({"b": numbers}), how="cross")
     steps = RowSteps(columns={"a": "number", "b": "number"}, computed={"y": text, "z": "case when y > 1 then 1 end"})
     made_of = InputColumns(steps=steps.of(["y", "z"]), obs=["y", "z"])
-    frame, bad = made_of.steps(rows)
+    frame, bad = stepped(made_of.steps, rows)
     expected = frame.select(pl.col("y", "z").cast(pl.Float64)).to_numpy().copy()
     expected[[each.row for each in bad]] = np.nan
     port = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.DOUBLE, ["batch", 2]) for name in ("obs", "actions")]
@@ -228,7 +229,7 @@ COLUMNS: Any = {"x": "number", "y": "number", "m": "text", "f": "flag"}
 def test_expressions_are_what_polars_computes(text: str) -> None:
     steps = RowSteps(columns=COLUMNS, computed={"z": text})
     try:
-        expected = steps(ROWS)[0]["z"].cast(pl.Float64).to_list()
+        expected = stepped(steps, ROWS)[0]["z"].cast(pl.Float64).to_list()
     except SchemaError:  # such as a whole number out of null
         assume(False)
     found = run_expression(text)

@@ -13,7 +13,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import posixpath
-from collections.abc import Iterable, Iterator
+import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,9 @@ import gymnasium as gym
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from offline_core.data.datasets import reader, tags
+from offline_core.data.datasets import tags
 from offline_core.data.datasets.manifest import READS, FileEntry, Format, Manifest, Operation, Parent, Statistics
-from offline_core.data.datasets.read_errors import not_imported
-from offline_core.data.episodes import Episode, columns, space_from_json, space_to_json
+from offline_core.data.episodes import columns, space_from_json, space_to_json
 from offline_core.data.episodes.table import spaces_of
 from offline_core.data.store.json_files import reason_of, without_checksum
 from offline_core.data.store.location import Location
@@ -43,7 +43,7 @@ from offline_core.runtime.result import html_table
 from offline_core.runtime.units import size_text
 
 if TYPE_CHECKING:
-    import polars as pl
+    pass
 
 VERSIONS = "_versions"
 LAST = "last-"
@@ -81,25 +81,6 @@ class Dataset:
     manifest: Manifest
     latest: int | None = None
     """See `DatasetRef.latest`."""
-
-    def episodes(self) -> Iterator[Episode]:
-        """Its episodes one after the other, each once and validated.
-
-        Raises:
-            CorruptFileError, EpisodeError, UnsafeDataError: naming the file and the episode.
-            SchemaError: step tables that were not imported.
-        """
-        return reader.episodes(self)
-
-    def table(self) -> pl.DataFrame:
-        """One row an episode: eps_id, t_started, length, return, terminated, truncated, success, policy_id.
-
-        Raises:
-            SchemaError: files that were not imported.
-        """
-        from offline_core.data.datasets.episode_index import episode_index  # here, as polars is slow to import
-
-        return episode_index(self, (*columns.EPISODE_SUMMARY, columns.SUCCESS, columns.POLICY_ID))
 
     @property
     def statistics(self) -> Statistics:
@@ -193,6 +174,17 @@ def addressed(uri: str, version: int | None = None) -> tuple[str, int | None]:
     if found is None or not is_dataset(found[0]) or Location.of(uri).is_folder():
         return uri, version
     return found[0], tags.resolve(Location.of(found[0]), found[1])
+
+
+def not_imported(uri: str) -> SchemaError:
+    """The error for files without a manifest, in which an episode may occur twice or in parts."""
+    folder = uri.partition("*")[0].rstrip("/") + "-imported"
+    return SchemaError(
+        f"{uri} has no manifest, so it is not a dataset yet. Import it first, then use {folder}: "
+        f"'offline import {shlex.quote(uri)} -o {shlex.quote(folder)}', "
+        f"or in Python offline.import_data({uri!r}, output={folder!r}).",
+        uri=uri,
+    )
 
 
 def open_dataset(uri: str, version: int | None = None) -> Dataset:

@@ -6,22 +6,18 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from offline_core.data.datasets.read_errors import not_imported
+from offline_core.data.datasets.dataset import Dataset, not_imported
 from offline_core.data.datasets.row_groups import READERS, ROW_GROUP, RowGroup, batches, read_together, row_groups
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.batch import run_starts
 from offline_core.data.episodes.codec import unpack
 from offline_core.data.episodes.episode import return_of
 from offline_core.data.episodes.metadata import SCHEMA, complete, content_of, policy_of, success_of
-
-if TYPE_CHECKING:
-    from offline_core.data.datasets.dataset import Dataset
 
 PART_SUFFIX = re.compile(r"(@\d+(-[0-9a-f]{8})?)+$")
 """Imports and prunings add this to the id of an episode for its later parts: the step they begin at, a hash."""

@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.store.cloud_errors import as_os_error
 from offline_core.data.store.parquet_files import read_footer
 from offline_core.data.store.storage_errors import storage_errors
-from offline_core.errors import OfflineError, SchemaError
-
-if TYPE_CHECKING:
-    from offline_core.data.datasets.dataset import Dataset
-
-
-def not_imported(uri: str) -> SchemaError:
-    """The error for files without a manifest, in which an episode may occur twice or in parts."""
-    folder = uri.partition("*")[0].rstrip("/") + "-imported"
-    return SchemaError(
-        f"{uri} has no manifest, so it is not a dataset yet. Import it first, then use {folder}: "
-        f"'offline import {shlex.quote(uri)} -o {shlex.quote(folder)}', "
-        f"or in Python offline.import_data({uri!r}, output={folder!r}).",
-        uri=uri,
-    )
+from offline_core.errors import OfflineError
 
 
 @contextlib.contextmanager

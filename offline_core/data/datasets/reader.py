@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 
-from offline_core.data.datasets.read_errors import not_imported
+from offline_core.data.datasets.dataset import Dataset, not_imported
 from offline_core.data.datasets.row_groups import row_groups, tables
 from offline_core.data.episodes import Episode, columns, decode
 from offline_core.errors import within
-
-if TYPE_CHECKING:
-    from offline_core.data.datasets.dataset import Dataset
 
 log = logging.getLogger(__name__)
 

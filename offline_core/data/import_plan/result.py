@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.import_plan.roles import Role
@@ -12,6 +15,12 @@ from offline_core.data.import_plan.schema import Column
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.report import Counts
 from offline_core.runtime.result import html_table
+
+MAX_COLUMNS = 40
+MAX_REFUSED = 8
+PAGE_WIDTH = 150
+YAML_WIDTH = 120
+"""A comment that makes a line longer stands above it."""
 
 
 class Decision(BaseModel):
@@ -78,16 +87,14 @@ class ImportPlan(BaseModel):
     @property
     def yaml(self) -> str:
         """The parameters with their reasons as comments, for `offline import SOURCE -c FILE`."""
-        from offline_core.data.import_plan.parameters import yaml_of
-
-        return yaml_of(self)
+        return "".join(f"{line}\n" for line in _lines(self))
 
     @property
     def page(self) -> str:
         """What was read and what it is taken for, as text."""
-        from offline_core.data.import_plan.page import page_of
-
-        return page_of(self)
+        of = (_head(self), _rows(self), _columns(self), _roles(self), _episodes(self), _refused(self))
+        parts = [list(part) for part in of]
+        return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
     def command(self, output: str = "runs/imported", parameters: str = "plan.yaml") -> str:
         """What to type next."""
@@ -105,3 +112,186 @@ class ImportPlan(BaseModel):
         rows |= {role.name: f"{role.source} ({role.reason})" for role in self.roles}
         rows |= {decision.name: decision.question for decision in self.decisions}
         return html_table("ImportPlan", rows)
+
+
+def _head(plan: ImportPlan) -> Iterator[str]:
+    yield plan.verdict
+    for number, decision in enumerate(plan.decisions, 1):
+        candidates = f" Candidates: {', '.join(decision.candidates)}." if decision.candidates else ""
+        yield f"  {number}. {decision.name}: {_sentence(decision.question)}{candidates}"
+    read = "all rows of all files were read" if plan.is_whole else f"the first rows of {plan.files_read:,} of them were read"
+    files = "1 file" if plan.files == 1 else f"{plan.files:,} files"
+    yield f"{', '.join(plan.source)}: {plan.format}, {files}, {plan.bytes:,} bytes; {read}."
+
+
+def _rows(plan: ImportPlan) -> Iterator[str]:
+    if plan.first_rows:
+        names = list(plan.first_rows[0])[:MAX_COLUMNS]
+        yield "First rows"
+        yield from _table([[name, *(row[name] for row in plan.first_rows)] for name in names])
+
+
+def _columns(plan: ImportPlan) -> Iterator[str]:
+    if not plan.columns:
+        return
+    yield "Columns"
+    head = ["name", "type", "nulls", "different", "least", "most", ""]
+    yield from _table([head, *(_column(column, plan) for column in plan.columns[:MAX_COLUMNS])])
+    if (more := len(plan.columns) - MAX_COLUMNS) > 0:
+        yield f"  … and {more:,} more"
+
+
+def _column(column: Column, plan: ImportPlan) -> list[str]:
+    remarks = []
+    if len(column.types) > 1:
+        remarks.append("; ".join(f"{kind} in {files:,} files" for kind, files in column.types.items()))
+    if column.missing_files:
+        remarks.append(f"missing in {column.missing_files:,} files")
+    if column.name in plan.left_out:
+        remarks.append(f"left out: {plan.left_out[column.name]}")
+    numbers = [f"{column.nulls:,}", "" if column.distinct is None else f"{column.distinct:,}"]
+    return [column.name, column.type, *numbers, column.minimum or "", column.maximum or "", "; ".join(remarks)]
+
+
+def _roles(plan: ImportPlan) -> Iterator[str]:
+    if not plan.roles:
+        return
+    yield "What the columns are taken for"
+    rows = []
+    for role in plan.roles:
+        source = "to decide" if role.source is None else ", ".join(role.sources)
+        others = f"; or {', '.join(role.candidates)}" if role.source is not None and role.candidates else ""
+        rows.append([role.name, source, f"{role.reason}{others}"])
+    yield from _table(rows)
+    taken = {source for role in plan.roles for source in role.sources} | {*plan.left_out}
+    if plan.is_ready and (extras := [column.name for column in plan.columns if column.name not in taken]):
+        yield f"  extra outputs, kept as they are: {', '.join(extras)}"
+
+
+def _episodes(plan: ImportPlan) -> Iterator[str]:
+    counts = plan.counts
+    if not plan.order:
+        return
+    yield "Episodes, of the rows that were read"
+    rows = [["order", _ORDERS.get(plan.order, plan.order)]]
+    rows += [[name, f"{_value(plan, name)}: {reason}"] for name, reason in plan.chosen.items() if reason and name not in _SAID]
+    rows.append(["rows", str(counts)])
+    if plan.lengths is not None:
+        least, middle, most = plan.lengths
+        rows.append(["steps of an episode", f"{least:,} to {most:,}, median {middle:,}"])
+    ended = counts.terminations - counts.quarantined_terminations
+    cut = "" if plan.is_whole else " (or are cut off by what was read)"
+    rows.append(["ends", f"{ended:,} terminations; {counts.open_ends:,} episodes end without a flag{cut}"])
+    rows.append(["ids", ", ".join(plan.eps_ids) + (", …" if counts.episodes > len(plan.eps_ids) else "")])
+    rows += [["observations", str(plan.observation_space)], ["actions", str(plan.action_space)]]
+    yield from _table(rows)
+    yield from (f"  note: {note}" for note in plan.notes)
+
+
+_SAID = ("source.format", "source.columns", "unreadable")
+"""What other parts of the page say."""
+_ORDERS = {
+    "t": "t: column t numbers the steps",
+    "time": "time: column t sorts the steps",
+    "linked": "linked: each step is followed by the one whose obs is its new_obs",
+    "stored": "stored: as the rows lie",
+    "single_step": "single_step: each row by itself",
+    "episodes": "the files hold whole episodes",
+}
+
+
+def _value(plan: ImportPlan, name: str) -> object:
+    group, _, last = name.rpartition(".")
+    return getattr(getattr(plan.config, group) if group else plan.config, last)
+
+
+def _refused(plan: ImportPlan) -> Iterator[str]:
+    if not plan.refused:
+        return
+    yield "Rows that cannot be imported, among those that were read"
+    for each in plan.refused[:MAX_REFUSED]:
+        yield f"  {each.rows:,} rows: {_sentence(each.reason)} The first: {each.first}."
+    if more := plan.refused[MAX_REFUSED:]:
+        yield f"  {sum(each.rows for each in more):,} rows for {len(more):,} other reasons"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell if i == len(row) - 1 else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield _cut("  " + "  ".join(cells).rstrip())
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= PAGE_WIDTH else f"{line[: PAGE_WIDTH - 1]}…"
+
+
+def _sentence(text: str) -> str:
+    text = " ".join(text.split()).rstrip(".")
+    return f"{text}."
+
+
+def _lines(plan: ImportPlan) -> Iterator[str]:
+    values = plan.config.model_dump(mode="json", exclude_unset=True)
+    yield f"# {plan.verdict}"
+    yield f"# {plan.command()}"
+    for group in ("source", "mapping", "episodes"):
+        inner = list(_mapping(plan, values) if group == "mapping" else _group(plan, group, values.pop(group, {})))
+        if any(not line.lstrip().startswith("#") for line in inner):
+            yield f"{group}:"
+            yield from inner
+        elif inner:
+            yield f"# {group}:"
+            yield from (f"# {line.replace('# ', '', 1)}" for line in inner)
+    for name, space in (("observation_space", plan.observation_space), ("action_space", plan.action_space)):
+        if space is not None and name not in values and "environment" not in values:
+            yield f"# {name}: {_one_line(space)}   # inferred from the rows; declare it to have another one"
+    for name, value in values.items():
+        yield from _line("", name, value, plan.chosen.get(name, "given"))
+
+
+def _group(plan: ImportPlan, group: str, values: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in values.items():
+        yield from _line("  ", name, value, plan.chosen.get(f"{group}.{name}", "given"))
+    if group == "episodes":
+        if plan.order not in ("", "episodes") and "order" not in values:
+            yield f"  # order: {plan.order}, by auto"
+        yield from (_undecided(each.name, each.question, each.candidates) for each in plan.decisions if each.name == "ids_per")
+
+
+def _mapping(plan: ImportPlan, values: dict[str, Any]) -> Iterator[str]:
+    given = dict(values.pop("mapping", {}))
+    for role in plan.roles:
+        if role.source is None:
+            yield _undecided(role.name, role.reason, role.candidates)
+        elif role.needs_mapping and not role.is_given:
+            given.pop(role.name, None)
+            yield from _line("  ", role.name, role.source, role.reason)
+    for name, source in given.items():
+        yield from _line("  ", name, source, "given")
+
+
+def _undecided(name: str, question: str, candidates: list[str]) -> str:
+    several = candidates[0] if len(candidates) == 1 else candidates
+    return "  " + _one_line(f"# {name}: {_flow(several) if several else '?'}   # to decide: {question}")
+
+
+def _line(indent: str, name: str, value: Any, reason: str) -> Iterator[str]:
+    text = f"{indent}{_flow(name)}: {_flow(value)}"
+    comment = f"# {_one_line(reason)}"
+    if len(text) + len(comment) + 3 <= YAML_WIDTH:
+        yield f"{text}   {comment}"
+    else:
+        yield f"{indent}{comment}"
+        yield text
+
+
+def _flow(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, width=math.inf, allow_unicode=True, sort_keys=False)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -22,6 +22,7 @@ from offline_core.data.importing.joins import OtherRows
 from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.row_columns import RowColumns
 from offline_core.data.importing.trajectories import Spaces
+from offline_core.data.inputs.computing import stepped
 from offline_core.data.inputs.encoding import MAX_CATEGORIES
 from offline_core.data.inputs.frames import no_column, root_of
 from offline_core.data.inputs.input_columns import InputColumns
@@ -186,12 +187,12 @@ def _steps(config: ImportConfig, sample: Mapping[str, pl.Series]) -> RowSteps:
     for name in computed:
         own = steps.of([name])
         try:
-            own(empty)
+            stepped(own, empty)
         except SchemaError as error:
             numbers = {each: "number" for each in own.columns if _is_mostly_numbers(sample[each])}
             steps = steps.model_copy(update={"columns": steps.columns | numbers})
             try:
-                steps.of([name])(empty)
+                stepped(steps.of([name]), empty)
             except SchemaError:
                 raise ConfigError(str(error)) from error
     known = {name: each for name, each in declared.encode.items() if each.categories != "auto"}

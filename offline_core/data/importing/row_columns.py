@@ -14,6 +14,7 @@ from offline_core.data.episodes import columns
 from offline_core.data.episodes.arrow import read_column, to_arrow
 from offline_core.data.importing.columns_config import InEpisode
 from offline_core.data.importing.joins import OtherRows
+from offline_core.data.inputs.computing import stepped
 from offline_core.data.inputs.frames import nested, root_of, with_nested
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.row_steps import BadRow, RowSteps
@@ -56,11 +57,11 @@ class RowColumns:
 
     def frame(self, table: pa.Table, uri: str) -> tuple[pl.DataFrame, list[BadRow]]:
         """The columns that are read and made, and the rows that are of no use."""
-        frame, bad = self.before(self.raw(table, uri))
+        frame, bad = stepped(self.before, self.raw(table, uri))
         for number, other in enumerate(self.joins):
             frame, missing = other.joined(frame)
             self.without_partner[number] += missing
-        frame, more = self.steps(frame)
+        frame, more = stepped(self.steps, frame)
         return frame, bad + more
 
     def raw(self, table: pa.Table, uri: str) -> pl.DataFrame:

@@ -23,7 +23,11 @@ _FAILED = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
 def stepped(steps: RowSteps, frame: pl.DataFrame) -> tuple[pl.DataFrame, list[BadRow]]:
-    """See `RowSteps.__call__`."""
+    """All rows with the new columns, and those of them that are of no use.
+
+    Raises:
+        SchemaError: a column is missing, or an expression does not fit the types of the columns.
+    """
     frame = with_nested(frame, steps.columns)
     bad: list[BadRow] = []
     for name, kind in steps.columns.items():

@@ -38,9 +38,10 @@ class InputColumns(BaseModel):
         Raises:
             SchemaError: a column or a value is missing, or is not what it was in the import.
         """
+        from offline_core.data.inputs.computing import stepped  # policies load without Polars
         from offline_core.data.inputs.frames import frame_of
 
-        frame, bad = self.steps(frame_of(rows))
+        frame, bad = stepped(self.steps, frame_of(rows))
         if bad:
             first = min(bad)
             raise SchemaError(f"Row {first.row}: {first.error}", column=first.error.column, step=first.row)

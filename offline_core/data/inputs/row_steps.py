@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
 from offline_core.data.inputs.bins import Bins
 from offline_core.data.inputs.encoding import Encoding
 from offline_core.errors import SchemaError
-
-if TYPE_CHECKING:  # policies load without Polars
-    import polars as pl
 
 Kind: TypeAlias = Literal["number", "text", "flag", "any"]
 """How a raw column is read: as float64, of which NaN is missing; text, of which the empty one is; true or false; as it is."""
@@ -40,16 +37,6 @@ class RowSteps(BaseModel):
     """Replace the column."""
     bins: dict[str, Bins] = {}
     """Replace the column by the number of the bin."""
-
-    def __call__(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, list[BadRow]]:
-        """All rows with the new columns, and those of them that are of no use.
-
-        Raises:
-            SchemaError: a column is missing, or an expression does not fit the types of the columns.
-        """
-        from offline_core.data.inputs.computing import stepped
-
-        return stepped(self, frame)
 
     def of(self, names: Iterable[str]) -> RowSteps:
         """Only the steps that columns of these names need."""

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.datasets.read_errors import not_imported
+from offline_core.data.datasets.dataset import Dataset, not_imported
 from offline_core.data.datasets.row_groups import row_groups
 from offline_core.data.episodes import Episode, EpisodeBatch, columns, decode, nested
 from offline_core.data.episodes.arrow import read_column

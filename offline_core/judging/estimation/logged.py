@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.datasets.dataset import Dataset, not_imported
 from offline_core.data.datasets.episode_index import episode_index, first_parts
-from offline_core.data.datasets.read_errors import not_imported, reading
+from offline_core.data.datasets.read_errors import reading
 from offline_core.data.datasets.row_groups import prefetch_tables, row_groups, schema_of, tables
 from offline_core.data.episodes import EpisodeBatch, columns, decode, nested
 from offline_core.errors import EmptyDatasetError, SchemaError

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from gymnasium import spaces
 
+import offline_core as offline
 from offline_core.data.datasets.commit import commit, find_version
 from offline_core.data.datasets.dataset import Dataset, open_committed, open_dataset, versions
 from offline_core.data.datasets.manifest import Format, Operation, Parent
@@ -55,7 +56,7 @@ def manifest_file(folder: Path, version: int = 1) -> Path:
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_dataset_lists_its_episodes_and_describes_itself(tmp_path: Path, format: Format) -> None:
     writer = write_files(tmp_path, EPISODES, format)
-    dataset = commit(
+    commit(
         str(tmp_path),
         writer.files,
         format=format,
@@ -63,6 +64,7 @@ def test_a_dataset_lists_its_episodes_and_describes_itself(tmp_path: Path, forma
         statistics=writer.statistics,
         environment=EnvironmentSpec(id="<b>CartPole</b>"),
     )
+    dataset = offline.open_dataset(tmp_path)
     assert list(dataset.episodes()) == EPISODES
     table = dataset.table()
     names = ["eps_id", "t_started", "length", "return", "terminated", "truncated", "success", "policy_id"]

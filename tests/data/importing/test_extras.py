@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import offline_core as offline
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import Episode
 from offline_core.data.importing.config import ImportConfig
@@ -95,7 +96,7 @@ def imported(folder: Path, tables: list[pa.Table], *drop: str, **values: Any) ->
         pq.write_table(each.drop_columns(list(drop)), folder / "in" / f"{number}.parquet")
     config = parse(ImportConfig, {"episodes": {"last_new_obs": "repeat"}} | values)
     made = import_dataset(config, source=str(folder / "in"), output=str(folder / "out"))
-    return made, list(open_dataset(made.dataset.uri).episodes())
+    return made, list(offline.open_dataset(made.dataset.uri).episodes())
 
 
 @pytest.mark.parametrize("later", LATER)
@@ -141,5 +142,5 @@ def test_a_flag_without_values_in_the_first_file_is_filled(write: str, tmp_path:
         import_dataset(parse(ImportConfig, config), source=str(tmp_path / "in"), output=str(tmp_path / "out"))
     filled = parse(ImportConfig, config | {"columns": {"fill": {"ended": False}}})
     made = import_dataset(filled, source=str(tmp_path / "in"), output=str(tmp_path / "out"))
-    episodes = {each.eps_id: each.terminated for each in open_dataset(made.dataset.uri).episodes()}
+    episodes = {each.eps_id: each.terminated for each in offline.open_dataset(made.dataset.uri).episodes()}
     assert episodes == {"0": False, "1": False, "2": True, "3": True}

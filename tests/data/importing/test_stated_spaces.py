@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from gymnasium import spaces
 
-from offline_core.data.datasets.dataset import Dataset, open_dataset
+import offline_core as offline
 from offline_core.data.episodes import Episode, episodes_to_table, nested
 from offline_core.data.formats.exporting import ExportConfig, export_dataset
 from offline_core.data.importing.config import ImportConfig
@@ -76,9 +76,9 @@ def stored(format: str, episodes: Sequence[Episode], folder: Path) -> str:
     return str(folder / "out/offline/dataset-v0" if format == "minari" else folder / "out")
 
 
-def imported(source: str | list[str], folder: Path, **values: Any) -> Dataset:
+def imported(source: str | list[str], folder: Path, **values: Any) -> offline.Dataset:
     import_dataset(parse(ImportConfig, values), source=source, output=str(folder / "again"))
-    return open_dataset(str(folder / "again"))
+    return offline.open_dataset(folder / "again")
 
 
 @pytest.mark.parametrize("name", CASES)

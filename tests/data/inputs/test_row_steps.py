@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from offline_core.data.inputs.bins import Bins, Discretisation
+from offline_core.data.inputs.computing import stepped
 from offline_core.data.inputs.encoding import Encoding
 from offline_core.data.inputs.row_steps import RowSteps
 from offline_core.errors import SchemaError
@@ -28,7 +29,7 @@ def test_steps_see_what_earlier_ones_made() -> None:
         computed={"warmer": "sensors.tin - sensors.tout", "cost": "case when mode = 'heat' then warmer * 2 else -1 end"},
         encode={"mode": Encoding(categories=["off", "heat"])},
     )
-    found, bad = steps(ROOM)
+    found, bad = stepped(steps, ROOM)
     assert bad == []
     assert found["warmer"].to_list() == [15, 14, 12]
     assert found["cost"].to_list() == [30, -1, -1]
@@ -43,7 +44,7 @@ def test_rows_of_no_use_are_named_once() -> None:
         computed={"log_price": "ln(price)", "both": "price + log_price"},
         encode={"mode": Encoding(categories=["off"])},
     )
-    found, bad = steps(ROOM)
+    found, bad = stepped(steps, ROOM)
     assert found["price"].to_list() == [1.5, 0.0, 0.0]
     reasons = {row: str(error) for row, error in bad}
     assert reasons == {
@@ -55,11 +56,11 @@ def test_rows_of_no_use_are_named_once() -> None:
 
 def test_an_expression_fails_on_its_own_rows_only() -> None:
     rows = pl.DataFrame({"day": ["2026-01-31", "31.01.26", "2026-02-01"]})
-    found, bad = RowSteps(columns={"day": "any"}, computed={"date": "strptime(day, '%Y-%m-%d')"})(rows)
+    found, bad = stepped(RowSteps(columns={"day": "any"}, computed={"date": "strptime(day, '%Y-%m-%d')"}), rows)
     assert [each.row for each in bad] == [1]
     assert found["date"].is_null().to_list() == [False, True, False]
     with pytest.raises(SchemaError, match=r"Column 'x': 'day \* 2' cannot be computed of day \(String\)"):
-        RowSteps(columns={"day": "any"}, computed={"x": "day * 2"})(rows)
+        stepped(RowSteps(columns={"day": "any"}, computed={"x": "day * 2"}), rows)
 
 
 def test_only_the_steps_that_some_columns_need() -> None:

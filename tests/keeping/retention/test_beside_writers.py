@@ -14,13 +14,14 @@ import numpy as np
 import polars as pl
 import pytest
 
+import offline_core as offline
 from offline_core.data.curation.compact import compact_dataset
 from offline_core.data.curation.config import CompactionConfig, MergeConfig, PruningConfig
 from offline_core.data.curation.merge import merge_datasets
 from offline_core.data.curation.prune import prune_dataset
 from offline_core.data.datasets.commit import commit
 from offline_core.data.datasets.data_file import DataFile
-from offline_core.data.datasets.dataset import VERSIONS, open_dataset, versions
+from offline_core.data.datasets.dataset import VERSIONS, versions
 from offline_core.data.datasets.manifest import Operation, Statistics
 from offline_core.data.datasets.tags import read_tags, write_tag
 from offline_core.data.datasets.verify import verify
@@ -122,7 +123,7 @@ def beside_a_writer(logs: str, data: str, monkeypatch: pytest.MonkeyPatch, write
     assert [each.version for each in vacuum(AT_ONCE, root=root).removed] == [1, 2]
     forget(FIRST, root=root)
     assert not any(each.wrong for each in verify(data))
-    assert "log-0-0" not in open_dataset(data).table()["eps_id"]
+    assert "log-0-0" not in offline.open_dataset(data).table()["eps_id"]
 
 
 def test_a_first_version_holds_forget_up_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,5 +253,5 @@ def test_append_vacuum_and_forget_at_once(tmp_path: Path) -> None:
             assert all(other.result() for other in others)
         forget(FIRST, root=f"{tmp_path}/root")
         assert not any(each.wrong for each in verify(data))
-        ids = set(open_dataset(data).table()["eps_id"])
+        ids = set(offline.open_dataset(data).table()["eps_id"])
         assert ids == {f"log-{file}-{part}" for file in range(6) for part in range(2)} - {"log-0-0"}

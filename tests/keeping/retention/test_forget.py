@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
+import offline_core as offline
 from offline_core.data.curation.config import MergeConfig, PruningConfig, SplitConfig
 from offline_core.data.curation.converting import convert_table
 from offline_core.data.curation.merge import merge_datasets
@@ -117,7 +118,7 @@ def world(folder: Path) -> dict[str, str]:
 
 
 def episodes_at(uri: str) -> list[str]:
-    return sorted(each.eps_id for each in open_dataset(uri).episodes())
+    return sorted(each.eps_id for each in offline.open_dataset(uri).episodes())
 
 
 def test_no_byte_below_the_root_has_a_value_of_the_subject(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import offline_core as offline
-from offline_core.data.datasets import dataset as datasets
 from offline_core.data.datasets.dataset import open_dataset, versions
 from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.data.store.location import Location
@@ -114,7 +113,7 @@ def _episodes(root: Path, subjects: tuple[str, ...]) -> dict[str, list[tuple[str
     return {
         f"{name} {number}": [
             (episode.eps_id, episode.observations.tobytes() + episode.actions.tobytes() + episode.rewards.tobytes())
-            for episode in open_dataset(str(name), number).episodes()
+            for episode in offline.open_dataset(str(name), number).episodes()
             if episode.eps_id.startswith(subjects)
         ]
         for name in sorted(set(names))
@@ -196,7 +195,7 @@ def test_old_versions_go_and_what_is_needed_stays(grown: Path) -> None:
         and (grown / "data" / "new-000000-0123456789ab.parquet").exists()
     )
     for number in (1, 2, 4, 5):
-        assert len([*open_dataset(str(grown / "data"), number).episodes()]) == 6 * number
+        assert len([*offline.open_dataset(str(grown / "data"), number).episodes()]) == 6 * number
     with pytest.raises(VersionNotFoundError, match=r"no version 3; it has \[1, 2, 4, 5\]"):
         open_dataset(str(grown / "data"), 3)
     again = offline.vacuum(grown, keep_versions=1, keep_needed=False, delete=True)
@@ -234,7 +233,7 @@ def test_versions_that_share_files_lose_none(tmp_path: Path) -> None:
     file.write(with_checksum(manifest.to_json()))
     done = offline.vacuum(tmp_path / "runs", keep_versions=1, older_than_days=0, delete=True)
     assert [each.version for each in done.removed] == [1] and done.freed_bytes == 0
-    assert len([*datasets.open_dataset(data.location.uri).episodes()]) == 6
+    assert len([*offline.open_dataset(data.location.uri).episodes()]) == 6
 
 
 def test_names_are_found_as_json_and_html_write_them() -> None:
@@ -303,7 +302,7 @@ def test_ids_that_look_like_numbers_or_parts_mean_themselves_alone(tmp_path: Pat
     offline.prune(data, "return > 0", output=runs / "good")
     assert offline.forget(runs, "subject = 'p-171'", delete=True).ids == 1
     for name in ("data", "good"):
-        assert {episode.eps_id for episode in open_dataset(str(runs / name)).episodes()} == {"room@12", "12"}
+        assert {episode.eps_id for episode in offline.open_dataset(str(runs / name)).episodes()} == {"room@12", "12"}
 
 
 def test_rows_that_wait_for_late_ones_are_forgotten_too(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from offline_core.data.datasets.dataset import open_dataset
+import offline_core as offline
 from offline_core.data.formats.sources.opening import SourceConfig, format_of, open_source
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_dataset
@@ -126,7 +126,7 @@ def test_an_import_knows_the_table_again_until_it_changes(tmp_path: Path, format
     WRITERS[format](table, steps(3))
     first = import_dataset(ImportConfig(episodes={"last_new_obs": "repeat"}), source=str(table), output=output)
     assert (first.dataset.episodes, first.dataset.steps) == (3, 15)
-    assert [episode.eps_id for episode in open_dataset(output).episodes()] == ["e0", "e1", "e2"]
+    assert [episode.eps_id for episode in offline.open_dataset(output).episodes()] == ["e0", "e1", "e2"]
     assert import_dataset(ImportConfig(episodes={"last_new_obs": "repeat"}), source=str(table), output=output).reused
     WRITERS[format](table, steps(4))
     assert (

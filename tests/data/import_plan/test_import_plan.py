@@ -27,9 +27,9 @@ from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_dataset
 from offline_core.runtime.config import parse
 from tests.cases import slow_but
-from tests.plans import logs
+from tests.data.import_plan import logs
 
-DATA = Path(__file__).parents[1] / "data" / "rllib"
+DATA = Path(__file__).parents[1] / "rllib"
 RECORDINGS = sorted(path.name for path in DATA.iterdir())
 
 
