@@ -27,8 +27,9 @@ from pydantic import SecretStr
 
 from deployments.definitions import Profile, full_name
 from deployments.server import readable_errors
-from flows.events import RESOURCE, DatasetEvent
+from flows.events import RESOURCE
 from offline_core.errors import ConfigError
+from tasks.table import Event
 
 RUNS = {"prefect.resource.id": "prefect.flow-run.*"}
 EACH = {"prefect.resource.id"}
@@ -76,7 +77,7 @@ def failures(webhook: UUID) -> AutomationCore:
     )
 
 
-def data_ready(name: str, *, events: set[DatasetEvent], deployment: UUID, suffix: str | None = None) -> AutomationCore:
+def data_ready(name: str, *, events: set[Event], deployment: UUID, suffix: str | None = None) -> AutomationCore:
     """Runs a deployment on the version that an event tells of; its output is the dataset's URI with `suffix`, if any."""
     uri = "{{ event.payload.uri }}"
     parameters = {"dataset": uri, "version": "{{ event.payload.version }}"}

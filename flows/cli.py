@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import importlib
 import json
 import os
 import sys
@@ -230,7 +229,7 @@ def _checked(arguments: Iterable[Argument], given: dict[str, Any]) -> dict[str, 
     for argument in arguments:
         if argument.kind == "folder" and values[argument.name] is not None:
             _place(values[argument.name])
-        elif argument.kind == "uris":
+        elif argument.kind in ("uris", "sources"):
             values[argument.name] = [*values[argument.name]]
             _refuse_credentials(values[argument.name])
     return values
@@ -252,7 +251,9 @@ def _refuse_credentials(uris: Iterable[str]) -> None:
 
 
 def _flow(name: str) -> Any:
-    return getattr(importlib.import_module(f"flows.{name}"), name)
+    from flows.stages import flow_of
+
+    return flow_of(name)
 
 
 def _call(flow: Any, **arguments: Any) -> Any:

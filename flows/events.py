@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from prefect.events import emit_event
 
 from offline_core.data.datasets.dataset import DatasetRef
+from tasks.table import Event
 
-DatasetEvent = Literal["dataset.recorded", "dataset.imported", "dataset.pruned", "dataset.passed"]
 RESOURCE = "offline.dataset"
 """What the resource ids of these events begin with; the dataset's URI follows."""
 
 
-def announce(dataset: DatasetRef, event: DatasetEvent) -> None:
+def announce(dataset: DatasetRef, event: Event) -> None:
     """Sends an event with the dataset's uri, version, fingerprint, episodes and steps as its payload.
 
     Also for a dataset that was there already: what is to come of it may not be.

@@ -21,7 +21,7 @@ from offline_core.runtime.config import name_choices, shown
 from offline_core.runtime.user_code import check_imports
 from tasks.table import STAGES
 
-LOCATIONS = {each.name for stage in STAGES.values() for each in stage.arguments if each.kind in ("folder", "uris")}
+LOCATIONS = {each.name for stage in STAGES.values() for each in stage.arguments if each.kind in ("folder", "uris", "sources")}
 """Parameters of flows that are locations."""
 
 P = ParamSpec("P")
@@ -69,9 +69,9 @@ class LocalFlow(Flow[P, R]):
     def _import_stages(self) -> None:
         for name in ("prefect.flow_engine", "matplotlib.figure"):  # most stages draw a card
             importlib.import_module(name)
-        tasks = [each for each in inspect.unwrap(self.fn).__globals__.values() if isinstance(each, Task)]
+        tasks = {each.name for each in inspect.unwrap(self.fn).__globals__.values() if isinstance(each, Task)}
         for stage in STAGES.values():
-            if stage.name in {task.name for task in tasks}:
+            if stage.name == self.name or stage.name in tasks:
                 importlib.import_module(f"offline_core.{stage.module}")
 
 
@@ -92,6 +92,9 @@ def flow(
             for name, parameter in parameters.items()
             if name in hints
         }
+        if hasattr(fn, "__signature__"):  # of a function that was made
+            own = [each.replace(annotation=fn.__annotations__.get(name, each.annotation)) for name, each in parameters.items()]
+            fn.__signature__ = fn.__signature__.replace(parameters=own)
         return LocalFlow(_refusing(fn) if refuses else fn, name=name, flow_run_name=flow_run_name)  # type: ignore[arg-type]
 
     return decorate

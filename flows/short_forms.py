@@ -1,12 +1,12 @@
 """Short forms: each runs one flow with the few of its parameters that matter most; the rest stays at defaults or a preset's.
 
-`flows/short_forms.py:train_policy_short` is a flow of the same name as `train_policy`, so Prefect lists both together. Titles,
-descriptions, limits and defaults are those of the models. A value that is not changed counts as not given, as in any form.
+`flows/short_forms.py:train_policy_short` is a flow of the same name as `flows/stages.py:train_policy`, so Prefect lists both
+together. Titles, descriptions, limits and defaults are those of the models. A value that is not changed counts as not given, as
+in any form.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 import typing
@@ -19,6 +19,7 @@ from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
 from flows.local_flow import LocalFlow, NamedChoices, flow, label
+from flows.stages import flow_of
 from offline_core.runtime.config import parse
 from offline_core.runtime.overlay import overlaid
 from offline_core.runtime.user_code import UserCode
@@ -81,7 +82,7 @@ def __getattr__(name: str) -> LocalFlow[..., Any]:
     full = name.removesuffix(SUFFIX)
     if full not in SHORT_FORMS or not name.endswith(SUFFIX):
         raise AttributeError(f"There is no short form {name}; there are {', '.join(each + SUFFIX for each in SHORT_FORMS)}.")
-    found = globals()[name] = _short(getattr(importlib.import_module(f"flows.{full}"), full), SHORT_FORMS[full])
+    found = globals()[name] = _short(flow_of(full), SHORT_FORMS[full])
     return found
 
 

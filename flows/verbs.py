@@ -53,15 +53,20 @@ class Verb(click.Command):
 
 
 def _help_row(argument: Argument) -> tuple[str, str]:
-    default = argument.default if isinstance(argument.default, str) else " ".join(argument.default or ())
+    default = _default(argument)
+    default = default if isinstance(default, str) else " ".join(default or ())
     return argument.name.upper(), f"{argument.help}  [{f'default: {default}' if default else 'required'}]"
+
+
+def _default(argument: Argument) -> Any:
+    return None if argument.is_required else argument.default
 
 
 def _parameter(argument: Argument) -> click.Parameter:
     if not argument.is_option:
-        many = -1 if argument.kind == "uris" else 1
+        many = -1 if argument.kind in ("uris", "sources") else 1
         return click.Argument(
-            [argument.name], default=argument.default, nargs=many, required=argument.default is None, type=click.Path()
+            [argument.name], default=_default(argument), nargs=many, required=_default(argument) is None, type=click.Path()
         )
     if argument.kind == "switch":
         return click.Option([f"--{argument.name}"], is_flag=True, help=argument.help)

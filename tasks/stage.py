@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -55,6 +56,11 @@ def stage(name: str, *, task_run_name: str | None = None) -> Callable[[Callable[
 def _run_to_look_at() -> str | None:
     """The id of the running flow, if a UI will know it later: that of a server which a run brings with it will not."""
     return flow_run.id if PREFECT_UI_URL.value() else None
+
+
+def url_of_ui() -> str | None:
+    """Where people look at runs, if they can."""
+    return PREFECT_UI_URL.value() or os.environ.get("PREFECT_UI_URL")
 
 
 def _may_pass(_task: Any, _run: Any, state: Any) -> bool:

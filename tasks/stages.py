@@ -12,7 +12,7 @@ from tasks.artifacts import publish, warn_without_card
 from tasks.cards import CARDS
 from tasks.headlines import headline_of
 from tasks.progress import progress_shown
-from tasks.stage import stage
+from tasks.stage import stage, url_of_ui
 from tasks.table import STAGES, Stage, load
 from tasks.tracking import track
 
@@ -49,6 +49,8 @@ if TYPE_CHECKING:  # the core's functions are imported when they run: many bring
 
 def _task_of(entry: Stage) -> Any:
     def run(config: Any, **arguments: Any) -> Any:
+        if "runs_url" in type(config).model_fields and not config.runs_url and (ui := url_of_ui()):
+            config = config.model_copy(update={"runs_url": f"{ui.rstrip('/')}/runs"})
         with progress_shown():
             result = load(entry.core)(config, **arguments)
         with warn_without_card():

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+Event = Literal["dataset.recorded", "dataset.imported", "dataset.pruned", "dataset.passed"]
+
 
 @dataclass(frozen=True)
 class Argument:
@@ -17,8 +19,11 @@ class Argument:
     default: Any = None
     is_option: bool = False
     """On the command line, and not a positional argument."""
-    kind: Literal["folder", "uris", "version", "environment", "switch"] = "folder"
-    """folder: a place of this pipeline. uris: one or more of any kind. environment: sets environment.id of the config. switch:
+    is_required: bool = False
+    """On the command line; a form begins with the default."""
+    kind: Literal["folder", "uris", "sources", "version", "environment", "switch"] = "folder"
+    """folder: a place of this pipeline. uris: one or more of any kind. sources: the same, of which a form
+    takes one as a text. environment: sets environment.id of the config. switch:
     sets what has its name in the config to true."""
 
 
@@ -32,12 +37,17 @@ class Stage:
     module: str
     """Of the core's function."""
     config: str
-    help: str
+    summary: str
+    """What it does, in one sentence: of the task, the flow, its form and the command's help."""
     arguments: tuple[Argument, ...]
     card: str
     """Key of its artifact, whose history Prefect shows."""
+    hint: str = ""
+    """How the command line asks for what matters most; a sentence of its help."""
     run_name: str | None = None
-    """Of the task, in which its parameters are filled in."""
+    """Of the flow and of the task, in which its parameters are filled in."""
+    event: Event | None = None
+    """Announces the dataset that was made, or that passed, to automations."""
     plan: str | None = None
     plan_help: str = "Only say what would be read and written, and the cost on this machine."
     gate: str | None = None
@@ -46,6 +56,11 @@ class Stage:
     """Optional groups of parameters beside the config, with their models."""
     function: str | None = None
     """Of the core, if its name is another one."""
+
+    @property
+    def help(self) -> str:
+        """Of the command line."""
+        return f"{self.summary} {self.hint}".strip()
 
     @property
     def name(self) -> str:
@@ -86,20 +101,22 @@ STAGES = {
             operation="train_expert",
             module="learning.experts.train",
             config="learning.experts.config:ExpertConfig",
-            help="Train an expert with PPO until it reaches a target return.",
+            summary="Train an expert with PPO, SAC or TD3 until it reaches a target return.",
             arguments=(_output("runs/expert", "Folder for the checkpoint."), ENVIRONMENT),
             card="expert-card",
-            run_name="train-expert-{config.environment.id}",
+            run_name="train-expert-{config.environment.id}-{config.seed}",
         ),
         Stage(
             verb="record",
             operation="record_episodes",
             module="policies.recording.record",
             config="policies.recording.config:RecordingConfig",
-            help="Record complete episodes of a policy as the next version of a dataset, "
-            "with -s export.format=… and -s export.output=… also in another format.",
+            summary="Record complete episodes of a policy as the next version of a dataset.",
+            hint="With -s export.format=… and -s export.output=… it is also written in another format.",
             arguments=(_policy("play", "runs/expert/best"), _output("runs/recording")),
             card="recording-card",
+            run_name="record-{config.episodes}x{config.rounds}-{config.format}",
+            event="dataset.recorded",
             plan="plans.recording:plan_recording",
             groups={"export": "policies.recording.config:RecordingExport"},
         ),
@@ -108,18 +125,20 @@ STAGES = {
             operation="import_dataset",
             module="data.importing.importing",
             config="data.importing.config:ImportConfig",
-            help="Take experience of any kind into a dataset: -s mapping.obs=o_t -s mapping.dones=d_t, and so on.",
+            summary="Import experience of any kind: recordings of RLlib, tables, Minari and D4RL files, CSV and more.",
+            hint="Columns are named by -s mapping.obs=o_t -s mapping.dones=d_t, and so on.",
             arguments=(
                 Argument(
                     "source",
                     "Files, folders or patterns with * or **, of RLlib, tables, Minari, D4RL, CSV …",
                     ["data"],
-                    kind="uris",
+                    kind="sources",
                 ),
                 _output("runs/imported", is_option=True),
                 Argument("append", "Add what is new to the latest version.", False, is_option=True, kind="switch"),
             ),
             card="import-card",
+            event="dataset.imported",
             plan="data.import_plan.plan:plan_import",
             plan_help="Only look: first rows, what the columns are taken for and why, what is to decide, and the YAML for -c, "
             "which -o FILE.yaml or > FILE keeps.",
@@ -129,7 +148,8 @@ STAGES = {
             operation="convert_table",
             module="data.curation.converting",
             config="data.importing.config:ConversionConfig",
-            help="Write a dataset one episode a row, or with -s format=table one step a row.",
+            summary="Write a dataset an episode a row, or a step a row, losing nothing.",
+            hint="-s format=table writes a step a row.",
             arguments=(DATASET, _output("runs/converted"), VERSION),
             card="conversion-card",
             plan="plans.conversion:plan_conversion",
@@ -139,9 +159,11 @@ STAGES = {
             operation="check_dataset",
             module="data.quality.check",
             config="data.quality.config:QualityConfig",
-            help="Check every step of a dataset by the quality rules; exit code 1 if it fails.",
+            summary="Check every step of a dataset by the quality rules, and stop if it fails.",
+            hint="The exit code is 1 if it fails.",
             arguments=(DATASET, VERSION),
             card="quality-card",
+            event="dataset.passed",
             gate="data.quality.check:enforce",
         ),
         Stage(
@@ -149,7 +171,7 @@ STAGES = {
             operation="find_outliers",
             module="judging.ranking.outliers",
             config="judging.ranking.config:OutlierConfig",
-            help="Rank the episodes by how unlike the others they are, and say which algorithm the dataset speaks for.",
+            summary="Rank the episodes by how unlike the others they are, and say which algorithm the dataset speaks for.",
             arguments=(DATASET, _output("runs/outliers", "Folder for the scores."), VERSION),
             card="outliers-card",
         ),
@@ -158,9 +180,11 @@ STAGES = {
             operation="prune_dataset",
             module="data.curation.prune",
             config="data.curation.config:PruningConfig",
-            help="Keep the episodes that meet some conditions, such as -s where='return >= 400'.",
+            summary="Keep the episodes that meet some conditions, as the next version of a dataset.",
+            hint="Example: -s where='return >= 400'.",
             arguments=(DATASET, _output("runs/pruned"), VERSION),
             card="pruning-card",
+            event="dataset.pruned",
             plan="data.curation.plan:plan_pruning",
         ),
         Stage(
@@ -168,7 +192,8 @@ STAGES = {
             operation="compact_dataset",
             module="data.curation.compact",
             config="data.curation.config:CompactionConfig",
-            help="Copy a dataset into files of another size, such as -s files.max_bytes_per_file=268435456.",
+            summary="Copy a dataset into files of another size.",
+            hint="Example: -s files.max_bytes_per_file=268435456.",
             arguments=(DATASET, _output("runs/compacted"), VERSION),
             card="compaction-card",
             plan="plans.conversion:plan_compaction",
@@ -178,7 +203,7 @@ STAGES = {
             operation="split_dataset",
             module="data.curation.split",
             config="data.curation.config:SplitConfig",
-            help="Split a dataset by episode into train and held_out, with the same spread of returns.",
+            summary="Split a dataset by episode into train and held_out, with the same spread of returns.",
             arguments=(DATASET, _output("runs/split", "Folder for the two datasets, train and held_out."), VERSION),
             card="split-card",
         ),
@@ -187,9 +212,9 @@ STAGES = {
             operation="merge_datasets",
             module="data.curation.merge",
             config="data.curation.config:MergeConfig",
-            help="Copy the episodes of several datasets, each once, into one.",
+            summary="Copy the episodes of several datasets, each once, into one.",
             arguments=(
-                Argument("datasets", "Folders of the datasets to read.", kind="uris"),
+                Argument("datasets", "Folders of the datasets to read.", ["runs/recording"], kind="uris", is_required=True),
                 _output("runs/merged", is_option=True),
             ),
             card="merge-card",
@@ -199,7 +224,8 @@ STAGES = {
             operation="mix_datasets",
             module="policies.recording.mixing",
             config="policies.recording.config:MixtureConfig",
-            help="Write episodes of datasets and playing policies by weight: -s 'datasets={runs/a: 0.7, runs/b: 0.3}'.",
+            summary="Write whole episodes of datasets and playing policies, by weight in steps.",
+            hint="Example: -s 'datasets={runs/a: 0.7, runs/b: 0.3}'.",
             arguments=(_output("runs/mixture"),),
             card="mixture-card",
         ),
@@ -208,7 +234,8 @@ STAGES = {
             operation="export_dataset",
             module="data.formats.exporting",
             config="data.formats.exporting:ExportConfig",
-            help="Write a dataset for Minari, or by -s format=… for LeRobot, RLlib (sample_batch), D4RL or a user writer.",
+            summary="Write a dataset for Minari, LeRobot, RLlib (sample_batch), D4RL or a writer of your own.",
+            hint="The format is chosen by -s format=….",
             arguments=(
                 DATASET,
                 _output("runs/export", "Folder to write; an existing export is replaced, nothing else is."),
@@ -221,23 +248,25 @@ STAGES = {
             operation="publish_dataset",
             module="data.formats.publishing",
             config="data.formats.publishing:PublishConfig",
-            help="Make a Delta table, or with -s format=iceberg an Iceberg table, show a version by its own files.",
+            summary="Make a Delta or Iceberg table show a version by its own files, for Spark, DuckDB and Polars.",
+            hint="Delta is the default; -s format=iceberg chooses Iceberg.",
             arguments=(DATASET, VERSION),
             card="publication-card",
+            run_name="publish-{config.format}",
         ),
         Stage(
             verb="train",
             operation="train_policy",
             module="learning.train",
             config="learning.config:TrainingConfig",
-            help="Learn a policy from recorded experience.",
+            summary="Learn a policy from recorded experience.",
             arguments=(
                 DATASET,
                 _output("runs/policy", "Folder for checkpoints and metrics."),
                 VERSION,
             ),
             card="policy-card",
-            run_name="train-{config.algorithm}",
+            run_name="train-{config.algorithm}-{config.seed}",
             plan="plans.training:plan_training",
         ),
         Stage(
@@ -245,7 +274,7 @@ STAGES = {
             operation="fine_tune_policy",
             module="learning.fine_tuning.fine_tune",
             config="learning.fine_tuning.config:FineTuneConfig",
-            help="Go on by play from a training by iql, cal_ql, td3_bc and the like, with recorded and fresh steps.",
+            summary="Go on by play from a training by iql, cal_ql, td3_bc and the like, with recorded and fresh steps.",
             arguments=(
                 Argument("training", "Folder of the training.", "runs/policy"),
                 DATASET,
@@ -253,19 +282,22 @@ STAGES = {
                 VERSION,
             ),
             card="fine-tuning-card",
+            run_name="fine-tune-{config.seed}",
         ),
         Stage(
             verb="sweep",
             operation="sweep_settings",
             module="judging.sweeps.sweep",
             config="judging.sweeps.config:SweepConfig",
-            help="Train many settings with many seeds, -s 'grid={algorithm: [bc, marwil]}' -s seeds=5, and compare them.",
+            summary="Train many settings with many seeds, and compare them.",
+            hint="Example: -s 'grid={algorithm: [bc, marwil]}' -s seeds=5.",
             arguments=(
                 DATASET,
                 _output("runs/sweep", "Folder for all runs and their comparison."),
                 VERSION,
             ),
             card="sweep-card",
+            run_name="sweep-{config.seed}",
             plan="plans.sweeping:plan_sweep",
             gate="judging.sweeps.sweep:enforce",
         ),
@@ -274,16 +306,18 @@ STAGES = {
             operation="evaluate_policy",
             module="policies.evaluation.evaluate",
             config="policies.evaluation.config:EvaluationConfig",
-            help="Play a policy on start states that no other stage has seen.",
+            summary="Play a policy on start states that no other stage has seen.",
             arguments=(_policy("play"),),
             card="evaluation-card",
+            run_name="evaluate-{config.episodes}-{config.seed}",
         ),
         Stage(
             verb="estimate",
             operation="estimate_policy",
             module="judging.estimation.estimate",
             config="judging.estimation.config:OffPolicyConfig",
-            help="Estimate a policy's return from recorded episodes; with -s require_return=… stop if it is too little.",
+            summary="Estimate a policy's return from recorded episodes without playing it, and stop if it is too little.",
+            hint="-s require_return=… says how much is enough.",
             arguments=(_policy("estimate"), DATASET, VERSION),
             card="estimate-card",
             gate="judging.estimation.estimate:enforce",
@@ -293,7 +327,8 @@ STAGES = {
             operation="decide_policies",
             module="judging.decisions.decide",
             config="judging.decisions.config:DecisionConfig",
-            help="Say from a log which of several policies may replace what runs today: -s against=runs/champion -s risk=0.05.",
+            summary="Say from a log which of several policies may replace what runs today.",
+            hint="Example: -s against=runs/champion -s risk=0.05.",
             arguments=(
                 DATASET,
                 Argument("candidates", "Checkpoints of the policies.", ["runs/policy/best"], kind="uris"),
@@ -301,6 +336,7 @@ STAGES = {
                 VERSION,
             ),
             card="decision-card",
+            run_name="decide-{config.seed}",
             function="decide",
         ),
         Stage(
@@ -308,7 +344,7 @@ STAGES = {
             operation="promote_policy",
             module="keeping.promotion.promote",
             config="keeping.promotion.config:PromotionConfig",
-            help="Move an alias of the registry, champion by default, to the policy that a decision promotes.",
+            summary="Move an alias of the registry, champion by default, to the policy that a decision promotes.",
             arguments=(
                 REGISTRY,
                 Argument(
@@ -323,7 +359,7 @@ STAGES = {
             operation="rollback_policy",
             module="keeping.promotion.rollback",
             config="keeping.promotion.config:RollbackConfig",
-            help="Move an alias of the registry back to the policy that it named before.",
+            summary="Move an alias of the registry back to the policy that it named before.",
             arguments=(REGISTRY,),
             card="promotion-card",
             run_name="rollback-{config.alias}",
@@ -334,7 +370,8 @@ STAGES = {
             function="vacuum",
             module="keeping.retention.vacuum",
             config="keeping.retention.config:VacuumConfig",
-            help="List old versions of datasets, and files that belong to none; with -s delete=true delete them.",
+            summary="List old versions of the datasets below a folder, and files that belong to none, or delete them for good.",
+            hint="-s delete=true deletes them.",
             arguments=(Argument("root", "Folder of a dataset, or one that holds some.", "runs"),),
             card="vacuum-card",
         ),
@@ -344,7 +381,7 @@ STAGES = {
             function="report",
             module="keeping.homepage.report",
             config="keeping.homepage.config:ReportConfig",
-            help="Make one HTML page of a root: datasets and their episodes, experiments, policies, decisions, lineage.",
+            summary="Make one HTML page of a root: datasets and their episodes, experiments, policies, decisions, lineage.",
             arguments=(
                 Argument("root", "Folder with all that was made.", "runs"),
                 Argument("output", "HTML file to write; report.html in the root if none is given.", is_option=True),
@@ -356,7 +393,8 @@ STAGES = {
             operation="export_policy",
             module="policies.export",
             config="policies.export_config:PolicyExportConfig",
-            help="Write a policy as ONNX, or with -s 'formats=[torch_export]' for Torch, and compare both.",
+            summary="Write a policy as ONNX or for Torch, and show that it does the same there.",
+            hint="-s 'formats=[torch_export]' chooses Torch.",
             arguments=(_policy("export"), _output("runs/exported", "Folder for the models; an existing export is replaced.")),
             card="policy-export-card",
         ),

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deployments.definitions import PREFECT_FILE
 from deployments.metrics import RootMetrics, ServerMetrics
-from flows.evaluate_policy import evaluate_policy
+from flows.stages import evaluate_policy
 from tests.data.datasets.factories import episode
 from tests.learning.datasets import dataset_of
 

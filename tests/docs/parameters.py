@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any
 
 from pydantic import BaseModel
 
 from flows.settings import arguments_of
+from flows.stages import flow_of
 from tasks.table import STAGES
 
 CHAINS = ("expert_to_policy", "logs_to_policy", "improve_policy")
@@ -24,7 +24,7 @@ def fill_in(flow: str, values: dict[str, Any]) -> None:
     Raises:
         ConfigError: they are not its parameters.
     """
-    function = getattr(import_module(f"flows.{flow}"), flow).fn
+    function = flow_of(flow).fn
     arguments_of(function, values if flow in CHAINS else {"config": values})
 
 
@@ -32,7 +32,7 @@ def names() -> set[str]:
     """Every parameter and group of them, from the model of its stage on: `optimizer.batch_size`, `batch_size`, `where`."""
     found: set[str] = set()
     for flow in FLOWS:
-        function = getattr(import_module(f"flows.{flow}"), flow).fn
+        function = flow_of(flow).fn
         hints = typing.get_type_hints(function)
         for name in inspect.signature(function).parameters:
             found |= set(_names(hints[name]))

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.slow
 FILE = """
 from prefect import flow
 
-from flows.import_dataset import import_dataset
-from flows.prune_dataset import prune_dataset
-from flows.train_policy import train_policy
+from flows.stages import import_dataset
+from flows.stages import prune_dataset
+from flows.stages import train_policy
 from offline_core.runtime.config import parse
 from offline_core.data.importing.config import ImportConfig
 from offline_core.learning.config import TrainingConfig

@@ -10,15 +10,17 @@ from prefect import Flow
 from prefect.exceptions import ParameterTypeError
 from pyarrow import fs
 
-from flows.check_dataset import check_dataset
-from flows.compact_dataset import compact_dataset
-from flows.convert_table import convert_table
-from flows.export_dataset import export_dataset
-from flows.import_dataset import import_dataset
-from flows.merge_datasets import merge_datasets
-from flows.mix_datasets import mix_datasets
-from flows.prune_dataset import prune_dataset
-from flows.split_dataset import split_dataset
+from flows.stages import (
+    check_dataset,
+    compact_dataset,
+    convert_table,
+    export_dataset,
+    import_dataset,
+    merge_datasets,
+    mix_datasets,
+    prune_dataset,
+    split_dataset,
+)
 from offline_core.data.curation.config import CompactionConfig, PruningConfig, SplitConfig
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.dataset import DatasetRef, open_dataset
@@ -120,12 +122,12 @@ def test_a_run_stops_at_data_that_is_not_good_but_leaves_the_card(tmp_path: Path
 def test_what_passes_is_told_and_nothing_else(rllib_recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither what failed and was let by, nor other people's files, which have no version to go on with."""
     told: list[object] = []
-    monkeypatch.setattr("flows.check_dataset.announce", lambda *what: told.append(what))
+    monkeypatch.setattr("flows.stages.announce", lambda *what: told.append(what))
     good = import_dataset(source=str(rllib_recordings / "cartpole_json_packed"), output=str(tmp_path / "good")).dataset
     bad = with_actions_outside(tmp_path / "bad")
     for uri in (good.uri, bad.uri, str(rllib_recordings / "cartpole_episodes")):
         check_dataset(dataset=uri, config=QualityConfig(stop_on="never"))
-    assert told == [(good, "dataset.passed")]
+    assert told == [(good, "dataset.imported"), (good, "dataset.passed")]
 
 
 @pytest.mark.slow

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import offline_core as offline
-from flows.decide_policies import decide_policies
 from flows.decision import print_decision
+from flows.stages import decide_policies
 from offline_core.errors import CheckpointError
 from offline_core.plans.refusal import refuse
 from tests.flows.test_cli import run

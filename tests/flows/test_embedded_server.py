@@ -16,14 +16,14 @@ import pytest
 from prefect.exceptions import ParameterTypeError
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.evaluate_policy import evaluate_policy
 from flows.prefect_database import TABLES
+from flows.stages import evaluate_policy
 from offline_core.errors import CheckpointError
 from tests.waiting import PATIENCE_SECONDS
 
 ONE_RUN = """
 import httpx, json, psutil, sys
-from flows.evaluate_policy import evaluate_policy
+from flows.stages import evaluate_policy
 from prefect.settings import PREFECT_API_URL
 for seed in (1, 2):
     evaluate_policy(policy=sys.argv[1], config={"episodes": 2, "seed": seed})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.estimate_policy import estimate_policy
+from flows.stages import estimate_policy
 from offline_core.errors import PromotionError
 from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
 from tests.flows.test_data_flows import card_of

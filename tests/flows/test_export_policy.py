@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from gymnasium import spaces
 
-from flows.export_policy import export_policy
+from flows.stages import export_policy
 from offline_core.data.datasets.manifest import Operation
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy

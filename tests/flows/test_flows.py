@@ -17,9 +17,8 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
 from prefect.client.schemas.objects import Artifact, FlowRun
 
-from flows.evaluate_policy import evaluate_policy
 from flows.expert_to_policy import expert_to_policy
-from flows.train_policy import train_policy
+from flows.stages import evaluate_policy, train_policy
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes

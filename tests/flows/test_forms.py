@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from flows import short_forms
 from flows.short_forms import SHORT_FORMS
-from flows.train_policy import train_policy
+from flows.stages import train_policy
 from offline_core.learning.config import TrainingConfig
 from offline_core.runtime.config import closed
 from tests.deployments.flows import FLOWS, FORMS

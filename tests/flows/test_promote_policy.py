@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.promote_policy import promote_policy
-from flows.rollback_policy import rollback_policy
+from flows.stages import promote_policy, rollback_policy
 from offline_core.errors import PromotionError
 from offline_core.keeping.promotion.config import PromotionConfig, RollbackConfig
 from tests.flows.test_cli import run

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import offline_core as offline
-from flows.publish_dataset import publish_dataset
+from flows.stages import publish_dataset
 from tests.data.datasets.factories import episode, write_dataset
 from tests.flows.test_data_flows import card_of
 

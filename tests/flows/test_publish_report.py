@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from prefect.settings import PREFECT_UI_URL, temporary_settings
 
-from flows.prune_dataset import prune_dataset
-from flows.publish_report import publish_report
+from flows.stages import prune_dataset, publish_report
 from offline_core.data.curation.config import PruningConfig
 from offline_core.keeping.homepage.config import ReportConfig
 from tests.data.datasets.factories import episode, write_dataset

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flows.sweep_settings import sweep_settings
+from flows.stages import sweep_settings
 from offline_core.errors import SweepError
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.runtime.config import parse

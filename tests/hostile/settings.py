@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from flows.prune_dataset import prune_dataset
 from flows.settings import arguments_of, read_values
-from flows.train_policy import train_policy
+from flows.stages import prune_dataset, train_policy
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefghijkl", "bcdefghijklm", strict=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.prune_dataset import prune_dataset as prune_flow
+from flows.stages import prune_dataset as prune_flow
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.prune import prune_dataset
 from offline_core.data.datasets.commit import commit, prepare_dataset

@@ -50,7 +50,7 @@ deployments:
       name: offline
       job_variables: { env: { OFFLINE_RAY_CPUS: "2", OFFLINE_RAY_OBJECT_STORE_BYTES: "100000000" } }
   - name: secret
-    entrypoint: flows/compact_dataset.py:compact_dataset
+    entrypoint: flows/stages.py:compact_dataset
     work_pool: *pool
 """
 CHAIN: dict[str, Any] = {

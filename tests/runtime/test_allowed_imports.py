@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows.train_expert import train_expert
+from flows.stages import train_expert
 from offline_core.errors import ConfigError
 from offline_core.runtime.allowed_imports import VARIABLE, check_import
 from offline_core.runtime.user_code import import_object

@@ -14,8 +14,10 @@ import ray
 from prefect.states import Failed
 from ray import exceptions
 
-import flows.train_policy as train_policy_module
+from flows.stages import train_policy
 from offline_core.errors import ConfigError, RayLostError, StorageUnavailableError
+from offline_core.learning.config import TrainingConfig
+from tasks import stages
 from tasks.crash import Crash
 from tasks.stage import stage
 
@@ -97,6 +99,6 @@ def test_a_ray_that_is_lost_outside_of_a_stage_is_a_crash(monkeypatch: pytest.Mo
     def lost(*args: Any, **kwargs: Any) -> None:
         raise RayLostError("the raylet died")
 
-    monkeypatch.setattr(train_policy_module, "train_policy_task", lost)
+    monkeypatch.setattr(stages, "train_policy", lost)
     with pytest.raises(Crash, match="the raylet died"):
-        inspect.unwrap(train_policy_module.train_policy.fn)()  # without the look at its parameters
+        inspect.unwrap(train_policy.fn)(config=TrainingConfig())  # without the look at its parameters

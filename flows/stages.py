@@ -1,0 +1,85 @@
+"""The flows of single stages, made from the table: `from flows.stages import prune_dataset` is a flow to call, serve or deploy.
+
+A flow has the parameters of its stage in their order, and then its config. It calls the task, and announces the dataset that
+it made to automations.
+"""
+
+import importlib
+import inspect
+from typing import Any
+
+from flows.events import announce
+from flows.local_flow import LocalFlow, flow
+from flows.seeds import seed_of
+from offline_core.runtime.ray_session import ray_scope
+from tasks import stages as tasks
+from tasks.crash import crashing
+from tasks.table import STAGES, Argument, Stage, load
+
+_KINDS: dict[str, Any] = {"folder": str, "uris": list[str], "sources": str | list[str], "version": int | None}
+_OF_THE_COMMAND_LINE = ("environment", "switch")
+"""Kinds of arguments that are fields of the config in a form."""
+
+
+def __getattr__(name: str) -> LocalFlow[..., Any]:
+    """The flow of a stage; its models are imported now."""
+    if name not in STAGES:
+        raise AttributeError(f"There is no stage {name}; there are {', '.join(STAGES)}.")
+    made: LocalFlow[..., Any] = globals().get(name) or globals().setdefault(name, _flow_of(STAGES[name]))
+    return made
+
+
+def flow_of(name: str) -> LocalFlow[..., Any]:
+    """The flow of a stage or of a chain, by the name of its function."""
+    if name in STAGES:
+        return __getattr__(name)
+    chain: LocalFlow[..., Any] = getattr(importlib.import_module(f"flows.{name}"), name)
+    return chain
+
+
+def _flow_of(stage: Stage) -> LocalFlow[..., Any]:
+    def run(*given: Any, **named: Any) -> Any:
+        bound = signature.bind(*given, **named)
+        bound.apply_defaults()
+        arguments = dict(bound.arguments)
+        config = arguments.pop("config")
+        if getattr(config, "seed", 0) is None:
+            config = config.model_copy(update={"seed": seed_of(None)})
+        with crashing(), ray_scope():  # importing, reading and playing may each start Ray, and here they start one
+            result = getattr(tasks, stage.operation)(config, **arguments)
+        if stage.event is not None and result.dataset.version and getattr(result, "verdict", "") != "fail":
+            announce(result.dataset, stage.event)
+        return result
+
+    config = load(stage.config)
+    parameters = [_parameter(each) for each in stage.arguments if each.kind not in _OF_THE_COMMAND_LINE]
+    parameters.append(_keyword("config", config, config()))
+    parameters += [_keyword(name, load(path) | None, None) for name, path in stage.groups.items()]
+    run.__name__ = run.__qualname__ = stage.operation
+    run.__signature__ = signature = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    described = {each.name: each.help for each in stage.arguments} | {"config": f"Settings: {_lower(_first_line(config))}"}
+    # pydantic leaves a description out that is the model's own
+    described |= {name: f"Optional: {_lower(_first_line(load(path)))}" for name, path in stage.groups.items()}
+    lines = (f"    {each.name}: {described[each.name]}" for each in parameters)
+    run.__doc__ = "\n".join([stage.summary, "", "Args:", *lines])
+    return flow(name=stage.name, flow_run_name=stage.run_name)(run)
+
+
+def _parameter(argument: Argument) -> inspect.Parameter:
+    kind, default = _KINDS[argument.kind], argument.default
+    if argument.kind == "sources":
+        [default] = default
+    return _keyword(argument.name, kind | None if default is None else kind, default)
+
+
+def _keyword(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
+def _first_line(model: type) -> str:
+    return inspect.cleandoc(model.__doc__ or "").partition("\n")[0]
