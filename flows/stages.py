@@ -48,7 +48,7 @@ def _flow_of(stage: Stage) -> LocalFlow[..., Any]:
         with crashing(), ray_scope():  # importing, reading and playing may each start Ray, and here they start one
             result = getattr(tasks, stage.operation)(config, **arguments)
         if stage.event is not None and result.dataset.version and getattr(result, "verdict", "") != "fail":
-            announce(result.dataset, stage.event)
+            announce(result.dataset, stage.event)  # not what failed and was let by, nor files that have no version
         return result
 
     config = load(stage.config)
@@ -58,8 +58,10 @@ def _flow_of(stage: Stage) -> LocalFlow[..., Any]:
     run.__name__ = run.__qualname__ = stage.operation
     run.__signature__ = signature = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
-    described = {each.name: each.help for each in stage.arguments} | {"config": f"Settings: {_lower(_first_line(config))}"}
-    # pydantic leaves a description out that is the model's own
+    described = {each.name: each.help for each in stage.arguments}
+    described["config"] = (
+        f"Settings: {_lower(_first_line(config))}"  # pydantic leaves out a description that is the model's own
+    )
     described |= {name: f"Optional: {_lower(_first_line(load(path)))}" for name, path in stage.groups.items()}
     lines = (f"    {each.name}: {described[each.name]}" for each in parameters)
     run.__doc__ = "\n".join([stage.summary, "", "Args:", *lines])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import dataclass, field
 
@@ -22,8 +21,6 @@ from offline_core.policies.initial import initial_parents
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy
 from offline_core.runtime.config import Config, EnvironmentSpec
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

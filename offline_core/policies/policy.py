@@ -49,7 +49,7 @@ class Policy(nn.Module):
     Outputs have one leading axis, B or S·L (all steps of the first sequence, then of the second, …): losses do not depend
     on sequences. To play step by step, see `act`.
 
-    Observations may say which actions are allowed (`episodes/action_masks.py`). The network does not see that; the
+    Observations may say which actions are allowed (`data/episodes/action_masks.py`). The network does not see that; the
     distribution inputs of other actions are the lowest number there is, so that nothing here ever chooses one.
 
     Arguments:
