@@ -29,7 +29,7 @@ from deployments.definitions import Profile, full_name
 from deployments.server import readable_errors
 from flows.events import RESOURCE
 from offline_core.errors import ConfigError
-from tasks.table import Event
+from offline_core.runtime.stage import Event
 
 RUNS = {"prefect.resource.id": "prefect.flow-run.*"}
 EACH = {"prefect.resource.id"}

@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from flows.verbs import app, as_json, config_options, verb
-from tasks.table import DATASET, ENVIRONMENT, STAGES, VERSION, Argument, Stage, load
+from offline_core.runtime.stage import DATASET, ENVIRONMENT, STAGES, VERSION, Argument, Stage, load
 
 OBJECTS_UNTIL_GC = 20_000
 """Imports make hundreds of thousands of objects that stay; by Python's 700, a tenth of their time goes into collecting."""
@@ -50,8 +50,8 @@ def expert_to_policy(root: str, env: str | None, seed: int, **given: Any) -> Non
 @verb(
     "logs-to-policy",
     [
-        Argument("source", "Files, folders or patterns with * or **; or the folder of one dataset.", ["data"], kind="uris"),
-        Argument("root", ROOT_HELP, "runs/logs", is_option=True),
+        Argument("source", "Files, folders or patterns with * or **; or the folder of one dataset.", ["data"], kind="sources"),
+        Argument("root", ROOT_HELP, "runs/logs", "output", is_option=True),
     ],
     SEED,
     click.Option(
@@ -73,8 +73,8 @@ def logs_to_policy(source: tuple[str, ...], root: str, seed: int, test: str, **g
 @verb(
     "improve-policy",
     [
-        Argument("source", "Files, folders or patterns with * or **; or the folder of one dataset.", ["data"], kind="uris"),
-        Argument("root", ROOT_HELP, "runs/improve", is_option=True),
+        Argument("source", "Files, folders or patterns with * or **; or the folder of one dataset.", ["data"], kind="sources"),
+        Argument("root", ROOT_HELP, "runs/improve", "output", is_option=True),
     ],
     SEED,
     click.Option(["--registry"], default="runs/registry/policy", help="Folder of the registry and name of the policy."),
@@ -90,7 +90,7 @@ def improve_policy(source: tuple[str, ...], root: str, seed: int, registry: str,
     _run_chain("improve_policy", given, [], source=one_or_more, root=root, seed=seed, **chosen)
 
 
-def _add_stage(stage: Stage) -> None:
+def _add_stage(stage: Stage[..., Any]) -> None:
     """Adds the verb of a stage."""
     plan = click.Option(["--plan"], is_flag=True, help=stage.plan_help)
 
@@ -98,7 +98,7 @@ def _add_stage(stage: Stage) -> None:
         lambda: {"": load(stage.config)}, lambda: {name: load(path) for name, path in stage.groups.items()}
     )
 
-    @verb(stage.verb, stage.arguments, *([plan] if stage.plan else []), *options, help=stage.help, has_json=True)
+    @verb(stage.title, stage.arguments, *([plan] if stage.plan else []), *options, help=stage.help, has_json=True)
     def run(plan: bool = False, env: str | None = None, append: bool = False, **given: Any) -> None:
         from offline_core.runtime.config import parse
 
@@ -110,7 +110,7 @@ def _add_stage(stage: Stage) -> None:
 
             print_plan(stage, **arguments)
         else:
-            _print(stage, _call(_flow(stage.operation), **arguments, **groups))
+            _print(stage, _call(_flow(stage.attribute), **arguments, **groups))
 
 
 for _stage in STAGES.values():
@@ -198,7 +198,7 @@ def _run_chain(name: str, given: dict[str, Any], more: list[str], *, root: str, 
         print_chain(name.replace("_", " ").capitalize(), result, root=root)
 
 
-def _print(stage: Stage, result: Any) -> None:
+def _print(stage: Stage[..., Any], result: Any) -> None:
     from flows.decision import print_decision
     from flows.results import print_findings, print_json, print_outliers, print_result, print_settings
 
@@ -212,26 +212,26 @@ def _print(stage: Stage, result: Any) -> None:
         "decide": print_decision,
         "sweep": print_settings,
     }
-    if stage.verb == "vacuum":
+    if stage.title == "vacuum":
         from flows.retention import print_vacuumed
 
-        show[stage.verb] = print_vacuumed
-    if stage.verb in ("promote", "rollback"):
+        show[stage.title] = print_vacuumed
+    if stage.title in ("promote", "rollback"):
         from flows.registry import print_promotion
 
-        show[stage.verb] = print_promotion
-    show.get(stage.verb, print_result)(result)
+        show[stage.title] = print_promotion
+    show.get(stage.title, print_result)(result)
 
 
 def _checked(arguments: Iterable[Argument], given: dict[str, Any]) -> dict[str, Any]:
     """The values of arguments. Checked before Prefect stores a parameter that may have credentials in it."""
     values = {argument.name: given[argument.name] for argument in arguments if argument.name in given}
     for argument in arguments:
-        if argument.kind == "folder" and values[argument.name] is not None:
-            _place(values[argument.name])
-        elif argument.kind in ("uris", "sources"):
+        if argument.is_many:
             values[argument.name] = [*values[argument.name]]
             _refuse_credentials(values[argument.name])
+        elif argument.is_place and values[argument.name] is not None:
+            _place(values[argument.name])
     return values
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prefect.events import emit_event
 
 from offline_core.data.datasets.dataset import DatasetRef
-from tasks.table import Event
+from offline_core.runtime.stage import Event
 
 RESOURCE = "offline.dataset"
 """What the resource ids of these events begin with; the dataset's URI follows."""

@@ -30,7 +30,7 @@ from tasks.decision_card import told_difference
 from tasks.headlines import headline_of
 from tasks.stages import (
     check_dataset,
-    decide_policies,
+    decide,
     promote_policy,
     prune_dataset,
     split_dataset,
@@ -109,7 +109,7 @@ def improve_policy(
         swept = stages.run("sweep", sweep_settings, scored, **reading(learned_from), output=place.child("sweep").uri)
         decided = stages.run(
             "decide",
-            decide_policies,
+            decide,
             decision.model_copy(update=seeded | ({"against": address} if champion else {})),
             **reading(sides.held_out),
             candidates=swept.checkpoints,

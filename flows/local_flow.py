@@ -18,10 +18,10 @@ from offline_core.data.store.allowed_roots import IS_URI, is_limited, uris_in
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import name_choices, shown
+from offline_core.runtime.stage import STAGES
 from offline_core.runtime.user_code import check_imports
-from tasks.table import STAGES
 
-LOCATIONS = {each.name for stage in STAGES.values() for each in stage.arguments if each.kind in ("folder", "uris", "sources")}
+LOCATIONS = {each.name for stage in STAGES.values() for each in stage.arguments if each.is_place}
 """Parameters of flows that are locations."""
 
 P = ParamSpec("P")
@@ -71,8 +71,8 @@ class LocalFlow(Flow[P, R]):
             importlib.import_module(name)
         tasks = {each.name for each in inspect.unwrap(self.fn).__globals__.values() if isinstance(each, Task)}
         for stage in STAGES.values():
-            if stage.name == self.name or stage.name in tasks:
-                importlib.import_module(f"offline_core.{stage.module}")
+            if stage.title == self.name or stage.title in tasks:
+                importlib.import_module(f"offline_core.{stage.function.partition(':')[0]}")
 
 
 def flow(

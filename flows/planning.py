@@ -13,8 +13,8 @@ from flows.verbs import as_json
 from offline_core.data.curation.plan import QUANTILES, PruningPlan
 from offline_core.data.store.location import Location
 from offline_core.plans.plan import Amount, Plan
+from offline_core.runtime.stage import Stage, load
 from offline_core.runtime.units import duration_text, size_text
-from tasks.table import Stage, load
 
 if TYPE_CHECKING:
     from offline_core.data.import_plan.result import ImportPlan
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 PARAMETER_FILES = (".yaml", ".yml")
 
 
-def print_plan(stage: Stage, **arguments: Any) -> None:
+def print_plan(stage: Stage[..., Any], **arguments: Any) -> None:
     """Prints the plan of a stage with these arguments."""
     assert stage.plan is not None
-    if stage.operation == "prune_dataset":  # planned from metadata alone, whatever the output
+    if stage.name == "prune":  # planned from metadata alone, whatever the output
         del arguments["output"]
     plan = load(stage.plan)(**arguments)
     if as_json():
         print_json(plan)
-    elif stage.operation == "prune_dataset":
+    elif stage.name == "prune":
         _print_pruning(plan)
-    elif stage.operation == "import_dataset":
+    elif stage.name == "import":
         _print_import(plan, arguments["output"])
     else:
         _print_costs(plan)

@@ -70,7 +70,7 @@ SHORT_FORMS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "sweep_settings": _same("dataset", "output")
         | _config("grid", "seeds", "score", algorithm="training.algorithm", preset="training.preset"),
         "estimate_policy": _same("policy", "dataset") | _config("gamma", "horizon", "methods", "require_return", "seed"),
-        "decide_policies": _same("dataset", "candidates", "output")
+        "decide": _same("dataset", "candidates", "output")
         | _config("against", "by", "risk", "margin", gamma="estimate.gamma"),
     }
 )

@@ -1,4 +1,5 @@
-"""The flows of single stages, made from the table: `from flows.stages import prune_dataset` is a flow to call, serve or deploy.
+"""The flows of single stages, made from the list of stages: `from flows.stages import prune_dataset` is a flow to call, serve
+or deploy.
 
 A flow has the parameters of its stage in their order, and then its config. It calls the task, and announces the dataset that
 it made to automations.
@@ -12,32 +13,34 @@ from flows.events import announce
 from flows.local_flow import LocalFlow, flow
 from flows.seeds import seed_of
 from offline_core.runtime.ray_session import ray_scope
+from offline_core.runtime.stage import STAGES, Argument, Stage, load
 from tasks import stages as tasks
 from tasks.crash import crashing
-from tasks.table import STAGES, Argument, Stage, load
 
-_KINDS: dict[str, Any] = {"folder": str, "uris": list[str], "sources": str | list[str], "version": int | None}
+_KINDS: dict[str, Any] = {"datasets": list[str], "policies": list[str], "sources": str | list[str], "version": int | None}
+"""Types of arguments in a form; others are texts."""
 _OF_THE_COMMAND_LINE = ("environment", "switch")
 """Kinds of arguments that are fields of the config in a form."""
 
 
 def __getattr__(name: str) -> LocalFlow[..., Any]:
     """The flow of a stage; its models are imported now."""
-    if name not in STAGES:
-        raise AttributeError(f"There is no stage {name}; there are {', '.join(STAGES)}.")
-    made: LocalFlow[..., Any] = globals().get(name) or globals().setdefault(name, _flow_of(STAGES[name]))
+    stages = {each.attribute: each for each in STAGES.values()}
+    if name not in stages:
+        raise AttributeError(f"There is no stage {name}; there are {', '.join(stages)}.")
+    made: LocalFlow[..., Any] = globals().get(name) or globals().setdefault(name, _flow_of(stages[name]))
     return made
 
 
 def flow_of(name: str) -> LocalFlow[..., Any]:
     """The flow of a stage or of a chain, by the name of its function."""
-    if name in STAGES:
+    if any(name == each.attribute for each in STAGES.values()):
         return __getattr__(name)
     chain: LocalFlow[..., Any] = getattr(importlib.import_module(f"flows.{name}"), name)
     return chain
 
 
-def _flow_of(stage: Stage) -> LocalFlow[..., Any]:
+def _flow_of(stage: Stage[..., Any]) -> LocalFlow[..., Any]:
     def run(*given: Any, **named: Any) -> Any:
         bound = signature.bind(*given, **named)
         bound.apply_defaults()
@@ -46,7 +49,7 @@ def _flow_of(stage: Stage) -> LocalFlow[..., Any]:
         if getattr(config, "seed", 0) is None:
             config = config.model_copy(update={"seed": seed_of(None)})
         with crashing(), ray_scope():  # importing, reading and playing may each start Ray, and here they start one
-            result = getattr(tasks, stage.operation)(config, **arguments)
+            result = getattr(tasks, stage.attribute)(config, **arguments)
         if stage.event is not None and result.dataset.version and getattr(result, "verdict", "") != "fail":
             announce(result.dataset, stage.event)  # not what failed and was let by, nor files that have no version
         return result
@@ -55,7 +58,7 @@ def _flow_of(stage: Stage) -> LocalFlow[..., Any]:
     parameters = [_parameter(each) for each in stage.arguments if each.kind not in _OF_THE_COMMAND_LINE]
     parameters.append(_keyword("config", config, config()))
     parameters += [_keyword(name, load(path) | None, None) for name, path in stage.groups.items()]
-    run.__name__ = run.__qualname__ = stage.operation
+    run.__name__ = run.__qualname__ = stage.attribute
     run.__signature__ = signature = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     described = {each.name: each.help for each in stage.arguments}
@@ -65,11 +68,11 @@ def _flow_of(stage: Stage) -> LocalFlow[..., Any]:
     described |= {name: f"Optional: {_lower(_first_line(load(path)))}" for name, path in stage.groups.items()}
     lines = (f"    {each.name}: {described[each.name]}" for each in parameters)
     run.__doc__ = "\n".join([stage.summary, "", "Args:", *lines])
-    return flow(name=stage.name, flow_run_name=stage.run_name)(run)
+    return flow(name=stage.title, flow_run_name=stage.run_name)(run)
 
 
 def _parameter(argument: Argument) -> inspect.Parameter:
-    kind, default = _KINDS[argument.kind], argument.default
+    kind, default = _KINDS.get(argument.kind, str), argument.default
     if argument.kind == "sources":
         [default] = default
     return _keyword(argument.name, kind | None if default is None else kind, default)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from tasks.table import Argument
+from offline_core.runtime.stage import Argument
 
 _as_json: ContextVar[bool] = ContextVar("as_json", default=False)
 
@@ -64,13 +64,13 @@ def _default(argument: Argument) -> Any:
 
 def _parameter(argument: Argument) -> click.Parameter:
     if not argument.is_option:
-        many = -1 if argument.kind in ("uris", "sources") else 1
+        many = -1 if argument.is_many else 1
         return click.Argument(
             [argument.name], default=_default(argument), nargs=many, required=_default(argument) is None, type=click.Path()
         )
     if argument.kind == "switch":
         return click.Option([f"--{argument.name}"], is_flag=True, help=argument.help)
-    names = [argument.name, f"--{argument.name}", *(["-o"] if argument.kind == "folder" else [])]
+    names = [argument.name, f"--{argument.name}", *(["-o"] if argument.kind == "output" else [])]
     return click.Option(names, default=argument.default, help=argument.help, type=int if argument.kind == "version" else str)
 
 

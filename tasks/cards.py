@@ -44,7 +44,7 @@ from offline_core.runtime.reporting.cards import (
 from offline_core.runtime.reporting.values import return_text
 from offline_core.runtime.units import duration_text, size_text
 from tasks.artifacts import Page, datasets_page
-from tasks.decision_card import decide_policies
+from tasks.decision_card import decide
 from tasks.outliers_card import find_outliers
 from tasks.sweep_card import sweep_settings
 
@@ -293,7 +293,7 @@ def _rollback_policy(result: PromotionResult, config: object, *, registry: str) 
     return page._replace(card=Card("Rollback", page.card.rows))
 
 
-def _vacuum_datasets(result: VacuumResult, config: object, *, root: str) -> Page:
+def _vacuum(result: VacuumResult, config: object, *, root: str) -> Page:
     freed = size_text(result.freed_bytes)
     rows: dict[str, object] = {
         "Root": result.root,
@@ -325,7 +325,7 @@ def _publish_dataset(result: PublishResult, config: object, **_: object) -> Page
     return Page(Card("Published table", rows), (result.dataset.uri, result.dataset.version), [])
 
 
-def _publish_report(result: ReportResult, config: object, **_: object) -> Page:
+def _report(result: ReportResult, config: object, **_: object) -> Page:
     rows: dict[str, object] = {
         "Page": result.uri,
         "Root": result.root,
@@ -364,11 +364,11 @@ CARDS: Mapping[str, Callable[..., Page]] = {
         sweep_settings,
         _evaluate_policy,
         _estimate_policy,
-        decide_policies,
+        decide,
         _promote_policy,
         _rollback_policy,
-        _vacuum_datasets,
-        _publish_report,
+        _vacuum,
+        _report,
         _export_policy,
     )
 }

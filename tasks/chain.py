@@ -17,7 +17,7 @@ from offline_core.runtime.result import Result
 from offline_core.runtime.units import duration_text
 from tasks.artifacts import Page, publish, warn_without_card
 from tasks.outcomes import outcome_of
-from tasks.stage import stage
+from tasks.stage import as_task
 
 log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
 P = ParamSpec("P")
@@ -70,7 +70,7 @@ def reading(ref: DatasetRef) -> dict[str, Any]:
     return {"dataset": ref.uri, "version": ref.version}
 
 
-@stage("summarize-chain")
+@as_task("summarize-chain")
 def summarize_chain(
     name: str,
     result: ChainResult,

@@ -35,7 +35,7 @@ COLUMNS = [
 ]
 
 
-def decide_policies(result: DecisionResult, config: DecisionConfig, *, output: str, **_: object) -> Page:
+def decide(result: DecisionResult, config: DecisionConfig, *, output: str, **_: object) -> Page:
     """The verdict, the candidates beside what runs today, and what the first of them is like."""
     first, drawn = result.first, result.candidates[:MOST_DRAWN]
     judged = [each for each in result.candidates if each.judged is not None]

@@ -1,7 +1,8 @@
-"""What all stages have in common as Prefect tasks."""
+"""A stage as a Prefect task: it calls the core, shows its progress and publishes a card."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import sys
@@ -16,7 +17,13 @@ from prefect.tasks import exponential_backoff
 
 from offline_core.errors import OfflineError
 from offline_core.runtime.provenance import made_in_run
+from offline_core.runtime.stage import Stage, load
+from tasks.artifacts import publish, warn_without_card
+from tasks.cards import CARDS
 from tasks.crash import crashing
+from tasks.headlines import headline_of
+from tasks.progress import progress_shown
+from tasks.tracking import track
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,15 +32,44 @@ RETRIES = 2
 FIRST_DELAY_SECONDS = 5
 
 
-def stage(name: str, *, task_run_name: str | None = None) -> Callable[[Callable[P, R]], Task[P, R]]:
+def task_of(entry: Stage[..., Any]) -> Any:
+    """The task of a stage."""
+
+    def run(config: Any, **arguments: Any) -> Any:
+        if "runs_url" in type(config).model_fields and not config.runs_url and (ui := url_of_ui()):
+            config = config.model_copy(update={"runs_url": f"{ui.rstrip('/')}/runs"})
+        with progress_shown():
+            result = entry(config, **arguments)
+        with warn_without_card():
+            page = CARDS[entry.attribute](result, config, **arguments)
+            if page.card.headline is None:
+                page = page._replace(card=dataclasses.replace(page.card, headline=headline_of(result)))
+            track(result, config, page.card, operation=entry.name)
+            publish(
+                page,
+                key=f"{entry.title}-card",
+                operation=entry.name,
+                config=config,
+                reused=result.reused,
+            )
+        if entry.gate is not None:
+            load(entry.gate)(result, config)
+        return result
+
+    run.__name__ = run.__qualname__ = entry.attribute
+    run.__doc__ = entry.help
+    return as_task(entry.title, entry.run_name)(run)
+
+
+def as_task(name: str, run_name: str | None = None) -> Callable[[Callable[P, R]], Task[P, R]]:
     """A task that is one stage of the pipeline.
 
     Tried again, later and later, after what may pass by itself, and never after what would come again. Prefect keeps no
     result of it: the core finds what was made before by what it was made of, and a second memory could only be wrong.
     """
-    as_task = task(
+    made = task(
         name=name,
-        task_run_name=task_run_name,
+        task_run_name=run_name,
         cache_policy=NO_CACHE,
         persist_result=False,
         retries=RETRIES,
@@ -48,7 +84,7 @@ def stage(name: str, *, task_run_name: str | None = None) -> Callable[[Callable[
             with crashing(), made_in_run(_run_to_look_at()):
                 return function(*args, **kwargs)
 
-        return as_task(run)
+        return made(run)
 
     return decorate
 

@@ -77,7 +77,7 @@ class Run:
         settings["streamed"] = self.streamed
         if fingerprints := self.source.pipeline.fingerprints:
             settings["connectors"] = list(fingerprints)
-        return Operation(name="train_policy", version=6, config=settings, code=self.code)
+        return Operation(name="train", version=6, config=settings, code=self.code)
 
     @property
     def read(self) -> list[Source]:

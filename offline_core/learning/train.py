@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 
 from offline_core.data.datasets.dataset import open_committed
-from offline_core.data.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
+from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.environments.vector_env import reward_threshold, spaces_of
 from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.data.importing.ends import lost_terminations
@@ -33,22 +33,32 @@ from offline_core.learning.source import Source, count, is_streamed
 from offline_core.learning.start import read_initial, with_initial_network
 from offline_core.learning.state import States, TrainingState
 from offline_core.learning.user_data import UserData
-from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
-from offline_core.runtime.code_permission import recorded_environment, remember_code
+from offline_core.policies.manifest import fingerprint_of
+from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.ray_session import ray_session
+from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
 from offline_core.runtime.user_code import code_digests
 
 log = logging.getLogger(__name__)
 
 
+@stage(
+    "train",
+    version=6,
+    after="export",
+    arguments=(DATASET, output("runs/policy", "Folder for checkpoints and metrics."), VERSION),
+    run_name="train-{config.algorithm}-{config.seed}",
+    plan="plans.training:plan_training",
+)
 def train_policy(
     config: TrainingConfig, *, dataset: str, output: str, version: int | None = None, loaded: EpisodeBatch | None = None
-) -> TrainingResult:
-    """Learn a policy from `dataset`; write checkpoints `best` and `last`, metrics and TensorBoard files to `output`.
+) -> Made[TrainingResult]:
+    """Learn a policy from recorded experience.
 
-    The same dataset version and parameters give the same policy, bit for bit, on one kind of machine. An unfinished run
-    resumes from its last state when it is called again; a finished one is reused.
+    Writes checkpoints `best` and `last`, metrics and TensorBoard files. The same dataset version and parameters give the same
+    policy, bit for bit, on one kind of machine. An unfinished run resumes from its last state when it is called again; a
+    finished one is reused.
 
     Arguments:
         dataset: URI of a dataset, or of what `data.source` or `data.data_class` reads.
@@ -65,43 +75,36 @@ def train_policy(
         StorageError: The output cannot be written; checked before training.
         BusyError: Another run is writing there.
     """
-    with ray_session() if reads_by_ray(config.data) else contextlib.nullcontext():
-        return _trained(config, dataset, output, version, loaded)
-
-
-def _trained(
-    config: TrainingConfig, dataset: str, output: str, version: int | None, loaded: EpisodeBatch | None
-) -> TrainingResult:
-    run = make_run(config, dataset, output, version)
-    if loaded is not None:
-        run = replace(run, streamed=False)
-    if found := found_result(run):
-        return found
-    if config.compute.gpus_per_learner and not config.compute.learners and not torch.cuda.is_available():
-        raise ConfigError("This process sees no GPU that Torch can use: set compute.gpus_per_learner to 0.")
-    check_environment(run)
     folder = Location.of(output)
-    states = States(folder, TrainingState, run=run.identity)
-    with folder.make_folder().locked(), contextlib.ExitStack() as stack:
-        if found := found_result(run):
-            return found  # another run finished it meanwhile
+    with contextlib.ExitStack() as stack:
+        if reads_by_ray(config.data):
+            stack.enter_context(ray_session())
+        run = make_run(config, dataset, output, version)
+        if loaded is not None:
+            run = replace(run, streamed=False)
+        if run.config.compute.gpus_per_learner and not run.config.compute.learners and not torch.cuda.is_available():
+            raise ConfigError("This process sees no GPU that Torch can use: set compute.gpus_per_learner to 0.")
+        asked = replace(stored(run), afterwards=lambda: States(folder, TrainingState, run=run.identity).clear())
+        yield asked
+        check_environment(run)
         start = time.time()  # not while waiting for the lock
-        invalidate_result(folder.child(RESULT_FILE))
+        states = States(folder, TrainingState, run=run.identity)
         if not run.changes_show:
             states.clear()  # the data may have changed
         if run.source.is_own and run.counted is None:
             run = replace(run, counted=count(run.source, run.algorithm()))
-            run = replace(run, streamed=is_streamed(run.source, run.steps, config.data))
+            run = replace(run, streamed=is_streamed(run.source, run.steps, run.config.data))
         run = run if loaded is not None else _as_resumed(run)
         for read in run.read:
             stack.enter_context(read.reading())
-        if os.environ.get("RAY_ADDRESS") and "auto" in (config.data.prelearners, config.compute.learners):
+        compute = run.config.compute
+        if os.environ.get("RAY_ADDRESS") and "auto" in (run.config.data.prelearners, compute.learners):
             stack.enter_context(ray_session())  # `planned` needs its CPUs
         run = planned(run)
-        config = run.config
-        if config.compute.learners or wants_prelearners(config.data):
+        compute = run.config.compute
+        if compute.learners or wants_prelearners(run.config.data):
             stack.enter_context(ray_session())
-        if config.compute.learners:
+        if compute.learners:
             from offline_core.learning.group import learn_together
 
             result = learn_together(run, start=start)
@@ -109,20 +112,15 @@ def _trained(
             trained = learn(run, loader_of(run, loaded=loaded), held_out_loader_of(run), start=start)
             assert trained is not None
             result = trained
-        left = (result.checkpoint, result.last_checkpoint, *(each.checkpoint for each in result.kept))
-        made = {uri: read_policy_manifest(uri).fingerprint for uri in left}
-        store_result(folder.child(RESULT_FILE), run.identity, result, fingerprints=made)
-        States(folder, TrainingState, run=run.identity).clear()
-    log.info("Trained %s: %s updates, %s", result.checkpoint, f"{result.updates:,}", _outcome(result))
-    log.info(result.bottleneck)
-    for warning in result.warnings:
-        log.warning(warning)
-    return result
+        log.info("Trained %s: %s updates, %s", result.checkpoint, f"{result.updates:,}", _outcome(result))
+        log.info(result.bottleneck)
+        for warning in result.warnings:
+            log.warning(warning)
+        return result
 
 
 def make_run(config: TrainingConfig, dataset: str, output: str, version: int | None) -> Run:
     """Return the run: all that decides what is learned."""
-    remember_code(config)
     config, initial = read_initial(config, output)
     source, held_out = _opened(config.data, dataset, version), config.evaluation.held_out
     config = with_initial_network(config, initial)
@@ -211,15 +209,22 @@ def _returns(source: Source, parameter: str) -> tuple[float, float]:
     return returns.min, returns.max
 
 
+def stored(run: Run) -> StoredResult[TrainingResult]:
+    """Return where the result of a run is kept, and what it depends on."""
+    return StoredResult(
+        TrainingResult,
+        Location.of(run.output),
+        run.parents,
+        fingerprint_of,
+        outputs=lambda result: (result.checkpoint, result.last_checkpoint, *(each.checkpoint for each in result.kept)),
+        operation=run.operation,
+        may_reuse=run.changes_show,
+    )
+
+
 def found_result(run: Run) -> TrainingResult | None:
-    """Return the result of the same run, if the data cannot have changed, or of one that differs in `streamed` only because
-    of the machine's free memory."""
-    if not run.changes_show:
-        return None
-    place = Location.of(run.output).child(RESULT_FILE)
-    ways = _ways(run) if run.config.data.resident_bytes is None else (run,)
-    results = (load_result(place, way.identity, TrainingResult, fingerprint=fingerprint_of) for way in ways)
-    return next(filter(None, results), None)
+    """Return the result of the same run, if the data cannot have changed."""
+    return stored(run).found(train_policy)
 
 
 def _opened(config: DataConfig, uri: str, version: int | None) -> Source:

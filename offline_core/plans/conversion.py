@@ -7,14 +7,12 @@ import time
 import numpy as np
 import polars as pl
 
-from offline_core.data.curation.compact import compaction
+from offline_core.data.curation.compact import CompactionResult, compact_dataset
 from offline_core.data.curation.config import CompactionConfig
-from offline_core.data.curation.converting import conversion
-from offline_core.data.datasets.commit import find_version
+from offline_core.data.curation.converting import ConversionResult, convert_table
 from offline_core.data.datasets.copying import NOWHERE, copy_episodes
 from offline_core.data.datasets.dataset import Dataset, open_committed
 from offline_core.data.datasets.episode_index import episode_index
-from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.row_groups import row_groups
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.importing.config import ConversionConfig
@@ -34,7 +32,8 @@ def plan_conversion(config: ConversionConfig, *, dataset: str, output: str, vers
     _converted(source, config, seconds=0)  # what is slow the first time is not measured
     sample = _converted(source, config, seconds=SAMPLE_SECONDS)
     lanes = min(local_cpus(), len(source.manifest.files)) if config.engine == "ray" else 1
-    return _scaled(source, sample, conversion(config), output, config.files.max_bytes_per_file, lanes=lanes)
+    known = convert_table.known(config, dataset=dataset, version=version, output=output)
+    return _scaled(source, sample, known, output, config.files.max_bytes_per_file, lanes=lanes)
 
 
 def plan_compaction(config: CompactionConfig, *, dataset: str, output: str, version: int | None = None) -> Plan:
@@ -47,7 +46,8 @@ def plan_compaction(config: CompactionConfig, *, dataset: str, output: str, vers
     index = episode_index(source)
     _copied(source, index, config, episodes=1)
     sample = _copied(source, index, config, episodes=max(1, len(index) // max(1, len(source.manifest.files))))
-    return _scaled(source, sample, compaction(config), output, config.files.max_bytes_per_file)
+    known = compact_dataset.known(config, dataset=dataset, version=version, output=output)
+    return _scaled(source, sample, known, output, config.files.max_bytes_per_file)
 
 
 def _converted(source: Dataset, config: ConversionConfig, *, seconds: float) -> Sample:
@@ -70,11 +70,18 @@ def _copied(source: Dataset, index: pl.DataFrame, config: CompactionConfig, *, e
     )
 
 
-def _scaled(source: Dataset, sample: Sample, operation: Operation, output: str, file_bytes: int, *, lanes: int = 1) -> Plan:
+def _scaled(
+    source: Dataset,
+    sample: Sample,
+    known: ConversionResult | CompactionResult | None,
+    output: str,
+    file_bytes: int,
+    *,
+    lanes: int = 1,
+) -> Plan:
     ref = source.ref
     times = ref.steps / max(1, sample.steps)
     written_bytes = round(sample.bytes * times)
-    found = find_version(output, operation, [source.parent_entry])
     return Plan(
         reads=[Amount.of(ref, files=len(source.manifest.files))],
         writes=[
@@ -91,5 +98,5 @@ def _scaled(source: Dataset, sample: Sample, operation: Operation, output: str, 
         measured=[
             f"{sample.steps:,} steps were copied to a temporary folder in {sample.seconds:.2f} s ({sample.bytes:,} bytes)"
         ],
-        reused=None if found is None else str(found.ref),
+        reused=None if known is None else str(known.dataset),
     )

@@ -19,8 +19,8 @@ import torch
 from gymnasium.vector.utils import batch_space
 from pydantic import BaseModel, ConfigDict, Field
 
-from offline_core.data.datasets.manifest import Operation, Parent, identity_of
-from offline_core.data.datasets.result_cache import RESULT_FILE, load_result, store_result
+from offline_core.data.datasets.manifest import Parent
+from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.action_masks import ACTION_MASK, choices
 from offline_core.data.store.json_files import without_secrets
@@ -35,6 +35,8 @@ from offline_core.policies.policy import Policy, as_tensors
 from offline_core.policies.sample_rows import rows_like
 from offline_core.runtime.provenance import provenance
 from offline_core.runtime.seeding import derive_seed
+from offline_core.runtime.stage import Made, output, stage
+from offline_core.runtime.stage import policy as of_policy
 from offline_core.runtime.torch_settings import torch_threads
 
 log = logging.getLogger(__name__)
@@ -77,8 +79,19 @@ class ExportManifest(BaseModel):
     provenance: dict[str, str] = Field(default_factory=provenance)
 
 
-def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> PolicyExportResult:
-    """Writes each model, loads it again, and holds it against the policy on observations drawn from its space.
+@stage(
+    "export_policy",
+    after="report",
+    arguments=(
+        of_policy("export"),
+        output("runs/exported", "Folder for the models; an existing export is replaced."),
+    ),
+    hint="-s 'formats=[torch_export]' chooses Torch.",
+)
+def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Made[PolicyExportResult]:
+    """Write a policy as ONNX or for Torch, and show that it does the same there.
+
+    Each model is written, loaded again, and held against the policy on observations drawn from its space.
 
     Arguments:
         policy: URI of a checkpoint, or the address of a registered one.
@@ -94,11 +107,14 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
     start = time.perf_counter()
     policy, manifest = find_policy(policy)
     location = Location.of(output)
-    operation = Operation.of("export_policy", config)
-    identity = identity_of(operation, [manifest.parent_entry(policy)])
-    place = location.child(RESULT_FILE)
-    if found := load_result(place, identity, PolicyExportResult, fingerprint=_sha256):
-        return found
+    yield StoredResult(
+        PolicyExportResult,
+        location,
+        [manifest.parent_entry(policy)],
+        _sha256,
+        outputs=lambda result: [location.child(name).uri for name in (EXPORT_FILE, *_files(result))],
+        config=config,
+    )
     loaded = load_policy(policy, manifest)
     batches = [observations_like(loaded, size, seed=config.seed) for size in COMPARED_BATCHES]
     graph = Graph(loaded, list(batches[1])).eval().requires_grad_(False)
@@ -132,7 +148,12 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
         checkpoint=manifest.parent_entry(policy),
         policy=manifest,
     )
-    result = PolicyExportResult(
+    files = {FILES[format]: data for format, data in written.items()}
+    files[EXPORT_FILE] = without_secrets(described.model_dump_json(indent=2)).encode()
+    _put(location, files)
+    worst = max(model.max_abs_difference for model in models.values())
+    log.info("Exported %s to %s as %s; largest difference %.2g", policy, location.uri, ", ".join(models), worst)
+    return PolicyExportResult(
         output=location.uri,
         policy=Location.of(policy).uri,
         observations_compared=sum(COMPARED_BATCHES),
@@ -140,17 +161,10 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Po
         policy_latency=policy_latency,
         seconds=time.perf_counter() - start,
     )
-    files = {FILES[format]: data for format, data in written.items()}
-    files[EXPORT_FILE] = without_secrets(described.model_dump_json(indent=2)).encode()
-    with location.make_folder().locked():
-        if found := load_result(place, identity, PolicyExportResult, fingerprint=_sha256):
-            return found  # another run made it meanwhile
-        _put(location, files)
-        made = {location.child(name).uri: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-        store_result(place, identity, result, fingerprints=made)
-    worst = max(model.max_abs_difference for model in models.values())
-    log.info("Exported %s to %s as %s; largest difference %.2g", policy, location.uri, ", ".join(models), worst)
-    return result
+
+
+def _files(result: PolicyExportResult) -> list[str]:
+    return [model.file for model in result.models.values()]
 
 
 def _sha256(uri: str) -> str | None:

@@ -108,7 +108,7 @@ def episodes_in(graph: Lineage, *, beyond_splits: bool = True) -> list[Node]:
         parents = [parent for parent, made in graph.edges if made == child]
         if graph.nodes[child].kind == "checkpoint":
             parents = [*parents[:1], *(parent for parent in parents[1:] if graph.nodes[parent].kind == "checkpoint")]
-        elif graph.nodes[child].operation == "split_dataset" and not beyond_splits:
+        elif graph.nodes[child].operation == "split" and not beyond_splits:
             parents = []
         else:
             parents = [parent for parent in parents if graph.nodes[parent].kind != "checkpoint"]
@@ -177,7 +177,7 @@ def node_of(uri: str, manifest: Manifest | PolicyManifest) -> Node:
         uri,
         dataset.version if dataset else None,
         "found",
-        operation=manifest.operation.name,
+        operation=manifest.operation.stage,
         episodes=dataset.statistics.episodes if dataset else None,
         steps=dataset.statistics.steps if dataset else None,
         mean_return=None if isinstance(manifest, Manifest) else manifest.metrics.get("episode_return_mean"),

@@ -25,7 +25,7 @@ from deployments.definitions import PREFECT_FILE, definitions, flow_of, profile_
 from deployments.serve import served
 from offline_core.runtime.provenance import provenance
 from offline_core.runtime.ray_session import CPUS_VARIABLE, OBJECT_STORE_VARIABLE
-from tasks.table import STAGES
+from offline_core.runtime.stage import STAGES
 from tests.deployments.flows import DEPLOYMENTS, EXAMPLES, FLOWS
 
 DEFINITIONS = definitions()

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from flows.settings import arguments_of
 from flows.stages import flow_of
-from tasks.table import STAGES
+from offline_core.runtime.stage import STAGES
 
 CHAINS = ("expert_to_policy", "logs_to_policy", "improve_policy")
 """Their parameters are groups, one a stage."""

@@ -29,7 +29,7 @@ from flows.cli import app, main
 from flows.settings import read_values
 from flows.yaml_values import load_yaml
 from offline_core.errors import ConfigError
-from tasks.table import STAGES as TABLE
+from offline_core.runtime.stage import STAGES as TABLE
 from tests.docs.blocks import PAGES, ROOT, Block, blocks, commands, inline_commands
 from tests.docs.parameters import FLOWS, fill_in
 

@@ -24,7 +24,7 @@ from flows.stages import flow_of
 from offline_core.errors import ConfigError, OfflineError
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.policies.recording.config import RecordingExport
-from tasks.table import STAGES, Stage, load
+from offline_core.runtime.stage import STAGES, Stage, load
 
 OFFLINE = [sys.executable, "-c", "from flows.cli import main; main()"]
 HEAVY = {"torch", "ray", "prefect"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prefect.settings import PREFECT_UI_URL, temporary_settings
 
-from flows.stages import prune_dataset, publish_report
+from flows.stages import prune_dataset, report
 from offline_core.data.curation.config import PruningConfig
 from offline_core.keeping.homepage.config import ReportConfig
 from tests.data.datasets.factories import episode, write_dataset
@@ -23,7 +23,7 @@ def test_a_dataset_links_the_run_that_made_it(tmp_path: Path) -> None:
     with temporary_settings({PREFECT_UI_URL: "https://prefect.example/v2/"}):
         prune_dataset(dataset=str(source), output=str(output), config=PruningConfig(keep_top_fraction=0.5))
         run = latest_run()
-        publish_report(root=str(tmp_path))
+        report(root=str(tmp_path))
     data = data_of(tmp_path / "report.html")
     assert data["runs_url"] == "https://prefect.example/v2/runs"
     made = {each["name"]: each["versions"][0]["run"] for each in data["datasets"]}
@@ -32,5 +32,5 @@ def test_a_dataset_links_the_run_that_made_it(tmp_path: Path) -> None:
 
 def test_the_address_that_is_given_comes_first(tmp_path: Path) -> None:
     with temporary_settings({PREFECT_UI_URL: "https://prefect.example"}):
-        publish_report(root=str(tmp_path), config=ReportConfig(runs_url="https://other.example/runs/"))
+        report(root=str(tmp_path), config=ReportConfig(runs_url="https://other.example/runs/"))
     assert data_of(tmp_path / "report.html")["runs_url"] == "https://other.example/runs"

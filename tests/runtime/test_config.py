@@ -14,7 +14,7 @@ import offline_core
 from offline_core.errors import ConfigError
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.runtime.config import Config, parse
-from tasks.table import STAGES, load
+from offline_core.runtime.stage import STAGES, load
 
 
 class Range(Config):

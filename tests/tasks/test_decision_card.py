@@ -13,7 +13,7 @@ from PIL import Image
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.result import Verdict
 from offline_core.runtime.reporting.card import Card
-from tasks.decision_card import decide_policies
+from tasks.decision_card import decide
 from tests.judging.decisions.made_up import CALIBRATED, SENTENCES, candidate, difference, guardrail, made_up
 
 HOSTILE = "a|b `c` $d$ <script>alert(1)</script> ![f](http://g) \"'> ]]> {{ 7*7 }}\n# out 🎲"
@@ -61,7 +61,7 @@ class Page(HTMLParser):
 
 
 def card_of(verdict: Verdict, **values: object) -> Card:
-    return decide_policies(made_up(verdict, **values), DecisionConfig(), output="runs/decision").card
+    return decide(made_up(verdict, **values), DecisionConfig(), output="runs/decision").card
 
 
 def size_of(card: Card) -> tuple[int, int]:

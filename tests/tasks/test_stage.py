@@ -19,10 +19,10 @@ from offline_core.errors import ConfigError, RayLostError, StorageUnavailableErr
 from offline_core.learning.config import TrainingConfig
 from tasks import stages
 from tasks.crash import Crash
-from tasks.stage import stage
+from tasks.stage import as_task
 
 
-@stage("nothing")
+@as_task("nothing")
 def nothing() -> None:
     """Does nothing."""
 

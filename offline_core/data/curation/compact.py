@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from offline_core.data.curation.config import CompactionConfig
 from offline_core.data.datasets.copying import copy_episodes
-from offline_core.data.datasets.dataset import DatasetRef, open_committed
-from offline_core.data.datasets.deriving import derive
+from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
 from offline_core.data.datasets.episode_index import episode_index
-from offline_core.data.datasets.manifest import Operation, Statistics
-from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
-from offline_core.data.store.location import Location
+from offline_core.data.datasets.manifest import Statistics
+from offline_core.data.datasets.new_version import NewVersion
+from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.runtime.result import Result
+from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
 
 
 class CompactionResult(Result):
@@ -27,8 +25,20 @@ class CompactionResult(Result):
     statistics: Statistics
 
 
-def compact_dataset(config: CompactionConfig, *, dataset: str, output: str, version: int | None = None) -> CompactionResult:
-    """Copies all episodes, in their order and byte for byte, into files of the size wanted: the next version of `output`.
+@stage(
+    "compact",
+    after="prune",
+    arguments=(DATASET, output("runs/compacted"), VERSION),
+    writes=("dataset",),
+    hint="Example: -s files.max_bytes_per_file=268435456.",
+    plan="plans.conversion:plan_compaction",
+)
+def compact_dataset(
+    config: CompactionConfig, *, dataset: str, output: str, version: int | None = None
+) -> Made[CompactionResult]:
+    """Copy a dataset into files of another size.
+
+    Its episodes are copied in their order and byte for byte: the next version of `output`.
 
     Arguments:
         dataset: URI of a dataset.
@@ -37,23 +47,17 @@ def compact_dataset(config: CompactionConfig, *, dataset: str, output: str, vers
     """
     source = open_committed(dataset, version)
 
-    def write(root: Location) -> tuple[WrittenFiles, dict[str, Any]]:
-        index = episode_index(source)
-        with EpisodeWriter(root, "part", format=source.manifest.format, config=config.files) as writer:
-            copy_episodes(source, index, np.zeros(len(index), int), [writer], what="compact")
-        return writer.written._replace(statistics=source.manifest.statistics), {}
+    def result(compacted: Dataset) -> CompactionResult:
+        return CompactionResult(
+            dataset=compacted.ref,
+            source=source.ref,
+            files_before=len(source.manifest.files),
+            files_after=len(compacted.manifest.files),
+            statistics=compacted.manifest.statistics,
+        )
 
-    compacted, reused = derive(output, compaction(config), [source], write)
-    return CompactionResult(
-        dataset=compacted.ref,
-        source=source.ref,
-        files_before=len(source.manifest.files),
-        files_after=len(compacted.manifest.files),
-        statistics=compacted.manifest.statistics,
-        reused=reused,
-    )
-
-
-def compaction(config: CompactionConfig) -> Operation:
-    """The operation that identifies a compaction."""
-    return Operation.of("compact_dataset", config)
+    begun = yield NewVersion(output, config, [source.parent_entry], result)
+    index = episode_index(source)
+    with EpisodeWriter(begun.root, "part", format=source.manifest.format, config=config.files) as writer:
+        copy_episodes(source, index, np.zeros(len(index), int), [writer], what="compact")
+    return begun.commit_copy(writer.written._replace(statistics=source.manifest.statistics), [source])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from pydantic import Field
 
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
-from offline_core.data.datasets.deriving import derive
-from offline_core.data.datasets.manifest import Operation, Statistics
+from offline_core.data.datasets.manifest import Statistics
+from offline_core.data.datasets.new_version import NewVersion
 from offline_core.data.datasets.row_groups import row_groups
 from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.data.importing.config import ConversionConfig
@@ -21,6 +21,10 @@ from offline_core.runtime.prefetch import prefetched
 from offline_core.runtime.progress import progress
 from offline_core.runtime.ray_session import ray_session
 from offline_core.runtime.result import Result
+from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
+
+_HOW_FAST = {"engine"}
+"""Parameters that do not change what is written."""
 
 
 class ConversionResult(Result):
@@ -31,9 +35,18 @@ class ConversionResult(Result):
     statistics: Statistics = Field(description="Of both.")
 
 
-def convert_table(config: ConversionConfig, *, dataset: str, output: str, version: int | None = None) -> ConversionResult:
-    """Writes the episodes of a dataset, in their order, in the format wanted: the next version of `output`.
+@stage(
+    "convert",
+    after="import",
+    arguments=(DATASET, output("runs/converted"), VERSION),
+    writes=("dataset",),
+    hint="-s format=table writes a step a row.",
+    plan="plans.conversion:plan_conversion",
+)
+def convert_table(config: ConversionConfig, *, dataset: str, output: str, version: int | None = None) -> Made[ConversionResult]:
+    """Write a dataset an episode a row, or a step a row, losing nothing.
 
+    The episodes stay in their order: the next version of `output`.
     Memory: one row group for each process, whatever the size of the dataset.
 
     Arguments:
@@ -46,27 +59,22 @@ def convert_table(config: ConversionConfig, *, dataset: str, output: str, versio
     """
     source = open_committed(dataset, version)
 
-    def write(root: Location) -> tuple[WrittenFiles, dict[str, Any]]:
+    def result(converted: Dataset) -> ConversionResult:
+        return ConversionResult(dataset=converted.ref, source=source.ref, statistics=converted.manifest.statistics)
+
+    begun = yield NewVersion(output, config, [source.parent_entry], result, exclude=_HOW_FAST)
+    written = []
+    with (
+        ray_session() if config.engine == "ray" else contextlib.nullcontext(),
+        progress(source.manifest.statistics.steps, what="convert", unit="step") as bar,
+    ):
         shares = _shares(source, config.files.max_bytes_per_file)
-        written = []
-        with (
-            ray_session() if config.engine == "ray" else contextlib.nullcontext(),
-            progress(source.manifest.statistics.steps, what="convert", unit="step") as bar,
-        ):
-            for part in map_items(config.engine, functools.partial(_written, root, config), shares):
-                written.append(part)
-                bar.update(part.statistics.steps)
-        statistics = functools.reduce(Statistics.merge, (part.statistics for part in written))
-        return WrittenFiles(config.format, [file for part in written for file in part.files], statistics), {}
-
-    converted, reused = derive(output, conversion(config), [source], write)
-    statistics = converted.manifest.statistics
-    return ConversionResult(dataset=converted.ref, source=source.ref, statistics=statistics, reused=reused)
-
-
-def conversion(config: ConversionConfig) -> Operation:
-    """What identifies it: not how fast it is."""
-    return Operation.of("convert_table", config, exclude={"engine"})
+        for part in map_items(config.engine, functools.partial(_written, begun.root, config), shares):
+            written.append(part)
+            bar.update(part.statistics.steps)
+    statistics = functools.reduce(Statistics.merge, (part.statistics for part in written))
+    files = [file for part in written for file in part.files]
+    return begun.commit_copy(WrittenFiles(config.format, files, statistics), [source])
 
 
 class _Share(NamedTuple):

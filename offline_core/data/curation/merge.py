@@ -6,7 +6,6 @@ import functools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,16 +14,16 @@ from pydantic import Field
 from offline_core.data.curation.config import MergeConfig
 from offline_core.data.datasets.copying import NOWHERE, copy_episodes
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
-from offline_core.data.datasets.deriving import derive
 from offline_core.data.datasets.episode_index import OTHER_IDS, episode_index, indexed_row_groups
-from offline_core.data.datasets.manifest import Operation, Statistics
+from offline_core.data.datasets.manifest import Statistics
+from offline_core.data.datasets.new_version import NewVersion
 from offline_core.data.datasets.row_groups import row_groups
-from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
+from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import columns, nested
 from offline_core.data.inputs.input_columns import common_inputs
-from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, EpisodeError, SchemaError
 from offline_core.runtime.result import Result
+from offline_core.runtime.stage import Argument, Made, output, stage
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +42,19 @@ class MergeResult(Result):
     without_time: int = Field(0, description="Episodes that lost their extra `time`, because a source has none.")
 
 
-def merge_datasets(config: MergeConfig, *, datasets: Sequence[str], output: str) -> MergeResult:
-    """Copies the episodes of all datasets, in this order and each once, into the next version of `output`.
+@stage(
+    "merge",
+    after="split",
+    arguments=(
+        Argument("datasets", "Folders of the datasets to read.", ["runs/recording"], "datasets", is_required=True),
+        output("runs/merged", is_option=True),
+    ),
+    writes=("dataset",),
+)
+def merge_datasets(config: MergeConfig, *, datasets: Sequence[str], output: str) -> Made[MergeResult]:
+    """Copy the episodes of several datasets, each once, into one.
+
+    They are copied in the order of the datasets, into the next version of `output`.
 
     Arguments:
         datasets: URIs of datasets, of which the latest versions are read.
@@ -60,40 +70,40 @@ def merge_datasets(config: MergeConfig, *, datasets: Sequence[str], output: str)
         raise ConfigError("There are no datasets to merge; name at least one.")
     sources = [open_committed(uri) for uri in datasets]
 
-    def write(root: Location) -> tuple[WrittenFiles, dict[str, Any]]:
-        types = [_types(source) for source in sources]
-        check_alike(sources, types)
-        common_inputs([(source.location.uri, source.manifest.input_columns) for source in sources])
-        indices = [episode_index(source, [*columns.EPISODE_SUMMARY, columns.CONTENT]) for source in sources]
-        keep = first_occurrences(sources, indices)
-        untimed, without_time = [s for s, own in zip(sources, types, strict=True) if columns.TIME not in own], 0
-        with EpisodeWriter(root, "part", format=sources[0].manifest.format, config=config.files) as writer:
-            for source, own, index, kept in zip(sources, types, indices, keep, strict=True):
-                if untimed and columns.TIME in own:
-                    without_time += _copy_without_time(source, index, kept, writer)
-                else:
-                    copy_episodes(source, index, np.where(kept, 0, NOWHERE), [writer], what="merge")
-        written, duplicates = writer.written, int(sum((~kept).sum() for kept in keep))
-        if not duplicates:
-            before = functools.reduce(Statistics.merge, (source.manifest.statistics for source in sources))
-            known = before.columns and {
-                name: each for name, each in before.columns.items() if not (untimed and name == columns.TIME)
-            }
-            written = written._replace(statistics=written.statistics.model_copy(update={"columns": known}))
-        if without_time:
-            log.warning("Column 'time' is left out of %d episodes: %s has none.", without_time, untimed[0].ref)
-        return written, {"duplicates": duplicates} | ({"without_time": without_time} if without_time else {})
+    def result(merged: Dataset) -> MergeResult:
+        return MergeResult(
+            dataset=merged.ref,
+            sources=[source.ref for source in sources],
+            before=[source.manifest.statistics for source in sources],
+            after=merged.manifest.statistics,
+            duplicates=merged.manifest.report["duplicates"],
+            without_time=merged.manifest.report.get("without_time", 0),
+        )
 
-    merged, reused = derive(output, Operation.of("merge_datasets", config), sources, write)
-    return MergeResult(
-        dataset=merged.ref,
-        sources=[source.ref for source in sources],
-        before=[source.manifest.statistics for source in sources],
-        after=merged.manifest.statistics,
-        duplicates=merged.manifest.report["duplicates"],
-        without_time=merged.manifest.report.get("without_time", 0),
-        reused=reused,
-    )
+    begun = yield NewVersion(output, config, [source.parent_entry for source in sources], result)
+    types = [_types(source) for source in sources]
+    check_alike(sources, types)
+    common_inputs([(source.location.uri, source.manifest.input_columns) for source in sources])
+    indices = [episode_index(source, [*columns.EPISODE_SUMMARY, columns.CONTENT]) for source in sources]
+    keep = first_occurrences(sources, indices)
+    untimed, without_time = [s for s, own in zip(sources, types, strict=True) if columns.TIME not in own], 0
+    with EpisodeWriter(begun.root, "part", format=sources[0].manifest.format, config=config.files) as writer:
+        for source, own, index, kept in zip(sources, types, indices, keep, strict=True):
+            if untimed and columns.TIME in own:
+                without_time += _copy_without_time(source, index, kept, writer)
+            else:
+                copy_episodes(source, index, np.where(kept, 0, NOWHERE), [writer], what="merge")
+    written, duplicates = writer.written, int(sum((~kept).sum() for kept in keep))
+    if not duplicates:
+        before = functools.reduce(Statistics.merge, (source.manifest.statistics for source in sources))
+        known = before.columns and {
+            name: each for name, each in before.columns.items() if not (untimed and name == columns.TIME)
+        }
+        written = written._replace(statistics=written.statistics.model_copy(update={"columns": known}))
+    if without_time:
+        log.warning("Column 'time' is left out of %d episodes: %s has none.", without_time, untimed[0].ref)
+    report = {"duplicates": duplicates} | ({"without_time": without_time} if without_time else {})
+    return begun.commit_copy(written, sources, report=report)
 
 
 def _copy_without_time(source: Dataset, index: pl.DataFrame, kept: np.ndarray, writer: EpisodeWriter) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,15 +16,17 @@ from offline_core.data.curation.scores import Scores, scores_of
 from offline_core.data.curation.selection import choose, condition, decides_alone, pruning_index
 from offline_core.data.datasets.copying import NOWHERE, copy_episodes
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
-from offline_core.data.datasets.deriving import derive, derive_by_file, only_files
+from offline_core.data.datasets.deriving import only_files, written_by_file
 from offline_core.data.datasets.episode_index import STEP_CORE, episode_index
-from offline_core.data.datasets.manifest import Operation, Statistics
+from offline_core.data.datasets.manifest import Statistics
+from offline_core.data.datasets.new_version import NewVersion
 from offline_core.data.datasets.row_groups import row_groups, schema_of
 from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.data.episodes import Episode, columns, nested
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, EmptyDatasetError, SchemaError
 from offline_core.runtime.result import Result
+from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
 
 
 class PruningResult(Result):
@@ -44,10 +45,20 @@ class PruningResult(Result):
     )
 
 
+@stage(
+    "prune",
+    after="outliers",
+    arguments=(DATASET, output("runs/pruned"), VERSION),
+    leading=("where",),
+    writes=("dataset",),
+    hint="Example: -s where='return >= 400'.",
+    event="dataset.pruned",
+    plan="data.curation.plan:plan_pruning",
+)
 def prune_dataset(
     config: PruningConfig, *, dataset: str, output: str, version: int | None = None, where: pl.Expr | str | None = None
-) -> PruningResult:
-    """Copies what meets the conditions into the next version of `output`.
+) -> Made[PruningResult]:
+    """Keep the episodes that meet some conditions, as the next version of a dataset.
 
     Row groups without any episode to keep are never read; the bytes of an episode are copied as they are, unless
     `where_steps` cuts it into pieces.
@@ -92,44 +103,38 @@ def prune_dataset(
                 dropped["where_steps"] = write_pieces(part, index, choice.keep, of_steps, writer, names=names)
         return writer.written
 
-    def write_all(root: Location) -> tuple[WrittenFiles, dict[str, Any]]:
-        dropped: dict[str, int] = {}
-        part = source if config.new_since is None else only_files(source, without=open_committed(dataset, config.new_since))
-        written = write(root, part, dropped)
-        if not written.files:
-            raise _nothing_left(source, config, of_episodes, scores)
-        if config.new_since is not None:
-            elsewhere = before.episodes - sum(entry.episodes for entry in part.manifest.files)
-            dropped = {"new_since": dropped.pop("new_since", 0) + elsewhere} | dropped
-        return written, {"dropped": dropped}
+    def result(pruned: Dataset) -> PruningResult:
+        after, dropped = pruned.manifest.statistics, pruned.manifest.report["dropped"]
+        return PruningResult(
+            dataset=pruned.ref,
+            source=source.ref,
+            before=before,
+            after=after,
+            dropped=dropped,
+            dropped_episodes=sum(dropped.values()),
+            dropped_steps=before.steps - after.steps,
+            further_pieces=after.episodes + sum(dropped.values()) - before.episodes,
+        )
 
-    def report(written: WrittenFiles) -> dict[str, Any]:
-        if not written.files:
-            raise _nothing_left(source, config, of_episodes, scores)
-        return {"dropped": {} if of_episodes is None else {"where": before.episodes - written.statistics.episodes}}
-
-    before = source.manifest.statistics
+    before, dropped = source.manifest.statistics, dict[str, int]()
+    by_scores = {} if scores is None else {"outliers": scores.sha256}  # and not where they are
     # The text of a Polars expression leaves out some of it: two that differ may have the same text.
-    by_scores: dict[str, Any] = {} if scores is None else {"outliers": scores.sha256}  # and not where they are
-    operation, may_reuse = Operation.of("prune_dataset", config, **by_scores), not isinstance(where, pl.Expr)
+    may_reuse = not isinstance(where, pl.Expr)
+    begun = yield NewVersion(output, config, [source.parent_entry], result, more=by_scores, may_reuse=may_reuse)
     if may_reuse and decides_alone(config):
         one_by_one = functools.partial(write, dropped={})
-        pruned, reused = derive_by_file(output, operation, source, one_by_one, files=config.files, report=report)
+        written = written_by_file(output, begun.root, begun.operation, source, one_by_one, files=config.files)
+        dropped = {} if of_episodes is None else {"where": before.episodes - written.statistics.episodes}
+    elif config.new_since is None:
+        written = write(begun.root, source, dropped)
     else:
-        pruned, reused = derive(output, operation, [source], write_all, may_reuse=may_reuse)
-    after = pruned.manifest.statistics
-    dropped: dict[str, int] = pruned.manifest.report["dropped"]
-    return PruningResult(
-        dataset=pruned.ref,
-        source=source.ref,
-        before=before,
-        after=after,
-        dropped=dropped,
-        dropped_episodes=sum(dropped.values()),
-        dropped_steps=before.steps - after.steps,
-        further_pieces=after.episodes + sum(dropped.values()) - before.episodes,
-        reused=reused,
-    )
+        part = only_files(source, without=open_committed(dataset, config.new_since))
+        written = write(begun.root, part, dropped)
+        elsewhere = before.episodes - sum(entry.episodes for entry in part.manifest.files)
+        dropped = {"new_since": dropped.pop("new_since", 0) + elsewhere} | dropped
+    if not written.files:
+        raise _nothing_left(source, config, of_episodes, scores)
+    return begun.commit_copy(written, [source], report={"dropped": dropped})
 
 
 def finite_episodes(source: Dataset) -> np.ndarray:

@@ -19,11 +19,12 @@ from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committ
 from offline_core.data.datasets.episode_index import episode_constants, episode_index, first_parts
 from offline_core.data.datasets.manifest import Operation, Statistics
 from offline_core.data.datasets.prepare import prepared
-from offline_core.data.datasets.writer import EpisodeWriter
+from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.runtime.result import Result
+from offline_core.runtime.stage import DATASET, VERSION, output, stage
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +44,17 @@ class SplitResult(Result):
     duplicates: int = Field(description="Episodes that go to the side of an earlier one: its copies and parts.")
 
 
+@stage(
+    "split",
+    version=3,
+    after="compact",
+    arguments=(DATASET, output("runs/split", "Folder for the two datasets, train and held_out."), VERSION),
+    writes=SIDES,
+)
 def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: int | None = None) -> SplitResult:
-    """Copies each episode into the next version of either `<output>/train` or `<output>/held_out`, in the order it had.
+    """Split a dataset by episode into train and held_out, with the same spread of returns.
+
+    Each episode is copied into the next version of either `<output>/train` or `<output>/held_out`, in the order it had.
 
     Arguments:
         dataset: URI of a dataset.
@@ -56,14 +66,18 @@ def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: in
     """
     source = open_committed(dataset, version)
     places = [Location.of(output).child(side).uri for side in SIDES]
-    operations = [Operation.of("split_dataset", config, version=3, side=side) for side in SIDES]
+    name, number = split_dataset.name, split_dataset.version
+    operations = [Operation.of(name, config, version=number, side=side) for side in SIDES]
     parents = [source.parent_entry]
     found = [find_version(place, operation, parents) for place, operation in zip(places, operations, strict=True)]
     if found[0] and found[1]:
         return _result(found[0], found[1], source, reused=True)
     if config.by == BY_ID:
-        (train_side, _), (other_side, _) = split_by_id(config, source, places, operations)
-        return _result(train_side, other_side, source)
+        with contextlib.ExitStack() as stack:
+            roots = [stack.enter_context(prepared(place)) for place in places]
+            written, parts = split_by_id(config, source, roots, operations)
+            first, second = _committed(places, written, source, operations, duplicates=parts)
+        return _result(first, second, source)
     index = episode_index(source, [*columns.EPISODE_SUMMARY, columns.CONTENT])
     groups = None if config.by in (BY_LOT, BY_TIME) else values_of(source, index, config.by)
     held_out = chosen_to_hold_out(index, config, groups)
@@ -82,13 +96,26 @@ def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: in
                 for root in roots
             ]
             copy_episodes(source, index, held_out.astype(int), writers, what="split")
-        report = {"duplicates": len(index) - len(np.unique(_units(index, config)))}
-        first, second = (
-            commit_copy(place, writer.written, [source], operation=operation, report=report)
-            for place, writer, operation in zip(places, writers, operations, strict=True)
-        )
-    log.info("Split into %s and %s", first.ref, second.ref)
+        duplicates = len(index) - len(np.unique(_units(index, config)))
+        written = [writer.written for writer in writers]
+        first, second = _committed(places, written, source, operations, duplicates=duplicates)
     return _result(first, second, source)
+
+
+def _committed(
+    places: Sequence[str],
+    written: Sequence[WrittenFiles],
+    source: Dataset,
+    operations: Sequence[Operation],
+    *,
+    duplicates: int,
+) -> tuple[Dataset, Dataset]:
+    first, second = (
+        commit_copy(place, files, [source], operation=operation, report={"duplicates": duplicates})
+        for place, files, operation in zip(places, written, operations, strict=True)
+    )
+    log.info("Split into %s and %s", first.ref, second.ref)
+    return first, second
 
 
 def _result(train: Dataset, held_out: Dataset, source: Dataset, *, reused: bool = False) -> SplitResult:

@@ -11,7 +11,7 @@ import numpy as np
 from offline_core.data.curation.config import SplitConfig
 from offline_core.data.datasets.copying import NOWHERE, copy_episodes
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.datasets.deriving import derive_by_file
+from offline_core.data.datasets.deriving import written_by_file
 from offline_core.data.datasets.episode_index import episode_index, places_of_ids, trajectory_of
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
@@ -33,9 +33,9 @@ def held_out_by_id(ids: Iterable[str], config: SplitConfig) -> np.ndarray:
 
 
 def split_by_id(
-    config: SplitConfig, source: Dataset, places: Sequence[str], operations: Sequence[Operation]
-) -> list[tuple[Dataset, bool]]:
-    """(version, whether it was there before) of both sides; of an append only what is new is read.
+    config: SplitConfig, source: Dataset, roots: Sequence[Location], operations: Sequence[Operation]
+) -> tuple[list[WrittenFiles], int]:
+    """(what is written of both sides, parts of trajectories beside the first); of an append only what is new is read.
 
     Raises:
         EmptyDatasetError: one of the sides would have no episode; nothing is written.
@@ -57,10 +57,8 @@ def split_by_id(
                 copy_episodes(part, index, to, [writer], what="split")
         return writer.written
 
-    def report(_: WrittenFiles) -> dict[str, int]:
-        return {"duplicates": len(ids) - trajectories}
-
+    sides = zip(roots, operations, (False, True), strict=True)
     return [
-        derive_by_file(place, operation, source, functools.partial(write, side=side), files=config.files, report=report)
-        for place, operation, side in zip(places, operations, (False, True), strict=True)
-    ]
+        written_by_file(root.uri, root, operation, source, functools.partial(write, side=side), files=config.files)
+        for root, operation, side in sides
+    ], len(ids) - trajectories

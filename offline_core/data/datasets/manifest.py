@@ -190,6 +190,21 @@ class Parent(_Record):
     fingerprint: str
 
 
+STAGES_BEFORE = {
+    "record_episodes": "record",
+    "import_dataset": "import",
+    "convert_table": "convert",
+    "prune_dataset": "prune",
+    "compact_dataset": "compact",
+    "split_dataset": "split",
+    "merge_datasets": "merge",
+    "mix_datasets": "mix",
+    "train_policy": "train",
+    "fine_tune_policy": "fine_tune",
+}
+"""Today's name of a stage by the one that earlier manifests have for it."""
+
+
 class Operation(_Record):
     """The operation that wrote the dataset: name, version of its behaviour, and parameters."""
 
@@ -198,6 +213,11 @@ class Operation(_Record):
     config: dict[str, Any] = {}
     code: dict[str, str] = Field({}, exclude_if=lambda code: not code)
     """Digests of user code by import path; see `code_digests`."""
+
+    @property
+    def stage(self) -> str:
+        """Name of the stage, also if an earlier version of this package called it otherwise."""
+        return STAGES_BEFORE.get(self.name, self.name)
 
     @field_validator("config")
     @classmethod
@@ -265,9 +285,9 @@ class Manifest(_Record):
     @property
     def actions(self) -> Literal["sampled", "greedy"] | None:
         """How the policy chose the actions of a recording; None: this is none."""
-        if self.operation.name == "record_episodes":
+        if self.operation.stage == "record":
             return "sampled" if self.operation.config.get("explore", True) else "greedy"
-        return "sampled" if self.operation.name == "train_expert" else None
+        return "sampled" if self.operation.stage == "train_expert" else None
 
     @property
     def fingerprint(self) -> str:

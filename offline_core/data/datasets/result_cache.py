@@ -1,19 +1,23 @@
-"""Cache the result of a stage next to its output, so that the same stage is reused instead of run again."""
+"""The result of a stage, as what the stage makes: kept next to its output, so that the same is found instead of made again."""
 
 from __future__ import annotations
 
 import json
 import logging
 import posixpath
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from offline_core.data.datasets.manifest import Operation, Parent, identity_of
 from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, StorageError, StorageUnavailableError
-from offline_core.runtime.config import problems
+from offline_core.runtime.config import Config, problems
+from offline_core.runtime.stage import Stage
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +26,100 @@ SIDECAR_FILES = frozenset({RESULT_FILE, "card.md", "card.html", "card.png"})
 """Files that describe the output next to them, and are not part of it."""
 
 Result = TypeVar("Result", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class BegunResult:
+    """A result that is being made: what the work of a stage is told."""
+
+    place: Location
+    """Its file."""
+    operation: Operation
+    parents: Sequence[Parent]
+
+    @property
+    def folder(self) -> Location:
+        """Where the file goes, and most outputs."""
+        return self.place.parent
+
+    @property
+    def identity(self) -> str:
+        """See `identity_of`."""
+        return identity_of(self.operation, self.parents)
+
+
+@dataclass(frozen=True)
+class StoredResult(Generic[Result]):
+    """What a stage yields that writes no version; its work returns the result, once all outputs are there.
+
+    One run at a time writes to a folder: another one waits, and finds the result. While outputs are replaced there is none.
+    """
+
+    model: type[Result]
+    folder: Location
+    parents: Sequence[Parent]
+    fingerprint: Callable[[str], str | None]
+    """Of an output by its name, as it is now; None if it is missing or incomplete."""
+    outputs: Callable[[Result], Iterable[str]]
+    """Names of the outputs without which the result is void."""
+    config: Config | None = None
+    """Its values, but for those that are excluded, decide the result."""
+    operation: Operation | None = None
+    """In place of the config: what decides it."""
+    exclude: Set[str] = frozenset()
+    more: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """What decides it beside the config."""
+    name: str = RESULT_FILE
+    """Of the file, in which {identity} is filled in."""
+    is_beside: bool = False
+    """The file is kept beside what was looked at, and nothing else is written: no run waits for another, and where the file
+    cannot be written the caller has the result."""
+    may_reuse: bool = True
+    """False: what was given does not show whether it has changed."""
+    is_whole: Callable[[Result], bool] = lambda _: True
+    """Whether a result may be found again."""
+    afterwards: Callable[[], None] = lambda: None
+    """Called when the result is stored: removes what only an unfinished run needs."""
+
+    def found(self, stage: Stage[..., Any]) -> Result | None:
+        """The result of the same, if its outputs are as they were."""
+        begun = self._begun(stage)
+        return load_result(begun.place, begun.identity, self.model, fingerprint=self.fingerprint) if self.may_reuse else None
+
+    def make(self, stage: Stage[..., Any], work: Callable[[BegunResult], Result]) -> Result:
+        """See `Making`."""
+        if (known := self.found(stage)) is not None:
+            return known
+        begun = self._begun(stage)
+        if self.is_beside:
+            result = work(begun)
+            try:
+                if self.may_reuse:
+                    self._store(begun, result)
+            except StorageError as error:
+                log.warning("The result is not kept at %s: %s", begun.place.uri, error)
+            return result
+        with self.folder.make_folder().locked():
+            if (known := self.found(stage)) is not None:
+                return known  # another run made it meanwhile
+            invalidate_result(begun.place)
+            result = work(begun)
+            if self.may_reuse and self.is_whole(result):
+                self._store(begun, result)
+            self.afterwards()
+        return result
+
+    def _begun(self, stage: Stage[..., Any]) -> BegunResult:
+        operation = self.operation
+        if operation is None:
+            assert self.config is not None
+            operation = Operation.of(stage.name, self.config, version=stage.version, exclude=self.exclude, **self.more)
+        identity = identity_of(operation, self.parents)
+        return BegunResult(self.folder.child(self.name.format(identity=identity)), operation, self.parents)
+
+    def _store(self, begun: BegunResult, result: Result) -> None:
+        made = {name: self.fingerprint(name) or "" for name in self.outputs(result)}
+        store_result(begun.place, begun.identity, result, fingerprints=made)
 
 
 def store_result(
@@ -89,11 +187,11 @@ def load_result(
 
 def stored_result(location: Location, model: type[Result]) -> Result | None:
     """The stored result of whatever stage wrote it, if it is of this kind; None if there is none."""
-    if not location.is_file() or not is_result(location):
+    if not location.is_file():
         return None
     try:
         return model.model_validate(json.loads(without_checksum(location.read(), location.uri))["result"])
-    except (ValueError, CorruptFileError):
+    except (ValueError, TypeError, LookupError, RecursionError, CorruptFileError):
         return None
 
 

@@ -23,6 +23,8 @@ from offline_core.runtime.config import Config, EnvironmentSpec, parse
 from offline_core.runtime.progress import progress
 from offline_core.runtime.python_object import Arguments, Code, PythonObject, unwrapped
 from offline_core.runtime.result import Result
+from offline_core.runtime.stage import DATASET, VERSION, stage
+from offline_core.runtime.stage import output as of_output
 from offline_core.runtime.user_code import import_object
 
 log = logging.getLogger(__name__)
@@ -68,10 +70,18 @@ class ExportResult(Result):
     steps: int
 
 
+@stage(
+    "export",
+    version=2,
+    after="publish",
+    arguments=(DATASET, of_output("runs/export", "Folder to write; an existing export is replaced, nothing else is."), VERSION),
+    hint="The format is chosen by -s format=….",
+)
 def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: int | None = None) -> ExportResult:
-    """Writes all episodes of a dataset to `output`, whole or not at all.
+    """Write a dataset for Minari, LeRobot, RLlib (sample_batch), D4RL or a writer of your own.
 
-    An older export at `output` is replaced. A user's writer is always called, as its results are not tracked.
+    All episodes are written, or nothing is. An older export at `output` is replaced. A user's writer is always called, as its
+    results are not tracked.
 
     Raises:
         ConfigError: there is no such format, or it does not take the arguments.
@@ -81,7 +91,7 @@ def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: 
     """
     source = open_committed(dataset, version)
     location, place = Location.of(output), result_place(config, output)
-    operation = Operation.of("export_dataset", config, version=2)
+    operation = Operation.of(export_dataset.name, config, version=export_dataset.version)
     identity = identity_of(operation, [source.parent_entry])
     if place and (found := load_result(place, identity, ExportResult, fingerprint=_sizes(place.parent).get)):
         return found

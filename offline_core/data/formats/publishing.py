@@ -15,6 +15,7 @@ from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, SchemaError, VersionNotFoundError
 from offline_core.runtime.config import Config
 from offline_core.runtime.result import Result
+from offline_core.runtime.stage import DATASET, VERSION, stage
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +38,17 @@ class PublishResult(Result):
     table: str = Field(description="What readers name: the folder of the table.")
 
 
+@stage(
+    "publish",
+    after="mix",
+    arguments=(DATASET, VERSION),
+    hint="Delta is the default; -s format=iceberg chooses Iceberg.",
+    run_name="publish-{config.format}",
+)
 def publish_dataset(config: PublishConfig, *, dataset: str, version: int | None = None) -> PublishResult:
-    """Makes the table of a dataset show a version: the next commit of the table. Nothing is copied.
+    """Make a Delta or Iceberg table show a version by its own files, for Spark, DuckDB and Polars.
+
+    Nothing is copied: it is the next commit of the table.
 
     The version gets the tag `published-<format>`, so that its files stay, as soon as the table shows it; until then, it has
     the tag `publishing-<format>-<version>`, and the version that the table shows keeps the other one. A version that is shown

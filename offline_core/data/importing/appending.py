@@ -52,8 +52,8 @@ def newest_import(output: str, config: ImportConfig, operation: Operation) -> Da
         return None
     base = open_version(location, known[-1])
     named, before = f"{output} version {known[-1]}", base.manifest.operation
-    if before.name != IMPORT:
-        raise ConfigError(f"{named} was made by {before.name}; only imports are appended to. Choose the folder of an import.")
+    if before.stage != IMPORT:
+        raise ConfigError(f"{named} was made by {before.stage}; only imports are appended to. Choose the folder of an import.")
     again = "Import all of the source again, into another dataset."
     if base.manifest.imported is None or before.version != operation.version:
         raise ConfigError(

@@ -9,7 +9,7 @@ from offline_core.data.datasets.manifest import Manifest, Statistics
 from offline_core.data.importing.report import Counts
 from offline_core.errors import OfflineError
 
-IMPORT = "import_dataset"
+IMPORT = "import"
 KEEPS_TERMINATIONS = 4
 """The first version of the import whose `last_new_obs: drop` keeps the ends that terminate."""
 MAX_ANCESTORS = 200
@@ -70,7 +70,7 @@ def lost_terminations(dataset: Dataset) -> str | None:
 
 def _lost(manifest: Manifest) -> str | None:
     operation = manifest.operation
-    if operation.name != IMPORT or manifest.statistics.terminated:
+    if operation.stage != IMPORT or manifest.statistics.terminated:
         return None
     counts = manifest.report.get("counts", {})
     if operation.version < KEEPS_TERMINATIONS:

@@ -23,7 +23,7 @@ from offline_core.data.importing.reading import Source, read
 from offline_core.data.importing.report import ImportResult, result_of
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, EmptyDatasetError, LocationError, OfflineError, VersionExistsError
-from offline_core.runtime.code_permission import remember_code
+from offline_core.runtime.stage import Argument, output, stage
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +31,27 @@ _HOW_FAST = {"engine"}
 """Parameters that do not change what is written."""
 
 
+@stage(
+    "import",
+    after="record",
+    arguments=(
+        Argument(
+            "source", "Files, folders or patterns with * or **, of RLlib, tables, Minari, D4RL, CSV …", ["data"], "sources"
+        ),
+        output("runs/imported", is_option=True),
+        Argument("append", "Add what is new to the latest version.", False, "switch", is_option=True),
+    ),
+    writes=("dataset",),
+    hint="Columns are named by -s mapping.obs=o_t -s mapping.dones=d_t, and so on.",
+    event="dataset.imported",
+    plan="data.import_plan.plan:plan_import",
+    plan_help="Only look: first rows, what the columns are taken for and why, what is to decide, and the YAML for -c, "
+    "which -o FILE.yaml or > FILE keeps.",
+)
 def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output: str) -> ImportResult:
-    """Commits the experience at `source` as the next version of the dataset at `output`.
+    """Import experience of any kind: recordings of RLlib, tables, Minari and D4RL files, CSV and more.
+
+    It becomes the next version of the dataset at `output`.
 
     Arguments:
         source: a file, a folder, a pattern with * or **, or a list of them.
@@ -43,7 +62,6 @@ def import_dataset(config: ImportConfig, *, source: str | Sequence[str], output:
         DataError: a row or file cannot be read (and `unreadable` is "fail"), with its place; nothing is committed.
         EmptyDatasetError: there is nothing to import.
     """
-    remember_code(config)
     paths = _listed(source)
     if Location.of(output).uri in map(_place, paths):
         raise ConfigError(f"{output} is read from and written to: choose another output, in a folder of its own.")
@@ -139,7 +157,7 @@ def replaced(dataset: Dataset) -> str | None:
     missing = len(held.filter(~held[columns.CONTENT].is_in(holds[columns.CONTENT].implode())))
     if not missing:
         return None
-    of = ", ".join(parent.uri for parent in before.manifest.parents) or before.manifest.operation.name
+    of = ", ".join(parent.uri for parent in before.manifest.parents) or before.manifest.operation.stage
     return (
         f"Version {version} replaces version {earlier[-1]}: {missing:,} episodes of {of} are not in it; "
         f"they stay readable as version {earlier[-1]}."

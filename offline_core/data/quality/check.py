@@ -6,11 +6,11 @@ import logging
 from collections.abc import Sequence
 
 import numpy as np
-from pydantic import ValidationError
 
 from offline_core.data.datasets.damage import damaged_files, unusable_files
 from offline_core.data.datasets.dataset import Dataset, open_dataset
-from offline_core.data.datasets.manifest import Operation, Statistics, Summary, identity_of
+from offline_core.data.datasets.manifest import Statistics, Summary
+from offline_core.data.datasets.result_cache import StoredResult, stored_result
 from offline_core.data.datasets.statistics import StatisticsBuilder
 from offline_core.data.episodes import columns
 from offline_core.data.importing.ends import IMPORT
@@ -24,10 +24,9 @@ from offline_core.data.quality.result import SEVERITY, Finding, Histogram, Quali
 from offline_core.data.quality.rule import Rule
 from offline_core.data.quality.user_rule import UserRule, check_names
 from offline_core.data.quality.values import ConstantFeatures, NonFinite, OutsideSpace, SaturatedActions
-from offline_core.data.store.json_files import with_checksum, without_checksum
-from offline_core.errors import CorruptFileError, QualityError, StorageError
-from offline_core.runtime.config import problems
+from offline_core.errors import CorruptFileError, QualityError
 from offline_core.runtime.progress import progress
+from offline_core.runtime.stage import DATASET, VERSION, Made, stage
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +35,35 @@ CHECKS = "_checks"
 """Folder of the reports inside a dataset, one a version, named like its manifest."""
 
 
+def enforce(report: QualityReport, config: QualityConfig) -> None:
+    """Stops at a dataset that is worse than `config.stop_on` allows.
+
+    Raises:
+        QualityError: listing the findings, the first place of each, and what to do.
+    """
+    if broken := _broken(report, config.stop_on):
+        lines = [f"{report.dataset} breaks {len(broken)} of {len(report.findings)} rules:"]
+        lines += [_line(finding) for finding in broken]
+        lines.append("Correct the data, or set stop_on to 'never' to go on with it as it is.")
+        raise QualityError("\n".join(lines))
+
+
+@stage(
+    "check",
+    version=5,
+    after="convert",
+    arguments=(DATASET, VERSION),
+    hint="The exit code is 1 if it fails.",
+    event="dataset.passed",
+    gate=enforce,
+)
 def check_dataset(
     config: QualityConfig, *, dataset: str, version: int | None = None, rules: Sequence[Rule] | None = None
-) -> QualityReport:
-    """Holds every step of a dataset against the rules; what they find is reported and not raised (see `enforce`).
+) -> Made[QualityReport]:
+    """Check every step of a dataset by the quality rules, and stop if it fails.
 
-    The report is stored with the data, at `<dataset>/_checks/<version>.json`, if the dataset has a manifest.
+    What they find is reported, and raised by `enforce` alone. The report is stored with the data, at
+    `<dataset>/_checks/<version>.json`, if the dataset has a manifest.
 
     Arguments:
         dataset: URI of a dataset, or of a foreign folder of episode files.
@@ -57,11 +79,22 @@ def check_dataset(
     opened = open_dataset(dataset, version)
     held_out = None if config.held_out is None else open_dataset(config.held_out)
     looked_at = [dataset for dataset in (opened, held_out) if dataset is not None]
-    operation = Operation.of("check_dataset", config, version=5, exclude={"held_out"})
-    identity = identity_of(operation, [dataset.parent_entry for dataset in looked_at]) if rules is None else None
-    before = last_report(opened) if identity else None
-    if before and (before.identity, before.dataset) == (identity, opened.ref) and not any(map(unusable_files, looked_at)):
-        return before.model_copy(update={"reused": True})
+
+    def fingerprint(_: str) -> str | None:
+        return None if any(map(unusable_files, looked_at)) else opened.manifest.fingerprint
+
+    yield StoredResult(
+        QualityReport,
+        opened.location.child(CHECKS),
+        [each.parent_entry for each in looked_at],
+        fingerprint,
+        outputs=lambda _: [opened.location.uri],
+        config=config,
+        exclude={"held_out"},
+        name=_name(opened),
+        is_beside=True,
+        may_reuse=rules is None and not opened.is_foreign,  # rules of one's own are not told
+    )
     for each in looked_at:
         _refuse_damaged(each)
     own = [UserRule(each, opened.ref) for each in config.rules] if rules is None else []
@@ -104,9 +137,7 @@ def check_dataset(
         returns=Histogram.of(found["returns"]),
         lengths=Histogram.of(found["lengths"]),
         config=config,
-        identity=identity,
     )
-    _keep(report, opened)
     log.info("%s: %s, %d of %d rules are broken", opened.ref, report.verdict, len(_broken(report, "warn")), len(findings))
     return report
 
@@ -140,36 +171,18 @@ def default_rules(config: QualityConfig, held_out: Dataset | None = None, *, abo
     return rules
 
 
-def enforce(report: QualityReport, config: QualityConfig) -> None:
-    """Stops at a dataset that is worse than `config.stop_on` allows.
-
-    Raises:
-        QualityError: listing the findings, the first place of each, and what to do.
-    """
-    if broken := _broken(report, config.stop_on):
-        lines = [f"{report.dataset} breaks {len(broken)} of {len(report.findings)} rules:"]
-        lines += [_line(finding) for finding in broken]
-        lines.append("Correct the data, or set stop_on to 'never' to go on with it as it is.")
-        raise QualityError("\n".join(lines))
-
-
 def last_report(dataset: Dataset) -> QualityReport | None:
     """What the last check of this version found, None if there was none that can be read."""
-    place = dataset.location.child(f"{CHECKS}/{dataset.manifest.version:06d}.json")
-    try:
-        return QualityReport.model_validate_json(without_checksum(place.read(), place.uri)) if place.is_file() else None
-    except (CorruptFileError, ValidationError) as error:
-        log.warning(
-            "The last report of %s cannot be read: %s",
-            dataset.ref,
-            problems(error) if isinstance(error, ValidationError) else error,
-        )
-        return None
+    return stored_result(dataset.location.child(f"{CHECKS}/{_name(dataset)}"), QualityReport)
+
+
+def _name(dataset: Dataset) -> str:
+    return f"{dataset.manifest.version:06d}.json"
 
 
 def _declares_max_gap(dataset: Dataset) -> bool:
     operation = dataset.manifest.operation
-    return operation.name == IMPORT and operation.config.get("episodes", {}).get("max_gap") is not None
+    return operation.stage == IMPORT and operation.config.get("episodes", {}).get("max_gap") is not None
 
 
 def _refuse_damaged(dataset: Dataset) -> None:
@@ -195,14 +208,3 @@ def _line(finding: Finding) -> str:
     first = finding.examples[0] if finding.examples else None
     where = f" First: episode {first.eps_id}, step {first.t}." if first else ""
     return f"  {finding.rule} ({finding.verdict}): {finding.message}{where} {finding.advice}"
-
-
-def _keep(report: QualityReport, dataset: Dataset) -> None:
-    if dataset.is_foreign:
-        return
-    try:
-        dataset.location.child(f"{CHECKS}/{dataset.manifest.version:06d}.json").write(
-            with_checksum(report.model_dump_json(indent=2))
-        )
-    except StorageError as error:  # read-only data can be good, and the caller has the report
-        log.warning("The report is not kept beside the data: %s", error)

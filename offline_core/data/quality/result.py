@@ -78,6 +78,3 @@ class QualityReport(Result):
     returns: Histogram = Field(description="Of the returns of the episodes.")
     lengths: Histogram = Field(description="Of their lengths in steps.")
     config: QualityConfig
-    identity: str | None = Field(
-        None, description="Of the check: by these parameters, on this data; None: by rules of one's own."
-    )

@@ -12,7 +12,7 @@ from offline_core.data.curation.config import SplitConfig
 from offline_core.data.curation.split import split_dataset
 from offline_core.data.datasets.dataset import Dataset, open_committed, open_dataset
 from offline_core.data.datasets.manifest import Operation, identity_of
-from offline_core.data.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
+from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.judging.decisions import diagnosis
@@ -30,14 +30,30 @@ from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.encoder import leaf_spaces
 from offline_core.policies.lineage import lineage
 from offline_core.policies.manifest import fingerprint_of
+from offline_core.runtime.stage import DATASET, VERSION, Argument, Made, output, stage
 
 log = logging.getLogger(__name__)
 
 
+@stage(
+    "decide",
+    version=2,
+    after="estimate",
+    arguments=(
+        DATASET,
+        Argument("candidates", "Checkpoints of the policies.", ["runs/policy/best"], "policies"),
+        output("runs/decision", "Folder for the decision and both sides of the log.", is_option=True),
+        VERSION,
+    ),
+    hint="Example: -s against=runs/champion -s risk=0.05.",
+    run_name="decide-{config.seed}",
+)
 def decide(
     config: DecisionConfig, *, dataset: str, candidates: Sequence[str], output: str, version: int | None = None
-) -> DecisionResult:
-    """Hold candidates against what runs today, on episodes that none of them learned from or was chosen by.
+) -> Made[DecisionResult]:
+    """Say from a log which of several policies may replace what runs today.
+
+    Candidates are held against what runs today, on episodes that none of them learned from or was chosen by.
 
     One side of the log ranks the candidates, the other judges the first of them: the difference to what runs today on the
     same episodes, by wdr with cross-fitting, at a risk over all that are judged. What cannot be judged is refused.
@@ -61,17 +77,18 @@ def decide(
     config = _with_checkpoints(config, today, model)
     others = {"against": today, "behaviour": model}
     named = {name: None if each is None else each.manifest.fingerprint for name, each in others.items()}
-    operation = Operation.of("decide", _without_places(config), version=2, policies=named)
     policies = [*contenders, *(each for each in others.values() if each is not None)]
-    identity = identity_of(operation, [source.parent_entry, *(each.parent for each in policies)])
-    place = Location.of(output).make_folder().child(RESULT_FILE)
-    with place.parent.locked():
-        if found := load_result(place, identity, DecisionResult, fingerprint=fingerprint_of):
-            return found
-        _check(config, source, [*contenders, *([today] if today else [])], model)
-        invalidate_result(place)
-        result = _decided(config, source, contenders, today, place.parent, start)
-        store_result(place, identity, result, fingerprints={each.uri: each.manifest.fingerprint for each in policies})
+    begun = yield StoredResult(
+        DecisionResult,
+        Location.of(output),
+        [source.parent_entry, *(each.parent for each in policies)],
+        fingerprint_of,
+        outputs=lambda _: [each.uri for each in policies],
+        config=_without_places(config),
+        more={"policies": named},
+    )
+    _check(config, source, [*contenders, *([today] if today else [])], model)
+    result = _decided(config, source, contenders, today, begun.folder, start)
     log.info("%s", result.sentence)
     return result
 
@@ -85,7 +102,7 @@ def _decided(
     start: float,
 ) -> DecisionResult:
     halves = SplitConfig(held_out_fraction=config.judge_share, by=config.by, seed=config.seed)
-    split = Operation.of("decide", halves, source=source.manifest.fingerprint)
+    split = Operation.of(decide.name, halves, source=source.manifest.fingerprint)
     parts = folder.child(f"{SIDES}/{identity_of(split, [])}").uri
     parted = split_dataset(halves, dataset=source.location.uri, version=source.manifest.version, output=parts)
     selecting, judging = parted.train, parted.held_out

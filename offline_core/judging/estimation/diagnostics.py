@@ -16,7 +16,7 @@ from offline_core.policies.lineage import Lineage, episodes_in
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy
 
-CHOSEN_BY = ("prune_dataset",)
+CHOSEN_BY = ("prune",)
 """Operations that leave only a selection of the episodes that a policy played."""
 OF_VALUES = ("dqn", "cql")
 """Algorithms whose logits for Discrete actions are values: the most likely action is meant, and no distribution."""
@@ -52,7 +52,7 @@ def about_history(dataset: Dataset, graph: Lineage) -> Iterator[str]:
     """The episodes are no fair sample of what a policy did, or it is unknown whether they are."""
     uri = dataset.location.uri
     made = [node for node in episodes_in(graph) if node.kind == "dataset"]
-    recordings = [open_dataset(n.uri, n.version) for n in made if n.operation == "record_episodes"]
+    recordings = [open_dataset(n.uri, n.version) for n in made if n.operation == "record"]
     if greedy := [each.ref.uri for each in recordings if each.manifest.operation.config.get("explore") is False]:
         yield (
             f"{greedy[0]} was recorded without exploration: its actions were not drawn by any probabilities, and it does not "

@@ -10,12 +10,11 @@ import gymnasium as gym
 import numpy as np
 
 from offline_core.data.datasets.dataset import Dataset, open_dataset
-from offline_core.data.datasets.manifest import Operation, identity_of
 from offline_core.data.datasets.reader import spaces_of
-from offline_core.data.datasets.result_cache import load_result, store_result
+from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
-from offline_core.errors import ConfigError, PromotionError, StorageError
+from offline_core.errors import ConfigError, PromotionError
 from offline_core.judging.estimation import diagnostics
 from offline_core.judging.estimation.bootstrap import interval
 from offline_core.judging.estimation.config import OffPolicyConfig
@@ -30,86 +29,13 @@ from offline_core.policies.manifest import find_policy, fingerprint_of
 from offline_core.policies.policy import Policy
 from offline_core.runtime.progress import progress
 from offline_core.runtime.seeding import derive_seed
+from offline_core.runtime.stage import DATASET, VERSION, Made, policy, stage
 
 log = logging.getLogger(__name__)
 
 ESTIMATES = "_estimates"
 """Folder inside a checkpoint."""
 _GATE = {"require_return", "gate_method"}
-
-
-def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, version: int | None = None) -> OffPolicyResult:
-    """What the policy would come to where the dataset was recorded, by each method, with an interval.
-
-    The result is kept at `<policy>/_estimates`, and found by the next call for the same. What the policy has to come to is
-    not looked at here: see `enforce`.
-
-    Arguments:
-        policy: URI of a checkpoint, or the address of a registered one.
-        dataset: URI of a dataset whose episodes tell how probable their actions were (`action_logp`), unless
-            `config.behaviour` does.
-        version: of the dataset; the latest if None.
-
-    Raises:
-        CheckpointError: there is no policy, or no behaviour.
-        ConfigError: the policy does not fit the data or the behaviour, or a method does not fit the policy.
-        DataError: the data is not what it has to be; SchemaError if the probabilities of its actions are unknown.
-        LearningError: the Q function grew beyond every number.
-    """
-    start = time.perf_counter()
-    policy, manifest = find_policy(policy)
-    opened = open_dataset(dataset, version)
-    acted = None
-    if config.behaviour is not None:
-        behaviour_uri, acted = find_policy(config.behaviour)
-        config = config.model_copy(update={"behaviour": behaviour_uri})
-    operation = Operation.of("estimate_policy", config, version=6, exclude={*_GATE, "behaviour"})
-    parents = [manifest.parent_entry(policy), opened.parent_entry]
-    if acted is not None and config.behaviour is not None:
-        parents.append(acted.parent_entry(config.behaviour))
-    identity = identity_of(operation, parents)
-    place = Location.of(policy).child(f"{ESTIMATES}/{identity}.json")
-    if found := load_result(place, identity, OffPolicyResult, fingerprint=fingerprint_of):
-        return _told(found)
-    evaluated = load_policy(policy, manifest)
-    behaviour = None if config.behaviour is None else load_policy(config.behaviour, acted)
-    check_policies(config, evaluated, behaviour, opened)
-    history = lineage(opened.location.uri, opened.manifest.version)
-    seed = derive_seed(config.seed, "estimate_policy")
-    [evidence] = gather(config, [evaluated], behaviour, opened, history=history, seed=seed)
-    episodes, horizon, is_open = evidence.episodes, evidence.horizon, evidence.is_open
-    recorded, estimates = _estimated(config, episodes)
-    open_episodes, share = int(is_open.sum()), unrecorded_share(episodes)
-    result = OffPolicyResult(
-        uri=place.uri,
-        checkpoint=policy,
-        dataset=opened.ref,
-        behaviour=config.behaviour,
-        explore=config.explore,
-        gamma=config.gamma,
-        horizon=horizon,
-        confidence=config.confidence,
-        recorded=recorded,
-        estimates=estimates,
-        warnings=[
-            *diagnostics.about_learning(history, lineage(policy)),
-            *diagnostics.about_history(opened, history),
-            *diagnostics.about_parts(evidence.begins_late),
-            *(diagnostics.about_sampling(manifest, evaluated) if config.explore else []),
-            *diagnostics.about_weights(episodes, by=config.behaviour or columns.ACTION_LOGP),
-            *diagnostics.about_horizon(config, episodes.lengths, is_open, share),
-            *([*diagnostics.about_convergence(config, open_episodes, horizon)] or diagnostics.about_q(episodes)),
-            *diagnostics.about_size(estimates, config),
-        ],
-        open_episodes=open_episodes,
-        unrecorded_share=share,
-        seconds=time.perf_counter() - start,
-    )
-    try:
-        store_result(place, identity, result, fingerprints={policy: manifest.fingerprint})
-    except StorageError as error:  # the policy's location may be read-only, and the caller has the result
-        log.warning("The estimate is not kept beside the policy: %s", error)
-    return _told(result)
 
 
 def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
@@ -162,6 +88,90 @@ def _told(result: OffPolicyResult) -> OffPolicyResult:
     where, recorded = f"{result.dataset}, horizon {result.told_horizon}", result.recorded.value
     log.info("Policy %s on %s: %s; recorded %.4g", result.checkpoint, where, told, recorded)
     return result
+
+
+@stage(
+    "estimate",
+    version=6,
+    after="evaluate",
+    arguments=(policy("estimate"), DATASET, VERSION),
+    hint="-s require_return=… says how much is enough.",
+    gate=enforce,
+)
+def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, version: int | None = None) -> Made[OffPolicyResult]:
+    """Estimate a policy's return from recorded episodes without playing it, and stop if it is too little.
+
+    What the policy would come to where the dataset was recorded, by each method, with an interval. The result is kept at
+    `<policy>/_estimates`. What the policy has to come to is not looked at here: see `enforce`.
+
+    Arguments:
+        policy: URI of a checkpoint, or the address of a registered one.
+        dataset: URI of a dataset whose episodes tell how probable their actions were (`action_logp`), unless
+            `config.behaviour` does.
+        version: of the dataset; the latest if None.
+
+    Raises:
+        CheckpointError: there is no policy, or no behaviour.
+        ConfigError: the policy does not fit the data or the behaviour, or a method does not fit the policy.
+        DataError: the data is not what it has to be; SchemaError if the probabilities of its actions are unknown.
+        LearningError: the Q function grew beyond every number.
+    """
+    start = time.perf_counter()
+    policy, manifest = find_policy(policy)
+    opened = open_dataset(dataset, version)
+    acted = None
+    if config.behaviour is not None:
+        behaviour_uri, acted = find_policy(config.behaviour)
+        config = config.model_copy(update={"behaviour": behaviour_uri})
+    parents = [manifest.parent_entry(policy), opened.parent_entry]
+    if acted is not None and config.behaviour is not None:
+        parents.append(acted.parent_entry(config.behaviour))
+    begun = yield StoredResult(
+        OffPolicyResult,
+        Location.of(policy).child(ESTIMATES),
+        parents,
+        fingerprint_of,
+        outputs=lambda result: [result.checkpoint],
+        config=config,
+        exclude={*_GATE, "behaviour"},
+        name="{identity}.json",
+        is_beside=True,
+    )
+    evaluated = load_policy(policy, manifest)
+    behaviour = None if config.behaviour is None else load_policy(config.behaviour, acted)
+    check_policies(config, evaluated, behaviour, opened)
+    history = lineage(opened.location.uri, opened.manifest.version)
+    seed = derive_seed(config.seed, "estimate_policy")
+    [evidence] = gather(config, [evaluated], behaviour, opened, history=history, seed=seed)
+    episodes, horizon, is_open = evidence.episodes, evidence.horizon, evidence.is_open
+    recorded, estimates = _estimated(config, episodes)
+    open_episodes, share = int(is_open.sum()), unrecorded_share(episodes)
+    result = OffPolicyResult(
+        uri=begun.place.uri,
+        checkpoint=policy,
+        dataset=opened.ref,
+        behaviour=config.behaviour,
+        explore=config.explore,
+        gamma=config.gamma,
+        horizon=horizon,
+        confidence=config.confidence,
+        recorded=recorded,
+        estimates=estimates,
+        warnings=[
+            *diagnostics.about_learning(history, lineage(policy)),
+            *diagnostics.about_history(opened, history),
+            *diagnostics.about_parts(evidence.begins_late),
+            *(diagnostics.about_sampling(manifest, evaluated) if config.explore else []),
+            *diagnostics.about_weights(episodes, by=config.behaviour or columns.ACTION_LOGP),
+            *diagnostics.about_horizon(config, episodes.lengths, is_open, share),
+            *([*diagnostics.about_convergence(config, open_episodes, horizon)] or diagnostics.about_q(episodes)),
+            *diagnostics.about_size(estimates, config),
+        ],
+        open_episodes=open_episodes,
+        unrecorded_share=share,
+        seconds=time.perf_counter() - start,
+    )
+    return _told(result)
 
 
 def check_policies(config: OffPolicyConfig, policy: Policy, behaviour: Policy | None, dataset: Dataset) -> None:

@@ -13,9 +13,8 @@ import numpy as np
 from offline_core.data.curation.scores import SCORES, write_scores
 from offline_core.data.datasets.dataset import Dataset, open_committed, size_and_hash
 from offline_core.data.datasets.episode_index import episode_index
-from offline_core.data.datasets.manifest import Operation, identity_of
 from offline_core.data.datasets.reader import spaces_of
-from offline_core.data.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
+from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, EmptyDatasetError
@@ -30,6 +29,7 @@ from offline_core.judging.ranking.measures import Measures, coverage_of, density
 from offline_core.judging.ranking.result import Outlier, OutlierResult
 from offline_core.judging.ranking.sample import Lots, Sample, numbered
 from offline_core.judging.ranking.scores import deviations, least_deviations
+from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +37,16 @@ MOST_SHOWN = 20
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
 
-def find_outliers(config: OutlierConfig, *, dataset: str, output: str, version: int | None = None) -> OutlierResult:
-    """Score each episode by the feature in which it is farthest from the others, in robust deviations.
+@stage(
+    "outliers",
+    version=2,
+    after="check",
+    arguments=(DATASET, output("runs/outliers", "Folder for the scores."), VERSION),
+)
+def find_outliers(config: OutlierConfig, *, dataset: str, output: str, version: int | None = None) -> Made[OutlierResult]:
+    """Rank the episodes by how unlike the others they are, and say which algorithm the dataset speaks for.
+
+    Each is scored by the feature in which it is farthest from the others, in robust deviations.
 
     Features are returns, lengths, ends and gaps, of each number of a step its mean, spread, largest jump and how often it
     stays, and the surprise of actions, of transitions and of rewards to models that were fitted to other episodes. The data
@@ -56,45 +64,46 @@ def find_outliers(config: OutlierConfig, *, dataset: str, output: str, version: 
     """
     start = time.perf_counter()
     source = open_committed(dataset, version)
-    identity = identity_of(Operation.of("find_outliers", config, version=2), [source.parent_entry])
-    folder = Location.of(output).make_folder()
-    place, scores = folder.child(RESULT_FILE), folder.child(SCORES)
-    with folder.locked():
-        if found := load_result(place, identity, OutlierResult, fingerprint=_hash):
-            return found
-        invalidate_result(place)
-        looked = _look(source, config)
-        features, found_by = looked.features, ["" for _ in looked.features.values]
-        least = least_deviations(features.names, features.values)
-        apart = deviations(features.values, least, config.common_share)
-        score = np.abs(apart).max(axis=1)
-        order = np.argsort(-score, kind="stable")
-        medians = np.nanmedian(np.where(np.isfinite(features.values), features.values, np.nan), axis=0)
-        for i in order[: int((score >= config.threshold).sum())].tolist():
-            said = features.names, features.values[i], apart[i], medians, looked.where(i)
-            found_by[i] = reasons.reason(*said, threshold=config.threshold)
-        index = episode_index(source, [columns.EPS_ID, columns.T_STARTED])
-        write_scores(scores, source, index, score, score >= config.threshold, found_by, features.names, features.values)
-        ids = index[columns.EPS_ID].to_list()
-        outliers = [
-            Outlier(episode=i, eps_id=ids[i], score=float(score[i]), reason=found_by[i])
-            for i in order[:MOST_SHOWN].tolist()
-            if found_by[i]
-        ]
-        result = OutlierResult(
-            uri=folder.uri,
-            scores=scores.uri,
-            dataset=source.ref,
-            threshold=config.threshold,
-            count=int((score >= config.threshold).sum()),
-            outliers=outliers,
-            quantiles={f"{share:g}": float(np.quantile(score, share)) for share in QUANTILES},
-            notes=looked.notes,
-            measures=looked.measures,
-            advice=advise(looked.measures, target=config.target_return),
-            seconds=time.perf_counter() - start,
-        )
-        store_result(place, identity, result, fingerprints={scores.uri: size_and_hash(scores)[1]})
+    begun = yield StoredResult(
+        OutlierResult,
+        Location.of(output),
+        [source.parent_entry],
+        _hash,
+        outputs=lambda result: [result.scores],
+        config=config,
+    )
+    scores = begun.folder.child(SCORES)
+    looked = _look(source, config)
+    features, found_by = looked.features, ["" for _ in looked.features.values]
+    least = least_deviations(features.names, features.values)
+    apart = deviations(features.values, least, config.common_share)
+    score = np.abs(apart).max(axis=1)
+    order = np.argsort(-score, kind="stable")
+    medians = np.nanmedian(np.where(np.isfinite(features.values), features.values, np.nan), axis=0)
+    for i in order[: int((score >= config.threshold).sum())].tolist():
+        said = features.names, features.values[i], apart[i], medians, looked.where(i)
+        found_by[i] = reasons.reason(*said, threshold=config.threshold)
+    index = episode_index(source, [columns.EPS_ID, columns.T_STARTED])
+    write_scores(scores, source, index, score, score >= config.threshold, found_by, features.names, features.values)
+    ids = index[columns.EPS_ID].to_list()
+    outliers = [
+        Outlier(episode=i, eps_id=ids[i], score=float(score[i]), reason=found_by[i])
+        for i in order[:MOST_SHOWN].tolist()
+        if found_by[i]
+    ]
+    result = OutlierResult(
+        uri=begun.folder.uri,
+        scores=scores.uri,
+        dataset=source.ref,
+        threshold=config.threshold,
+        count=int((score >= config.threshold).sum()),
+        outliers=outliers,
+        quantiles={f"{share:g}": float(np.quantile(score, share)) for share in QUANTILES},
+        notes=looked.notes,
+        measures=looked.measures,
+        advice=advise(looked.measures, target=config.target_return),
+        seconds=time.perf_counter() - start,
+    )
     log.info("%s: %d of %d episodes are outliers", source.ref, result.count, len(score))
     return result
 

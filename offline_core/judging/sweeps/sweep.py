@@ -8,8 +8,8 @@ import os
 import time
 from collections.abc import Sequence
 
-from offline_core.data.datasets.manifest import Operation, identity_of
-from offline_core.data.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
+from offline_core.data.datasets.manifest import Operation, Parent
+from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.store.location import Location
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.result import SweepResult
@@ -20,18 +20,40 @@ from offline_core.judging.sweeps.settings import settings_of
 from offline_core.judging.sweeps.summary import scores_of, summary, sweep_error
 from offline_core.learning.run import Run
 from offline_core.learning.train import reads_by_ray
-from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
+from offline_core.policies.manifest import fingerprint_of
 from offline_core.runtime.ray_session import ray_session
+from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
 
 log = logging.getLogger(__name__)
 
 
-def sweep_settings(config: SweepConfig, *, dataset: str, output: str, version: int | None = None) -> SweepResult:
-    """Train each setting with each seed in `<output>/runs/<digest of the setting>/<seed>`, and compare the settings.
+def enforce(result: SweepResult, config: SweepConfig) -> None:
+    """Check that all runs were trained.
 
-    Each run is what `train_policy` makes of the same parameters, however many train at once. A finished one is reused, an
-    unfinished one resumes; so a sweep that is killed, or gets more settings or seeds, makes only what is missing. A run that
-    fails ends no other one: see `enforce`. A search goes on by itself until all samples are tried, and is resumed likewise.
+    Raises:
+        SweepError: Some failed; it names them.
+    """
+    if result.failures:
+        number = len(result.failures) + sum(len(setting.runs) for setting in result.settings)
+        raise sweep_error(result.failures, number)
+
+
+@stage(
+    "sweep",
+    after="fine_tune",
+    arguments=(DATASET, output("runs/sweep", "Folder for all runs and their comparison."), VERSION),
+    hint="Example: -s 'grid={algorithm: [bc, marwil]}' -s seeds=5.",
+    run_name="sweep-{config.seed}",
+    plan="plans.sweeping:plan_sweep",
+    gate=enforce,
+)
+def sweep_settings(config: SweepConfig, *, dataset: str, output: str, version: int | None = None) -> Made[SweepResult]:
+    """Train many settings with many seeds, and compare them.
+
+    A run is in `<output>/runs/<digest of the setting>/<seed>`, and what `train_policy` makes of the same parameters, however
+    many train at once. A finished one is reused, an unfinished one resumes; so a sweep that is killed, or gets more settings
+    or seeds, makes only what is missing. A run that fails ends no other one: see `enforce`. A search goes on by itself until
+    all samples are tried, and is resumed likewise.
 
     Arguments:
         dataset: URI of a dataset, or of what `training.data` says how to read.
@@ -52,14 +74,19 @@ def sweep_settings(config: SweepConfig, *, dataset: str, output: str, version: i
             stack.enter_context(ray_session())
         checked = checked_runs(settings, dataset=dataset, output=output, version=version)
         runs = planned_runs(config, settings, checked)
-        folder = Location.of(output)
-        stack.enter_context(folder.make_folder().locked())
-        place, identity = folder.child(RESULT_FILE), _identity(config, runs, checked)
         shows = all(run.changes_show for run in checked)
-        if shows and (found := load_result(place, identity, SweepResult, fingerprint=fingerprint_of)):
-            return found
+        operation, parents = _asked(config, runs, checked)
+        yield StoredResult(
+            SweepResult,
+            Location.of(output),
+            parents,
+            fingerprint_of,
+            outputs=lambda result: {run.checkpoint for setting in result.settings for run in setting.runs},
+            operation=operation,
+            may_reuse=shows,
+            is_whole=lambda result: not result.failures,
+        )
         start = time.time()
-        invalidate_result(place)
         if search is not None and parallel_runs(config.parallel, len(runs), checked) > 1:
             stack.enter_context(ray_session())  # one for all that it goes on to
         outcomes = _trained(config, runs, checked)
@@ -72,9 +99,6 @@ def sweep_settings(config: SweepConfig, *, dataset: str, output: str, version: i
             runs = planned_runs(config, settings, checked)
             outcomes += _trained(config, runs[len(outcomes) :], checked)
         result = summary(config, runs, outcomes, dataset=checked[0].dataset, seconds=time.time() - start)
-        if shows and not result.failures:
-            made = {run.checkpoint for setting in result.settings for run in setting.runs}
-            store_result(place, identity, result, fingerprints={uri: read_policy_manifest(uri).fingerprint for uri in made})
     best = result.settings[0]
     log.info("Best of %s settings: %s, %s %.4g", len(result.settings), best.name, result.score, best.interquartile_mean)
     return result
@@ -95,24 +119,13 @@ def _trained(config: SweepConfig, runs: Sequence[PlannedRun], checked: Sequence[
     return run_all(runs, done, parallel)
 
 
-def enforce(result: SweepResult, config: SweepConfig) -> None:
-    """Check that all runs were trained.
-
-    Raises:
-        SweepError: Some failed; it names them.
-    """
-    if result.failures:
-        number = len(result.failures) + sum(len(setting.runs) for setting in result.settings)
-        raise sweep_error(result.failures, number)
-
-
 def _joins_cluster(config: SweepConfig) -> bool:
     """Whether the number of CPUs is that of a cluster."""
     return config.parallel == "auto" and bool(os.environ.get("RAY_ADDRESS"))
 
 
-def _identity(config: SweepConfig, runs: Sequence[PlannedRun], checked: Sequence[Run]) -> str:
-    """Of all that decides the result; what a search goes on to does so by its parameters, and by where it begins."""
+def _asked(config: SweepConfig, runs: Sequence[PlannedRun], checked: Sequence[Run]) -> tuple[Operation, list[Parent]]:
+    """(all that decides the result, what it is made from); a search goes on by its parameters, and by where it begins."""
     searched = {"search", "random", "samples"} if config.search != "random" else set()
     told = config.model_dump(mode="json", include={"seed", "confidence", "resamples", *searched})
     scoring = runs[0].scoring
@@ -121,4 +134,4 @@ def _identity(config: SweepConfig, runs: Sequence[PlannedRun], checked: Sequence
     if scoring.estimate_on is not None:
         told["estimate"] = scoring.estimate.model_dump(mode="json")
         parents.append(scoring.estimate_on.parent_entry)
-    return identity_of(Operation(name="sweep_settings", config=told), parents)
+    return Operation(name=sweep_settings.name, version=sweep_settings.version, config=told), parents

@@ -65,7 +65,7 @@ def _version(found: Contents, dataset: Dataset, tags: Mapping[str, int], report:
     return {
         "version": manifest.version,
         "made": minute(manifest.created_at),
-        "by": manifest.operation.name.replace("_", " "),
+        "by": manifest.operation.stage.replace("_", " "),
         "from": ", ".join(found.name_of(each.uri) + (f" v{each.version}" if each.version else "") for each in manifest.parents),
         "episodes": statistics.episodes,
         "steps": statistics.steps,

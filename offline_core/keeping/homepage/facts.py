@@ -55,7 +55,7 @@ def made_by(operation: Operation, provenance: Mapping[str, str]) -> dict[str, st
     """The operation, the version of the code, and user code by its path."""
     code = provenance.get("git", provenance.get("offline-rl-pipeline", "unknown"))
     user_code = [f"{path} (file {digest})" for path, digest in operation.code.items()]
-    return {"made by": f"{operation.name} (code {code})"} | ({"user code": ", ".join(user_code)} if user_code else {})
+    return {"made by": f"{operation.stage} (code {code})"} | ({"user code": ", ".join(user_code)} if user_code else {})
 
 
 def summary_text(summary: Summary) -> str:

@@ -60,13 +60,13 @@ def _nodes(found: Contents) -> tuple[dict[str, dict[str, Any]], dict[str, list[P
             made = node_of(found.place(name).uri, dataset.manifest)
             nodes[key] = {"kind": "dataset", "lines": _lines(found, made), "is_outside": False}
             parents[key] = list(dataset.manifest.parents)
-    alike = {name: (each.operation.name, *(_key(p) for p in each.parents)) for name, each in found.policies.items()}
+    alike = {name: (each.operation.stage, *(_key(p) for p in each.parents)) for name, each in found.policies.items()}
     counts = Counter(alike.values())
     for name, policy in found.policies.items():
         group = alike[name]
         if counts[group] > MOST_ALIKE:
             key = "/".join(group)
-            lines = [f"{counts[group]:,} policies", policy.operation.name.replace("_", " ")]
+            lines = [f"{counts[group]:,} policies", policy.operation.stage.replace("_", " ")]
         else:
             key, lines = policy.fingerprint, _lines(found, node_of(found.place(name).uri, policy))
         nodes.setdefault(key, {"kind": "policy", "lines": lines, "is_outside": False})

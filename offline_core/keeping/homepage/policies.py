@@ -34,7 +34,7 @@ def _policy(found: Contents, name: str, aliases: Mapping[str, list[str]]) -> dic
         "name": name or ".",
         "fingerprint": manifest.fingerprint,
         "made": minute(manifest.created_at),
-        "by": manifest.operation.name.replace("_", " "),
+        "by": manifest.operation.stage.replace("_", " "),
         "run": manifest.provenance.get(RUN, ""),
         "environment": manifest.environment.id if manifest.environment else "",
         "return": number(manifest.metrics.get("episode_return_mean"), 5),

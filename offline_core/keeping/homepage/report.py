@@ -17,14 +17,23 @@ from offline_core.keeping.homepage.policies import decisions_of, policies_of, re
 from offline_core.keeping.homepage.runs import runs_of
 from offline_core.keeping.homepage.values import minute
 from offline_core.runtime.garbage import collection_paused
+from offline_core.runtime.stage import Argument, stage
 
 log = logging.getLogger(__name__)
 
 REPORT_FILE = "report.html"
 
 
+@stage(
+    "report",
+    after="vacuum",
+    arguments=(
+        Argument("root", "Folder with all that was made.", "runs"),
+        Argument("output", "HTML file to write; report.html in the root if none is given.", kind="output", is_option=True),
+    ),
+)
 def report(config: ReportConfig, *, root: str, output: str | None = None) -> ReportResult:
-    """Write one HTML file with all that is below `root`: datasets and their episodes, experiments, policies, lineage.
+    """Make one HTML page of a root: datasets and their episodes, experiments, policies, decisions, lineage.
 
     A file that cannot be read is named on the page and in the result; the rest is shown.
 

@@ -14,14 +14,30 @@ from offline_core.policies.copying import copy_policy
 from offline_core.policies.manifest import find_policy
 from offline_core.policies.registry.history import CHECKPOINTS, History, commit_move, entry_of, read_history
 from offline_core.policies.registry.move import Move, this_user
+from offline_core.runtime.stage import Argument, stage
 
 log = logging.getLogger(__name__)
 
 
+@stage(
+    "promote",
+    after="decide",
+    arguments=(
+        Argument("registry", "Folder of the registry and name of the policy in it.", "runs/registry/policy", "output"),
+        Argument(
+            "source",
+            "Folder of the decision; with -s override=… also the checkpoint of a policy.",
+            "runs/decision",
+            "policy",
+        ),
+    ),
+    run_name="promote-to-{config.alias}",
+)
 def promote_policy(config: PromotionConfig, *, registry: str, source: str) -> PromotionResult:
-    """Copy a checkpoint into the registry, and let an alias name it, by one exclusive create.
+    """Move an alias of the registry, champion by default, to the policy that a decision promotes.
 
-    If the alias names that policy already, nothing is moved.
+    The checkpoint is copied into the registry, and the alias names it by one exclusive create. If the alias names that policy
+    already, nothing is moved.
 
     Arguments:
         registry: folder and name, such as `runs/registry/hvac`; created if need be.

@@ -9,12 +9,20 @@ from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.policies.manifest import fingerprint_of
 from offline_core.policies.registry.history import commit_move, entry_of, read_history
 from offline_core.policies.registry.move import Move, this_user
+from offline_core.runtime.stage import Argument, stage
 
 
+@stage(
+    "rollback",
+    after="promote",
+    arguments=(Argument("registry", "Folder of the registry and name of the policy in it.", "runs/registry/policy"),),
+    run_name="rollback-{config.alias}",
+)
 def rollback_policy(config: RollbackConfig, *, registry: str) -> PromotionResult:
-    """Let an alias name the policy that it named before the present one; itself a move in the history.
+    """Move an alias of the registry back to the policy that it named before.
 
-    A second rollback goes one policy further back, and never forth to one that was rolled back.
+    That is itself a move in the history. A second rollback goes one policy further back, and never forth to one that was
+    rolled back.
 
     Arguments:
         registry: folder and name, such as `runs/registry/hvac`.

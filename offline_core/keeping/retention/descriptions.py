@@ -46,7 +46,7 @@ def beside(catalog: Catalog, version: Dataset) -> Iterator[str]:
     names.append(f"_quarantine/{posixpath.basename(str(version.manifest.report.get('quarantine')))}")
     folder = version.location.uri.removeprefix(catalog.root.uri).strip("/")
     yield from (posixpath.join(folder, name) for name in names)
-    if version.manifest.operation.name == "record_episodes":
+    if version.manifest.operation.stage == "record":
         clips = posixpath.join(folder, f"_clips/{number}/")
         yield from (name for name in catalog.sizes if name.startswith(clips))
 

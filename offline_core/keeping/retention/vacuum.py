@@ -22,6 +22,7 @@ from offline_core.keeping.retention.config import VacuumConfig
 from offline_core.keeping.retention.descriptions import beside, named_by_results
 from offline_core.keeping.retention.holding import hold
 from offline_core.runtime.result import Result
+from offline_core.runtime.stage import Argument, stage
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +53,14 @@ class VacuumResult(Result):
     deleted: bool = Field(description="False: nothing was deleted, this is what would be.")
 
 
+@stage(
+    "vacuum",
+    after="rollback",
+    arguments=(Argument("root", "Folder of a dataset, or one that holds some.", "runs"),),
+    hint="-s delete=true deletes them.",
+)
 def vacuum(config: VacuumConfig, *, root: str) -> VacuumResult:
-    """Delete, or only list, old versions of all datasets at or below `root`, and the files that no version lists.
+    """List old versions of the datasets below a folder, and files that belong to none, or delete them for good.
 
     A version's manifest goes first and its files then, so a killed vacuum leaves whole versions and leftovers. Files that a
     version that stays lists are never deleted: versions share files. A dataset that a run is writing to stays as it is,

@@ -6,9 +6,8 @@ import contextlib
 import logging
 
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.manifest import Operation, identity_of
 from offline_core.data.datasets.prepare import prepared
-from offline_core.data.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result
+from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.datasets.writer import WrittenFiles
 from offline_core.data.environments.vector_env import make_vector_env, reward_threshold
 from offline_core.data.store.location import Location
@@ -18,19 +17,27 @@ from offline_core.learning.experts.recording import RECORDING, commit_recorded, 
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.experts.run import BEST, ExpertRun, make_learner, snapshot_name
 from offline_core.policies.initial import initial_parents
-from offline_core.policies.manifest import find_policy, fingerprint_of, read_policy_manifest
+from offline_core.policies.manifest import find_policy, fingerprint_of
 from offline_core.policies.rollouts.tapped_env import TappedEnv
-from offline_core.runtime.code_permission import remember_code
+from offline_core.runtime.stage import ENVIRONMENT, Made, output, stage
 from offline_core.runtime.torch_settings import isolated_torch
 
 log = logging.getLogger(__name__)
 
 
-def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
-    """Train with PPO, SAC or TD3 until the mean return of an evaluation reaches the target, or the steps are used up.
+@stage(
+    "train_expert",
+    version=3,
+    arguments=(output("runs/expert", "Folder for the checkpoint."), ENVIRONMENT),
+    leading=("environment",),
+    run_name="train-expert-{config.environment.id}-{config.seed}",
+)
+def train_expert(config: ExpertConfig, *, output: str) -> Made[ExpertResult]:
+    """Train an expert with PPO, SAC or TD3 until it reaches a target return.
 
-    An `initial_policy` is evaluated first, so the result is never worse. The same `config` makes the same policy, to the
-    bit, on the same machine and number of Torch threads.
+    It ends when the mean return of an evaluation reaches the target, or the steps are used up. An `initial_policy` is
+    evaluated first, so the result is never worse. The same `config` makes the same policy, to the bit, on the same machine
+    and number of Torch threads.
 
         <output>/best               the checkpoint with the best evaluation so far, replaced at each improvement
         <output>/snapshots/<return> the first policies that reached `config.snapshots_at_returns`
@@ -50,37 +57,37 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
         BusyError: another run is writing to `output`.
         LearningError: the loss became NaN or infinite.
     """
-    remember_code(config)
     location, initial = Location.of(output), None
     if config.initial_policy is not None:
         uri, initial = find_policy(config.initial_policy)
         config = config.model_copy(update={"initial_policy": uri})
-    parents = initial_parents(config.initial_policy, initial)
-    operation = Operation.of("train_expert", config, version=3, exclude={"initial_policy", *config.unused})
-    identity, place = identity_of(operation, parents), location.child(RESULT_FILE)
-    if found := _found(place, identity):
-        return found
+    begun = yield StoredResult(
+        ExpertResult,
+        location,
+        initial_parents(config.initial_policy, initial),
+        _fingerprint,
+        outputs=lambda result: [result.checkpoint, *result.snapshots.values(), *_recorded(result)],
+        config=config,
+        exclude={"initial_policy", *config.unused},
+        afterwards=lambda: run.states.clear(),
+    )
     env = make_vector_env(config.environment, config.copies)
     if config.recording is not None and config.recording.replay:
         env = TappedEnv(env)
     with contextlib.closing(env), isolated_torch(config.torch_threads), contextlib.ExitStack() as stack:
         learner = make_learner(config, env, initial)
-        stack.enter_context(location.make_folder().locked())
-        if found := _found(place, identity):
-            return found  # another run made it meanwhile
-        invalidate_result(place)
         place_of_recording = location.child(RECORDING).uri
         root = None if config.recording is None else stack.enter_context(prepared(place_of_recording))
-        with recorder_of(learner.policy, env, config, root, identity) as recorder:
+        with recorder_of(learner.policy, env, config, root, begun.identity) as recorder:
             run = ExpertRun(
                 config,
                 learner,
                 location,
                 environment=config.environment,
                 target=reward_threshold(config.environment) if config.target_return is None else config.target_return,
-                operation=operation,
-                parents=parents,
-                identity=identity,
+                operation=begun.operation,
+                parents=begun.parents,
+                identity=begun.identity,
                 recorder=recorder,
                 explore=config.evaluation_actions == "sampled",
             )
@@ -88,38 +95,37 @@ def train_expert(config: ExpertConfig, *, output: str) -> ExpertResult:
         recording = None
         if recorder is not None and recorder.files and config.recording is not None:
             written = WrittenFiles(config.recording.format, recorder.files, recorder.statistics)
-            recording = commit_recorded(written, place_of_recording, config, operation, parents)
-        best = location.child(BEST).uri
-        result = ExpertResult(
-            checkpoint=best,
-            reached_target=run.reached_target,
-            target_return=run.target,
-            actions=config.evaluation_actions,
-            metrics=run.best,
-            env_steps=learner.env_steps,
-            updates=learner.updates,
-            recording=recording,
-            snapshots={reached: location.child(snapshot_name(reached)).uri for reached in sorted(run.snapshots)},
-            seconds=run.seconds,
-            curve=[(int(line["env_steps"]), line["episode_return_mean"]) for line in run.lines],
-        )
-        made = [best, *result.snapshots.values()]
-        store_result(place, identity, result, fingerprints={uri: read_policy_manifest(uri).fingerprint for uri in made})
-        run.states.clear()
+            recording = commit_recorded(written, place_of_recording, config, begun.operation, begun.parents)
+    result = ExpertResult(
+        checkpoint=location.child(BEST).uri,
+        reached_target=run.reached_target,
+        target_return=run.target,
+        actions=config.evaluation_actions,
+        metrics=run.best,
+        env_steps=learner.env_steps,
+        updates=learner.updates,
+        recording=recording,
+        snapshots={reached: location.child(snapshot_name(reached)).uri for reached in sorted(run.snapshots)},
+        seconds=run.seconds,
+        curve=[(int(line["env_steps"]), line["episode_return_mean"]) for line in run.lines],
+    )
     _report(result)
     return result
 
 
-def _found(place: Location, identity: str) -> ExpertResult | None:
-    """The stored result of the same call, if its recording still exists."""
-    found = load_result(place, identity, ExpertResult, fingerprint=fingerprint_of)
-    if found is None or found.recording is None:
-        return found
+def _recorded(result: ExpertResult) -> list[str]:
+    return [] if result.recording is None else [f"{result.recording.uri}@{result.recording.version}"]
+
+
+def _fingerprint(name: str) -> str | None:
+    """Of a checkpoint, or of the version of the recording."""
+    uri, at, version = name.rpartition("@")
+    if not at or not version.isdigit():
+        return fingerprint_of(name)
     try:
-        open_dataset(found.recording.uri, found.recording.version)
+        return open_dataset(uri, int(version)).manifest.fingerprint
     except (DatasetNotFoundError, VersionNotFoundError):
         return None
-    return found
 
 
 def _report(result: ExpertResult) -> None:

@@ -7,8 +7,8 @@ import logging
 from typing import Any
 
 from offline_core.data.datasets.dataset import Dataset, open_committed
-from offline_core.data.datasets.manifest import Operation, Parent, identity_of
-from offline_core.data.datasets.result_cache import RESULT_FILE, invalidate_result, load_result, store_result, stored_result
+from offline_core.data.datasets.manifest import Parent
+from offline_core.data.datasets.result_cache import RESULT_FILE, StoredResult, stored_result
 from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
@@ -31,18 +31,31 @@ from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import environment_for, fingerprint_of, read_policy_manifest
 from offline_core.policies.policy import Policy
-from offline_core.runtime.code_permission import remember_code
+from offline_core.runtime.stage import DATASET, VERSION, Argument, Made, output, stage
 from offline_core.runtime.torch_settings import isolated_torch
 
 log = logging.getLogger(__name__)
 
 
+@stage(
+    "fine_tune",
+    version=2,
+    after="train",
+    arguments=(
+        Argument("training", "Folder of the training.", "runs/policy", "training"),
+        DATASET,
+        output("runs/fine-tuned", "Folder for the checkpoint."),
+        VERSION,
+    ),
+    run_name="fine-tune-{config.seed}",
+)
 def fine_tune_policy(
     config: FineTuneConfig, *, training: str, dataset: str, output: str, version: int | None = None
-) -> FineTuneResult:
-    """Go on from the networks that a training ended with, in the environment (Ball et al. 2023, arXiv 2302.02948).
+) -> Made[FineTuneResult]:
+    """Go on by play from a training by iql, cal_ql, td3_bc and the like, with recorded and fresh steps.
 
-    The policy is evaluated first, and the best one is kept, so the result is never worse.
+    It begins with the networks that the training ended with (Ball et al. 2023, arXiv 2302.02948). The policy is evaluated
+    first, and the best one is kept, so the result is never worse.
 
         <output>/best            the checkpoint with the best evaluation so far
         <output>/metrics.jsonl   one line an evaluation
@@ -61,29 +74,27 @@ def fine_tune_policy(
         LearningError: The loss became NaN or infinite.
         BusyError: Another run is writing to `output`.
     """
-    remember_code(config)
     networks_sha256, learned = _networks(training), open_committed(dataset, version)
     last = Location.of(training).child("last").uri
     manifest = read_policy_manifest(last)
     environment = environment_for(last, manifest, config.environment)
-    location, place = Location.of(output), Location.of(output).child(RESULT_FILE)
+    location = Location.of(output)
     networks = Parent(kind="files", uri=Location.of(training).child(NETWORKS_FILE).uri, fingerprint=networks_sha256[:16])
-    parents = [manifest.parent_entry(last), networks, learned.parent_entry]
-    settings = config.model_copy(update={"environment": environment})
-    operation = Operation.of("fine_tune_policy", settings, version=2)
-    identity = identity_of(operation, parents)
-    if found := load_result(place, identity, FineTuneResult, fingerprint=fingerprint_of):
-        return found
+    begun = yield StoredResult(
+        FineTuneResult,
+        location,
+        [manifest.parent_entry(last), networks, learned.parent_entry],
+        fingerprint_of,
+        outputs=lambda result: [result.checkpoint],
+        config=config.model_copy(update={"environment": environment}),
+        afterwards=lambda: run.states.clear(),
+    )
     policy = load_policy(last, manifest)
     algorithm, data = _algorithm(training, policy, manifest.operation.config)
     source = _source(learned, policy, algorithm, data)
     env = make_vector_env(environment, config.copies)
-    with contextlib.closing(env), isolated_torch(config.torch_threads), contextlib.ExitStack() as stack:
+    with contextlib.closing(env), isolated_torch(config.torch_threads):
         policy.check_spaces(environment.id, (env.single_observation_space, env.single_action_space))
-        stack.enter_context(location.make_folder().locked())
-        if found := load_result(place, identity, FineTuneResult, fingerprint=fingerprint_of):
-            return found  # another run made it meanwhile
-        invalidate_result(place)
         online = OnlineLearner(
             algorithm,
             env,
@@ -102,30 +113,27 @@ def fine_tune_policy(
             location,
             environment=environment,
             target=config.target_return,
-            operation=operation,
-            parents=parents,
-            identity=identity,
+            operation=begun.operation,
+            parents=begun.parents,
+            identity=begun.identity,
             what="fine-tune",
             roll_back_after=config.roll_back_after,
         )
         run.run()
-        best = location.child(BEST).uri
-        result = FineTuneResult(
-            checkpoint=best,
-            start_return=run.lines[0]["episode_return_mean"],
-            metrics=run.best,
-            target_return=run.target,
-            reached_target=run.reached_target,
-            env_steps=online.env_steps,
-            updates=online.updates,
-            rollbacks=run.rollbacks,
-            curve=[(int(line["env_steps"]), line["episode_return_mean"]) for line in run.lines],
-            seconds=run.seconds,
-        )
-        store_result(place, identity, result, fingerprints={best: read_policy_manifest(best).fingerprint})
-        run.states.clear()
-    gained = result.mean_return - result.start_return
-    log.info("Fine-tuned %s: %.1f, %.1f more after %s steps", best, result.mean_return, gained, f"{result.env_steps:,}")
+    result = FineTuneResult(
+        checkpoint=location.child(BEST).uri,
+        start_return=run.lines[0]["episode_return_mean"],
+        metrics=run.best,
+        target_return=run.target,
+        reached_target=run.reached_target,
+        env_steps=online.env_steps,
+        updates=online.updates,
+        rollbacks=run.rollbacks,
+        curve=[(int(line["env_steps"]), line["episode_return_mean"]) for line in run.lines],
+        seconds=run.seconds,
+    )
+    gained, steps = result.mean_return - result.start_return, f"{result.env_steps:,}"
+    log.info("Fine-tuned %s: %.1f, %.1f more after %s steps", result.checkpoint, result.mean_return, gained, steps)
     return result
 
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import logging
 import time
 
-from offline_core.data.datasets.manifest import Operation, identity_of
-from offline_core.data.datasets.result_cache import load_result, store_result
+from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.store.location import Location
-from offline_core.errors import StorageError
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.evaluation.result import EvaluationResult
 from offline_core.policies.evaluation.user_metric import UserMetric, with_results
 from offline_core.policies.manifest import environment_for, find_policy, fingerprint_of
 from offline_core.policies.rollouts.rollouts import rollouts
-from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.progress import progress
 from offline_core.runtime.seeding import derive_seed
+from offline_core.runtime.stage import Made, policy, stage
 from offline_core.runtime.torch_settings import torch_threads
 
 log = logging.getLogger(__name__)
@@ -26,8 +24,17 @@ EVALUATIONS = "_evaluations"
 """Folder inside a checkpoint."""
 
 
-def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResult:
-    """Play `episodes` whole episodes; the result is stored at `<policy>/_evaluations`, and reused by the same call.
+@stage(
+    "evaluate",
+    version=3,
+    after="sweep",
+    arguments=(policy("play"),),
+    run_name="evaluate-{config.episodes}-{config.seed}",
+)
+def evaluate_policy(config: EvaluationConfig, *, policy: str) -> Made[EvaluationResult]:
+    """Play a policy on start states that no other stage has seen.
+
+    The result of the `episodes` whole episodes is kept at `<policy>/_evaluations`.
 
     Arguments:
         policy: URI of a checkpoint, or the address of a registered one.
@@ -38,15 +45,19 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
             that is not a finite number, or repeats the name of another.
     """
     start = time.perf_counter()
-    remember_code(config)
     policy, manifest = find_policy(policy)
     environment = environment_for(policy, manifest, config.environment)
     config = config.model_copy(update={"environment": environment})
-    operation = Operation.of("evaluate_policy", config, version=3)
-    identity = identity_of(operation, [manifest.parent_entry(policy)])
-    place = Location.of(policy).child(f"{EVALUATIONS}/{identity}.json")
-    if found := load_result(place, identity, EvaluationResult, fingerprint=fingerprint_of):
-        return found
+    begun = yield StoredResult(
+        EvaluationResult,
+        Location.of(policy).child(EVALUATIONS),
+        [manifest.parent_entry(policy)],
+        fingerprint_of,
+        outputs=lambda result: [result.checkpoint],
+        config=config,
+        name="{identity}.json",
+        is_beside=True,
+    )
     user_metrics = [UserMetric(each) for each in config.metrics]
     seed = derive_seed(config.seed, "evaluate_policy")
     with torch_threads(1), progress(config.episodes, what="evaluate", unit="episode") as bar:  # as a training's evaluations do
@@ -61,9 +72,11 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
             metrics=user_metrics,
         )
     metrics = with_results(played.metrics, user_metrics)
-    result = EvaluationResult(
+    mean, std = metrics["episode_return_mean"], metrics["episode_return_std"]
+    log.info("Policy %s: return %.1f ± %.1f over %d episodes of %s", policy, mean, std, config.episodes, environment.id)
+    return EvaluationResult(
         actions="sampled" if config.explore else "greedy",
-        uri=place.uri,
+        uri=begun.place.uri,
         checkpoint=policy,
         environment=environment.id,
         metrics=metrics,
@@ -71,10 +84,3 @@ def evaluate_policy(config: EvaluationConfig, *, policy: str) -> EvaluationResul
         lengths=played.lengths.tolist(),
         seconds=time.perf_counter() - start,
     )
-    try:
-        store_result(place, identity, result, fingerprints={policy: manifest.fingerprint})
-    except StorageError as error:  # the policy's folder may be read-only, and the caller has the result
-        log.warning("The evaluation is not stored with the policy: %s", error)
-    mean, std = metrics["episode_return_mean"], metrics["episode_return_std"]
-    log.info("Policy %s: return %.1f ± %.1f over %d episodes of %s", policy, mean, std, config.episodes, environment.id)
-    return result

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping
 
-from offline_core.data.datasets.commit import commit, find_version
 from offline_core.data.datasets.dataset import Dataset, open_committed
 from offline_core.data.datasets.episode_index import OTHER_IDS
-from offline_core.data.datasets.manifest import Operation
-from offline_core.data.datasets.prepare import prepared
+from offline_core.data.datasets.new_version import NewVersion
 from offline_core.data.datasets.reader import episodes
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import Episode
@@ -23,25 +20,31 @@ from offline_core.policies.manifest import PolicyManifest, environment_for, find
 from offline_core.policies.recording.config import MixtureConfig
 from offline_core.policies.recording.player import EpisodesToPlay, play
 from offline_core.policies.recording.result import MixtureResult
-from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
-
-log = logging.getLogger(__name__)
+from offline_core.runtime.stage import Made, output, stage
 
 EPISODES_AT_A_TIME = 256
 EPISODES_PER_ROUND = 16
 
 
-def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
-    """Write whole episodes of all sources, by weight in steps, as the next version of `output`.
+@stage(
+    "mix",
+    version=2,
+    after="merge",
+    arguments=(output("runs/mixture"),),
+    leading=("datasets",),
+    writes=("dataset",),
+    hint="Example: -s 'datasets={runs/a: 0.7, runs/b: 0.3}'.",
+)
+def mix_datasets(config: MixtureConfig, *, output: str) -> Made[MixtureResult]:
+    """Write whole episodes of datasets and playing policies, by weight in steps.
 
-    The dataset names the environment of its sources if they share one.
+    They are the next version of `output`. The dataset names the environment of its sources if they share one.
 
     Raises:
         ConfigError: no source is given, a weight is not above zero, or spaces differ.
     """
-    remember_code(config)
     if not config.datasets and not config.policies:
         raise ConfigError("A mixture needs datasets or policies, with their weights.")
     sources = {uri: open_committed(uri) for uri in config.datasets}
@@ -53,13 +56,17 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
     config = config.model_copy(update={"policies": weights})
     played_in = {uri: config.environment or policy.environment for uri, policy in policies.items()}
     where = {uri: environment and environment.model_dump(mode="json") for uri, environment in played_in.items()}
-    operation = Operation.of("mix_datasets", config, version=2, environment=where)
     parents = [
         *(source.parent_entry for source in sources.values()),
         *(policy.parent_entry(uri) for uri, policy in policies.items()),
     ]
-    if found := find_version(output, operation, parents):
-        return _result(found, config, reused=True)
+
+    def result(dataset: Dataset) -> MixtureResult:
+        taken: dict[str, int] = dataset.manifest.report["steps"]
+        is_complete = sum(taken.values()) >= config.steps
+        return MixtureResult(dataset=dataset.ref, steps=taken, is_complete=is_complete)
+
+    begun = yield NewVersion(output, config, parents, result, more={"environment": where})
     environments = [*(source.manifest.environment for source in sources.values()), *played_in.values()]
     inputs = common_inputs([(uri, source.manifest.input_columns) for uri, source in sources.items()])
     streams = {uri: (weight, episodes(sources[uri])) for uri, weight in config.datasets.items()}
@@ -68,48 +75,36 @@ def mix_datasets(config: MixtureConfig, *, output: str) -> MixtureResult:
         for uri, weight in config.policies.items()
     }
     steps, spaces, taken = dict.fromkeys(streams, 0), None, dict[str, tuple[str, str]]()
-    with prepared(output) as root:
-        with (
-            EpisodeWriter(root, "part", format=config.format, config=config.files) as writer,
-            progress(config.steps, what="mix", unit="step") as bar,
-            contextlib.ExitStack() as opened,
-        ):
-            for _, stream in streams.values():  # closes environments at once, not when garbage is collected
-                opened.enter_context(contextlib.closing(stream))
-            once = {uri: (weight, _not_taken(uri, stream, taken)) for uri, (weight, stream) in streams.items()}
-            chosen = _up_to(mixed(once), config.steps)
-            while batch := list(itertools.islice(chosen, EPISODES_AT_A_TIME)):
-                for uri, episode in batch:
-                    own = (episode.observation_space, episode.action_space)
-                    spaces = spaces or own
-                    if own != spaces:
-                        raise ConfigError(f"{uri} has the spaces {own} where others have {spaces}; they cannot be mixed.")
-                    steps[uri] += len(episode)
-                    bar.update(len(episode))
-                writer.write([episode for _, episode in batch])
-        if spaces is None:
-            raise ConfigError(f"The sources {sorted(streams)} hold no episode.")
-        dataset = commit(
-            output,
-            writer.files,
-            format=config.format,
-            operation=operation,
-            statistics=writer.statistics,
-            parents=parents,
-            environment=environments[0] if environments.count(environments[0]) == len(environments) else None,
-            observation_space=spaces[0],
-            action_space=spaces[1],
-            input_columns=inputs,
-            report={"steps": steps},
-        )
-    log.info("Mixed %s", dataset.ref)
-    return _result(dataset, config)
-
-
-def _result(dataset: Dataset, config: MixtureConfig, *, reused: bool = False) -> MixtureResult:
-    steps: dict[str, int] = dataset.manifest.report["steps"]
-    is_complete = sum(steps.values()) >= config.steps
-    return MixtureResult(dataset=dataset.ref, steps=steps, is_complete=is_complete, reused=reused)
+    with (
+        EpisodeWriter(begun.root, "part", format=config.format, config=config.files) as writer,
+        progress(config.steps, what="mix", unit="step") as bar,
+        contextlib.ExitStack() as opened,
+    ):
+        for _, stream in streams.values():  # closes environments at once, not when garbage is collected
+            opened.enter_context(contextlib.closing(stream))
+        once = {uri: (weight, _not_taken(uri, stream, taken)) for uri, (weight, stream) in streams.items()}
+        chosen = _up_to(mixed(once), config.steps)
+        while batch := list(itertools.islice(chosen, EPISODES_AT_A_TIME)):
+            for uri, episode in batch:
+                own = (episode.observation_space, episode.action_space)
+                spaces = spaces or own
+                if own != spaces:
+                    raise ConfigError(f"{uri} has the spaces {own} where others have {spaces}; they cannot be mixed.")
+                steps[uri] += len(episode)
+                bar.update(len(episode))
+            writer.write([episode for _, episode in batch])
+    if spaces is None:
+        raise ConfigError(f"The sources {sorted(streams)} hold no episode.")
+    return begun.commit(
+        writer.files,
+        format=config.format,
+        statistics=writer.statistics,
+        environment=environments[0] if environments.count(environments[0]) == len(environments) else None,
+        observation_space=spaces[0],
+        action_space=spaces[1],
+        input_columns=inputs,
+        report={"steps": steps},
+    )
 
 
 def sample_episodes(

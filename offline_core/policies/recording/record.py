@@ -9,10 +9,9 @@ import secrets
 import time
 from collections.abc import Sequence
 
-from offline_core.data.datasets.commit import commit, find_version
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.datasets.manifest import Operation, Statistics
-from offline_core.data.datasets.prepare import prepared
+from offline_core.data.datasets.manifest import Statistics
+from offline_core.data.datasets.new_version import NewVersion
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.formats.exporting import check_export, export_dataset
 from offline_core.data.store.location import Location
@@ -28,6 +27,8 @@ from offline_core.policies.recording.result import RecorderShare, RecordingResul
 from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.progress import progress
 from offline_core.runtime.ray_session import ray_is_up, ray_session
+from offline_core.runtime.stage import Made, output, stage
+from offline_core.runtime.stage import policy as of_policy
 from offline_core.runtime.torch_settings import torch_threads
 
 log = logging.getLogger(__name__)
@@ -40,13 +41,25 @@ _HOW_FAST = {"cpus_per_recorder", "max_recorder_restarts", "video"}
 """Parameters that do not change the episodes, and so are no part of the operation's identity."""
 
 
+@stage(
+    "record",
+    after="train_expert",
+    arguments=(of_policy("play", "runs/expert/best"), output("runs/recording")),
+    writes=("dataset",),
+    hint="With -s export.format=… and -s export.output=… it is also written in another format.",
+    run_name="record-{config.episodes}x{config.rounds}-{config.format}",
+    event="dataset.recorded",
+    plan="plans.recording:plan_recording",
+    groups={"export": RecordingExport},
+)
 def record_episodes(
     config: RecordingConfig, *, policy: str, output: str, export: RecordingExport | None = None
-) -> RecordingResult:
-    """Play `policy` for `rounds` times `episodes` complete episodes and commit them as the next version of `output`.
+) -> Made[RecordingResult]:
+    """Record complete episodes of a policy as the next version of a dataset.
 
-    The version appears whole when all rounds are done, or not at all. After a failure no manifest lists the files already
-    written; the same recording writes them again under the same names. The same recording from before is reused.
+    It plays `rounds` times `episodes`. The version appears whole when all rounds are done, or not at all. After a failure no
+    manifest lists the files already written; the same recording writes them again under the same names. The same recording
+    from before is reused.
 
     Arguments:
         policy: URI of a checkpoint, or the address of a registered one.
@@ -63,7 +76,6 @@ def record_episodes(
         RecorderError: a task lost its recorder more often than `max_recorder_restarts`, or no node is left.
     """
     start = time.perf_counter()
-    remember_code(config)
     policy, manifest = find_policy(policy)
     environment = environment_for(policy, manifest, config.environment)
     seed = secrets.randbelow(MAX_SEED + 1) if config.seed is None else config.seed
@@ -71,33 +83,28 @@ def record_episodes(
     if export is not None:
         remember_code(export)
         check_export(export, environment, output=export.output, dataset=output)
-    operation = Operation.of(
-        "record_episodes", config.model_copy(update={"num_recorders": config.recorders}), exclude=_HOW_FAST
-    )
-    parents = [manifest.parent_entry(policy)]
-    if found := find_version(output, operation, parents):
-        return _finished(_result(found, manifest, reused=True), found, config, export, policy, manifest)
+
+    def result(dataset: Dataset) -> RecordingResult:
+        return _finished(_result(dataset, manifest), dataset, config, export, policy, manifest)
+
+    asked = config.model_copy(update={"num_recorders": config.recorders})
+    begun = yield NewVersion(output, asked, [manifest.parent_entry(policy)], result, exclude=_HOW_FAST)
+    start = time.perf_counter()
     if config.video is not None:
         check_renders(environment)
     player = load_policy(policy, manifest)
     spaces = spaces_of(environment)
     player.check_spaces(environment.id, spaces)
-    with prepared(output):
-        written, shares = _play_all(config, player, manifest.fingerprint, Location.of(output).uri)
-        dataset = commit(
-            output,
-            [file for part in written for file in part.files],
-            format=config.format,
-            operation=operation,
-            statistics=functools.reduce(Statistics.merge, (part.statistics for part in written)),
-            parents=parents,
-            environment=environment,
-            observation_space=spaces[0],
-            action_space=spaces[1],
-            report={"recorders": [share.model_dump() for share in shares], "seconds": time.perf_counter() - start},
-        )
-    log.info("Recorded %s", dataset.ref)
-    return _finished(_result(dataset, manifest), dataset, config, export, policy, manifest)
+    written, shares = _play_all(config, player, manifest.fingerprint, Location.of(output).uri)
+    return begun.commit(
+        [file for part in written for file in part.files],
+        format=config.format,
+        statistics=functools.reduce(Statistics.merge, (part.statistics for part in written)),
+        environment=environment,
+        observation_space=spaces[0],
+        action_space=spaces[1],
+        report={"recorders": [share.model_dump() for share in shares], "seconds": time.perf_counter() - start},
+    )
 
 
 def _finished(
@@ -126,7 +133,7 @@ def _exported(result: RecordingResult, export: RecordingExport | None) -> Record
     return result.model_copy(update={"export": written})
 
 
-def _result(dataset: Dataset, policy: PolicyManifest, *, reused: bool = False) -> RecordingResult:
+def _result(dataset: Dataset, policy: PolicyManifest) -> RecordingResult:
     manifest = dataset.manifest
     assert manifest.environment is not None and manifest.actions is not None
     was_sampled = policy.operation.config.get("evaluation_actions") == "sampled"
@@ -140,7 +147,6 @@ def _result(dataset: Dataset, policy: PolicyManifest, *, reused: bool = False) -
         seconds=manifest.report.get("seconds", 0.0),
         actions=manifest.actions,
         greedy_return=policy.metrics.get("episode_return_mean") if was_played_there else None,
-        reused=reused,
     )
     if result.is_below_greedy:
         log.warning(

@@ -247,7 +247,7 @@ def test_names_are_found_as_json_and_html_write_them() -> None:
 
 def test_forget_has_no_flow() -> None:
     """Prefect would store the condition, which may name a person."""
-    from tasks.table import STAGES
+    from offline_core.runtime.stage import STAGES
 
     assert not any("forget" in name for name in STAGES) and callable(forgetting.forget)
 

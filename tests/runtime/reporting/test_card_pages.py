@@ -20,7 +20,7 @@ from offline_core.runtime.reporting.cards import (
     sweep_card,
     training_card,
 )
-from tasks.decision_card import decide_policies
+from tasks.decision_card import decide
 from tests.chromium import MARKS, SCREENSHOTS, browser
 from tests.judging.decisions.made_up import CALIBRATED, made_up
 
@@ -94,7 +94,7 @@ CARDS: dict[str, Callable[[], Card]] = {
         profiles={"1": [(200.0, 1.0), (240.0, 0.8), (260.0, 0.0)], "2": [(150.0, 1.0), (260.0, 0.0)]},
         expected_best={"bc": [200.0, 230.0, 240.0], "iql": [220.0, 235.0, 238.0]},
     ),
-    "decision": lambda: decide_policies(made_up("promote", **CALIBRATED), DecisionConfig(), output="runs/decision").card,
+    "decision": lambda: decide(made_up("promote", **CALIBRATED), DecisionConfig(), output="runs/decision").card,
     "chain": lambda: chain_card(
         "Expert to policy",
         rows=ROWS,

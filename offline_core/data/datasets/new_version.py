@@ -1,0 +1,84 @@
+"""The next version of a dataset, as what a stage makes: found if the same was made before, else written and committed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from offline_core.data.datasets.commit import commit, find_version
+from offline_core.data.datasets.copying import commit_copy
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.datasets.manifest import Operation, Parent
+from offline_core.data.datasets.prepare import prepared
+from offline_core.data.datasets.writer import WrittenFiles
+from offline_core.data.store.location import Location
+from offline_core.runtime.config import Config
+from offline_core.runtime.result import Result
+from offline_core.runtime.stage import Stage
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Result)
+
+
+@dataclass(frozen=True)
+class BegunVersion:
+    """A version that is being written: what the work of a stage is told, and what it commits by."""
+
+    output: str
+    root: Location
+    """The dataset's folder, in which the files go."""
+    operation: Operation
+    parents: Sequence[Parent]
+
+    def commit(self, files: Sequence[Any], **more: Any) -> Dataset:
+        """As `commit`, of which the operation and the parents are known."""
+        return commit(self.output, files, operation=self.operation, parents=self.parents, **more)
+
+    def commit_copy(
+        self, written: WrittenFiles, sources: Sequence[Dataset], *, report: Mapping[str, Any] = MappingProxyType({})
+    ) -> Dataset:
+        """As `commit_copy`."""
+        return commit_copy(self.output, written, sources, operation=self.operation, report=report)
+
+
+@dataclass(frozen=True)
+class NewVersion(Generic[R]):
+    """What a stage yields that writes a version; its work returns what it committed.
+
+    If the work fails, no version is committed, and folders created for it are removed again.
+    """
+
+    output: str
+    config: Config
+    """Its values, but for those that are excluded, decide what is written."""
+    parents: Sequence[Parent]
+    result: Callable[[Dataset], R]
+    """The result of the stage that made a version, now or before."""
+    exclude: Set[str] = frozenset()
+    more: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """What decides beside the config."""
+    may_reuse: bool = True
+    """False: the operation does not say all that decides what is written."""
+
+    def operation(self, stage: Stage[..., Any]) -> Operation:
+        """The operation that identifies it."""
+        return Operation.of(stage.name, self.config, version=stage.version, exclude=self.exclude, **self.more)
+
+    def found(self, stage: Stage[..., Any]) -> R | None:
+        """The result of the version that the same stage made of the same before."""
+        if not self.may_reuse or (known := find_version(self.output, self.operation(stage), self.parents)) is None:
+            return None
+        return self.result(known).model_copy(update={"reused": True})
+
+    def make(self, stage: Stage[..., Any], work: Callable[[BegunVersion], Dataset]) -> R:
+        """See `Making`; other runs may write versions meanwhile."""
+        if (known := self.found(stage)) is not None:
+            return known
+        with prepared(self.output) as root:
+            made = work(BegunVersion(self.output, root, self.operation(stage), self.parents))
+        log.info("%s: %s", stage.name, made.ref)
+        return self.result(made)
