@@ -150,7 +150,7 @@ def verify(place: str, version: int | None) -> None:
 )
 def tag(dataset: str, name: str, version: int | None, remove: bool) -> None:
     """Let a name stand for a version of a dataset; tagged versions stay when old ones are deleted."""
-    from offline_core.retention_stages import tag
+    from offline_core.door import tag
 
     ref = tag(_place(dataset), name, version=version, remove=remove)
     click.echo(f"{ref} {'has lost the tag' if remove else 'is tagged'} {name}.")

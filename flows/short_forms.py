@@ -70,8 +70,7 @@ SHORT_FORMS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "sweep_settings": _same("dataset", "output")
         | _config("grid", "seeds", "score", algorithm="training.algorithm", preset="training.preset"),
         "estimate_policy": _same("policy", "dataset") | _config("gamma", "horizon", "methods", "require_return", "seed"),
-        "decide": _same("dataset", "candidates", "output")
-        | _config("against", "by", "risk", "margin", gamma="estimate.gamma"),
+        "decide": _same("dataset", "candidates", "output") | _config("against", "by", "risk", "margin", gamma="estimate.gamma"),
     }
 )
 """By flow: the name of each field, and where it goes. Flows that are not here have few fields in their own forms."""

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import typing
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Literal
 
-from offline_core.runtime.stage import INDEX, Stage
+from pydantic import BaseModel, BeforeValidator
+
+from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.result import Result
+from offline_core.runtime.stage import INDEX, Stage, load
 
 ROOT = Path(__file__).parents[1]
 CORE = ROOT / "offline_core"
@@ -43,11 +51,138 @@ def tasks() -> str:
     lines = ['"""Written by `python -m tests.written`."""', ""]
     for each in stages().values():
         module, _, name = each.function.partition(":")
-        lines.append(f"from offline_core.{module} import {name} as {name}")
+        lines.append(f"from offline_core.{module} import {name} as {each.attribute}")
     return "\n".join([*lines[:2], *sorted(lines[2:])]) + "\n"
 
 
-WRITTEN = {INDEX: index, ROOT / "tasks" / "stages.pyi": tasks}
+def functions() -> str:
+    """The functions of the stages with all their parameters, for editors, type checkers and the reference."""
+    stub = _Stub()
+    bodies = [stub.function(each) for each in stages().values()]
+    return "\n".join(['"""Written by `python -m tests.written`."""', "", *stub.imports(), "", *bodies])
+
+
+class _Stub:
+    """Collects what types need to be imported."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, set[str]] = {
+            "collections.abc": {"Mapping", "Sequence"},
+            "offline_core.door": {"Data", "Dataset", "Given", "Path", "Trained"},
+            "typing": {"Any"},
+        }
+
+    def imports(self) -> list[str]:
+        lines = [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(self._names.items())]
+        return [*lines, "import polars as pl"]
+
+    def function(self, stage: Stage[..., Any]) -> str:
+        """A function as `door.function_of` makes it, with each field of the config as a keyword."""
+        config = load(stage.config)
+        places = [f"{each.name}: {GIVEN[each.kind]}" for each in stage.inputs]
+        leading = [f"{name}: {self._field(config, name)} | None = ..." for name in stage.leading]
+        if stage.name == "prune":
+            leading = ["where: str | pl.Expr | None = ..."]
+        keywords = [
+            f"{each.name}: Path{' | None = ...' if each.default is None else ''}"
+            for each in stage.arguments
+            if each.kind == "output"
+        ]
+        keywords += [f"{name}: Given[{self._class(load(path))}] = ..." for name, path in stage.groups.items()]
+        keywords.append(f"config: Given[{self._class(config)}] = ...")
+        taken = {*stage.leading, *(each.name for each in stage.inputs), *(each.name for each in stage.arguments)}
+        keywords += [f"{name}: {self._field(config, name)} = ..." for name in config.model_fields if name not in taken]
+        parameters = [*places, *(["/"] if places else []), *leading, "*", *keywords]
+        lines = [f"def {stage.attribute}(", *(f"    {each}," for each in parameters), f") -> {self._returned(stage)}:"]
+        return "\n".join([*lines, *self._described(stage, config), "    ...", "", ""])
+
+    def _returned(self, stage: Stage[..., Any]) -> str:
+        if stage.writes:
+            return "Dataset" if len(stage.writes) == 1 else f"tuple[{', '.join(['Dataset'] * len(stage.writes))}]"
+        hints = typing.get_type_hints(stage.work)["return"]
+        made = next((each for each in _within(hints) if isinstance(each, type) and issubclass(each, Result)), None)
+        assert made is not None, stage.name
+        return self._class(made)
+
+    def _described(self, stage: Stage[..., Any], config: type[BaseModel]) -> list[str]:
+        about = inspect.cleandoc(stage.work.__doc__ or "")
+        told, _, raises = about.partition("\nRaises:\n")
+        told = told.partition("\nArguments:\n")[0].rstrip()
+        arguments = [f"    {each.name}: {_small(each.help)}" for each in stage.arguments if each.is_place]
+        arguments += [f"    {name}: {_small(config.model_fields[name].description or '')}" for name in stage.leading]
+        arguments += [
+            f"    {name}: {_small(inspect.cleandoc(load(path).__doc__ or ''))}" for name, path in stage.groups.items()
+        ]
+        arguments.append(
+            f"    config: all parameters, or some by name; the other keywords are the fields of `{config.__name__}`."
+        )
+        lines = ['"""' + told, "", "Arguments:", *arguments]
+        lines += ["", "Raises:", raises.rstrip()] if raises else []
+        return [f"    {line}".rstrip() for line in "\n".join(lines).split("\n")] + ['    """']
+
+    def _field(self, config: type[BaseModel], name: str) -> str:
+        kind = self._text(typing.get_type_hints(config, include_extras=True)[name])
+        return kind.replace("str", "Trained") if name in POLICIES else kind
+
+    def _class(self, kind: type) -> str:
+        if kind.__module__ != "builtins":
+            self._names.setdefault(kind.__module__, set()).add(kind.__qualname__)
+        return kind.__qualname__
+
+    def _text(self, hint: Any) -> str:
+        """A type as it is written, and for a group of parameters also a mapping of them."""
+        if hint is None or hint is type(None):
+            return "None"
+        if hint is Any:
+            return "Any"
+        origin, parts = typing.get_origin(hint), typing.get_args(hint)
+        if origin is Annotated:
+            takes_text = any(isinstance(each, BeforeValidator) for each in parts[1:])
+            return f"{self._text(parts[0])}{' | str' if takes_text and parts[0] is int else ''}"
+        if origin in (typing.Union, UnionType):
+            return " | ".join(dict.fromkeys(self._text(each) for each in parts))
+        if origin is Literal:
+            self._names["typing"].add("Literal")
+            return f"Literal[{', '.join(map(repr, parts))}]"
+        if origin is not None:
+            inside = ", ".join("..." if each is Ellipsis else self._text(each) for each in parts)
+            return f"{self._class(origin)}[{inside}]"
+        if issubclass(hint, BaseModel):
+            return f"{self._class(hint)} | Mapping[str, Any]{' | str' if hint is EnvironmentSpec else ''}"
+        return self._class(hint)
+
+
+def _within(hint: Any) -> Iterator[Any]:
+    yield hint
+    for each in typing.get_args(hint):
+        yield from _within(each)
+
+
+def _small(text: str) -> str:
+    first = " ".join(text.partition("\n\n")[0].split())
+    return first[:1].lower() + first[1:]
+
+
+POLICIES = ("against", "initial_policy")
+"""Parameters for which Python takes a result, too."""
+GIVEN = {
+    "dataset": "Data",
+    "datasets": "Sequence[Data]",
+    "policy": "Trained",
+    "policies": "Trained | Sequence[Trained]",
+    "training": "Trained",
+    "decision": "Trained",
+    "sources": "Path | Sequence[Path]",
+    "folder": "Path",
+}
+"""What users give for each kind of argument."""
+
+
+WRITTEN = {
+    INDEX: index,
+    ROOT / "tasks" / "stages.pyi": tasks,
+    CORE / "stages.pyi": functions,
+}
 """What makes each file."""
 
 

@@ -116,6 +116,11 @@ class EnvironmentSpec(Config):
         "observations. Those with a key action_mask need no such switch.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _by_id(cls, given: Any) -> Any:
+        return {"id": given} if isinstance(given, str) else given
+
     @field_validator("kwargs")
     @classmethod
     def _json(cls, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ import functools
 import importlib
 import inspect
 import json
+import keyword
 import typing
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -36,11 +37,22 @@ CORE = "offline_core"
 INDEX = Path(__file__).with_name("stages.json")
 
 Kind = Literal[
-    "dataset", "datasets", "version", "policy", "policies", "training", "sources", "folder", "output", "environment", "switch"
+    "dataset",
+    "datasets",
+    "version",
+    "policy",
+    "policies",
+    "training",
+    "decision",
+    "sources",
+    "folder",
+    "output",
+    "environment",
+    "switch",
 ]
 Event = Literal["dataset.recorded", "dataset.imported", "dataset.pruned", "dataset.passed"]
 MANY = ("datasets", "policies", "sources")
-PLACES = ("dataset", "policy", "training", "folder", "output")
+PLACES = ("dataset", "policy", "training", "decision", "folder", "output")
 
 
 @dataclass(frozen=True)
@@ -52,9 +64,9 @@ class Argument:
     default: Any = None
     """Of the command line and of forms. None on the command line: it is needed, unless it is an option."""
     kind: Kind = "folder"
-    """dataset, policy, training: such a folder. datasets, policies: one or more. sources: files, folders or patterns, one or
-    more. folder: another place that is read. output: a place that is written. environment: sets environment.id of the config.
-    switch: sets what has its name in the config to true."""
+    """dataset, policy, training: such a folder. decision: the folder of one, or a policy. datasets, policies: one or more.
+    sources: files, folders or patterns, one or more. folder: another place that is read. output: a place that is written.
+    environment: sets environment.id of the config. switch: sets what has its name in the config to true."""
     is_option: bool = False
     """On the command line, and not a positional argument."""
     is_required: bool = False
@@ -122,6 +134,8 @@ class Stage(Generic[P, R]):
     plan_help: str = "Only say what would be read and written, and the cost on this machine."
     gate: str | None = None
     """Path of the function that raises where the result does not meet the config."""
+    returns_failures: bool = False
+    """Python gets a result that the gate stops at, for its verdict is what was asked for."""
     groups: Mapping[str, str] = field(default_factory=dict)
     """Optional groups of parameters beside the config, with their models."""
     work: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
@@ -170,8 +184,8 @@ class Stage(Generic[P, R]):
 
     @property
     def attribute(self) -> str:
-        """Its name in Python."""
-        return self.function.partition(":")[2]
+        """Its name in Python, where `import` cannot be one."""
+        return f"{self.name}_data" if keyword.iskeyword(self.name) else self.name
 
     @property
     def title(self) -> str:

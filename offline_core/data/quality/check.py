@@ -56,6 +56,7 @@ def enforce(report: QualityReport, config: QualityConfig) -> None:
     hint="The exit code is 1 if it fails.",
     event="dataset.passed",
     gate=enforce,
+    returns_failures=True,
 )
 def check_dataset(
     config: QualityConfig, *, dataset: str, version: int | None = None, rules: Sequence[Rule] | None = None

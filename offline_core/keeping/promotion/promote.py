@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
             "source",
             "Folder of the decision; with -s override=… also the checkpoint of a policy.",
             "runs/decision",
-            "policy",
+            "decision",
         ),
     ),
     run_name="promote-to-{config.alias}",

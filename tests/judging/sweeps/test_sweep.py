@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import offline_core as offline
-from offline_core.arguments import checkpoints_of
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.episodes import Episode
 from offline_core.data.store.location import Location
+from offline_core.door import checkpoints_of
 from offline_core.errors import BusyError, ConfigError, DatasetNotFoundError, SchemaError, SweepError
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.result import SweepResult

@@ -1,0 +1,333 @@
+"""The functions of `import offline_core as offline`: stages, data first, and what looks at or looks after what was made.
+
+    expert = offline.train_expert("CartPole-v1", output="runs/expert")
+    data = offline.record(expert, episodes=500, output="runs/recording")
+    run = offline.train(data, algorithm="marwil", output="runs/policy")
+    decision = offline.decide("runs/log", [run], output="runs/decision")
+    offline.promote(decision, registry="runs/registry/hvac")
+
+Data is a URI, a `DatasetRef`, an opened `Dataset`, or the result of a stage that read or wrote a dataset. A policy is the URI
+of a checkpoint, the address of a registered one (`runs/registry/hvac@champion`), or the result of a stage that trained one.
+Each keyword is a field of the stage's config (`offline VERB --show-config` lists them); `config` takes a whole one, or a
+mapping of the same fields, and keywords win over it.
+
+All stages raise `ConfigError` for a parameter that is unknown or out of bounds, before anything starts, and reuse the result
+of the same parameters on the same data. `stages` makes their functions of the list of stages; its stub has their types.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from pydantic import BaseModel
+
+from offline_core.data.datasets import dataset as datasets
+from offline_core.data.datasets import reader
+from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.episodes import Episode, columns
+from offline_core.errors import ConfigError
+from offline_core.runtime.config import Config, parse
+from offline_core.runtime.stage import STAGES, Argument, Stage, load
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from offline_core.data.curation.config import PruningConfig
+    from offline_core.data.datasets.verify import Verified
+    from offline_core.data.import_plan.result import ImportPlan
+    from offline_core.data.importing.config import ImportConfig
+    from offline_core.keeping.retention.config import ForgetConfig
+    from offline_core.keeping.retention.forget import ForgetResult
+    from offline_core.policies.registry.history import History
+
+Path: TypeAlias = str | os.PathLike[str]
+"""A path, or a URI such as `s3://bucket/runs`."""
+Data: TypeAlias = Path | DatasetRef | datasets.Dataset | BaseModel
+Trained: TypeAlias = Path | BaseModel
+AnyConfig = TypeVar("AnyConfig", bound=Config)
+Given: TypeAlias = AnyConfig | Mapping[str, Any] | None
+"""A config, its fields by name, or None: the defaults."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Dataset(datasets.Dataset):
+    """One version of a dataset, opened: its manifest is read, its episodes are not."""
+
+    result: BaseModel | None = field(default=None, compare=False)
+    """What the stage that wrote it reported; None if it was opened by its URI."""
+
+    def episodes(self) -> Iterator[Episode]:
+        """Its episodes one after the other, each once and validated.
+
+        Raises:
+            CorruptFileError, EpisodeError, UnsafeDataError: naming the file and the episode.
+            SchemaError: step tables that were not imported.
+        """
+        return reader.episodes(self)
+
+    def table(self) -> pl.DataFrame:
+        """One row an episode: eps_id, t_started, length, return, terminated, truncated, success, policy_id.
+
+        Raises:
+            SchemaError: files that were not imported.
+        """
+        from offline_core.data.datasets.episode_index import episode_index  # here, as polars is slow to import
+
+        return episode_index(self, (*columns.EPISODE_SUMMARY, columns.SUCCESS, columns.POLICY_ID))
+
+    def prune(
+        self, where: str | pl.Expr | None = None, *, output: Path, config: Given[PruningConfig] = None, **parameters: Any
+    ) -> Dataset:
+        """Call `prune` with this dataset."""
+        pruned: Dataset = function_of(STAGES["prune"])(self, where, output=output, config=config, **parameters)
+        return pruned
+
+
+def open_dataset(data: Data, version: int | None = None) -> Dataset:
+    """Open a version of a dataset, the latest by default; a folder of RLlib's episode files is one, too.
+
+    Raises:
+        DatasetNotFoundError: there is no dataset.
+        VersionNotFoundError: the dataset has no such version.
+        CorruptFileError: its manifest cannot be read.
+    """
+    uri, known = place_of(data)
+    return _opened(uri, known if version is None else version)
+
+
+def plan_import(source: Path | Sequence[Path], /, *, config: Given[ImportConfig] = None, **parameters: Any) -> ImportPlan:
+    """Look at other people's data before it is imported: what the columns are taken for and why, and what is to decide.
+
+    The first rows of a few files are read, and nothing is written. If `plan.is_ready`, `plan.config` is what `import_data`
+    takes as its config; `print(plan)` shows it all.
+
+    Arguments:
+        source: files or folders.
+        parameters: fields of `ImportConfig`; what is given stays as it is.
+    """
+    from offline_core.data.import_plan.plan import plan_import
+    from offline_core.data.importing.config import ImportConfig
+
+    return plan_import(config_of(ImportConfig, config, parameters), source=_paths(source))
+
+
+def verify(path: Path | Data) -> Iterator[Verified]:
+    """Compare all datasets, checkpoints and results at `path` or below with their hashes, one after the other."""
+    from offline_core.data.datasets.verify import verify
+
+    uri, version = place_of(path)
+    return verify(uri, version)
+
+
+def tag(data: Data, name: str, /, *, version: int | None = None, remove: bool = False) -> DatasetRef:
+    """Let a name stand for a version of a dataset, the latest by default: `runs/data@name` is read as that version.
+
+    A name that stands for another version is moved. Tagged versions stay when `vacuum` deletes old ones.
+
+    Arguments:
+        remove: remove the tag; the version stays.
+
+    Raises:
+        ConfigError: the name is none.
+        VersionNotFoundError: there is no such version, or no such tag to remove.
+        DatasetNotFoundError: there is no dataset.
+    """
+    from offline_core.data.datasets.dataset import open_committed
+    from offline_core.data.datasets.tags import remove_tag, resolve, write_tag
+
+    uri, known = place_of(data)
+    opened = open_committed(uri, known if version is None else version)
+    if remove:
+        opened = open_committed(uri, resolve(opened.location, name))
+        remove_tag(opened.location, name)
+    else:
+        write_tag(opened.location, name, opened.manifest.version)
+    return opened.ref
+
+
+def forget(root: Path, where: str | None = None, /, *, config: Given[ForgetConfig] = None, **parameters: Any) -> ForgetResult:
+    """Say, or with `delete=True` do it, which episodes are taken out of all versions of all datasets at or below a root.
+
+    Arguments:
+        where: SQL, such as "subject = 'p-17'".
+        parameters: fields of `ForgetConfig`.
+
+    Raises:
+        ConfigError: the condition cannot be understood, or no dataset has its columns.
+        DatasetNotFoundError: there is no dataset.
+    """
+    from offline_core.keeping.retention.config import ForgetConfig
+    from offline_core.keeping.retention.forget import forget
+
+    chosen = parameters if where is None else {**parameters, "where": where}
+    return forget(config_of(ForgetConfig, config, chosen), root=os.fspath(root))
+
+
+def read_registry(path: Path, /) -> list[History]:
+    """The names in a registry, each with its `aliases` and its `moves`; of one name, `runs/registry/hvac`, only that.
+
+    Raises:
+        CorruptFileError: a move is missing or damaged.
+    """
+    from offline_core.policies.registry.address import read_registry
+
+    return read_registry(os.fspath(path))
+
+
+def function_of(stage: Stage[..., Any]) -> Callable[..., Any]:
+    """A stage as users call it: what it reads by position, where it writes and its parameters by keyword.
+
+    It returns the result, or the dataset that the stage wrote with the result as `result`; of a split, two.
+    """
+    leading, written = stage.leading, [each for each in stage.arguments if each.kind == "output"]
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        parameters, places = given.pop("parameters", {}), dict[str, Any]()
+        for argument in stage.inputs:
+            places |= _places_of(argument, given[argument.name])
+        if "version" in places and all(each.kind != "version" for each in stage.arguments):
+            del places["version"]
+        places |= {each.name: os.fspath(given[each.name]) for each in written if given.get(each.name) is not None}
+        for name in leading:
+            if (value := given.get(name)) is not None:
+                (places if _is_code(value) else parameters)[name] = value
+        config = config_of(load(stage.config), given.get("config"), {name: _plain(value) for name, value in parameters.items()})
+        for name, path in stage.groups.items():
+            if given.get(name) is not None:
+                places[name] = config_of(load(path), given[name], {})
+        result = stage(config, **places)
+        if stage.gate is not None and not stage.returns_failures:
+            load(stage.gate)(result, config)
+        made = tuple(_opened(ref.uri, ref.version, result) for ref in (getattr(result, name) for name in stage.writes))
+        return made[0] if len(made) == 1 else made or result
+
+    call.__name__ = call.__qualname__ = stage.attribute
+    call.__module__ = "offline_core"
+    call.__doc__ = stage.summary
+    call.__signature__ = signature = _signature(stage)  # type: ignore[attr-defined]
+    return call
+
+
+def _signature(stage: Stage[..., Any]) -> inspect.Signature:
+    kinds, none = inspect.Parameter, None
+    keywords = [*(each for each in stage.arguments if each.kind == "output")]
+    return inspect.Signature(
+        [
+            *(kinds(each.name, kinds.POSITIONAL_ONLY) for each in stage.inputs),
+            *(kinds(name, kinds.POSITIONAL_OR_KEYWORD, default=none) for name in stage.leading),
+            *(kinds(each.name, kinds.KEYWORD_ONLY, default=none if each.default is none else kinds.empty) for each in keywords),
+            *(kinds(name, kinds.KEYWORD_ONLY, default=none) for name in (*stage.groups, "config")),
+            kinds("parameters", kinds.VAR_KEYWORD),
+        ]
+    )
+
+
+def _is_code(value: object) -> bool:
+    """Whether it is an expression of Polars, which no config holds."""
+    return type(value).__module__.partition(".")[0] == "polars"
+
+
+def _places_of(argument: Argument, given: Any) -> dict[str, Any]:
+    """What a stage takes for what a user gave."""
+    name = argument.name
+    match argument.kind:
+        case "dataset":
+            uri, version = place_of(given)
+            return {name: uri, "version": version}
+        case "datasets":
+            return {name: [latest_of(each) for each in given]}
+        case "policy":
+            return {name: checkpoint_of(given)}
+        case "policies":
+            return {name: checkpoints_of(given)}
+        case "training":
+            return {name: _training_of(given)}
+        case "decision":
+            return {name: given.uri if hasattr(given, "verdict") else checkpoint_of(given)}
+        case "sources":
+            return {name: _paths(given)}
+    return {name: os.fspath(given)}
+
+
+def _training_of(given: Trained) -> str:
+    """The folder of a training."""
+    if isinstance(given, str | os.PathLike):
+        return os.fspath(given)
+    if isinstance(last := getattr(given, "last_checkpoint", None), str):
+        return last.rpartition("/")[0]
+    raise ConfigError(f"A {type(given).__name__} is not the result of a training; give what offline.train returned.")
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as configs take it: places as texts, and the checkpoint of a result."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, BaseModel) and isinstance(checkpoint := getattr(value, "checkpoint", None), str):
+        return checkpoint
+    if isinstance(value, Mapping):
+        return {os.fspath(name) if isinstance(name, os.PathLike) else name: each for name, each in value.items()}
+    return value
+
+
+def config_of(kind: type[AnyConfig], config: Given[AnyConfig], parameters: dict[str, Any]) -> AnyConfig:
+    """The config of a stage; single parameters win over a whole config or mapping."""
+    if isinstance(config, kind) and not parameters:
+        return config
+    if isinstance(config, Config):
+        if not isinstance(config, kind):
+            raise ConfigError(f"config is a {type(config).__name__}; this stage takes a {kind.__name__}.")
+        config = {name: getattr(config, name) for name in config.model_fields_set}
+    return parse(kind, {**(config or {}), **parameters})
+
+
+def place_of(data: Data) -> tuple[str, int | None]:
+    """(URI, version) of a dataset; None: the latest version."""
+    if isinstance(data, str | os.PathLike):
+        return os.fspath(data), None
+    if isinstance(data, datasets.Dataset):
+        return data.location.uri, data.manifest.version
+    found = data if isinstance(data, DatasetRef) else getattr(data, "dataset", None)
+    if isinstance(found, DatasetRef):
+        return found.uri, found.version
+    raise ConfigError(f"A {type(data).__name__} names no dataset; give a path, a Dataset, or the result of a stage.")
+
+
+def latest_of(data: Data) -> str:
+    """The URI of data that has to be the latest version."""
+    uri, version = place_of(data)
+    if version not in (None, 0, *datasets.versions(uri)[-1:]):
+        raise ConfigError(f"{uri} has a later version than {version}, and merge takes the latest; split or prune it first.")
+    return uri
+
+
+def checkpoint_of(policy: Trained) -> str:
+    """The URI of a policy."""
+    if isinstance(policy, str | os.PathLike):
+        return os.fspath(policy)
+    if isinstance(found := getattr(policy, "checkpoint", None), str):
+        return found
+    raise ConfigError(
+        f"A {type(policy).__name__} names no checkpoint; give its path, or the result of a stage that trained a policy."
+    )
+
+
+def checkpoints_of(policies: Trained | Sequence[Trained]) -> list[str]:
+    """The URIs of policies; the result of a sweep means the best policy of each setting."""
+    if isinstance(policies, Sequence) and not isinstance(policies, str):
+        return [uri for each in policies for uri in checkpoints_of(each)]
+    found = getattr(policies, "checkpoints", None)
+    return [*found] if isinstance(found, list) else [checkpoint_of(policies)]
+
+
+def _paths(source: Path | Sequence[Path]) -> str | list[str]:
+    return os.fspath(source) if isinstance(source, str | os.PathLike) else [os.fspath(each) for each in source]
+
+
+def _opened(uri: str, version: int | None, result: BaseModel | None = None) -> Dataset:
+    opened = datasets.open_dataset(uri, version)
+    return Dataset(opened.location, opened.manifest, opened.latest, result)
