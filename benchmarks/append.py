@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from benchmarks.figure import environment, figure, seconds
 from offline_core.data.datasets.dataset import open_dataset, versions
 from offline_core.data.importing.config import EpisodesConfig, ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 
 EPISODE_STEPS = 200
 LATE_SHARE = 0.1
@@ -66,7 +66,7 @@ def write(folder: Path, number: int, day: pa.Table) -> None:
 
 
 def run(source: str, output: str) -> None:
-    import_dataset(CONFIG, source=source, output=output)
+    import_data(CONFIG, source=source, output=output)
 
 
 def append_day(logs: Path, data: str, number: int, day: pa.Table, *late: pa.Table) -> float:

@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--run", nargs=3, metavar=("DATASET", "OUTPUT", "JSON"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run:
-        train(*arguments.run)
+        run_train(*arguments.run)
         return
     with tempfile.TemporaryDirectory(prefix="offline-bench-") as root:
         for case in arguments.cases.split(","):
@@ -88,15 +88,15 @@ def in_process(case: str, dataset: str, setting: str) -> float:
     return float(out.splitlines()[-1])
 
 
-def train(dataset: str, output: str, settings: str) -> None:
+def run_train(dataset: str, output: str, settings: str) -> None:
     """Prints the seconds of a training, with Ray's start and end."""
     from offline_core.learning.config import TrainingConfig
-    from offline_core.learning.train import train_policy
+    from offline_core.learning.train import train
     from offline_core.runtime.config import parse
 
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     config = parse(TrainingConfig, json.loads(settings))
-    print(seconds(train_policy, config, dataset=dataset, output=output))
+    print(seconds(train, config, dataset=dataset, output=output))
 
 
 def laboured(steps: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

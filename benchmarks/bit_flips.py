@@ -32,7 +32,7 @@ from offline_core.data.datasets.result_cache import load_result, store_result
 from offline_core.data.datasets.row_groups import tables
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import Episode
-from offline_core.data.quality.check import check_dataset, last_report
+from offline_core.data.quality.check import check, last_report
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import QualityReport
 from offline_core.data.store.location import Location
@@ -114,7 +114,7 @@ def _targets(root: Path) -> Iterator[Target]:
         [data] = (root / format).glob("*.parquet")
         yield Target(f"data ({format})", data, lambda uri=uri: [_plain(table) for table in tables(open_dataset(uri))])
         yield Target("manifest", root / format / "_versions" / "000001.json", lambda uri=uri: open_dataset(uri).manifest)
-    report = check_dataset(QualityConfig(), dataset=uri)
+    report = check(QualityConfig(), dataset=uri)
     yield Target("report", root / "table" / "_checks" / "000001.json", lambda: last_report(open_dataset(uri)))
 
     torch.manual_seed(0)

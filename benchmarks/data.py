@@ -39,15 +39,15 @@ def main() -> None:
     max_steps = parser.parse_args().max_steps
     for steps in (steps for steps in STEPS if steps <= max_steps):
         with tempfile.TemporaryDirectory(prefix="offline-bench-") as root:
-            convert(root, steps)
-            compact(root, steps)
-            prune(root, steps)
+            run_convert(root, steps)
+            run_compact(root, steps)
+            run_prune(root, steps)
             verification(root, steps)
     with tempfile.TemporaryDirectory(prefix="offline-bench-") as root:
         document_loop(root, min(max_steps, DOCUMENT_STEPS))
 
 
-def convert(root: str, steps: int) -> None:
+def run_convert(root: str, steps: int) -> None:
     """Another system's Parquet files to episodes, in order and scrambled within each file; and both our formats."""
     from offline_core.data.datasets.dataset import open_dataset
 
@@ -89,7 +89,7 @@ def document_loop(root: str, steps: int, *, pairs: int = 3) -> None:
     """The same table by the loop of RLlib's document, Ray's start not counted, and by us."""
     import ray
 
-    from offline_core.data.curation.converting import convert_table
+    from offline_core.data.curation.converting import convert
     from offline_core.data.datasets.dataset import open_dataset
     from offline_core.data.importing.config import ConversionConfig
 
@@ -100,7 +100,7 @@ def document_loop(root: str, steps: int, *, pairs: int = 3) -> None:
     theirs, ours, kept = [], [], 0
     for pair in range(pairs):
         theirs.append(seconds(as_in_the_document, files, f"{root}/theirs-{pair}"))
-        ours.append(seconds(convert_table, ConversionConfig(), dataset=source, output=f"{root}/ours-{pair}"))
+        ours.append(seconds(convert, ConversionConfig(), dataset=source, output=f"{root}/ours-{pair}"))
         kept = steps_of_rllib(f"{root}/theirs-{pair}")
     ray.shutdown()
     fields = {"steps": steps, "steps_kept_by_document_loop": kept, "steps_kept_by_us": open_dataset(f"{root}/ours-0").ref.steps}
@@ -184,9 +184,9 @@ print(time.perf_counter() - start, peak() - before)
     return took, memory
 
 
-def compact(root: str, steps: int) -> None:
+def run_compact(root: str, steps: int) -> None:
     """Many small files to few large ones, in both formats."""
-    from offline_core.data.curation.compact import compact_dataset
+    from offline_core.data.curation.compact import compact
     from offline_core.data.curation.config import CompactionConfig
     from offline_core.data.datasets.dataset import open_dataset
 
@@ -194,28 +194,26 @@ def compact(root: str, steps: int) -> None:
         source = f"{root}/compact-{format}"
         write_recording(source, steps, format=format, max_rows_per_file=100 if format == "episodes" else 100 * EPISODE_STEPS)
         dataset = open_dataset(source)
-        took = statistics.median(
-            seconds(compact_dataset, CompactionConfig(), dataset=source, output=f"{source}-{i}") for i in range(3)
-        )
+        took = statistics.median(seconds(compact, CompactionConfig(), dataset=source, output=f"{source}-{i}") for i in range(3))
         after = len(open_dataset(f"{source}-0").manifest.files)
         fields = {"format": format, "steps": steps, "files": len(dataset.manifest.files), "files_after": after}
         figure("compact.bytes_per_second", dataset.ref.bytes / took, "bytes/s", **fields)
 
 
-def prune(root: str, steps: int, *, pairs: int = 5) -> None:
+def run_prune(root: str, steps: int, *, pairs: int = 5) -> None:
     """Half of the episodes, chosen by return and strewn over the dataset, against a copy of the files that come of it."""
     from offline_core.data.curation.config import PruningConfig
-    from offline_core.data.curation.prune import prune_dataset
+    from offline_core.data.curation.prune import prune
     from offline_core.data.datasets.data_file import FilesConfig
 
     for codec in CODECS:
         source, output = f"{root}/prune-{codec}", f"{root}/pruned-{codec}"
         write_recording(source, steps, format="episodes", compression=codec)
         config = PruningConfig(keep_top_fraction=0.5, files=FilesConfig(compression=codec))
-        kept = prune_dataset(config, dataset=source, output=f"{output}-kept").dataset
+        kept = prune(config, dataset=source, output=f"{output}-kept").dataset
         pruned, copied = [], []
         for pair in range(pairs):
-            pruned.append(seconds(prune_dataset, config, dataset=source, output=f"{output}-{pair}"))
+            pruned.append(seconds(prune, config, dataset=source, output=f"{output}-{pair}"))
             copied.append(seconds(copy_files, kept.uri, f"{output}-{pair}-copy"))
         fields = {"compression": codec, "steps": steps, "bytes": kept.bytes}
         took = statistics.median(pruned)

@@ -80,23 +80,23 @@ def make_sources(folder: str, megabytes: int) -> None:
 def importing(folder: str, root: str) -> Stage:
     """Another system's table to episodes."""
     from offline_core.data.importing.config import ImportConfig
-    from offline_core.data.importing.importing import import_dataset
+    from offline_core.data.importing.importing import import_data
 
     source = f"{folder}/foreign"
     paths = [f"{source}/{name}" for name in os.listdir(source)]
-    return Stage(lambda output: import_dataset(ImportConfig(), source=source, output=output), paths)
+    return Stage(lambda output: import_data(ImportConfig(), source=source, output=output), paths)
 
 
-def convert(folder: str, root: str) -> Stage:
+def run_convert(folder: str, root: str) -> Stage:
     """Our table to episodes."""
-    from offline_core.data.curation.converting import convert_table
+    from offline_core.data.curation.converting import convert
     from offline_core.data.importing.config import ConversionConfig
 
     source = f"{folder}/table"
-    return Stage(lambda output: convert_table(ConversionConfig(), dataset=source, output=output), files_of(source))
+    return Stage(lambda output: convert(ConversionConfig(), dataset=source, output=output), files_of(source))
 
 
-def prune(folder: str, root: str) -> Stage:
+def run_prune(folder: str, root: str) -> Stage:
     """Steps of episodes, chosen by what is in them: all are decoded, so all are counted."""
     return _pruning(folder, root, where_steps="rewards >= 0.0 and t < 150")._replace(paths=files_of(f"{folder}/episodes"))
 
@@ -108,40 +108,40 @@ def prune_metadata(folder: str, root: str) -> Stage:
 
 def _pruning(folder: str, root: str, **parameters: Any) -> Stage:
     from offline_core.data.curation.config import PruningConfig
-    from offline_core.data.curation.prune import prune_dataset
+    from offline_core.data.curation.prune import prune
 
     config, source = PruningConfig(**parameters), f"{folder}/episodes"
-    kept = prune_dataset(config, dataset=source, output=f"{root}/kept-{len(parameters)}-{next(iter(parameters))}").dataset
-    return Stage(lambda output: prune_dataset(config, dataset=source, output=output), files_of(kept.uri))
+    kept = prune(config, dataset=source, output=f"{root}/kept-{len(parameters)}-{next(iter(parameters))}").dataset
+    return Stage(lambda output: prune(config, dataset=source, output=output), files_of(kept.uri))
 
 
-def check(folder: str, root: str) -> Stage:
+def run_check(folder: str, root: str) -> Stage:
     """All rules over the table."""
     from offline_core.data.datasets.dataset import open_dataset
-    from offline_core.data.quality.check import check_dataset, default_rules
+    from offline_core.data.quality.check import check, default_rules
     from offline_core.data.quality.config import QualityConfig
 
     source, config = f"{folder}/table", QualityConfig()
     assert open_dataset(source).manifest.format == "table"
-    return Stage(lambda _: check_dataset(config, dataset=source, rules=default_rules(config)), files_of(source))
+    return Stage(lambda _: check(config, dataset=source, rules=default_rules(config)), files_of(source))
 
 
-def compact(folder: str, root: str) -> Stage:
+def run_compact(folder: str, root: str) -> Stage:
     """Small files to large ones."""
-    from offline_core.data.curation.compact import compact_dataset
+    from offline_core.data.curation.compact import compact
     from offline_core.data.curation.config import CompactionConfig
 
     source = f"{folder}/small"
-    return Stage(lambda output: compact_dataset(CompactionConfig(), dataset=source, output=output), files_of(source))
+    return Stage(lambda output: compact(CompactionConfig(), dataset=source, output=output), files_of(source))
 
 
 STAGES: dict[str, Callable[[str, str], Stage]] = {
     "import": importing,
-    "prune": prune,
+    "prune": run_prune,
     "prune.metadata": prune_metadata,
-    "check": check,
-    "compact": compact,
-    "convert": convert,
+    "check": run_check,
+    "compact": run_compact,
+    "convert": run_convert,
 }
 
 

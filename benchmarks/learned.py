@@ -20,7 +20,7 @@ from benchmarks.mixtures import CARTPOLE, HIDDEN, adversary, at_random, expert, 
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.train import train_expert
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.rollouts.rollouts import rollouts
 from offline_core.runtime.config import EnvironmentSpec, parse
@@ -80,7 +80,7 @@ def trained(dataset: str, output: Path, seed: int, *, environment: dict[str, Any
         "optimizer": {"batch_size": 1024, "max_epochs": 40, "learning_rate": 1e-3, "updates_per_iteration": 10**6},
     }
     config = parse(TrainingConfig, base | settings)
-    return train_policy(config, dataset=dataset, output=str(output)).last_checkpoint
+    return train(config, dataset=dataset, output=str(output)).last_checkpoint
 
 
 def score(policy: str, environment: EnvironmentSpec, seed: int, *, explore: bool = False) -> float:

@@ -38,8 +38,8 @@ def main() -> None:
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory(prefix="bench-") as root, bucket() as remote:
         places = {"local": root, "s3": remote}
-        record(places)
-        train(places, steps)
+        run_record(places)
+        run_train(places, steps)
         stream(root, remote)
 
 
@@ -82,12 +82,12 @@ def alternately(actions: dict[str, Callable[[int], object]]) -> dict[str, float]
     return {name: statistics.median(each) for name, each in took.items()}
 
 
-def record(places: dict[str, str]) -> None:
+def run_record(places: dict[str, str]) -> None:
     """Recording by Ray's actors, which write to the place themselves."""
     from offline_core.learning.experts.config import ExpertConfig
     from offline_core.learning.experts.train import train_expert
     from offline_core.policies.recording.config import RecordingConfig
-    from offline_core.policies.recording.record import record_episodes
+    from offline_core.policies.recording.record import record
     from offline_core.runtime.config import parse
     from offline_core.runtime.ray_session import ray_scope
 
@@ -96,7 +96,7 @@ def record(places: dict[str, str]) -> None:
 
     def recording(place: str, turn: int) -> None:
         config = parse(RecordingConfig, {"episodes": EPISODES, "seed": turn})
-        found["result"] = record_episodes(config, policy=policy, output=f"{place}/recording-{turn}")
+        found["result"] = record(config, policy=policy, output=f"{place}/recording-{turn}")
 
     with ray_scope():
         recording(places["local"], REPEATS)  # Ray is up, and its workers have imported what they need
@@ -106,10 +106,10 @@ def record(places: dict[str, str]) -> None:
     figure("s3.record.ratio_to_local", took["local"] / took["s3"], "of local speed", steps=dataset.steps, seconds=fields)
 
 
-def train(places: dict[str, str], steps: int) -> None:
+def run_train(places: dict[str, str], steps: int) -> None:
     """One epoch of BC, the reading included, with data kept in memory and with data streamed."""
     from offline_core.learning.config import TrainingConfig
-    from offline_core.learning.train import train_policy
+    from offline_core.learning.train import train
     from offline_core.runtime.config import parse
 
     for name, place in places.items():
@@ -120,7 +120,7 @@ def train(places: dict[str, str], steps: int) -> None:
         config = parse(TrainingConfig, settings)
 
         def training(place: str, turn: int, kind: str = kind, config: TrainingConfig = config) -> None:
-            train_policy(config, dataset=f"{place}/data", output=f"{place}/policy-{kind}-{turn}")
+            train(config, dataset=f"{place}/data", output=f"{place}/policy-{kind}-{turn}")
 
         took = alternately({name: lambda turn, place=place: training(place, turn) for name, place in places.items()})
         fields = {name: round(each, 2) for name, each in took.items()}

@@ -24,7 +24,7 @@ from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.writer import EpisodeWriter, statistics_of
 from offline_core.data.episodes import Episode
 from offline_core.judging.ranking.config import OutlierConfig
-from offline_core.judging.ranking.outliers import find_outliers
+from offline_core.judging.ranking.outliers import outliers
 from offline_core.judging.ranking.result import OutlierResult
 
 SHARE = 0.02
@@ -117,9 +117,9 @@ def ranked(result: OutlierResult) -> np.ndarray:
 def measure(source: str, output: Path, config: OutlierConfig, every: int = 1) -> dict[str, object]:
     """The numbers of one dataset."""
     recorded = [replace(episode, extras={}) for episode in offline.open_dataset(source).episodes()][::every]
-    clean = find_outliers(config, dataset=write(output / "clean data", recorded), output=str(output / "clean"))
+    clean = outliers(config, dataset=write(output / "clean data", recorded), output=str(output / "clean"))
     episodes, by = damaged(recorded)
-    result = find_outliers(config, dataset=write(output / "data", episodes), output=str(output / "damaged"))
+    result = outliers(config, dataset=write(output / "data", episodes), output=str(output / "damaged"))
     top = set(ranked(result)[: len(by)].tolist())
     kinds = {defect.__name__: [number in top for number, name in by.items() if name == defect.__name__] for defect in DEFECTS}
     return {

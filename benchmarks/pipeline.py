@@ -65,11 +65,11 @@ def expert(root: str, seed: int) -> str:
 def recording(root: str, policy: str, seed: int) -> None:
     from offline_core.data.datasets.dataset import open_dataset
     from offline_core.policies.recording.config import RecordingConfig
-    from offline_core.policies.recording.record import record_episodes
+    from offline_core.policies.recording.record import record
 
     for format in ("episodes", "table"):
         config = RecordingConfig(episodes=EPISODES, format=format, seed=seed)
-        took = seconds(lambda config=config: record_episodes(config, policy=policy, output=f"{root}/{config.format}"))
+        took = seconds(lambda config=config: record(config, policy=policy, output=f"{root}/{config.format}"))
         files = open_dataset(f"{root}/{format}").manifest.files
         figure(f"record.{format}.seconds", took, "s", episodes=EPISODES, steps=sum(file.steps for file in files))
         if format == "episodes":
@@ -81,12 +81,12 @@ def recording(root: str, policy: str, seed: int) -> None:
 
 def clone(root: str, seed: int) -> None:
     from offline_core.learning.config import TrainingConfig
-    from offline_core.learning.train import train_policy
+    from offline_core.learning.train import train
     from offline_core.policies.evaluation.config import EvaluationConfig
-    from offline_core.policies.evaluation.evaluate import evaluate_policy
+    from offline_core.policies.evaluation.evaluate import evaluate
 
-    result = train_policy(TrainingConfig(seed=seed), dataset=f"{root}/episodes", output=f"{root}/policy")
-    played = evaluate_policy(EvaluationConfig(episodes=100, seed=seed), policy=result.checkpoint)
+    result = train(TrainingConfig(seed=seed), dataset=f"{root}/episodes", output=f"{root}/policy")
+    played = evaluate(EvaluationConfig(episodes=100, seed=seed), policy=result.checkpoint)
     figure("clone.seconds", result.seconds, "s", updates=result.updates, load_seconds=round(result.load_seconds, 2))
     figure("clone.return", played.metrics["episode_return_mean"], "return")
 

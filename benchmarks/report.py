@@ -28,7 +28,7 @@ from offline_core.data.episodes import Episode
 from offline_core.keeping.homepage.config import ReportConfig
 from offline_core.keeping.homepage.report import report
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 
 STEPS = 200
 BATCH = 100
@@ -67,7 +67,7 @@ def write_one_by_one(folder: Path, count: int) -> None:
 def write_runs(folder: Path, count: int) -> None:
     """So many copies of one training."""
     write_episodes(folder / "data", 50)
-    train_policy(TrainingConfig(algorithm="bc"), dataset=str(folder / "data"), output=str(folder / "runs/000000"))
+    train(TrainingConfig(algorithm="bc"), dataset=str(folder / "data"), output=str(folder / "runs/000000"))
     result = json.loads((folder / "runs/000000/result.json").read_text())["result"]
     for number in range(1, count):
         run = folder / f"runs/{number:06d}"

@@ -224,7 +224,7 @@ def nodes(dataset: str) -> None:
 
     from offline_core.data.datasets.dataset import open_dataset
     from offline_core.learning.config import TrainingConfig
-    from offline_core.learning.train import train_policy
+    from offline_core.learning.train import train
     from offline_core.runtime.config import parse
 
     data, compute = {"data": SETTINGS["data"] | STREAMED}, {"compute": {"learners": 2, "placement": "SPREAD"}}
@@ -237,7 +237,7 @@ def nodes(dataset: str) -> None:
         os.environ["RAY_ADDRESS"] = cluster.address
         before = psutil.net_io_counters(pernic=True)["lo"].bytes_sent
         with tempfile.TemporaryDirectory() as output:
-            result = train_policy(config, dataset=dataset, output=f"{output}/run")
+            result = train(config, dataset=dataset, output=f"{output}/run")
         sent = psutil.net_io_counters(pernic=True)["lo"].bytes_sent - before
     finally:
         cluster.shutdown()

@@ -19,11 +19,11 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.experts.train import train_expert
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate_policy
+from offline_core.policies.evaluation.evaluate import evaluate
 from offline_core.policies.recording.config import RecordingConfig
-from offline_core.policies.recording.record import record_episodes
+from offline_core.policies.recording.record import record
 from offline_core.runtime.config import parse
 from offline_core.runtime.ray_session import ray_session
 
@@ -54,7 +54,7 @@ def main() -> None:
 def medium_recording(root: str, seed: int) -> str:
     """100 episodes of a half-trained policy, actions sampled."""
     medium = expert(f"{root}/medium", 100 + seed, target_return=300).checkpoint
-    return record_episodes(RecordingConfig(episodes=100, seed=seed), policy=medium, output=f"{root}/recording").dataset.uri
+    return record(RecordingConfig(episodes=100, seed=seed), policy=medium, output=f"{root}/recording").dataset.uri
 
 
 def pretrained(dataset: str, output: str, seed: int, algorithm: str) -> str:
@@ -65,7 +65,7 @@ def pretrained(dataset: str, output: str, seed: int, algorithm: str) -> str:
         "optimizer": {"batch_size": 256, "max_epochs": 20},
         "evaluation": {"target_return": 10_000},
     }
-    return train_policy(parse(TrainingConfig, settings), dataset=dataset, output=output).last_checkpoint
+    return train(parse(TrainingConfig, settings), dataset=dataset, output=output).last_checkpoint
 
 
 def expert(output: str, seed: int, **config: object) -> ExpertResult:
@@ -73,7 +73,7 @@ def expert(output: str, seed: int, **config: object) -> ExpertResult:
 
 
 def mean_of(policy: str, *, explore: bool) -> float:
-    return evaluate_policy(EvaluationConfig(explore=explore), policy=policy).metrics["episode_return_mean"]
+    return evaluate(EvaluationConfig(explore=explore), policy=policy).metrics["episode_return_mean"]
 
 
 if __name__ == "__main__":

@@ -104,18 +104,18 @@ def wanted(
     yield data_ready(
         "prune what was recorded",
         events={"dataset.recorded", "dataset.imported"},
-        deployment=deployed(client, full_name("prune-dataset", profile)),
+        deployment=deployed(client, full_name("prune", profile)),
         suffix="-pruned",
     )
     yield data_ready(
         "check what was pruned",
         events={"dataset.pruned"},
-        deployment=deployed(client, full_name("check-dataset", profile)),
+        deployment=deployed(client, full_name("check", profile)),
     )
     yield data_ready(
         "train on what passed",
         events={"dataset.passed"},
-        deployment=deployed(client, full_name("train-policy", profile)),
+        deployment=deployed(client, full_name("train", profile)),
         suffix="-policy",
     )
     if webhook_url is not None:

@@ -20,7 +20,7 @@ def definitions() -> list[dict[str, Any]]:
 
 
 def full_name(flow: str, profile: Profile = "default") -> str:
-    """What Prefect's commands call a deployment: "train-policy/train-policy-smoke"."""
+    """What Prefect's commands call a deployment: "train/train-smoke"."""
     return f"{flow}/{flow}" if profile == "default" else f"{flow}/{flow}-{profile}"
 
 

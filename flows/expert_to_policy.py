@@ -18,18 +18,10 @@ from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.evaluation.result import EvaluationResult
 from offline_core.policies.recording.config import RecordingConfig
 from offline_core.runtime.ray_session import ray_scope
+from tasks import stages as tasks
 from tasks.chain import ChainResult, Stages, reading, summarize_chain
 from tasks.crash import crashing
 from tasks.headlines import beside_expert
-from tasks.stages import (
-    check_dataset,
-    convert_table,
-    evaluate_policy,
-    prune_dataset,
-    record_episodes,
-    train_expert,
-    train_policy,
-)
 
 
 class ExpertToPolicyResult(ChainResult):
@@ -77,11 +69,11 @@ def expert_to_policy(
     with place.make_folder().locked():  # another chain would put its policies where the next stage looks
         with crashing(), ray_scope():
             expert_result = stages.run(
-                "train expert", train_expert, expert.model_copy(update=seeded), output=place.child("expert").uri
+                "train expert", tasks.train_expert, expert.model_copy(update=seeded), output=place.child("expert").uri
             )
             recorded = stages.run(
                 "record episodes",
-                record_episodes,
+                tasks.record,
                 recording.model_copy(update=seeded),
                 policy=expert_result.checkpoint,
                 output=place.child("recording").uri,
@@ -90,23 +82,23 @@ def expert_to_policy(
             if recording.format == "table":
                 converted = stages.run(
                     "convert to episodes",
-                    convert_table,
+                    tasks.convert,
                     conversion,
                     **reading(recorded),
                     output=place.child("episodes").uri,
                 )
             source = recorded if converted is None else converted.dataset
-            pruned = stages.run("prune", prune_dataset, pruning, **reading(source), output=place.child("pruned").uri)
+            pruned = stages.run("prune", tasks.prune, pruning, **reading(source), output=place.child("pruned").uri)
             kept = pruned.dataset
-            checked = stages.run("check", check_dataset, quality, **reading(kept))
+            checked = stages.run("check", tasks.check, quality, **reading(kept))
             trained = stages.run(
                 "train policy",
-                train_policy,
+                tasks.train,
                 training.model_copy(update=seeded),
                 **reading(kept),
                 output=place.child("policy").uri,
             )
-            evaluated = stages.run("evaluate", evaluate_policy, evaluation.model_copy(update=seeded), policy=trained.checkpoint)
+            evaluated = stages.run("evaluate", tasks.evaluate, evaluation.model_copy(update=seeded), policy=trained.checkpoint)
         result = ExpertToPolicyResult(
             stages=stages.outcomes,
             seconds=stages.seconds,

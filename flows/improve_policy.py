@@ -24,18 +24,11 @@ from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.policies.registry.history import entry_of, last_move
 from offline_core.policies.registry.move import Move
 from offline_core.runtime.ray_session import ray_scope
+from tasks import stages as tasks
 from tasks.chain import ChainResult, Stages, reading, summarize_chain
 from tasks.crash import crashing
 from tasks.decision_card import told_difference
 from tasks.headlines import headline_of
-from tasks.stages import (
-    check_dataset,
-    decide,
-    promote_policy,
-    prune_dataset,
-    split_dataset,
-    sweep_settings,
-)
 
 SCORING_SHARE = 0.2
 """Of the episodes to learn from; by them a sweep whose policies are not played compares its runs."""
@@ -100,16 +93,16 @@ def improve_policy(
     champion = last_move(entry_of(registry), promotion.alias)
     with place.make_folder().locked(), crashing(), ray_scope():
         data, imported, converted = episodes_of(stages, source, importing, conversion, place)
-        checked = stages.run("check", check_dataset, quality, **reading(data.ref))
+        checked = stages.run("check", tasks.check, quality, **reading(data.ref))
         sides = stages.run(
-            "split", split_dataset, split.model_copy(update=seeded), **reading(data.ref), output=place.child("split").uri
+            "split", tasks.split, split.model_copy(update=seeded), **reading(data.ref), output=place.child("split").uri
         )
-        pruned = stages.run("prune", prune_dataset, pruning, **reading(sides.train), output=place.child("pruned").uri)
+        pruned = stages.run("prune", tasks.prune, pruning, **reading(sides.train), output=place.child("pruned").uri)
         learned_from, scored = _scored(stages, sweep.model_copy(update=seeded), data, pruned.dataset, place)
-        swept = stages.run("sweep", sweep_settings, scored, **reading(learned_from), output=place.child("sweep").uri)
+        swept = stages.run("sweep", tasks.sweep, scored, **reading(learned_from), output=place.child("sweep").uri)
         decided = stages.run(
             "decide",
-            decide,
+            tasks.decide,
             decision.model_copy(update=seeded | ({"against": address} if champion else {})),
             **reading(sides.held_out),
             candidates=swept.checkpoints,
@@ -121,7 +114,7 @@ def improve_policy(
         if answer is None or answer.approve:
             approved = None if answer is None else answer.by
             signed = promotion if approved is None else promotion.model_copy(update={"moved_by": approved})
-            moved = stages.run("promote", promote_policy, signed, registry=registry, source=decided.uri)
+            moved = stages.run("promote", tasks.promote, signed, registry=registry, source=decided.uri)
     result = ImprovePolicyResult(
         stages=stages.outcomes,
         seconds=stages.seconds,
@@ -178,7 +171,7 @@ def _scored(
         return learned_from, sweep
     sides = stages.run(
         "hold out to compare",
-        split_dataset,
+        tasks.split,
         SplitConfig(held_out_fraction=SCORING_SHARE, seed=sweep.seed),
         **reading(learned_from),
         output=place.child(f"scoring/{learned_from.fingerprint}").uri,  # a sweep reads the latest version

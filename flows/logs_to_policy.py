@@ -24,17 +24,10 @@ from offline_core.learning.result import TrainingResult
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.evaluation.result import EvaluationResult
 from offline_core.runtime.ray_session import ray_scope
+from tasks import stages as tasks
 from tasks.chain import ChainResult, Stages, reading, summarize_chain
 from tasks.crash import crashing
 from tasks.headlines import headline_of
-from tasks.stages import (
-    check_dataset,
-    estimate_policy,
-    evaluate_policy,
-    prune_dataset,
-    split_dataset,
-    train_policy,
-)
 
 
 class LogsToPolicyResult(ChainResult):
@@ -91,7 +84,7 @@ def logs_to_policy(
     with place.make_folder().locked():  # another chain would put its policies where the next stage looks
         with crashing(), ray_scope():
             data, imported, converted = episodes_of(stages, source, importing, conversion, place)
-            checked = stages.run("check", check_dataset, quality, **reading(data.ref))
+            checked = stages.run("check", tasks.check, quality, **reading(data.ref))
             environment = evaluation.environment or training.evaluation.environment or data.manifest.environment
             if test == "evaluate" and environment is None:
                 raise ConfigError(
@@ -101,28 +94,28 @@ def logs_to_policy(
             if test == "estimate" or (test == "auto" and environment is None):
                 sides = stages.run(
                     "split",
-                    split_dataset,
+                    tasks.split,
                     split.model_copy(update=seeded),
                     **reading(data.ref),
                     output=place.child("split").uri,
                 )
             learned_from = data.ref if sides is None else sides.train
-            pruned = stages.run("prune", prune_dataset, pruning, **reading(learned_from), output=place.child("pruned").uri)
+            pruned = stages.run("prune", tasks.prune, pruning, **reading(learned_from), output=place.child("pruned").uri)
             trained = stages.run(
-                "train policy", train_policy, training, **reading(pruned.dataset), output=place.child("policy").uri
+                "train policy", tasks.train, training, **reading(pruned.dataset), output=place.child("policy").uri
             )
             evaluated = estimated = None
             if sides is None:
                 evaluated = stages.run(
                     "evaluate",
-                    evaluate_policy,
+                    tasks.evaluate,
                     evaluation.model_copy(update=seeded | {"environment": environment}),
                     policy=trained.checkpoint,
                 )
             else:
                 estimated = stages.run(
                     "estimate",
-                    estimate_policy,
+                    tasks.estimate,
                     estimate.model_copy(update=seeded | {"behaviour": _behaviour(stages, estimate, training, sides, place)}),
                     policy=trained.checkpoint,
                     **reading(sides.held_out),
@@ -173,7 +166,7 @@ def _behaviour(
         return None
     return stages.run(
         "clone behaviour",
-        train_policy,
+        tasks.train,
         training.model_copy(
             update={
                 "algorithm": "bc",

@@ -1,6 +1,6 @@
 """Short forms: each runs one flow with the few of its parameters that matter most; the rest stays at defaults or a preset's.
 
-`flows/short_forms.py:train_policy_short` is a flow of the same name as `flows/stages.py:train_policy`, so Prefect lists both
+`flows/short_forms.py:train_policy_short` is a flow of the same name as `flows/stages.py:train`, so Prefect lists both
 together. Titles, descriptions, limits and defaults are those of the models. A value that is not changed counts as not given, as
 in any form.
 """
@@ -56,20 +56,19 @@ SHORT_FORMS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "train_expert": _same("output")
         | _config("algorithm", "preset", environment="environment.id")
         | _config("total_steps", "target_return", "seed"),
-        "record_episodes": _same("policy", "output") | _config("episodes", "explore", "format", "num_recorders", "seed"),
-        "import_dataset": _same("source", "output")
-        | _config("mapping", "environment", "append", "unreadable", format="source.format"),
-        "prune_dataset": _same("dataset", "output", "version") | _config("where", "keep_top_fraction", "drop_duplicates"),
-        "split_dataset": _same("dataset", "output") | _config("held_out_fraction", "by", "seed"),
-        "mix_datasets": _same("output") | _config("datasets", "policies", "environment", "steps", "seed"),
-        "train_policy": _same("dataset", "output")
+        "record": _same("policy", "output") | _config("episodes", "explore", "format", "num_recorders", "seed"),
+        "import": _same("source", "output") | _config("mapping", "environment", "append", "unreadable", format="source.format"),
+        "prune": _same("dataset", "output", "version") | _config("where", "keep_top_fraction", "drop_duplicates"),
+        "split": _same("dataset", "output") | _config("held_out_fraction", "by", "seed"),
+        "mix": _same("output") | _config("datasets", "policies", "environment", "steps", "seed"),
+        "train": _same("dataset", "output")
         | _config("algorithm", "preset", max_updates="optimizer.max_updates", target_return="evaluation.target_return")
         | _config("seed"),
-        "fine_tune_policy": _same("training", "dataset", "output")
+        "fine_tune": _same("training", "dataset", "output")
         | _config("environment", "total_steps", "target_return", "offline_share", "seed"),
-        "sweep_settings": _same("dataset", "output")
+        "sweep": _same("dataset", "output")
         | _config("grid", "seeds", "score", algorithm="training.algorithm", preset="training.preset"),
-        "estimate_policy": _same("policy", "dataset") | _config("gamma", "horizon", "methods", "require_return", "seed"),
+        "estimate": _same("policy", "dataset") | _config("gamma", "horizon", "methods", "require_return", "seed"),
         "decide": _same("dataset", "candidates", "output") | _config("against", "by", "risk", "margin", gamma="estimate.gamma"),
     }
 )

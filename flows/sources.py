@@ -5,8 +5,8 @@ from offline_core.data.datasets.dataset import Dataset, is_dataset, open_dataset
 from offline_core.data.importing.config import ConversionConfig, ImportConfig
 from offline_core.data.importing.report import ImportResult
 from offline_core.data.store.location import Location
+from tasks import stages as tasks
 from tasks.chain import Stages, reading
-from tasks.stages import convert_table, import_dataset
 
 
 def episodes_of(
@@ -14,11 +14,11 @@ def episodes_of(
 ) -> tuple[Dataset, ImportResult | None, ConversionResult | None]:
     """The source as episodes: imported, converted from a table, or as it is."""
     if isinstance(source, list) or not is_dataset(source):
-        imported = stages.run("import", import_dataset, importing, source=source, output=place.child("imported").uri)
+        imported = stages.run("import", tasks.import_data, importing, source=source, output=place.child("imported").uri)
         return open_dataset(imported.dataset.uri, imported.dataset.version), imported, None
     data = open_dataset(source)
     if data.manifest.format == "episodes":
         return data, None, None
     output = place.child("episodes").uri
-    converted = stages.run("convert to episodes", convert_table, conversion, **reading(data.ref), output=output)
+    converted = stages.run("convert to episodes", tasks.convert, conversion, **reading(data.ref), output=output)
     return open_dataset(converted.dataset.uri, converted.dataset.version), None, converted

@@ -1,4 +1,4 @@
-"""The flows of single stages, made from the list of stages: `from flows.stages import prune_dataset` is a flow to call, serve
+"""The flows of single stages, made from the list of stages: `from flows.stages import prune` is a flow to call, serve
 or deploy.
 
 A flow has the parameters of its stage in their order, and then its config. It calls the task, and announces the dataset that

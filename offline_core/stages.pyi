@@ -593,7 +593,7 @@ def sweep(
 ) -> SweepResult:
     """Train many settings with many seeds, and compare them.
 
-    A run is in `<output>/runs/<digest of the setting>/<seed>`, and what `train_policy` makes of the same parameters, however
+    A run is in `<output>/runs/<digest of the setting>/<seed>`, and what `train` makes of the same parameters, however
     many train at once. A finished one is reused, an unfinished one resumes; so a sweep that is killed, or gets more settings
     or seeds, makes only what is missing. A run that fails ends no other one: see `enforce`. A search goes on by itself until
     all samples are tried, and is resumed likewise.

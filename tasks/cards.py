@@ -45,8 +45,8 @@ from offline_core.runtime.reporting.values import return_text
 from offline_core.runtime.units import duration_text, size_text
 from tasks.artifacts import Page, datasets_page
 from tasks.decision_card import decide
-from tasks.outliers_card import find_outliers
-from tasks.sweep_card import sweep_settings
+from tasks.outliers_card import outliers
+from tasks.sweep_card import sweep
 
 MOST_LISTED = 50
 """Versions on a card."""
@@ -351,7 +351,7 @@ CARDS: Mapping[str, Callable[..., Page]] = {
         _import_dataset,
         _convert_table,
         _check_dataset,
-        find_outliers,
+        outliers,
         _prune_dataset,
         _compact_dataset,
         _split_dataset,
@@ -361,7 +361,7 @@ CARDS: Mapping[str, Callable[..., Page]] = {
         _publish_dataset,
         _train_policy,
         _fine_tune_policy,
-        sweep_settings,
+        sweep,
         _evaluate_policy,
         _estimate_policy,
         decide,

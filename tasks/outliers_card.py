@@ -11,7 +11,7 @@ from offline_core.runtime.reporting.cards import outliers_card
 from tasks.artifacts import Page
 
 
-def find_outliers(result: OutlierResult, config: OutlierConfig, *, output: str, **_: object) -> Page:
+def outliers(result: OutlierResult, config: OutlierConfig, *, output: str, **_: object) -> Page:
     """The page of a result."""
     advice, quantiles = result.advice, result.quantiles
     scores = ", ".join(f"{_score(value)} of {100 * float(share):g} %" for share, value in quantiles.items())

@@ -1,6 +1,6 @@
 """The stages as Prefect tasks, made from the list of stages; the stub beside this file says their types.
 
-`prune_dataset(config, dataset=…, output=…)` and the like take what the stages of the core take, and return the same.
+`prune(config, dataset=…, output=…)` and the like take what the stages of the core take, and return the same.
 """
 
 from offline_core.runtime.stage import STAGES

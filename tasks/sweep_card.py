@@ -18,7 +18,7 @@ MOST_LINES = 6
 """Settings in a picture."""
 
 
-def sweep_settings(result: SweepResult, config: SweepConfig, *, output: str, **_: object) -> Page:
+def sweep(result: SweepResult, config: SweepConfig, *, output: str, **_: object) -> Page:
     """The settings by rank, as a table and as pictures of the best."""
     score, ranked = result.score.replace("_", " "), [*enumerate(result.settings, 1)]
     runs = sum(len(setting.runs) for setting in result.settings)

@@ -17,13 +17,13 @@ from tests.learning.test_train import balancing_episodes, dataset_of
 
 GOLDEN = {
     # step: (name and version of the operation, what it makes)
-    "import": ("import_dataset 8", "03177d7d588c"),
-    "convert": ("convert_table 1", "971ad5cb1150"),
-    "prune": ("prune_dataset 1", "d895b5ea4a29"),
-    "compact": ("compact_dataset 1", "971ad5cb1150"),
-    "split": ("split_dataset 3", "a168f84d37ad"),
-    "merge": ("merge_datasets 1", "971ad5cb1150"),
-    "mix": ("mix_datasets 2", "9be1f8d02ef2"),
+    "import": ("import_data 8", "03177d7d588c"),
+    "convert": ("convert 1", "971ad5cb1150"),
+    "prune": ("prune 1", "d895b5ea4a29"),
+    "compact": ("compact 1", "971ad5cb1150"),
+    "split": ("split 3", "a168f84d37ad"),
+    "merge": ("merge 1", "971ad5cb1150"),
+    "mix": ("mix 2", "9be1f8d02ef2"),
 }
 
 

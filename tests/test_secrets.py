@@ -161,7 +161,7 @@ def environment(**more: Any) -> EnvironmentSpec:
 
 def test_an_operation_does_not_depend_on_secrets_and_does_not_have_them() -> None:
     first, other, longer = (
-        Operation.of("record_episodes", RecordingConfig(environment=each))
+        Operation.of("record", RecordingConfig(environment=each))
         for each in (
             environment(),
             EnvironmentSpec(id="CartPole-v1", kwargs={"password": "renewed", "url": "https://you:renewed@host"}),
@@ -177,7 +177,7 @@ def test_a_version_does_not_have_secrets_and_keeps_its_identity(tmp_path: Path) 
     source = SourceConfig(format="csv", arguments={"storage_options": {"secret": SECRET}, "separator": ";"})
     made = dataset.manifest.model_copy(
         update={
-            "operation": Operation.of("import_dataset", ImportConfig(source=source)),
+            "operation": Operation.of("import", ImportConfig(source=source)),
             "environment": environment(),
             "parents": [Parent(kind="files", uri=f"https://host/a?sig={SECRET}", fingerprint="0")],
         }
@@ -231,7 +231,7 @@ def test_an_environment_that_cannot_be_made_is_told_without_secrets() -> None:
 
 
 def test_a_card_has_no_secrets() -> None:
-    ran = Ran("import_dataset", parameters={"source": {"arguments": {"storage_options": {"key": SECRET, "user": "me"}}}})
+    ran = Ran("import", parameters={"source": {"arguments": {"storage_options": {"key": SECRET, "user": "me"}}}})
     uri = f"https://host/a.csv?sig={SECRET}"
     card = Card(f"Import of {uri}", {"From": uri}, ran=ran, headline=Headline("Imported", f"5 steps of {uri}.", "good"))
     shown = b"".join(card.files("card").values()).decode()

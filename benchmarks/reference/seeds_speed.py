@@ -34,7 +34,7 @@ from benchmarks.data import write_recording
 from benchmarks.figure import figure, seconds
 from benchmarks.reference.our_speed import ACTIONS, BATCH, NETWORK, OBSERVATION, STEPS, learner_of, steps_of
 from offline_core.judging.sweeps.config import SweepConfig
-from offline_core.judging.sweeps.sweep import sweep_settings
+from offline_core.judging.sweeps.sweep import sweep
 from offline_core.learning.learner import Learner
 from offline_core.runtime.config import parse
 from offline_core.runtime.ray_session import local_cpus
@@ -160,18 +160,18 @@ def sweep_ratio(updates: int) -> float:
         for name, steps in {"data": STEPS, "held_out": STEPS // 10}.items():
             write_recording(f"{root}/{name}", steps, format="episodes", spaces=spaces)
 
-        def sweep(seeds: int, updates: int) -> float:
+        def run_sweep(seeds: int, updates: int) -> float:
             training = {
                 "network": NETWORK,
                 "optimizer": {"batch_size": BATCH, "max_updates": updates, "updates_per_iteration": updates},
                 "evaluation": {"held_out": f"{root}/held_out"},
             }
             config = parse(SweepConfig, {"training": training, "seeds": seeds})
-            return seconds(sweep_settings, config, dataset=f"{root}/data", output=f"{root}/{seeds}-{updates}")
+            return seconds(sweep, config, dataset=f"{root}/data", output=f"{root}/{seeds}-{updates}")
 
-        sweep(1, 10)  # imports
-        one = sweep(1, updates)
-        return sweep(SEEDS, updates) / one
+        run_sweep(1, 10)  # imports
+        one = run_sweep(1, updates)
+        return run_sweep(SEEDS, updates) / one
 
 
 if __name__ == "__main__":

@@ -41,15 +41,15 @@ def expert(task: Task, clock: Clock) -> dict[str, Any]:
     return {"policy": result.checkpoint, "return_at_stop": found, "env_steps": result.env_steps}
 
 
-def record(task: Task, clock: Clock) -> dict[str, Any]:
+def run_record(task: Task, clock: Clock) -> dict[str, Any]:
     """Our defaults, which do not start Ray for so little."""
     with clock("imports"):
         from offline_core.policies.recording.config import RecordingConfig
-        from offline_core.policies.recording.record import record_episodes
+        from offline_core.policies.recording.record import record
     format = "table" if task.stage == "record_table" else "episodes"
     config = RecordingConfig(episodes=ASKED_EPISODES, format=format, seed=task.seed)
     with clock("stage"):
-        result = record_episodes(config, policy=str(task.source), output=f"{task.output}/data")
+        result = record(config, policy=str(task.source), output=f"{task.output}/data")
     statistics = result.statistics
     return {"data": f"{task.output}/data", "played": statistics.episodes, "steps": statistics.steps}
 
@@ -58,20 +58,20 @@ def convert(task: Task, clock: Clock) -> dict[str, Any]:
     """RLlib's table, as RLlib wrote it."""
     with clock("imports"):
         from offline_core.data.importing.config import ImportConfig
-        from offline_core.data.importing.importing import import_dataset
+        from offline_core.data.importing.importing import import_data
         from offline_core.runtime.config import EnvironmentSpec
     with clock("stage"):
         config = ImportConfig(environment=EnvironmentSpec(id=ENVIRONMENT))
-        result = import_dataset(config, source=str(task.source), output=f"{task.output}/data")
+        result = import_data(config, source=str(task.source), output=f"{task.output}/data")
     return {"data": f"{task.output}/data", "rows": result.counts.rows, "duplicates": result.counts.duplicates}
 
 
 def clone(task: Task, clock: Clock) -> dict[str, Any]:
     """RLlib's recording, as RLlib wrote it: imported, and learned from until the target."""
     with clock("imports"):
-        from offline_core.learning.train import train_policy
+        from offline_core.learning.train import train
     with clock("stage"):
-        result = train_policy(training(task), dataset=imported(task), output=f"{task.output}/policy")
+        result = train(training(task), dataset=imported(task), output=f"{task.output}/policy")
     if not result.reached_target:
         raise RuntimeError(f"All epochs are over, and the return is below {task.target_return:g}: {result.metrics}")
     found = result.metrics["episode_return_mean"]
@@ -81,11 +81,11 @@ def clone(task: Task, clock: Clock) -> dict[str, Any]:
 def imported(task: Task) -> str:
     """The dataset that becomes of RLlib's recording."""
     from offline_core.data.importing.config import ImportConfig
-    from offline_core.data.importing.importing import import_dataset
+    from offline_core.data.importing.importing import import_data
     from offline_core.runtime.config import EnvironmentSpec
 
     config = ImportConfig(environment=EnvironmentSpec(id=ENVIRONMENT))
-    return import_dataset(config, source=str(task.source), output=f"{task.output}/data").dataset.uri
+    return import_data(config, source=str(task.source), output=f"{task.output}/data").dataset.uri
 
 
 def training(task: Task) -> TrainingConfig:
@@ -119,7 +119,7 @@ def seen(task: Task, clock: Clock) -> dict[str, Any]:
     import numpy as np
 
     from offline_core.learning.learner import Learner
-    from offline_core.learning.train import train_policy
+    from offline_core.learning.train import train
 
     obs: list[Any] = []
     actions: list[Any] = []
@@ -136,7 +136,7 @@ def seen(task: Task, clock: Clock) -> dict[str, Any]:
     until_first_evaluation = replace(task, target_return=0.0)
     config = training(until_first_evaluation)
     config = config.model_copy(update={"data": config.data.model_copy(update={"prelearners": 0})})  # auto measures updates
-    train_policy(config, dataset=imported(task), output=f"{task.output}/policy")
+    train(config, dataset=imported(task), output=f"{task.output}/policy")
     np.savez(Path(task.output, "seen.npz"), obs=np.concatenate(obs), actions=np.concatenate(actions))
     return {"updates": len(obs)}
 
@@ -150,8 +150,8 @@ def play_policy(task: Task, clock: Clock) -> dict[str, Any]:
 
 STAGES = {
     "expert": expert,
-    "record_episodes": record,
-    "record_table": record,
+    "record_episodes": run_record,
+    "record_table": run_record,
     "convert": convert,
     "bc": clone,
     "marwil": clone,

@@ -99,17 +99,17 @@ def outcome(best: Any, metric: str, task: Task) -> dict[str, Any]:
     }
 
 
-def record_episodes(task: Task, clock: Clock) -> dict[str, Any]:
+def record(task: Task, clock: Clock) -> dict[str, Any]:
     """ "Example: Record Expert Data to Local Disk"."""
-    return record(task, clock, output_write_episodes=True, output_max_rows_per_file=25)
+    return run_record(task, clock, output_write_episodes=True, output_max_rows_per_file=25)
 
 
 def record_table(task: Task, clock: Clock) -> dict[str, Any]:
     """ "Converting Tabular Data to RLlib's Episode Format", its recording."""
-    return record(task, clock, output_write_episodes=False)
+    return run_record(task, clock, output_write_episodes=False)
 
 
-def record(task: Task, clock: Clock, **output: Any) -> dict[str, Any]:
+def run_record(task: Task, clock: Clock, **output: Any) -> dict[str, Any]:
     start(clock)
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_LEARNER_GROUP, COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
@@ -292,7 +292,7 @@ def play_policy(task: Task, clock: Clock) -> dict[str, Any]:
 
 STAGES = {
     "expert": expert,
-    "record_episodes": record_episodes,
+    "record_episodes": record,
     "record_table": record_table,
     "convert": convert,
     "bc": clone,

@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
     run_name="train-{config.algorithm}-{config.seed}",
     plan="plans.training:plan_training",
 )
-def train_policy(
+def train(
     config: TrainingConfig, *, dataset: str, output: str, version: int | None = None, loaded: EpisodeBatch | None = None
 ) -> Made[TrainingResult]:
     """Learn a policy from recorded experience.
@@ -224,7 +224,7 @@ def stored(run: Run) -> StoredResult[TrainingResult]:
 
 def found_result(run: Run) -> TrainingResult | None:
     """Return the result of the same run, if the data cannot have changed."""
-    return stored(run).found(train_policy)
+    return stored(run).found(train)
 
 
 def _opened(config: DataConfig, uri: str, version: int | None) -> Source:

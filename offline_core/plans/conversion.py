@@ -7,9 +7,9 @@ import time
 import numpy as np
 import polars as pl
 
-from offline_core.data.curation.compact import CompactionResult, compact_dataset
+from offline_core.data.curation.compact import CompactionResult, compact
 from offline_core.data.curation.config import CompactionConfig
-from offline_core.data.curation.converting import ConversionResult, convert_table
+from offline_core.data.curation.converting import ConversionResult, convert
 from offline_core.data.datasets.copying import NOWHERE, copy_episodes
 from offline_core.data.datasets.dataset import Dataset, open_committed
 from offline_core.data.datasets.episode_index import episode_index
@@ -23,7 +23,7 @@ SAMPLE_SECONDS = 1.0
 
 
 def plan_conversion(config: ConversionConfig, *, dataset: str, output: str, version: int | None = None) -> Plan:
-    """Of `convert_table`.
+    """Of `convert`.
 
     Raises:
         DataError: the dataset cannot be read.
@@ -32,12 +32,12 @@ def plan_conversion(config: ConversionConfig, *, dataset: str, output: str, vers
     _converted(source, config, seconds=0)  # what is slow the first time is not measured
     sample = _converted(source, config, seconds=SAMPLE_SECONDS)
     lanes = min(local_cpus(), len(source.manifest.files)) if config.engine == "ray" else 1
-    known = convert_table.known(config, dataset=dataset, version=version, output=output)
+    known = convert.known(config, dataset=dataset, version=version, output=output)
     return _scaled(source, sample, known, output, config.files.max_bytes_per_file, lanes=lanes)
 
 
 def plan_compaction(config: CompactionConfig, *, dataset: str, output: str, version: int | None = None) -> Plan:
-    """Of `compact_dataset`.
+    """Of `compact`.
 
     Raises:
         DataError: the dataset cannot be read.
@@ -46,7 +46,7 @@ def plan_compaction(config: CompactionConfig, *, dataset: str, output: str, vers
     index = episode_index(source)
     _copied(source, index, config, episodes=1)
     sample = _copied(source, index, config, episodes=max(1, len(index) // max(1, len(source.manifest.files))))
-    known = compact_dataset.known(config, dataset=dataset, version=version, output=output)
+    known = compact.known(config, dataset=dataset, version=version, output=output)
     return _scaled(source, sample, known, output, config.files.max_bytes_per_file)
 
 

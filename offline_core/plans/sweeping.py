@@ -21,7 +21,7 @@ MEASURED = 5
 
 
 def plan_sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None = None) -> Plan:
-    """Of `sweep_settings`, each run to its last epoch and without evaluations.
+    """Of `sweep`, each run to its last epoch and without evaluations.
 
     Raises:
         ConfigError: a setting is invalid or does not fit the data, or runs cannot be compared.

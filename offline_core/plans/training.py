@@ -16,7 +16,7 @@ from offline_core.runtime.ray_session import ray_session
 
 
 def plan_training(config: TrainingConfig, *, dataset: str, output: str, version: int | None = None) -> Plan:
-    """Of `train_policy`, to its last epoch and without evaluations: it may reach its target return long before.
+    """Of `train`, to its last epoch and without evaluations: it may reach its target return long before.
 
     Raises:
         ConfigError: the algorithm cannot learn from this.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from offline_core.policies.recording.record import record_episodes
+from offline_core.policies.recording.record import record
 from offline_core.policies.recording.result import RecordingResult
 from tests.acceptance.forms import SMALL, run_import
 from tests.object_storage.conftest import bucket, s3_endpoint  # noqa: F401
@@ -23,7 +23,7 @@ def recording(rllib_recordings: Path, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture(scope="session")
 def recorded(cartpole_policy: str, tmp_path_factory: pytest.TempPathFactory) -> RecordingResult:
     """Two recorders in two rounds of ten complete episodes of CartPole, four episodes a file."""
-    return record_episodes(SMALL, policy=cartpole_policy, output=str(tmp_path_factory.mktemp("seeds") / "recording"))
+    return record(SMALL, policy=cartpole_policy, output=str(tmp_path_factory.mktemp("seeds") / "recording"))
 
 
 @pytest.fixture(scope="session")

@@ -13,11 +13,11 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from offline_core.data.importing.report import ImportResult
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.recording.config import RecordingConfig
 from offline_core.runtime.config import parse
@@ -36,10 +36,10 @@ TRAINING: dict[str, Any] = {
 }
 
 
-def train(dataset: str, output: Path | str, **settings: Any) -> TrainingResult:
+def run_train(dataset: str, output: Path | str, **settings: Any) -> TrainingResult:
     """A training of a second; what is set is added to `TRAINING`, group by group."""
     groups = {name: TRAINING.get(name, {}) | value if isinstance(value, dict) else value for name, value in settings.items()}
-    return train_policy(parse(TrainingConfig, TRAINING | groups), dataset=dataset, output=str(output))
+    return train(parse(TrainingConfig, TRAINING | groups), dataset=dataset, output=str(output))
 
 
 def weights(result: TrainingResult) -> str:
@@ -55,7 +55,7 @@ def metrics(output: Path) -> list[dict[str, float]]:
 def run_import(place: Any, output: Path | str, /, **config: Any) -> tuple[ImportResult, dict[str, Episode]]:
     """(result, episodes by id)"""
     source = list(map(str, place)) if isinstance(place, list) else str(place)
-    result = import_dataset(parse(ImportConfig, config), source=source, output=str(output))
+    result = import_data(parse(ImportConfig, config), source=source, output=str(output))
     return result, by_id(result.dataset.uri)
 
 

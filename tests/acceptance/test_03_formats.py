@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from offline_core.data.curation.converting import convert_table
+from offline_core.data.curation.converting import convert
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import Episode, encode
 from offline_core.data.formats.packed import read_foreign_column
@@ -143,9 +143,7 @@ def test_03_rllib_reads_our_episodes(own_recording: str) -> None:
 
 def test_03_our_tables_have_rllibs_columns(own_recording: str, tmp_path: Path) -> None:
     """As Parquet, with observations as tensors, and nothing of ours in the way."""
-    table = open_dataset(
-        convert_table(ConversionConfig(format="table"), dataset=own_recording, output=str(tmp_path)).dataset.uri
-    )
+    table = open_dataset(convert(ConversionConfig(format="table"), dataset=own_recording, output=str(tmp_path)).dataset.uri)
     own = by_id(own_recording)
     rows = pa.concat_tables(pq.read_table(path) for path in table.paths)
     assert {"eps_id", "obs", "actions", "rewards", "new_obs", "terminateds", "truncateds"} <= {*rows.column_names}

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offline_core.data.formats.exporting import ExportConfig, export_dataset
+from offline_core.data.formats.exporting import ExportConfig, export
 from offline_core.data.formats.exports.sample_batch import SampleBatchWriter
 from offline_core.data.formats.exports.sample_batch_builder import SampleBatchBuilder
 from offline_core.policies.recording.config import MixtureConfig
-from offline_core.policies.recording.mixing import mix_datasets
+from offline_core.policies.recording.mixing import mix
 from tests.acceptance.forms import by_id, run_import
 from tests.data.formats.sources.test_sample_batch import packed
 
@@ -73,7 +73,7 @@ def test_05_rllibs_recording_is_written_as_sample_batches(rllib_recordings: Path
     cartpole = {"environment": {"id": "CartPole-v1"}}
     result, own = run_import(rllib_recordings / "cartpole_json_packed", tmp_path / "in", **cartpole)
     config = ExportConfig(format="sample_batch", arguments={"compress_columns": compress, "max_file_size": 2**16})
-    export_dataset(config, dataset=result.dataset.uri, output=str(tmp_path / "json"))
+    export(config, dataset=result.dataset.uri, output=str(tmp_path / "json"))
     files = list((tmp_path / "json" / "batches").glob("output_worker-0_*.json"))
     assert len(files) > 1
     lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
@@ -138,7 +138,7 @@ def test_05_packed_infos_are_read(tmp_path: Path) -> None:
 def test_05_rllibs_recordings_go_out_as_d4rl_and_come_back(rllib_recordings: Path, tmp_path: Path, name: str) -> None:
     environment = {"environment": {"id": "CartPole-v1" if "cartpole" in name else "Pendulum-v1"}}
     result, own = run_import(rllib_recordings / name, tmp_path / "in", **environment)
-    export_dataset(ExportConfig(format="d4rl"), dataset=result.dataset.uri, output=str(tmp_path / "d4rl"))
+    export(ExportConfig(format="d4rl"), dataset=result.dataset.uri, output=str(tmp_path / "d4rl"))
     assert any(each.truncated for each in own.values())
     assert run_import(tmp_path / "d4rl", tmp_path / "back", **environment)[1] == own
 
@@ -146,7 +146,7 @@ def test_05_rllibs_recordings_go_out_as_d4rl_and_come_back(rllib_recordings: Pat
 def test_05_a_reader_and_a_writer_of_ones_own(recording: str, tmp_path: Path) -> None:
     """Both of `examples/`: out to a database, and back."""
     database = str(tmp_path / "steps.sqlite")
-    assert export_dataset(ExportConfig(format="examples.writer:Sqlite"), dataset=recording, output=database).episodes == 20
+    assert export(ExportConfig(format="examples.writer:Sqlite"), dataset=recording, output=database).episodes == 20
     source = {"format": "examples.reader:Sqlite"}
     _, found = run_import(database, tmp_path / "back", source=source, environment={"id": "CartPole-v1"})
     own = by_id(recording)
@@ -160,7 +160,7 @@ def test_05_sources_are_mixed_by_weight(rllib_recordings: Path, recording: str, 
     """One of RLlib's, which has to be told its spaces first, for JSON says none."""
     other, _ = run_import(rllib_recordings / "cartpole_json_plain", tmp_path / "json", environment={"id": "CartPole-v1"})
     shares = {recording: 0.25, other.dataset.uri: 0.75}
-    result = mix_datasets(MixtureConfig(datasets=shares, steps=1_500), output=str(tmp_path / "mixed"))
+    result = mix(MixtureConfig(datasets=shares, steps=1_500), output=str(tmp_path / "mixed"))
     assert result.is_complete and sum(result.steps.values()) == result.dataset.steps >= 1_500
     assert abs(result.steps[recording] / result.dataset.steps - 0.25) < 500 / 1_500, "off by an episode at most"
     assert all(result.steps.values())
@@ -168,7 +168,7 @@ def test_05_sources_are_mixed_by_weight(rllib_recordings: Path, recording: str, 
 
 def test_05_a_live_sampler_is_mixed_in(recording: str, cartpole_policy: str, tmp_path: Path) -> None:
     config = MixtureConfig(datasets={recording: 0.5}, policies={cartpole_policy: 0.5}, steps=2_000, seed=9)
-    result = mix_datasets(config, output=str(tmp_path))
+    result = mix(config, output=str(tmp_path))
     found = by_id(result.dataset.uri)
     live = [e for eps_id, e in found.items() if eps_id not in by_id(recording)]
     assert sum(map(len, live)) == result.steps[cartpole_policy] > 0

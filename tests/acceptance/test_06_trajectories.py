@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from offline_core.data.curation.converting import convert_table
+from offline_core.data.curation.converting import convert
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import Episode
 from offline_core.data.importing.config import ConversionConfig
@@ -21,7 +21,7 @@ from tests.acceptance.test_05_old_recordings import batch, written
 @pytest.fixture
 def rows(recording: str, tmp_path: Path) -> pa.Table:
     """The recording as a table of plain columns, in order."""
-    converted = convert_table(ConversionConfig(format="table"), dataset=recording, output=str(tmp_path / "table"))
+    converted = convert(ConversionConfig(format="table"), dataset=recording, output=str(tmp_path / "table"))
     table = pa.concat_tables(pq.read_table(path) for path in open_dataset(converted.dataset.uri).paths)
     return table.select(["eps_id", "t", "obs", "actions", "rewards", "new_obs", "terminateds", "truncateds"])
 

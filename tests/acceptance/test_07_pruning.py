@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offline_core.data.curation.compact import compact_dataset
+from offline_core.data.curation.compact import compact
 from offline_core.data.curation.config import CompactionConfig, PruningConfig
-from offline_core.data.curation.converting import convert_table
-from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.converting import convert
+from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.row_groups import schema_of
 from offline_core.data.formats.sources import scans
@@ -24,7 +24,7 @@ from tests.data.formats.sources.factories import steps, write_steps
 
 
 def pruned(dataset: str, output: Path, **rules: Any) -> dict[str, Any]:
-    return by_id(prune_dataset(parse(PruningConfig, rules), dataset=dataset, output=str(output)).dataset.uri)
+    return by_id(prune(parse(PruningConfig, rules), dataset=dataset, output=str(output)).dataset.uri)
 
 
 def test_07_columns_and_rows_are_chosen_while_parquet_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +48,7 @@ def test_07_columns_and_rows_are_chosen_while_parquet_is_read(tmp_path: Path, mo
 
 
 def test_07_columns_of_a_table_are_projected(recording: str, tmp_path: Path) -> None:
-    table = convert_table(ConversionConfig(format="table"), dataset=recording, output=str(tmp_path / "table")).dataset
+    table = convert(ConversionConfig(format="table"), dataset=recording, output=str(tmp_path / "table")).dataset
     assert "action_logp" in schema_of(open_dataset(table.uri)).names
     found = pruned(table.uri, tmp_path / "out", columns=["actions"])
     assert len(found) == 20 and not any(e.extras for e in found.values())
@@ -85,7 +85,7 @@ def test_07_by_step(recording: str, tmp_path: Path) -> None:
 def test_07_compaction_makes_few_files_of_64_to_256_mib(recording: str, tmp_path: Path) -> None:
     aim = CompactionConfig().files.max_bytes_per_file
     assert 64 * 2**20 <= aim <= 256 * 2**20
-    result = compact_dataset(CompactionConfig(), dataset=recording, output=str(tmp_path))
+    result = compact(CompactionConfig(), dataset=recording, output=str(tmp_path))
     assert result.files_before > 4 and result.files_after == 1
     assert by_id(result.dataset.uri) == by_id(recording)
 
@@ -95,6 +95,6 @@ def test_07_compaction_goes_by_bytes(tmp_path: Path) -> None:
     limit = 2**17
     write_dataset(tmp_path / "in", [episode(i, 100) for i in range(200)], max_rows_per_file=3)
     config = parse(CompactionConfig, {"files": {"max_bytes_per_file": limit, "compression": "none"}})
-    result = compact_dataset(config, dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    result = compact(config, dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
     sizes = [file.bytes for file in open_dataset(result.dataset.uri).manifest.files]
     assert result.files_before > 60 and max(sizes) <= limit and min(sizes[:-1]) > limit / 2

@@ -18,7 +18,7 @@ from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate_policy
+from offline_core.policies.evaluation.evaluate import evaluate
 from offline_core.policies.gaussian import GaussianHead
 from offline_core.policies.policy import Policy
 from tests.acceptance.forms import by_id, observations, run_import, train
@@ -36,7 +36,7 @@ def test_10_frame_stacking_travels_with_the_policy(recording: str, tmp_path: Pat
             _, state = policy.act(seen[[row]], state)
         chosen.append(policy.choose(seen[[order[-1]]], state, explore=False).extras["action_dist_inputs"])
     assert (chosen[0] != chosen[1]).any(), "it plays by earlier observations, which the environment does not stack"
-    assert evaluate_policy(EvaluationConfig(episodes=2), policy=result.checkpoint).metrics["episodes"] == 2
+    assert evaluate(EvaluationConfig(episodes=2), policy=result.checkpoint).metrics["episodes"] == 2
 
 
 @pytest.fixture(scope="module")

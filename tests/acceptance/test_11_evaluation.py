@@ -10,16 +10,16 @@ import torch
 from gymnasium import spaces
 
 from offline_core.data.curation.config import SplitConfig
-from offline_core.data.curation.split import split_dataset
+from offline_core.data.curation.split import split
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.episodes import space_to_json
 from offline_core.errors import PromotionError
 from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
-from offline_core.judging.estimation.estimate import enforce, estimate_policy
+from offline_core.judging.estimation.estimate import enforce, estimate
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate_policy
+from offline_core.policies.evaluation.evaluate import evaluate
 from tests.acceptance.forms import by_id, metrics, run_import, train
 from tests.data.formats.sources.factories import SEEDS, steps, write_steps
 
@@ -62,7 +62,7 @@ def test_11_without_an_environment_spaces_are_read_from_the_data(tmp_path: Path)
 
 
 def test_11_on_held_out_data(recording: str, tmp_path: Path) -> None:
-    split_dataset(SplitConfig(held_out_fraction=0.3), dataset=recording, output=str(tmp_path))
+    split(SplitConfig(held_out_fraction=0.3), dataset=recording, output=str(tmp_path))
     learned, held_out = (open_dataset(str(tmp_path / side)) for side in ("train", "held_out"))
     assert (learned.ref.episodes, held_out.ref.episodes) == (14, 6)
     result = train(learned.ref.uri, tmp_path / "out", evaluation={"held_out": held_out.ref.uri})
@@ -77,7 +77,7 @@ def test_11_on_held_out_data(recording: str, tmp_path: Path) -> None:
 
 
 def test_11_a_finished_policy_on_new_start_states(cartpole_policy: str) -> None:
-    one, other = (evaluate_policy(EvaluationConfig(episodes=3, seed=seed), policy=cartpole_policy).returns for seed in (0, 1))
+    one, other = (evaluate(EvaluationConfig(episodes=3, seed=seed), policy=cartpole_policy).returns for seed in (0, 1))
     assert len(one) == len(other) == 3
 
 
@@ -85,7 +85,7 @@ def test_11_a_finished_policy_on_new_start_states(cartpole_policy: str) -> None:
 def test_11_off_policy_is_wis_and_better(own_recording: str, cartpole_policy: str, tmp_path: Path) -> None:
     """Of the policy that recorded, estimates are the mean return; of one that leans where the pole falls, they are more."""
     config = OffPolicyConfig(gamma=0.95, min_effective_episodes=1, fqe=FQEConfig(updates=30))
-    own = estimate_policy(config, policy=cartpole_policy, dataset=own_recording)
+    own = estimate(config, policy=cartpole_policy, dataset=own_recording)
     assert own.estimates.keys() == {"is", "wis", "pdis", "wpdis", "fqe", "dr", "wdr"}
     returns = [(1 - 0.95 ** len(episode)) / 0.05 for episode in by_id(own_recording).values()]
     for name in ("is", "wis", "pdis", "wpdis"):
@@ -97,7 +97,7 @@ def test_11_off_policy_is_wis_and_better(own_recording: str, cartpole_policy: st
         leaning.hidden[2].weight.zero_()[0, 0] = 1.0
         leaning.head.logits.weight[:, 0] = torch.tensor([-3.0, 3.0])
     save_policy(leaning, str(tmp_path / "leaning"), operation=Operation(name="test"))
-    better = estimate_policy(config, policy=str(tmp_path / "leaning"), dataset=own_recording)
+    better = estimate(config, policy=str(tmp_path / "leaning"), dataset=own_recording)
     for name in ("wis", "wpdis"):
         found = better.estimates[name]
         assert found.low <= found.value <= found.high and found.value > own.estimates[name].value, name
@@ -106,7 +106,7 @@ def test_11_off_policy_is_wis_and_better(own_recording: str, cartpole_policy: st
 
 def test_11_off_policy_as_a_gate(own_recording: str, cartpole_policy: str) -> None:
     config = OffPolicyConfig(methods=["wpdis"], gate_method="wpdis", require_return=5.0)
-    enforce(estimate_policy(config, policy=cartpole_policy, dataset=own_recording), config)
+    enforce(estimate(config, policy=cartpole_policy, dataset=own_recording), config)
     too_much = config.model_copy(update={"require_return": 500.0})
     with pytest.raises(PromotionError, match="not shown to reach a discounted return of 500"):
-        enforce(estimate_policy(too_much, policy=cartpole_policy, dataset=own_recording), too_much)
+        enforce(estimate(too_much, policy=cartpole_policy, dataset=own_recording), too_much)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from offline_core.data.curation.converting import convert_table
+from offline_core.data.curation.converting import convert
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.importing.config import ConversionConfig
 from offline_core.data.store.location import Location
@@ -33,11 +33,11 @@ def test_12_s3_is_imported_from_and_to(bucket: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_12_s3_is_trained_from_and_to_and_streamed(bucket: str, recording: str, tmp_path: Path) -> None:
     """The same policy as from disk, whether it is kept or streamed."""
-    there = convert_table(ConversionConfig(format="table"), dataset=recording, output=f"{bucket}/table").dataset.uri
+    there = convert(ConversionConfig(format="table"), dataset=recording, output=f"{bucket}/table").dataset.uri
     assert by_id(there) == by_id(recording)
     for data in ({}, {"resident_bytes": 0, "window_steps": 100}):
         result = train(there, f"{bucket}/policy", data=data)
-        here = convert_table(ConversionConfig(format="table"), dataset=recording, output=str(tmp_path / "table")).dataset.uri
+        here = convert(ConversionConfig(format="table"), dataset=recording, output=str(tmp_path / "table")).dataset.uri
         assert result.checkpoint.startswith(f"{bucket}/policy")
         assert weights(result) == weights(train(here, tmp_path / str(len(data)), data=data))
         assert load_policy(result.checkpoint).act(observations(recording)).shape == (result.dataset.steps,)

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from offline_core.data.curation.config import PruningConfig
-from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.prune import prune
 from offline_core.data.episodes import EpisodeBatch
-from offline_core.data.quality.check import check_dataset
+from offline_core.data.quality.check import check
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.rule import Tally
 from offline_core.errors import ConfigError, DataError, OfflineError
 from offline_core.learning.prelearner.prelearner import PreLearner
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate_policy
+from offline_core.policies.evaluation.evaluate import evaluate
 from offline_core.policies.rollouts.metric import PlayedStep
 from offline_core.runtime.config import parse
 from tests.acceptance.forms import metrics, run_import, train
@@ -85,12 +85,12 @@ def test_13_lambdas_and_classes_of_the_script_as_filters_rules_and_metrics(
 
     for least, reused in ((100, False), (100, True), (200, False)):
         config = parse(PruningConfig, {"filters": [lambda episode, least=least: len(episode) >= least]})
-        pruned = prune_dataset(config, dataset=imported, output=str(tmp_path / "pruned"))
+        pruned = prune(config, dataset=imported, output=str(tmp_path / "pruned"))
         assert pruned.reused == reused
         assert pruned.after.lengths.min >= least  # type: ignore[operator]
-    report = check_dataset(parse(QualityConfig, {"rules": [Leaning]}), dataset=imported)
+    report = check(parse(QualityConfig, {"rules": [Leaning]}), dataset=imported)
     assert [finding.rule for finding in report.findings][-1] == "leaning"
-    evaluated = evaluate_policy(parse(EvaluationConfig, {"episodes": 4, "metrics": [Steps]}), policy=cartpole_policy)
+    evaluated = evaluate(parse(EvaluationConfig, {"episodes": 4, "metrics": [Steps]}), policy=cartpole_policy)
     assert evaluated.metrics["steps_played"] > 0
 
 
@@ -118,7 +118,7 @@ class Raises:
 
 
 def pruning(*filters: Any) -> Any:
-    return lambda data, out: prune_dataset(parse(PruningConfig, {"filters": list(filters)}), dataset=data, output=out)
+    return lambda data, out: prune(parse(PruningConfig, {"filters": list(filters)}), dataset=data, output=out)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def pruning(*filters: Any) -> Any:
     [
         (pruning(Raises), ConfigError),
         (pruning(lambda episode: episode.no), DataError),
-        (lambda data, _: check_dataset(parse(QualityConfig, {"rules": [Raises]}), dataset=data), ConfigError),
+        (lambda data, _: check(parse(QualityConfig, {"rules": [Raises]}), dataset=data), ConfigError),
         (lambda data, out: train(data, out, data={"connectors": [Raises]}), ConfigError),
         (lambda data, out: run_import(data, out, source={"format": Raises}), ConfigError),
     ],

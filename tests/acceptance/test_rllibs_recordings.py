@@ -12,15 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from offline_core.data.curation.config import PruningConfig
-from offline_core.data.curation.converting import convert_table
-from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.converting import convert
+from offline_core.data.curation.prune import prune
 from offline_core.data.episodes import Episode
 from offline_core.data.importing.config import ConversionConfig
 from offline_core.judging.estimation.config import OffPolicyConfig
-from offline_core.judging.estimation.estimate import estimate_policy
+from offline_core.judging.estimation.estimate import estimate
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate_policy
+from offline_core.policies.evaluation.evaluate import evaluate
 from offline_core.runtime.config import parse
 from tests.acceptance.forms import by_id, metrics, run_import, train
 from tests.cases import slow_but
@@ -69,12 +69,12 @@ def test_06_scrambled_rows_become_the_same_trajectories(rllib_recordings: Path, 
 def test_06_from_a_table_to_episodes_and_back(pendulum: str, tmp_path: Path) -> None:
     for format, name in (("table", "a"), ("episodes", "b")):
         source = pendulum if format == "table" else str(tmp_path / "a")
-        convert_table(parse(ConversionConfig, {"format": format}), dataset=source, output=str(tmp_path / name))
+        convert(parse(ConversionConfig, {"format": format}), dataset=source, output=str(tmp_path / name))
         assert by_id(str(tmp_path / name)) == by_id(pendulum)
 
 
 def test_07_the_best_episodes_are_kept(cartpole: str, tmp_path: Path) -> None:
-    prune_dataset(PruningConfig(keep_top_fraction=0.25), dataset=cartpole, output=str(tmp_path))
+    prune(PruningConfig(keep_top_fraction=0.25), dataset=cartpole, output=str(tmp_path))
     returns = sorted((each.return_ for each in by_id(cartpole).values()), reverse=True)
     assert sorted((each.return_ for each in by_id(str(tmp_path)).values()), reverse=True) == returns[:10]
 
@@ -108,7 +108,7 @@ def test_11_a_clone_is_played_and_measured_on_held_out_episodes(cartpole: str, t
 
     trained = train(cartpole, tmp_path, optimizer=QUICK, evaluation={"play": False, "held_out": cartpole})
     assert any("held_out_loss" in record for record in metrics(tmp_path))
-    played = evaluate_policy(EvaluationConfig(episodes=3), policy=trained.checkpoint)
+    played = evaluate(EvaluationConfig(episodes=3), policy=trained.checkpoint)
     assert played.metrics["episodes"] == 3
 
 
@@ -118,7 +118,7 @@ def test_11_estimates_of_continuous_recordings_are_honest(rllib_recordings: Path
     optimizer = {"max_epochs": 10, "updates_per_iteration": 600, "batch_size": 256}
     clone = train(data, tmp_path / "clone", optimizer=optimizer, evaluation=NO_PLAY).checkpoint
     config = OffPolicyConfig(methods=["wpdis"], gamma=0.9, min_effective_episodes=1)
-    found = estimate_policy(config, policy=clone, dataset=data)
+    found = estimate(config, policy=clone, dataset=data)
     discounts = 0.9 ** np.arange(200)
     worth = np.mean([(each.rewards * discounts).sum() for each in by_id(data).values()])
     assert found.estimates["wpdis"].low <= worth <= found.estimates["wpdis"].high

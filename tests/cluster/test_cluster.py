@@ -27,13 +27,13 @@ def recording(cluster: TwoNodes, policy: str, notes: Path, output: Path) -> subp
     return cluster.start(f"""
         from offline_core.runtime.config import EnvironmentSpec
         from offline_core.policies.recording.config import RecordingConfig
-        from offline_core.policies.recording.record import record_episodes
+        from offline_core.policies.recording.record import record
 
         environment = EnvironmentSpec(id="tests.cluster.slow_env:OfflineCluster/Slow-v0", kwargs={{"notes": {str(notes)!r}}})
         config = RecordingConfig(
             episodes=80, rounds=8, num_recorders=4, envs_per_recorder=2, environment=environment, max_recorder_restarts=1
         )
-        print(record_episodes(config, policy={policy!r}, output={str(output)!r}).model_dump_json())
+        print(record(config, policy={policy!r}, output={str(output)!r}).model_dump_json())
     """)
 
 
@@ -100,7 +100,7 @@ def training(cluster: TwoNodes, dataset: str, output: Path) -> subprocess.Popen[
         import json
         from offline_core.runtime.config import parse
         from offline_core.learning.config import TrainingConfig
-        from offline_core.learning.train import train_policy
+        from offline_core.learning.train import train
         from offline_core.policies.manifest import read_policy_manifest
 
         settings = {{
@@ -109,7 +109,7 @@ def training(cluster: TwoNodes, dataset: str, output: Path) -> subprocess.Popen[
             "optimizer": {{"batch_size": 128, "max_epochs": 150, "updates_per_iteration": 100}},
             "compute": {{"learners": 2, "placement": "SPREAD", "max_failures": 3}},
         }}
-        result = train_policy(parse(TrainingConfig, settings), dataset={dataset!r}, output={str(output)!r})
+        result = train(parse(TrainingConfig, settings), dataset={dataset!r}, output={str(output)!r})
         print(json.dumps([read_policy_manifest(result.last_checkpoint).fingerprint, result.losses]))
     """)
 

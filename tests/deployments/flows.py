@@ -14,10 +14,10 @@ _FULL: tuple[Profile, ...] = ("default", "smoke", "nightly")
 DEPLOYMENTS = {full_name(flow.name, profile) for flow in FLOWS for profile in _FULL} | {
     "expert-to-policy/expert-to-policy-distributed",
     "logs-to-policy/logs-to-policy-distributed",
-    "train-policy/train-policy-smoke-iql",
+    "train/train-smoke-iql",
 }
 DEPLOYMENTS |= {full_name(name.replace("_", "-"), "short") for name in SHORT_FORMS}
-DEPLOYMENTS -= {"rollback-policy/rollback-policy-smoke", "rollback-policy/rollback-policy-nightly"}
+DEPLOYMENTS -= {"rollback/rollback-smoke", "rollback/rollback-nightly"}
 """Flow/deployment. A rollback follows two promotions, and no schedule."""
 
 EXAMPLES = PREFECT_FILE.parents[1] / "examples"

@@ -14,7 +14,7 @@ import pytest
 
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.policies.recording.config import RecordingConfig
-from offline_core.policies.recording.record import record_episodes
+from offline_core.policies.recording.record import record
 from tests.docs.blocks import blocks, commands
 from tests.e2e.postgres import INSTALL, binary, postgres
 from tests.waiting import PATIENCE_SECONDS
@@ -55,12 +55,12 @@ def run(first_words: str, folder: Path, **variables: str) -> str:
 @pytest.mark.slow
 def test_results_are_restored_verified_and_reused(tmp_path: Path, cartpole_policy: str) -> None:
     config = RecordingConfig(episodes=4, num_recorders=1)
-    made = record_episodes(config, policy=cartpole_policy, output=str(tmp_path / "runs/recording"))
+    made = record(config, policy=cartpole_policy, output=str(tmp_path / "runs/recording"))
     shutil.copytree(cartpole_policy, tmp_path / "runs/policy")
     run("mkdir -p backup", tmp_path)
     shutil.rmtree(tmp_path / "runs")
     assert "2 versions" in (told := run("cp --archive backup/runs runs", tmp_path)) or "all as written" in told
-    again = record_episodes(config, policy=cartpole_policy, output=str(tmp_path / "runs/recording"))
+    again = record(config, policy=cartpole_policy, output=str(tmp_path / "runs/recording"))
     with pytest.raises(AssertionError, match="File exists"):  # else a second backup would keep what changed since the first
         run("mkdir -p backup", tmp_path)
     assert again.reused and again.dataset.fingerprint == made.dataset.fingerprint
@@ -75,9 +75,9 @@ def test_a_version_that_the_backup_names_is_whole_though_another_is_committed_me
     (block,) = (each for each in blocks(PAGE) if each.text.startswith("$ mkdir -p backup"))
     make, manifests, files = (line.removeprefix("$ ") for line in block.text.splitlines())
     output = str(tmp_path / "runs/recording")
-    record_episodes(RecordingConfig(episodes=2, num_recorders=1), policy=cartpole_policy, output=output)
+    record(RecordingConfig(episodes=2, num_recorders=1), policy=cartpole_policy, output=output)
     subprocess.run(["bash", "-ec", f"{make}\n{manifests}"], cwd=tmp_path, check=True)
-    record_episodes(RecordingConfig(episodes=2, num_recorders=1, seed=1), policy=cartpole_policy, output=output)
+    record(RecordingConfig(episodes=2, num_recorders=1, seed=1), policy=cartpole_policy, output=output)
     subprocess.run(["bash", "-ec", files], cwd=tmp_path, check=True)
     for version in (1, 2):
         assert all(Path(path).is_file() for path in open_dataset(str(tmp_path / "backup/runs/recording"), version).paths)

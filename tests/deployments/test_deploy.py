@@ -17,7 +17,7 @@ def schedules(document: dict[str, Any]) -> dict[str, bool]:
 def test_a_schedule_stays_as_it_was_switched() -> None:
     document = yaml.safe_load(PREFECT_FILE.read_text())
     before = schedules(document)
-    after = with_switches(document, {("train-policy-nightly", "nightly"): True, ("of-another-project", "nightly"): True})
-    assert schedules(after) == before | {"train-policy-nightly": True}
+    after = with_switches(document, {("train-nightly", "nightly"): True, ("of-another-project", "nightly"): True})
+    assert schedules(after) == before | {"train-nightly": True}
     assert schedules(document) == before, "what several deployments share is not changed"
-    assert schedules(with_switches(after, {("train-policy-nightly", "nightly"): False})) == before
+    assert schedules(with_switches(after, {("train-nightly", "nightly"): False})) == before

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deployments.definitions import PREFECT_FILE
 from deployments.metrics import RootMetrics, ServerMetrics
-from flows.stages import evaluate_policy
+from flows.stages import evaluate
 from tests.data.datasets.factories import episode
 from tests.learning.datasets import dataset_of
 
@@ -84,17 +84,15 @@ def test_runs_are_counted_once_by_flow_and_state(prefect_server: None, cartpole_
     metrics.refresh()
 
     def completed() -> float:
-        return values(registry)["offline_flow_runs_total"].get("evaluate-policy,Completed", 0)
+        return values(registry)["offline_flow_runs_total"].get("evaluate,Completed", 0)
 
     before = completed() if "offline_flow_runs_total" in values(registry) else 0
-    evaluate_policy(policy=cartpole_policy, config={"episodes": 2})
+    evaluate(policy=cartpole_policy, config={"episodes": 2})
     for _ in range(2):
         metrics.refresh()
     assert completed() == before + 1
     found = values(registry)
-    assert (
-        found["offline_flow_runs_total"]["evaluate-policy,Crashed"] == 0
-    )  # so that an alert sees the first one as an increase
+    assert found["offline_flow_runs_total"]["evaluate,Crashed"] == 0  # so that an alert sees the first one as an increase
     assert found["offline_prefect_up"] == {"": 1} and found["offline_flow_runs_now"]["Running"] == 0
     assert found["offline_queue_wait_seconds_count"][""] >= 1
 

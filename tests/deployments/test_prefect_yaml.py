@@ -34,9 +34,9 @@ TRAINING = {
     "logs-to-policy",
     "improve-policy",
     "train-expert",
-    "train-policy",
-    "fine-tune-policy",
-    "sweep-settings",
+    "train",
+    "fine-tune",
+    "sweep",
 }
 
 

@@ -82,7 +82,7 @@ def test_put_twice_they_are_there_once_and_stay_switched_as_they_were(
 
 
 def test_a_failure_is_told_to_the_webhook(automated: Orchestra, received: list[dict[str, Any]]) -> None:
-    run = automated.submit("check-dataset/check-dataset-smoke", {"dataset": "runs/nowhere"})
+    run = automated.submit("check/check-smoke", {"dataset": "runs/nowhere"})
     failed = automated.wait_for(run, "FAILED")
 
     def told() -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ def test_a_failure_is_told_to_the_webhook(automated: Orchestra, received: list[d
 
     (told_once,) = wait_until(told, what="the webhook to be called")
     assert told_once["path"] == SECRET
-    assert failed["state"]["message"] in told_once["text"] and "check-dataset failed" in told_once["text"]
+    assert failed["state"]["message"] in told_once["text"] and "check failed" in told_once["text"]
 
 
 @pytest.mark.parametrize(("answer", "event"), [(500, "executed"), (None, "failed")])
@@ -105,7 +105,7 @@ def test_a_webhook_that_takes_nothing_changes_no_run_and_is_an_event(
         return [each for each in told if each["action_type"] == "call-webhook" and each.get("status_code") == answer]
 
     received[0]["answer"] = answer
-    automated.wait_for(automated.submit("check-dataset/check-dataset-smoke", {"dataset": "runs/nowhere"}), "FAILED")
+    automated.wait_for(automated.submit("check/check-smoke", {"dataset": "runs/nowhere"}), "FAILED")
     told = wait_until(found, what=f"the event {event}")
     assert SECRET not in str(told)
     received[0]["answer"] = 204
@@ -115,7 +115,7 @@ def test_recorded_data_is_pruned_checked_and_learned_from(automated: Orchestra) 
     automated.wait_for(automated.submit("train-expert/train-expert-smoke"), "COMPLETED")
     for name in CHAIN:
         automated.prefect("automation", "resume", name)
-    automated.wait_for(automated.submit("record-episodes/record-episodes-smoke"), "COMPLETED")
+    automated.wait_for(automated.submit("record/record-smoke"), "COMPLETED")
     recorded = open_dataset(str(automated.root / "runs" / "smoke" / "recording")).ref
 
     def run_of(flow: str) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def test_recorded_data_is_pruned_checked_and_learned_from(automated: Orchestra) 
 
         return wait_until(done, what=f"{flow} to be run by an automation")
 
-    pruning = run_of("prune-dataset")
+    pruning = run_of("prune")
     assert pruning["state_type"] == "COMPLETED", pruning["state"]["message"]
     pruned = open_dataset(f"{recorded.uri}-pruned").ref
     assert pruning["parameters"] | {"config": None} == {
@@ -136,10 +136,10 @@ def test_recorded_data_is_pruned_checked_and_learned_from(automated: Orchestra) 
         "output": pruned.uri,
         "config": None,
     }
-    checking = run_of("check-dataset")
+    checking = run_of("check")
     assert checking["state_type"] == "COMPLETED", checking["state"]["message"]
     assert (checking["parameters"]["dataset"], checking["parameters"]["version"]) == (pruned.uri, pruned.version)
-    training = run_of("train-policy")
+    training = run_of("train")
     assert training["state_type"] == "COMPLETED", training["state"]["message"]
     assert (training["parameters"]["dataset"], training["parameters"]["version"]) == (pruned.uri, pruned.version)
     (parent,) = [each for each in read_policy_manifest(f"{pruned.uri}-policy/best").parents if each.kind == "dataset"]

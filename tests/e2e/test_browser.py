@@ -116,7 +116,7 @@ def test_the_address_that_a_run_prints_shows_it_in_the_ui_that_the_server_prefer
 
 
 def test_the_pictures_of_the_documents(orchestra: Orchestra, page: Page, chain: str) -> None:
-    deployment = orchestra.ask("GET", "/deployments/name/train-policy/train-policy-short")
+    deployment = orchestra.ask("GET", "/deployments/name/train/train-short")
     for scheme in ("dark", "light"):  # the documents have the last
         page.emulate_media(color_scheme=scheme)
         screenshot(page, orchestra, f"/v2/deployments/deployment/{deployment['id']}/run", "form", height=1350)

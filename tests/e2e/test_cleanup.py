@@ -23,7 +23,7 @@ def test_a_run_that_ended_long_ago_is_deleted_and_a_new_one_stays(tmp_path: Path
     }
     home = tmp_path / "prefect"
     with Orchestra.with_server(home=home, root=tmp_path, **settings) as orchestra:
-        flow = orchestra.ask("POST", "/flows/", {"name": "check-dataset"})["id"]
+        flow = orchestra.ask("POST", "/flows/", {"name": "check"})["id"]
         completed = {"flow_id": flow, "state": {"type": "COMPLETED"}}
         new, old = (orchestra.ask("POST", "/flow_runs/", completed)["id"] for _ in range(2))
         with contextlib.closing(sqlite3.connect(home / "prefect.db", timeout=60)) as database, database:

@@ -31,7 +31,11 @@ def test_the_chain_runs_from_the_command_line(orchestra: Orchestra) -> None:
     assert run["state_type"] == "COMPLETED"
     assert set(orchestra.task_runs(run["id"]).values()) == {"COMPLETED"}
     cards = orchestra.artifacts(run["id"])
-    assert {key for key in cards if key and key.endswith("-card")} >= {"expert-to-policy-card", "expert-card", "policy-card"}
+    assert {key for key in cards if key and key.endswith("-card")} >= {
+        "expert-to-policy-card",
+        "train-expert-card",
+        "train-card",
+    }
     assert "Policy" in cards["expert-to-policy-card"]
     root = orchestra.root / "runs" / "smoke" / "chain"
     recorded, pruned = (open_dataset(str(root / name)).ref.episodes for name in ("recording", "pruned"))

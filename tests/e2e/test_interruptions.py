@@ -15,7 +15,7 @@ from tests.e2e.orchestra import Orchestra
 
 pytestmark = pytest.mark.slow
 
-STAGES = ("train_expert", "record_episodes", "prune_dataset", "check_dataset", "train_policy", "evaluate_policy")
+STAGES = ("train_expert", "record", "prune", "check", "train", "evaluate")
 CHAIN = "expert-to-policy/expert-to-policy-smoke"
 LONG: dict[str, Any] = {
     "expert": {"total_steps": 100_000, "target_return": 480.0, "num_envs": 64},

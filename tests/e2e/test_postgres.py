@@ -26,7 +26,7 @@ def test_fifty_runs_submitted_at_once_all_complete(tmp_path: Path, cartpole_poli
         Orchestra.started(
             home=tmp_path / "prefect",
             root=checkout(tmp_path / "checkout"),
-            deployments=["evaluate-policy-smoke"],
+            deployments=["evaluate-smoke"],
             PREFECT_API_DATABASE_CONNECTION_URL=database,
         ) as orchestra,
         ThreadPoolExecutor(RUNS) as people,
@@ -35,7 +35,7 @@ def test_fifty_runs_submitted_at_once_all_complete(tmp_path: Path, cartpole_poli
 
         def submit(seed: int) -> str:
             parameters = {"policy": cartpole_policy, "config": {"episodes": 2, "seed": seed}}
-            return orchestra.submit("evaluate-policy/evaluate-policy-smoke", parameters)
+            return orchestra.submit("evaluate/evaluate-smoke", parameters)
 
         runs = [*people.map(submit, range(RUNS))]
 

@@ -41,7 +41,7 @@ def test_a_ray_that_does_not_answer_fails_the_run_soon(orchestra: Orchestra, fre
     address = f"127.0.0.1:{free_port()}"
     orchestra.wait_for(orchestra.submit("train-expert/train-expert-smoke"), "COMPLETED")
     output = {"output": fresh_root}  # a recording that is found needs no Ray
-    run = orchestra.submit("record-episodes/record-episodes-smoke", output, job_variables={"env": {"RAY_ADDRESS": address}})
+    run = orchestra.submit("record/record-smoke", output, job_variables={"env": {"RAY_ADDRESS": address}})
     failed = orchestra.wait_for(run, "FAILED")
     assert address in failed["state"]["message"] and "RAY_ADDRESS" in failed["state"]["message"]
     assert datetime.fromisoformat(failed["end_time"]) - datetime.fromisoformat(failed["start_time"]) < timedelta(seconds=15)

@@ -23,8 +23,8 @@ def expert(orchestra: Orchestra) -> str:
 
 def test_a_schedule_fires_again_and_again(orchestra: Orchestra) -> None:
     """With SQLAlchemy 2.1, Prefect 3.8 schedules nothing and says so nowhere but in the server's log."""
-    deployment = orchestra.ask("GET", "/deployments/name/check-dataset/check-dataset-nightly")["id"]
-    orchestra.prefect("deployment", "schedule", "create", "check-dataset/check-dataset-nightly", "--interval", "15", "-y")
+    deployment = orchestra.ask("GET", "/deployments/name/check/check-nightly")["id"]
+    orchestra.prefect("deployment", "schedule", "create", "check/check-nightly", "--interval", "15", "-y")
     schedules = orchestra.ask("GET", f"/deployments/{deployment}/schedules")
     (made,) = [each["id"] for each in schedules if "interval" in each["schedule"]]
 
@@ -39,7 +39,7 @@ def test_a_schedule_fires_again_and_again(orchestra: Orchestra) -> None:
             for each in wait_until(ended, what="two scheduled runs to end")[:2]
         )
     finally:
-        orchestra.prefect("deployment", "schedule", "delete", "check-dataset/check-dataset-nightly", made, "-y")
+        orchestra.prefect("deployment", "schedule", "delete", "check/check-nightly", made, "-y")
     assert (second - first) % timedelta(seconds=15) < timedelta(seconds=1)
 
 
@@ -61,7 +61,7 @@ def test_the_shipped_schedule_can_be_switched_on(orchestra: Orchestra) -> None:
 
 def test_two_recordings_to_the_same_place_at_once_make_one_version(orchestra: Orchestra, expert: str) -> None:
     parameters = {"policy": expert, "output": "runs/scheduling/together", "config": {"episodes": 500}}
-    runs = [orchestra.submit("record-episodes/record-episodes-smoke", parameters) for _ in range(2)]
+    runs = [orchestra.submit("record/record-smoke", parameters) for _ in range(2)]
     for run in runs:
         orchestra.wait_for(run, "COMPLETED")
     output = str(orchestra.root / "runs" / "scheduling" / "together")

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.slow
 FILE = """
 from prefect import flow
 
-from flows.stages import import_dataset
-from flows.stages import prune_dataset
-from flows.stages import train_policy
+from flows.stages import import_data
+from flows.stages import prune
+from flows.stages import train
 from offline_core.runtime.config import parse
 from offline_core.data.importing.config import ImportConfig
 from offline_core.learning.config import TrainingConfig
@@ -30,9 +30,9 @@ TRAINING = {"optimizer": {"batch_size": 16, "max_epochs": 1}, "evaluation": {"pl
 
 @flow
 def from_csv(source: str, root: str) -> str:
-    imported = import_dataset(source, f"{root}/imported", parse(ImportConfig, IMPORT)).dataset
-    pruned = prune_dataset(imported.uri, f"{root}/pruned", imported.version, PruningConfig(where="length >= 5")).dataset
-    return train_policy(pruned.uri, f"{root}/policy", pruned.version, parse(TrainingConfig, TRAINING)).checkpoint
+    imported = import_data(source, f"{root}/imported", parse(ImportConfig, IMPORT)).dataset
+    pruned = prune(imported.uri, f"{root}/pruned", imported.version, PruningConfig(where="length >= 5")).dataset
+    return train(pruned.uri, f"{root}/policy", pruned.version, parse(TrainingConfig, TRAINING)).checkpoint
 
 
 if __name__ == "__main__":
@@ -56,4 +56,4 @@ def test_a_served_flow_of_a_user_chains_three_of_ours(orchestra: Orchestra, fres
         orchestra.wait_for(run, "COMPLETED")
     finally:
         end(serving)
-    assert read_policy_manifest(f"{fresh_root}/policy/best").operation.name == "train_policy"
+    assert read_policy_manifest(f"{fresh_root}/policy/best").operation.name == "train"

@@ -13,7 +13,7 @@ import offline_core as offline
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.policies.checkpoint import save_policy
-from tasks.stages import evaluate_policy
+from tasks.stages import evaluate
 
 STEPS = 500
 TRACK = 2.4
@@ -56,5 +56,5 @@ def test_the_wider_the_middle_the_more_episodes_stay_in_it(balancing: str) -> No
 @pytest.mark.usefixtures("unpublished")
 def test_the_card_shows_it(balancing: str, tmp_path: Path) -> None:
     shutil.copytree(balancing, tmp_path / "policy", ignore=shutil.ignore_patterns("_evaluations"))
-    result = evaluate_policy.fn(config(3.0), policy=f"{tmp_path}/policy")
+    result = evaluate.fn(config(3.0), policy=f"{tmp_path}/policy")
     assert "| Metric centred | 1" in Path(result.uri).with_suffix(".md").read_text()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import offline_core as offline
-from tasks.stages import check_dataset
+from tasks.stages import check
 from tests.examples.recordings import record
 
 
@@ -28,7 +28,7 @@ def test_it_finds_the_steps_that_jump(cartpole_policy: str, tmp_path: Path) -> N
     assert (finding.rule, finding.verdict, finding.count, finding.of) == ("jumps", "warn", len(jumps), sum(map(len, recorded)))
     assert [(example.eps_id, example.t) for example in finding.examples] == jumps[:5]
     shutil.rmtree(tmp_path / "_checks")  # lest the task finds that report
-    again = check_dataset.fn(config, dataset=str(tmp_path))
+    again = check.fn(config, dataset=str(tmp_path))
     assert not again.reused and again.findings[-1] == finding
     assert f"| 🟠 warn | jumps | {finding.message} |" in (tmp_path / "_checks" / "000001.md").read_text()
 

@@ -11,15 +11,15 @@ from prefect.exceptions import ParameterTypeError
 from pyarrow import fs
 
 from flows.stages import (
-    check_dataset,
-    compact_dataset,
-    convert_table,
-    export_dataset,
-    import_dataset,
-    merge_datasets,
-    mix_datasets,
-    prune_dataset,
-    split_dataset,
+    check,
+    compact,
+    convert,
+    export,
+    import_data,
+    merge,
+    mix,
+    prune,
+    split,
 )
 from offline_core.data.curation.config import CompactionConfig, PruningConfig, SplitConfig
 from offline_core.data.datasets.data_file import FilesConfig
@@ -47,49 +47,45 @@ def card_of(flow: Flow, key: str) -> str:
 
 @pytest.mark.slow
 def test_from_sample_batches_to_training_data(rllib_recordings: Path, tmp_path: Path) -> None:
-    imported = import_dataset(source=str(rllib_recordings / "cartpole_json_packed"), output=str(tmp_path / "imported"))
+    imported = import_data(source=str(rllib_recordings / "cartpole_json_packed"), output=str(tmp_path / "imported"))
     assert (imported.counts.rows, imported.counts.episodes) == (15_432, 40)
-    card = card_of(import_dataset, "import-card")
+    card = card_of(import_data, "import-card")
     assert "15,432" in card and "data:image/png;base64," in card
 
-    report = check_dataset(dataset=imported.dataset.uri)
+    report = check(dataset=imported.dataset.uri)
     assert report.verdict == "pass" and report.statistics.steps == 15_432
-    assert "non_finite" in card_of(check_dataset, "quality-card")
+    assert "non_finite" in card_of(check, "check-card")
 
-    table = convert_table(
+    table = convert(
         dataset=imported.dataset.uri, output=str(tmp_path / "table"), config=ConversionConfig(format="table")
     ).dataset
     assert open_dataset(table.uri).manifest.format == "table" and table.steps == 15_432
-    assert "Bytes per step" in card_of(convert_table, "conversion-card")
+    assert "Bytes per step" in card_of(convert, "convert-card")
 
-    sides = split_dataset(dataset=table.uri, output=str(tmp_path / "split"), config=SplitConfig(held_out_fraction=0.25))
+    sides = split(dataset=table.uri, output=str(tmp_path / "split"), config=SplitConfig(held_out_fraction=0.25))
     assert (sides.train.episodes, sides.held_out.episodes) == (30, 10)
-    card_of(split_dataset, "split-card")
-    assert check_dataset(dataset=sides.train.uri, config=QualityConfig(held_out=sides.held_out.uri)).verdict == "pass"
+    card_of(split, "split-card")
+    assert check(dataset=sides.train.uri, config=QualityConfig(held_out=sides.held_out.uri)).verdict == "pass"
 
-    merged = merge_datasets(datasets=[sides.train.uri, sides.held_out.uri, sides.train.uri], output=str(tmp_path / "merged"))
+    merged = merge(datasets=[sides.train.uri, sides.held_out.uri, sides.train.uri], output=str(tmp_path / "merged"))
     assert (merged.dataset.episodes, merged.duplicates) == (40, 30)
-    card_of(merge_datasets, "merge-card")
+    card_of(merge, "merge-card")
 
     files = FilesConfig(max_rows_per_file=4_000)
-    compacted = compact_dataset(
-        dataset=merged.dataset.uri, output=str(tmp_path / "compacted"), config=CompactionConfig(files=files)
-    )
+    compacted = compact(dataset=merged.dataset.uri, output=str(tmp_path / "compacted"), config=CompactionConfig(files=files))
     assert compacted.files_after > compacted.files_before
-    card_of(compact_dataset, "compaction-card")
+    card_of(compact, "compact-card")
 
-    mixed = mix_datasets(
-        output=str(tmp_path / "mixed"), config=MixtureConfig(datasets={compacted.dataset.uri: 1.0}, steps=2_000)
-    )
+    mixed = mix(output=str(tmp_path / "mixed"), config=MixtureConfig(datasets={compacted.dataset.uri: 1.0}, steps=2_000))
     assert mixed.is_complete and mixed.dataset.steps >= 2_000
-    card_of(mix_datasets, "mixture-card")
+    card_of(mix, "mix-card")
 
-    export_dataset(dataset=imported.dataset.uri, output=str(tmp_path / "minari"))
-    card_of(export_dataset, "export-card")
+    export(dataset=imported.dataset.uri, output=str(tmp_path / "minari"))
+    card_of(export, "export-card")
     folder = tmp_path / "minari/offline/dataset-v0"
     assert (folder / "card.md").is_file() and not (tmp_path / "minari/card.md").exists()  # others may export there, too
-    assert export_dataset(dataset=imported.dataset.uri, output=str(tmp_path / "minari")).reused
-    back = import_dataset(source=str(tmp_path / "minari/offline/dataset-v0"), output=str(tmp_path / "back"))
+    assert export(dataset=imported.dataset.uri, output=str(tmp_path / "minari")).reused
+    back = import_data(source=str(tmp_path / "minari/offline/dataset-v0"), output=str(tmp_path / "back"))
     assert back.counts.steps == 15_432
     assert open_dataset(back.dataset.uri).manifest.statistics.returns == open_dataset(table.uri).manifest.statistics.returns
 
@@ -98,8 +94,8 @@ def test_the_card_does_not_know_how_many_rows_were_in_a_damaged_file(tmp_path: P
     for number in range(2):
         write_items(tmp_path / f"in/{number}.parquet", [encode(episode(number))])
     cut_in_half(tmp_path / "in/1.parquet")
-    import_dataset(source=str(tmp_path / "in"), output=str(tmp_path / "imported"), config=ImportConfig(unreadable="quarantine"))
-    card = card_of(import_dataset, "import-card")
+    import_data(source=str(tmp_path / "in"), output=str(tmp_path / "imported"), config=ImportConfig(unreadable="quarantine"))
+    card = card_of(import_data, "import-card")
     assert "at least 7" in card
     assert "at least 0" in card
 
@@ -112,21 +108,21 @@ def with_actions_outside(folder: Path) -> DatasetRef:
 def test_a_run_stops_at_data_that_is_not_good_but_leaves_the_card(tmp_path: Path) -> None:
     bad = with_actions_outside(tmp_path / "bad")
     with pytest.raises(QualityError, match="actions_outside_space"):
-        check_dataset(dataset=bad.uri)
-    card = card_of(check_dataset, "quality-card")
+        check(dataset=bad.uri)
+    card = card_of(check, "check-card")
     assert "21" in card
     assert latest_run().state_name == "Failed"
-    assert check_dataset(dataset=bad.uri, config=QualityConfig(stop_on="never")).verdict == "fail"
+    assert check(dataset=bad.uri, config=QualityConfig(stop_on="never")).verdict == "fail"
 
 
 def test_what_passes_is_told_and_nothing_else(rllib_recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither what failed and was let by, nor other people's files, which have no version to go on with."""
     told: list[object] = []
     monkeypatch.setattr("flows.stages.announce", lambda *what: told.append(what))
-    good = import_dataset(source=str(rllib_recordings / "cartpole_json_packed"), output=str(tmp_path / "good")).dataset
+    good = import_data(source=str(rllib_recordings / "cartpole_json_packed"), output=str(tmp_path / "good")).dataset
     bad = with_actions_outside(tmp_path / "bad")
     for uri in (good.uri, bad.uri, str(rllib_recordings / "cartpole_episodes")):
-        check_dataset(dataset=uri, config=QualityConfig(stop_on="never"))
+        check(dataset=uri, config=QualityConfig(stop_on="never"))
     assert told == [(good, "dataset.imported"), (good, "dataset.passed")]
 
 
@@ -135,15 +131,15 @@ def test_objects_from_python_in_a_flow_that_is_called_here(rllib_recordings: Pat
     """Prefect's record of the run, the card and the manifest have the text that stands for them."""
     recordings = fs.SubTreeFileSystem(str(rllib_recordings), fs.LocalFileSystem())
     source = SourceConfig(arguments={"filesystem": recordings})
-    imported = import_dataset(
+    imported = import_data(
         source="cartpole_json_packed", output=str(tmp_path / "imported"), config=ImportConfig(source=source)
     ).dataset
-    assert imported.episodes == 40 and "SubTreeFileSystem#" in card_of(import_dataset, "import-card")
+    assert imported.episodes == 40 and "SubTreeFileSystem#" in card_of(import_data, "import-card")
     config = PruningConfig.model_validate({"filters": [lambda episode: len(episode) > 300]})
     name = str(config.filters[0])
-    pruned = prune_dataset(dataset=imported.uri, output=str(tmp_path / "pruned"), config=config)
+    pruned = prune(dataset=imported.uri, output=str(tmp_path / "pruned"), config=config)
     assert pruned.after.episodes < 40 and "<lambda>#" in name
     assert latest_run().parameters["config"]["filters"] == [{"path": name, "arguments": {}}]
     assert name in open_dataset(str(tmp_path / "pruned")).manifest.model_dump_json()
     with pytest.raises(ParameterTypeError, match="stands for an object of another Python process"):
-        prune_dataset(dataset=imported.uri, output=str(tmp_path / "again"), config=config.model_dump(mode="json"))
+        prune(dataset=imported.uri, output=str(tmp_path / "again"), config=config.model_dump(mode="json"))

@@ -35,14 +35,14 @@ def test_the_verb_says_which_policy_may_replace_what_the_log_recorded(tmp_path: 
     assert code == 0 and max(map(len, told.splitlines())) <= 100
     assert told.index("Promote better") < told.index("│ better") < told.index("│ worse") < told.index("evidence on better")
     assert "1 of 1 hold" in told and f"{tmp_path.name}/decision/card.html" in told.replace("\n", "")
-    card = card_of(decide, "decision-card")
+    card = card_of(decide, "decide-card")
     assert "🟢 **promote** Promote better" in card and "🟢 holds: early" in card and "base64" in card
     assert {"card.md", "card.html", "card.png"} < {path.name for path in (tmp_path / "decision").iterdir()}
     assert "<h2>Lineage</h2>" in (tmp_path / "decision" / "card.html").read_text()
 
     code, again = run(*arguments)
     assert code == 0 and "promote: Promote better" in again
-    assert "| Reused | yes" in card_of(decide, "decision-card")
+    assert "| Reused | yes" in card_of(decide, "decide-card")
 
 
 @pytest.mark.parametrize("verdict", ["promote", "test", "collect", "keep", "refused"])

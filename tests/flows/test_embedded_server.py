@@ -17,16 +17,16 @@ from prefect.exceptions import ParameterTypeError
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.prefect_database import TABLES
-from flows.stages import evaluate_policy
+from flows.stages import evaluate
 from offline_core.errors import CheckpointError
 from tests.waiting import PATIENCE_SECONDS
 
 ONE_RUN = """
 import httpx, json, psutil, sys
-from flows.stages import evaluate_policy
+from flows.stages import evaluate
 from prefect.settings import PREFECT_API_URL
 for seed in (1, 2):
-    evaluate_policy(policy=sys.argv[1], config={"episodes": 2, "seed": seed})
+    evaluate(policy=sys.argv[1], config={"episodes": 2, "seed": seed})
 assert PREFECT_API_URL.value() is None
 from flows.embedded_server import start, used
 from prefect.client.orchestration import get_client
@@ -128,7 +128,7 @@ def test_what_is_wrong_is_refused_and_no_server_is_started(
 ) -> None:
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a process starts"))
     with pytest.raises(refusal):
-        evaluate_policy(policy=policy, config={"episodes": episodes})
+        evaluate(policy=policy, config={"episodes": episodes})
 
 
 @pytest.mark.slow

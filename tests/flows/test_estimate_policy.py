@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.stages import estimate_policy
+from flows.stages import estimate
 from offline_core.errors import PromotionError
 from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
 from tests.flows.test_data_flows import card_of
@@ -21,8 +21,8 @@ QUICK = OffPolicyConfig(gamma=0.9, resamples=50, fqe=FQEConfig(updates=100, lear
 
 def test_a_policy_is_let_through_or_stopped_and_its_card_is_there_in_both_cases(tmp_path: Path) -> None:
     dataset, policy = chain(tmp_path), saved(policy_of(TARGET), tmp_path / "policy")
-    result = estimate_policy(policy=policy, dataset=dataset, config=QUICK)
-    card = card_of(estimate_policy, "estimate-card")
+    result = estimate(policy=policy, dataset=dataset, config=QUICK)
+    card = card_of(estimate, "estimate-card")
     assert re.search(r"\| Estimate wis \| \d\.\d+ \(\d\.\d+ to \d\.\d+\); \d+\.\d of 200 episodes effective, largest", card)
     assert "| Horizon | until it terminates |" in card
     assert "| Required | nothing |" in card and "data:image/png;base64," in card
@@ -30,10 +30,10 @@ def test_a_policy_is_let_through_or_stopped_and_its_card_is_there_in_both_cases(
     assert {path.suffix for path in place.iterdir()} == {".json", ".md", ".html", ".png"}
 
     low = result.estimates["wdr"].low
-    passed = estimate_policy(policy=policy, dataset=dataset, config=QUICK.model_copy(update={"require_return": low}))
+    passed = estimate(policy=policy, dataset=dataset, config=QUICK.model_copy(update={"require_return": low}))
     assert passed.reused and passed.estimates == result.estimates
 
     with pytest.raises(PromotionError, match="not shown to reach a discounted return of 50"):
-        estimate_policy(policy=policy, dataset=dataset, config=QUICK.model_copy(update={"require_return": 50.0}))
-    card = card_of(estimate_policy, "estimate-card")
+        estimate(policy=policy, dataset=dataset, config=QUICK.model_copy(update={"require_return": 50.0}))
+    card = card_of(estimate, "estimate-card")
     assert "| Required | 50 by wdr |" in card and "| Reused | yes" in card

@@ -31,6 +31,6 @@ def test_the_verb_writes_what_onnx_runtime_runs_and_a_card(tmp_path: Path) -> No
     observations = np.full((3, 4), 0.5, np.float32)
     actions, _ = session.run(None, {said["inputs"][0]["name"]: observations})
     np.testing.assert_allclose(actions, policy.act(observations), atol=1e-6)
-    card = card_of(export_policy, "policy-export-card")
+    card = card_of(export_policy, "export-policy-card")
     assert "onnx: largest difference" in card and "policy: batch_64, µs" in card
     assert "no policy at" in run("export-policy", f"{tmp_path}/none", f"{tmp_path}/out")[1]

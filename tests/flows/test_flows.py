@@ -18,7 +18,7 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRun
 from prefect.client.schemas.objects import Artifact, FlowRun
 
 from flows.expert_to_policy import expert_to_policy
-from flows.stages import evaluate_policy, train_policy
+from flows.stages import evaluate, train
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes
@@ -89,19 +89,19 @@ def test_from_nothing_to_a_policy(ray_up: None, tmp_path: Path, monkeypatch: pyt
     assert run.name == "expert-to-policy-CartPole-v1-3"
     cards = {card.key: str(card.data) for card in artifacts_of(run.id) if card.key}  # progress has none
     rows = {
-        "expert-card": "| Environment steps |",
-        "recording-card": "| Bytes per step |",
-        "pruning-card": "| Episodes kept | 54 of 60 |",
-        "quality-card": "| verdict | rule | found |",
-        "policy-card": "| Bottleneck |",
-        "evaluation-card": "| Steps per episode |",
+        "train-expert-card": "| Environment steps |",
+        "record-card": "| Bytes per step |",
+        "prune-card": "| Episodes kept | 54 of 60 |",
+        "check-card": "| verdict | rule | found |",
+        "train-card": "| Bottleneck |",
+        "evaluate-card": "| Steps per episode |",
         "expert-to-policy-card": "| Policy's return |",
     }
     assert cards.keys() == rows.keys()
     for key, text in cards.items():
         assert rows[key] in text, key
         picture = re.search(r"data:image/png;base64,([^)]+)", text)
-        if key == "expert-card" and len(result.expert.curve) < 2:
+        if key == "train-expert-card" and len(result.expert.curve) < 2:
             assert picture is None, "a single point is a number"
             continue
         assert picture is not None, key
@@ -126,11 +126,11 @@ def test_a_failure_is_one_clear_error_and_ends_ray(tmp_path: Path) -> None:
     import ray
 
     with pytest.raises(CheckpointError, match="no policy at"):
-        evaluate_policy(policy=str(tmp_path / "none"))
+        evaluate(policy=str(tmp_path / "none"))
     run = latest_run()
     assert run.state is not None and run.state.is_failed() and "no policy at" in str(run.state.message)
     with pytest.raises(Exception, match="no dataset at"):
-        train_policy(dataset=str(tmp_path / "none"), output=str(tmp_path / "out"))
+        train(dataset=str(tmp_path / "none"), output=str(tmp_path / "out"))
     assert not ray.is_initialized()
 
 
@@ -140,8 +140,8 @@ def test_a_training_that_nobody_plays_leaves_its_card_too(tmp_path: Path) -> Non
         dataset_of(tmp_path / name, balancing_episodes(4, seed=seed), environment=None) for seed, name in enumerate(("a", "b"))
     )
     wanted = parse(TrainingConfig, {"algorithm": "marwil", "evaluation": {"held_out": other}, "optimizer": {"max_epochs": 2}})
-    result = train_policy(dataset=data, output=str(tmp_path / "out"), config=wanted)
-    (card,) = (str(card.data) for card in artifacts_of(latest_run().id) if card.key == "policy-card")
+    result = train(dataset=data, output=str(tmp_path / "out"), config=wanted)
+    (card,) = (str(card.data) for card in artifacts_of(latest_run().id) if card.key == "train-card")
     for row in ("never played", "Effective sample size", "Normalizer", "steps/s"):
         assert row in card
     assert result.metrics == {} and result.held_out_losses

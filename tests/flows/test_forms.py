@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from flows import short_forms
 from flows.short_forms import SHORT_FORMS
-from flows.stages import train_policy
+from flows.stages import train
 from offline_core.learning.config import TrainingConfig
 from offline_core.runtime.config import closed
 from tests.deployments.flows import FLOWS, FORMS
@@ -126,7 +126,7 @@ def test_a_closed_group_is_its_defaults() -> None:
 
 def test_a_short_form_runs_what_the_full_one_would(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
-    monkeypatch.setattr(train_policy, "fn", lambda **arguments: given.update(arguments))
+    monkeypatch.setattr(train, "fn", lambda **arguments: given.update(arguments))
     short_forms.train_policy_short.fn(
         **{name: each.default for name, each in inspect.signature(short_forms.train_policy_short.fn).parameters.items()}
         | {"algorithm": "iql", "preset": "locomotion", "max_updates": 500, "target_return": 99.0}

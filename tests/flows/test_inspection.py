@@ -9,13 +9,13 @@ import pytest
 
 from flows.inspection import print_dataset, print_dataset_or_policy
 from offline_core.data.curation.config import MergeConfig, PruningConfig
-from offline_core.data.curation.merge import merge_datasets
-from offline_core.data.curation.prune import prune_dataset
-from offline_core.data.quality.check import check_dataset
+from offline_core.data.curation.merge import merge
+from offline_core.data.curation.prune import prune
+from offline_core.data.quality.check import check
 from offline_core.data.quality.config import QualityConfig
 from offline_core.judging.sweeps.config import SweepConfig
-from offline_core.judging.sweeps.sweep import sweep_settings
-from offline_core.learning.train import train_policy
+from offline_core.judging.sweeps.sweep import sweep
+from offline_core.learning.train import train
 from offline_core.runtime.config import parse
 from tests.data.datasets.factories import episode, write_dataset
 from tests.learning.test_train import balancing_episodes, config, dataset_of
@@ -24,10 +24,10 @@ from tests.learning.test_train import balancing_episodes, config, dataset_of
 def test_columns_of_a_pruned_dataset_are_those_of_its_last_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its episodes were copied unopened."""
     write_dataset(tmp_path / "in", [episode(i) for i in range(6)])
-    pruned = prune_dataset(PruningConfig(keep_top_fraction=0.5), dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    pruned = prune(PruningConfig(keep_top_fraction=0.5), dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
     print_dataset(pruned.dataset.uri, None)
     assert "Statistics of columns are not known yet; 'offline check' computes them." in capsys.readouterr().out
-    check_dataset(QualityConfig(stop_on="never"), dataset=pruned.dataset.uri)
+    check(QualityConfig(stop_on="never"), dataset=pruned.dataset.uri)
     print_dataset(pruned.dataset.uri, None)
     shown = capsys.readouterr().out
     assert "obs[3]" in shown and "action_logp" in shown
@@ -35,11 +35,11 @@ def test_columns_of_a_pruned_dataset_are_those_of_its_last_check(tmp_path: Path,
 
 def test_a_policy_is_shown_with_all_its_ancestors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes(10, 20), environment=None)
-    pruned = prune_dataset(PruningConfig(keep_top_fraction=0.5), dataset=data, output=str(tmp_path / "pruned")).dataset
-    trained = train_policy(config(), dataset=pruned.uri, output=str(tmp_path / "policy"))
+    pruned = prune(PruningConfig(keep_top_fraction=0.5), dataset=data, output=str(tmp_path / "pruned")).dataset
+    trained = train(config(), dataset=pruned.uri, output=str(tmp_path / "policy"))
     print_dataset_or_policy(trained.checkpoint, None)
     shown = capsys.readouterr().out
-    assert "train_policy" in shown and "Discrete(2)" in shown
+    assert "train" in shown and "Discrete(2)" in shown
     lines = [line.strip("└─ │") for line in shown.splitlines()[-3:]]
     assert [line.partition(",")[0] for line in lines] == ["policy/best", _named("pruned", tmp_path), _named("data", tmp_path)]
 
@@ -53,14 +53,14 @@ def test_a_training_lists_its_series_also_while_it_goes_on(tmp_path: Path, capsy
     data = dataset_of(tmp_path / "data", balancing_episodes(), environment=None)
     run = tmp_path / "run"
     evaluation = {"play": False, "held_out": data}
-    trained = train_policy(config(keep={"every_iterations": 1}, evaluation=evaluation), dataset=data, output=str(run))
+    trained = train(config(keep={"every_iterations": 1}, evaluation=evaluation), dataset=data, output=str(run))
     losses = dict(trained.held_out_losses)
     kept = [[str(n), str(u), f"{losses[u]:,.6g}"] for n, u in enumerate((10, 16), start=1)]
     ends = [[name, "16", f"{losses[16]:,.6g}"] for name in ("best", "last")]
     for place in (run, run / "best"):
         print_dataset_or_policy(str(place), None)
         shown = capsys.readouterr().out
-        assert "train_policy" in shown and "Discrete(2)" in shown
+        assert "train" in shown and "Discrete(2)" in shown
         rows = _listed(shown)
         assert [[number, updates, loss] for number, updates, _, loss, _ in rows] == [*kept, *ends]
         assert {returns for _, _, returns, _, _ in rows} == {"–"}
@@ -75,8 +75,8 @@ def test_a_training_lists_its_series_also_while_it_goes_on(tmp_path: Path, capsy
 def test_a_sweep_lists_the_policies_of_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes())
     training = {"evaluation": {"episodes": 2, "location": "process"}, "optimizer": {"max_epochs": 1, "batch_size": 256}}
-    sweep = {"training": training, "grid": {"optimizer.learning_rate": [0.01, 0.02]}, "seeds": 1, "parallel": 1}
-    result = sweep_settings(parse(SweepConfig, sweep), dataset=data, output=str(tmp_path / "sweep"))
+    run_sweep = {"training": training, "grid": {"optimizer.learning_rate": [0.01, 0.02]}, "seeds": 1, "parallel": 1}
+    result = sweep(parse(SweepConfig, run_sweep), dataset=data, output=str(tmp_path / "sweep"))
     print_dataset_or_policy(str(tmp_path / "sweep"), None)
     rows = _listed(capsys.readouterr().out)
     assert [row[1] for row in rows if row[0]] == [setting.name for setting in result.settings]
@@ -88,10 +88,10 @@ def test_an_ancestor_of_several_is_shown_once(tmp_path: Path, capsys: pytest.Cap
     whole = write_dataset(tmp_path / "0", [episode(i) for i in range(6)]).location.uri
     for level in ("1", "2"):
         halves = [
-            prune_dataset(PruningConfig(where=where), dataset=whole, output=str(tmp_path / f"{level}{side}")).dataset.uri
+            prune(PruningConfig(where=where), dataset=whole, output=str(tmp_path / f"{level}{side}")).dataset.uri
             for side, where in (("a", "terminated"), ("b", "not terminated"))
         ]
-        whole = merge_datasets(MergeConfig(), datasets=halves, output=str(tmp_path / level)).dataset.uri
+        whole = merge(MergeConfig(), datasets=halves, output=str(tmp_path / level)).dataset.uri
     print_dataset(whole, None)
     lines = [line.strip("└─├│ \xa0") for line in capsys.readouterr().out.splitlines() if f"{tmp_path.name}/" in line][1:]
     names = [line.partition(" version")[0].rpartition("/")[2] for line in lines]

@@ -12,7 +12,7 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Statistics
 from offline_core.data.formats.sources.opening import SourceConfig
 from offline_core.data.importing.config import EpisodesConfig, ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from offline_core.data.store.location import Location
 from offline_core.errors import PromotionError
 from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
@@ -42,11 +42,11 @@ def test_logs_of_a_known_environment_are_evaluated_in_it(rllib_recordings: Path,
     run = latest_run()
     cards = {card.key: str(card.data) for card in artifacts_of(run.id) if card.key}
     assert cards.keys() == {
-        "conversion-card",
-        "quality-card",
-        "pruning-card",
-        "policy-card",
-        "evaluation-card",
+        "convert-card",
+        "check-card",
+        "prune-card",
+        "train-card",
+        "evaluate-card",
         "logs-to-policy-card",
     }
     assert "| Convert to episodes |" in cards["logs-to-policy-card"] and "Logs to policy" in cards["logs-to-policy-card"]
@@ -95,4 +95,4 @@ def _table(recordings: Path, folder: Path) -> str:
     """RLlib's CartPole recording as a table of ours, which says where it was recorded."""
     config = ImportConfig(environment=EnvironmentSpec(id="CartPole-v1"), format="table")
     source = str(recordings / "cartpole_episodes")
-    return import_dataset(config, source=source, output=str(folder / "table")).dataset.uri
+    return import_data(config, source=source, output=str(folder / "table")).dataset.uri

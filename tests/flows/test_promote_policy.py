@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.stages import promote_policy, rollback_policy
+from flows.stages import promote, rollback
 from offline_core.errors import PromotionError
 from offline_core.keeping.promotion.config import PromotionConfig, RollbackConfig
 from tests.flows.test_cli import run
@@ -19,15 +19,15 @@ pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.filterwarni
 @pytest.mark.slow
 def test_a_promotion_and_a_rollback_leave_cards_in_prefect_and_beside_the_history(tmp_path: Path) -> None:
     registry, policy = str(tmp_path / "registry" / "hvac"), policy_at(tmp_path / "policy", 1)
-    promote_policy(registry=registry, source=decision_at(tmp_path / "decision", policy))
-    card = card_of(promote_policy, "promotion-card")
+    promote(registry=registry, source=decision_at(tmp_path / "decision", policy))
+    card = card_of(promote, "promotion-card")
     assert "is better. |" in card and "promote, against behaviour |" in card and "| Named before | nothing |" in card
     stale = decision_at(tmp_path / "stale", policy_at(tmp_path / "next", 2))
     with pytest.raises(PromotionError, match="compared with what the log recorded"):
-        promote_policy(registry=registry, source=stale)
-    promote_policy(registry=registry, source=stale, config=PromotionConfig(override="as we know better"))
-    rollback_policy(registry=registry, config=RollbackConfig(reason="we did not"))
-    card = card_of(rollback_policy, "promotion-card")
+        promote(registry=registry, source=stale)
+    promote(registry=registry, source=stale, config=PromotionConfig(override="as we know better"))
+    rollback(registry=registry, config=RollbackConfig(reason="we did not"))
+    card = card_of(rollback, "promotion-card")
     assert "# Rollback" in card and "back to move 1: we did not |" in card
     history = tmp_path / "registry" / "hvac" / "history"
     names = [path.name for path in sorted(history.iterdir())]

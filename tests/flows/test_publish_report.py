@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prefect.settings import PREFECT_UI_URL, temporary_settings
 
-from flows.stages import prune_dataset, report
+from flows.stages import prune, report
 from offline_core.data.curation.config import PruningConfig
 from offline_core.keeping.homepage.config import ReportConfig
 from tests.data.datasets.factories import episode, write_dataset
@@ -21,7 +21,7 @@ def test_a_dataset_links_the_run_that_made_it(tmp_path: Path) -> None:
     source, output = tmp_path / "source", tmp_path / "pruned"
     write_dataset(source, [episode(i) for i in range(8)])
     with temporary_settings({PREFECT_UI_URL: "https://prefect.example/v2/"}):
-        prune_dataset(dataset=str(source), output=str(output), config=PruningConfig(keep_top_fraction=0.5))
+        prune(dataset=str(source), output=str(output), config=PruningConfig(keep_top_fraction=0.5))
         run = latest_run()
         report(root=str(tmp_path))
     data = data_of(tmp_path / "report.html")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flows.stages import sweep_settings
+from flows.stages import sweep
 from offline_core.errors import SweepError
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.runtime.config import parse
@@ -31,13 +31,13 @@ def sweep_card() -> str:
 
 def test_a_sweep_leaves_its_card_in_prefect_and_beside_the_runs(tmp_path: Path) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes(4))
-    result = sweep_settings(dataset=data, output=str(tmp_path / "out"), config=config())
+    result = sweep(dataset=data, output=str(tmp_path / "out"), config=config())
     card = sweep_card()
     for row in ("| Compared by | last return", "| 1. algorithm=", "| 2. algorithm=", "2 settings, 4 runs, 0 failed", "base64"):
         assert row in card
     written = (tmp_path / "out" / "card.md").read_text()
     assert result.best.removeprefix(f"{tmp_path}/") in written.replace("\\", "") and (tmp_path / "out" / "card.png").is_file()
-    again = sweep_settings(dataset=data, output=str(tmp_path / "out"), config=config())
+    again = sweep(dataset=data, output=str(tmp_path / "out"), config=config())
     assert again.reused and "| Reused | yes" in sweep_card()
 
 
@@ -45,7 +45,7 @@ def test_a_sweep_leaves_its_card_in_prefect_and_beside_the_runs(tmp_path: Path) 
 def test_a_sweep_of_which_runs_failed_fails_with_a_card(tmp_path: Path) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes())
     with pytest.raises(SweepError, match="2 of 4 runs failed"):
-        sweep_settings(dataset=data, output=str(tmp_path / "out"), config=config(grid={"algorithm": ["bc", DYING]}))
+        sweep(dataset=data, output=str(tmp_path / "out"), config=config(grid={"algorithm": ["bc", DYING]}))
     state = latest_run().state
     assert state is not None and state.is_failed()
     card = sweep_card()

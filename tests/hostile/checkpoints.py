@@ -17,7 +17,7 @@ import safetensors.numpy
 from offline_core.data.datasets.manifest import Operation
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate_policy
+from offline_core.policies.evaluation.evaluate import evaluate
 from offline_core.policies.policy import Policy
 
 BOX = {"space": "box", "dtype": "float32", "shape": [4], "low": 0, "high": 1}
@@ -135,7 +135,7 @@ def inputs(folder: Path) -> dict[str, Callable[[], Any]]:
 
     def call(place: str) -> Any:
         policy = load_policy(place)
-        return policy, evaluate_policy(EvaluationConfig(episodes=1), policy=place)
+        return policy, evaluate(EvaluationConfig(episodes=1), policy=place)
 
     for network in NETWORKS:
         add(f"network {str(network)[:50]}", {"network": network})

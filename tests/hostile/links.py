@@ -16,7 +16,7 @@ from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.reader import episodes
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate_policy
+from offline_core.policies.evaluation.evaluate import evaluate
 from offline_core.policies.policy import Policy
 from tests.data.datasets.factories import episode, write_dataset
 
@@ -53,7 +53,7 @@ def inputs(folder: Path) -> dict[str, Callable[[], Any]]:
         return list(episodes(open_dataset(str(place))))
 
     def load(place: Path) -> Any:
-        return load_policy(str(place)), evaluate_policy(EvaluationConfig(episodes=1), policy=str(place))
+        return load_policy(str(place)), evaluate(EvaluationConfig(episodes=1), policy=str(place))
 
     def copy(kind: str) -> Path:
         place = folder / f"{kind} {len(calls)}"

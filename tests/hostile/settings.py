@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.settings import arguments_of, read_values
-from flows.stages import prune_dataset, train_policy
+from flows.stages import prune, train
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefghijkl", "bcdefghijklm", strict=True)
@@ -87,7 +87,7 @@ def inputs(folder: Path) -> dict[str, Callable[[], Any]]:
 
     def call(settings: list[str], file: str | None) -> Any:
         values = read_values(settings, file)
-        return [arguments_of(flow, values) for flow in (prune_dataset, train_policy)]
+        return [arguments_of(flow, values) for flow in (prune, train)]
 
     for number, text in enumerate(TEXTS):
         file = folder / f"{number}.yaml"

@@ -17,7 +17,7 @@ from offline_core.data.datasets.reader import episodes
 from offline_core.data.datasets.row_groups import tables
 from offline_core.data.episodes import columns
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from tests.cases import slow_but
 
 if any(importlib.util.find_spec(name) is None for name in ("ray", "tree", "scipy")):
@@ -31,7 +31,7 @@ FOLDERS = ["cartpole_episodes", "cartpole_table_packed", "cartpole_json_plain", 
 def imported(source: Path, output: Path, format: str) -> Dataset:
     environment = {"id": "Pendulum-v1"} if source.name == "pendulum_table" else None  # to whose bounds actions are scaled
     config = ImportConfig.model_validate({"format": format, "environment": environment})
-    result = import_dataset(config, source=str(source), output=str(output))
+    result = import_data(config, source=str(source), output=str(output))
     return open_dataset(result.dataset.uri, result.dataset.version)
 
 

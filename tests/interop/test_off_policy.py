@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from offline_core.data.datasets.manifest import Operation
 from offline_core.judging.estimation.config import OffPolicyConfig
-from offline_core.judging.estimation.estimate import estimate_policy
+from offline_core.judging.estimation.estimate import estimate
 from offline_core.judging.estimation.estimators import per_decision, weighted_per_decision
 from offline_core.judging.estimation.trajectories import Trajectories
 from offline_core.policies.checkpoint import save_policy
@@ -95,7 +95,7 @@ def test_its_fitted_q_evaluation_comes_to_ours(tmp_path: Path) -> None:
     save_policy(policy_of(TARGET), str(tmp_path / "target"), operation=Operation(name="test"))
     fqe = {"updates": 1_000, "learning_rate": 0.01, "network": {"hidden_sizes": [16]}}
     config = parse(OffPolicyConfig, {"gamma": GAMMA, "methods": ["fqe", "wdr"], "resamples": 200, "fqe": fqe})
-    found = estimate_policy(config, policy=str(tmp_path / "target"), dataset=uri).estimates
+    found = estimate(config, policy=str(tmp_path / "target"), dataset=uri).estimates
     q = true_q(TARGET, moves=moves_of(data))  # of the process as these episodes have it
     truth = (TARGET * q).sum(axis=1)[[states[0] for states, _ in data]].mean()
     assert found["fqe"].value == pytest.approx(truth, rel=0.02)

@@ -22,7 +22,7 @@ from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from offline_core.policies.recording.config import RecordingConfig
-from offline_core.policies.recording.record import record_episodes
+from offline_core.policies.recording.record import record
 from offline_core.runtime.config import EnvironmentSpec
 from tests.cases import slow_but
 
@@ -40,7 +40,7 @@ Format = Literal["episodes", "table"]
 
 def recorded(folder: Path, policy: str, format: Format) -> str:
     config = RecordingConfig(episodes=40, num_recorders=1, format=format, envs_per_recorder=8)
-    return record_episodes(config, policy=policy, output=str(folder)).dataset.uri
+    return record(config, policy=policy, output=str(folder)).dataset.uri
 
 
 def as_rllib_reads(item: bytes) -> Any:

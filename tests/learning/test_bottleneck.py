@@ -11,7 +11,7 @@ import pytest
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.costs import Costs, Seconds, bottleneck
 from offline_core.learning.data_loader import ReadSoFar
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.runtime.config import parse
 from tests.learning.datasets import dataset_of
 from tests.learning.test_planning import SMALL
@@ -77,7 +77,7 @@ def test_the_advice_helps(tmp_path: Path) -> None:
     """As advised, the same training takes less than half as long."""
     data = dataset_of(tmp_path / "data", balancing_episodes(20))
 
-    def train(name: str, prelearners: int, learners: int) -> Any:
+    def run_train(name: str, prelearners: int, learners: int) -> Any:
         config = parse(
             TrainingConfig,
             {
@@ -87,8 +87,8 @@ def test_the_advice_helps(tmp_path: Path) -> None:
                 "compute": {"learners": learners, "cpus_per_learner": 0.25},
             },
         )
-        return train_policy(config, dataset=data, output=str(tmp_path / name))
+        return train(config, dataset=data, output=str(tmp_path / name))
 
-    advised_against = train("pool", 1, 2)
+    advised_against = run_train("pool", 1, 2)
     assert "data.prelearners=0 and compute.learners=0 would take" in advised_against.bottleneck
-    assert train("alone", 0, 0).seconds < 0.5 * advised_against.seconds
+    assert run_train("alone", 0, 0).seconds < 0.5 * advised_against.seconds

@@ -31,7 +31,7 @@ from offline_core.learning.recorded import Recorded
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, loader_of
 from offline_core.learning.state import States, TrainingState
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.policies.checkpoint import load_policy
 from offline_core.runtime.config import parse
 from tests.learning.test_resume import interrupted
@@ -58,13 +58,13 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
     return dataset_of(tmp_path_factory.mktemp("data"), balancing_episodes(), rows=5, environment=None)
 
 
-def train(dataset: str, output: Path, *, learners: int, **settings: Any) -> TrainingResult:
+def run_train(dataset: str, output: Path, *, learners: int, **settings: Any) -> TrainingResult:
     compute = {
         "learners": learners,
         "cpus_per_learner": settings.pop("cpus_per_learner", 0.5),
         "max_failures": settings.pop("max_failures", 3),
     }
-    return train_policy(parse(TrainingConfig, SETTINGS | settings | {"compute": compute}), dataset=dataset, output=str(output))
+    return train(parse(TrainingConfig, SETTINGS | settings | {"compute": compute}), dataset=dataset, output=str(output))
 
 
 BUFFER = {"capacity_steps": 450, "read_episodes": 3, "sampling": "prioritized"}
@@ -98,7 +98,7 @@ def test_several_learners_learn_what_one_learns(
     tmp_path: Path, dataset: str, learners: int, data: dict[str, Any], more: dict[str, Any]
 ) -> None:
     """Also where a batch has fewer steps than there are learners."""
-    alone, two = (train(dataset, tmp_path / str(n), learners=n, data=data, **more) for n in (0, learners))
+    alone, two = (run_train(dataset, tmp_path / str(n), learners=n, data=data, **more) for n in (0, learners))
     assert alone.updates == two.updates
     for result in (alone, two):
         assert re.match(
@@ -197,10 +197,10 @@ def test_a_learner_that_dies_is_started_again_and_nothing_changes(
     interrupt = signal.getsignal(signal.SIGINT)
     settings = {"optimizer": SETTINGS["optimizer"] | {"max_epochs": 60, "updates_per_iteration": 50}, "data": STREAM}
     with killing("LearnerProcess", once=has_states(tmp_path / "killed")):
-        killed = train(dataset, Path("killed"), learners=2, **settings)
+        killed = run_train(dataset, Path("killed"), learners=2, **settings)
     assert killed.last_checkpoint == str(tmp_path / "killed" / "last")
     assert signal.getsignal(signal.SIGINT) is interrupt
-    whole = train(dataset, tmp_path / "whole", learners=2, **settings)
+    whole = run_train(dataset, tmp_path / "whole", learners=2, **settings)
     assert killed.updates == whole.updates
     assert killed.losses == whole.losses and killed.networks_sha256 == whole.networks_sha256
 
@@ -212,8 +212,8 @@ def test_a_run_goes_on_with_another_number_of_learners(tmp_path: Path, dataset: 
     settings = SETTINGS | {"data": data | {"prelearners": 0}, "evaluation": {"play": False}}
     at = int(np.random.default_rng().integers(12, 30))
     interrupted(dataset, tmp_path / "run", settings, at=at)
-    going = train(dataset, tmp_path / "run", learners=2, data=settings["data"], evaluation=settings["evaluation"])
-    whole = train(dataset, tmp_path / "whole", learners=0, data=settings["data"], evaluation=settings["evaluation"])
+    going = run_train(dataset, tmp_path / "run", learners=2, data=settings["data"], evaluation=settings["evaluation"])
+    whole = run_train(dataset, tmp_path / "whole", learners=0, data=settings["data"], evaluation=settings["evaluation"])
     assert going.updates == whole.updates, f"interrupted before update {at}"
     np.testing.assert_allclose(going.losses, whole.losses, rtol=1e-6, err_msg=f"interrupted before update {at}")
 
@@ -262,7 +262,7 @@ def test_bad_data_in_the_middle_of_a_stream_ends_all_learners(tmp_path: Path) ->
     episodes = [*balancing_episodes(12), *broken(observations=nan)[-1:]]
     data = dataset_of(tmp_path / "data", episodes, environment=None, rows=1)
     with pytest.raises(NonFiniteError, match=r"Column obs is NaN or infinite"):
-        train(data, tmp_path / "out", learners=2, data={"resident_bytes": 0, "window_steps": 100})
+        run_train(data, tmp_path / "out", learners=2, data={"resident_bytes": 0, "window_steps": 100})
 
 
 def test_too_many_deaths_end_the_run(tmp_path: Path, dataset: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +298,7 @@ def test_the_error_of_a_learner_itself_is_raised(monkeypatch: pytest.MonkeyPatch
 
 def test_learners_that_could_never_start_are_refused(tmp_path: Path, dataset: str) -> None:
     with pytest.raises(ConfigError, match=r"1000 learners want 500 CPUs, but Ray has \d+: they would never start"):
-        train(dataset, tmp_path / "out", learners=1000)
+        run_train(dataset, tmp_path / "out", learners=1000)
 
 
 @pytest.mark.slow
@@ -307,6 +307,6 @@ def test_a_prelearner_that_dies_is_started_again_and_nothing_changes(tmp_path: P
     data = {"resident_bytes": 0, "window_steps": 600, "prelearners": 1, "cpus_per_prelearner": 0.5}
     optimizer = SETTINGS["optimizer"] | {"max_epochs": 1}
     with killing("MapWorker", once=lambda: True):
-        killed = train(dataset, tmp_path / "killed", learners=0, data=data, optimizer=optimizer)
-    whole = train(dataset, tmp_path / "whole", learners=0, data=data | {"prelearners": 0}, optimizer=optimizer)
+        killed = run_train(dataset, tmp_path / "killed", learners=0, data=data, optimizer=optimizer)
+    whole = run_train(dataset, tmp_path / "whole", learners=0, data=data | {"prelearners": 0}, optimizer=optimizer)
     assert killed.losses == whole.losses

@@ -18,7 +18,7 @@ from offline_core.learning.evaluations import Evaluation, snapshot
 from offline_core.learning.metrics import series
 from offline_core.learning.monitor import TrainingMonitor
 from offline_core.learning.result import TrainingResult
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.rollouts.rollouts import Rollouts
 from tests.learning.test_train import balancing_episodes, config, dataset_of
@@ -57,7 +57,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lag: int, **evaluat
     monkeypatch.setattr(Behind, "lag", lag)
     data = dataset_of(tmp_path / f"data-{lag}", balancing_episodes())
     settings = {"optimizer": {"updates_per_iteration": 5, "batch_size": 100, "max_epochs": 2}}
-    result = train_policy(config(evaluation=evaluation, **settings), dataset=data, output=str(tmp_path / f"out-{lag}"))
+    result = train(config(evaluation=evaluation, **settings), dataset=data, output=str(tmp_path / f"out-{lag}"))
     return result, read_policy_manifest(result.last_checkpoint).weights_sha256
 
 
@@ -92,7 +92,7 @@ def test_the_held_out_loss_of_the_last_policy_is_measured(tmp_path: Path, interv
     data = dataset_of(tmp_path / "data", balancing_episodes(), environment=None)
     settings = {"optimizer": {"updates_per_iteration": 5, "batch_size": 100, "max_epochs": 1}}
     evaluation = {"held_out": data, "interval_iterations": interval}
-    result = train_policy(config(evaluation=evaluation, **settings), dataset=data, output=str(tmp_path / "out"))
+    result = train(config(evaluation=evaluation, **settings), dataset=data, output=str(tmp_path / "out"))
     assert [updates for updates, _ in result.held_out_losses] == measured
     assert result.metrics == {"held_out_loss": result.held_out_losses[-1][1]}, "it falls throughout"
     digests = [read_policy_manifest(uri).weights_sha256 for uri in (result.checkpoint, result.last_checkpoint)]

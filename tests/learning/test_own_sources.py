@@ -32,7 +32,7 @@ from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import loader_of
 from offline_core.learning.source import Source, count, make_data_loader
 from offline_core.learning.steps import Steps
-from offline_core.learning.train import make_run, train_policy
+from offline_core.learning.train import make_run, train
 from offline_core.learning.user_data import UserData
 from offline_core.plans.training import plan_training
 from offline_core.policies.manifest import fingerprint_of
@@ -156,14 +156,14 @@ def test_each_of_several_learners_keeps_its_share(text: str, tmp_path: Path, dat
 
 @pytest.mark.parametrize("data", [lines(), numbers()], ids=["lines", "numbers"])
 def test_a_second_call_finds_the_first_unless_files_have_changed(text: str, tmp_path: Path, data: DataConfig) -> None:
-    def train() -> TrainingResult:
-        return train_policy(training(data), dataset=text, output=str(tmp_path / "out"))
+    def run_train() -> TrainingResult:
+        return train(training(data), dataset=text, output=str(tmp_path / "out"))
 
-    first, again = train(), train()
+    first, again = run_train(), run_train()
     assert first.steps == 2 * first.dataset.steps
     assert again.reused and fingerprint_of(again.checkpoint) == fingerprint_of(first.checkpoint)
     Path(text, "0.txt").write_text("1 2 3\n")
-    after = train()
+    after = run_train()
     assert not after.reused and after.dataset.fingerprint != first.dataset.fingerprint
 
 
@@ -190,7 +190,7 @@ def test_a_second_call_finds_the_first_unless_files_have_changed(text: str, tmp_
 )
 def test_what_cannot_be_read_is_told(text: str, tmp_path: Path, data: dict, error: type[OfflineError], message: str) -> None:
     with pytest.raises(error, match=message):
-        train_policy(training(parse(DataConfig, data)), dataset=text, output=str(tmp_path / "out"))
+        train(training(parse(DataConfig, data)), dataset=text, output=str(tmp_path / "out"))
     assert not (tmp_path / "out" / "best").exists()
 
 
@@ -214,12 +214,12 @@ def test_bad_rows_are_told_from_a_pool_as_from_here(text: str, pool: dict[str, A
 def test_an_algorithm_that_is_none(text: str, tmp_path: Path, name: str, arguments: dict, message: str) -> None:
     config = training(lines(), algorithm=own(name, **arguments))
     with pytest.raises(ConfigError, match=message):
-        train_policy(config, dataset=text, output=str(tmp_path / "out"))
+        train(config, dataset=text, output=str(tmp_path / "out"))
 
 
 def test_an_epoch_is_what_connectors_leave(table: str, tmp_path: Path) -> None:
     half = parse(DataConfig, {"connectors": [own("Halves")]})
-    result = train_policy(training(half, evaluation={"episodes": 1}), dataset=table, output=str(tmp_path / "out"))
+    result = train(training(half, evaluation={"episodes": 1}), dataset=table, output=str(tmp_path / "out"))
     assert result.dataset.steps == 300 and result.steps == 2 * 200, "of three episodes two are left"
     assert result.epochs == 2.0
 
@@ -244,7 +244,7 @@ def test_next_observations_of_a_connector_do_not_stand_in_for_those_n_steps_on(t
 def test_data_that_cannot_be_told_apart_is_neither_reused_nor_gone_on_with(tmp_path: Path) -> None:
     config = training(parse(DataConfig, {"data_class": own("Anywhere")}))
     for _ in range(2):
-        result = train_policy(config, dataset="mydb://table", output=str(tmp_path))
+        result = train(config, dataset="mydb://table", output=str(tmp_path))
         assert not result.reused and result.steps == 2 * 20
     assert not UserData.of("mydb://table", config.data).origin.changes_show
 
@@ -252,15 +252,15 @@ def test_data_that_cannot_be_told_apart_is_neither_reused_nor_gone_on_with(tmp_p
 def test_credentials_in_a_place_are_refused_before_anybody_is_told(tmp_path: Path) -> None:
     config = training(parse(DataConfig, {"data_class": own("Anywhere")}))
     with pytest.raises(LocationError) as told:
-        train_policy(config, dataset="postgresql://me:hunter2@host/db", output=str(tmp_path))
+        train(config, dataset="postgresql://me:hunter2@host/db", output=str(tmp_path))
     assert "hunter2" not in str(told.value) and not list(tmp_path.iterdir())
 
 
 def test_nothing_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(DatasetNotFoundError, match="There is nothing at"):
-        train_policy(training(lines()), dataset=str(tmp_path / "none.txt"), output=str(tmp_path / "out"))
+        train(training(lines()), dataset=str(tmp_path / "none.txt"), output=str(tmp_path / "out"))
 
 
 def test_a_version_is_only_for_datasets(text: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="leave the version out"):
-        train_policy(training(lines()), dataset=text, output=str(tmp_path / "out"), version=2)
+        train(training(lines()), dataset=text, output=str(tmp_path / "out"), version=2)

@@ -19,7 +19,7 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.learning.costs import LEARNERS_SECONDS, POOL_SECONDS, RAY_SECONDS, Choice, Costs, choices
 from offline_core.learning.planning import costs_of, measured
 from offline_core.learning.rows import SampleRows
-from offline_core.learning.train import make_run, train_policy
+from offline_core.learning.train import make_run, train
 from offline_core.runtime.config import parse
 from tests.learning.datasets import dataset_of
 from tests.learning.test_train import balancing_episodes
@@ -123,7 +123,7 @@ def test_learners_on_gpus_of_other_nodes_are_not_measured(tmp_path: Path) -> Non
     data = dataset_of(tmp_path / "data", balancing_episodes(2))
     config = parse(TrainingConfig, {"evaluation": {"play": False}, "compute": {"learners": "auto", "gpus_per_learner": 1}})
     with pytest.raises(ConfigError, match="sees no GPU"):
-        train_policy(config, dataset=data, output=str(tmp_path / "policy"))
+        train(config, dataset=data, output=str(tmp_path / "policy"))
 
 
 def test_auto_says_what_it_chose_and_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -133,11 +133,11 @@ def test_auto_says_what_it_chose_and_why(tmp_path: Path, caplog: pytest.LogCaptu
         {"optimizer": {"max_epochs": 1}, "evaluation": {"play": False}, "compute": {"learners": "auto"}},
     )
     with caplog.at_level(logging.INFO):
-        automatic = train_policy(config, dataset=data, output=str(tmp_path / "auto"))
+        automatic = train(config, dataset=data, output=str(tmp_path / "auto"))
     (line,) = [record.getMessage() for record in caplog.records if "Measured here" in record.getMessage()]
     assert "this process reads, this process learns" in line
     fixed = parse(TrainingConfig, {"optimizer": {"max_epochs": 1}, "evaluation": {"play": False}, "data": {"prelearners": 0}})
-    alone = train_policy(fixed, dataset=data, output=str(tmp_path / "fixed"))
+    alone = train(fixed, dataset=data, output=str(tmp_path / "fixed"))
     weights = [(tmp_path / name / "last").glob("*.safetensors") for name in ("auto", "fixed")]
     first, second = (next(files).read_bytes() for files in weights)
     assert first == second, "measuring leaves no trace in the policy"

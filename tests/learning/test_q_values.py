@@ -12,7 +12,7 @@ from offline_core.data.episodes import columns
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.q_values import RecordedReturns, q_warnings, recorded_returns
 from offline_core.learning.steps import Steps
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.runtime.config import parse
 from tests.learning.algorithms.making import made_steps
 from tests.learning.test_rewards import recorded
@@ -60,7 +60,7 @@ def test_a_training_compares_its_q_with_the_recorded_returns(
 ) -> None:
     dataset = recorded(tmp_path / "data", [[1000.0, 1000.0], [2000.0]])
     values = {"algorithm": algorithm, "data": {"prelearners": 0}, "optimizer": {"max_updates": 2, "batch_size": 3}}
-    result = train_policy(parse(TrainingConfig, values), dataset=dataset, output=str(tmp_path / "policy"))
+    result = train(parse(TrainingConfig, values), dataset=dataset, output=str(tmp_path / "policy"))
     assert bool(result.warnings) == bool(says)
     assert says in " ".join(result.warnings) and says in caplog.text
     assert result.recorded_return == (pytest.approx((1990 + 1000 + 2000) / 3) if says else None)

@@ -12,7 +12,7 @@ import pytest
 from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.runtime.config import parse
 from tests.learning.datasets import dataset_of
 
@@ -60,5 +60,5 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(
 ) -> None:
     config = parse(TrainingConfig, values)
     with pytest.raises(ConfigError, match=message):
-        train_policy(config, dataset=dataset(tmp_path / "data", actions), output=str(tmp_path / "out"))
+        train(config, dataset=dataset(tmp_path / "data", actions), output=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()

@@ -21,7 +21,7 @@ from offline_core.learning.learner import Batched, Learner
 from offline_core.learning.monitor import TrainingMonitor
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.state import States
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
 from tests.cases import slow_but
@@ -54,7 +54,7 @@ def killed(dataset: str, output: Path, settings: dict[str, Any], *, at: int) -> 
 def _killed(dataset: str, output: Path, settings: dict[str, Any], at: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         _train_until(patch, at, lambda: os.kill(os.getpid(), signal.SIGKILL))
-        train(dataset, output, settings)
+        run_train(dataset, output, settings)
 
 
 def interrupted(dataset: str, output: Path, settings: dict[str, Any], *, at: int | None = None) -> None:
@@ -71,7 +71,7 @@ def interrupted(dataset: str, output: Path, settings: dict[str, Any], *, at: int
             patch.setattr(TrainingMonitor, "finish", interrupt)
         else:
             _train_until(patch, at, interrupt)
-        train(dataset, output, settings)
+        run_train(dataset, output, settings)
 
 
 def _train_until(patch: pytest.MonkeyPatch, at: int, end: Callable[[], None]) -> None:
@@ -85,8 +85,8 @@ def _train_until(patch: pytest.MonkeyPatch, at: int, end: Callable[[], None]) ->
     patch.setattr(Learner, "update", until)
 
 
-def train(dataset: str, output: Path, settings: dict[str, Any]) -> TrainingResult:
-    return train_policy(parse(TrainingConfig, settings), dataset=dataset, output=str(output))
+def run_train(dataset: str, output: Path, settings: dict[str, Any]) -> TrainingResult:
+    return train(parse(TrainingConfig, settings), dataset=dataset, output=str(output))
 
 
 def digest(result: TrainingResult) -> str:
@@ -109,7 +109,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, dataset: str) -> TrainingResult:
     """Of the same run, unbroken."""
-    return train(dataset, tmp_path_factory.mktemp("whole"), ALONE)
+    return run_train(dataset, tmp_path_factory.mktemp("whole"), ALONE)
 
 
 BUFFER = {"capacity_steps": 450, "read_episodes": 3, "batches_per_read": 2, "sampling": "prioritized"}
@@ -131,11 +131,11 @@ CASES = {
 @pytest.mark.parametrize("case", slow_but(CASES, "streamed", "buffer", "by epoch", "target network", "sequences"))
 def test_a_run_that_ends_half_way_twice_ends_with_the_same_bits(tmp_path: Path, dataset: str, case: str) -> None:
     settings = CASES[case]
-    whole = train(dataset, tmp_path / "whole", settings)
+    whole = run_train(dataset, tmp_path / "whole", settings)
     # of 64 (of a buffer 56, by updates 59), between the states after 21 and 28, and after 49 and 56
     (killed if case == "played" else interrupted)(dataset, tmp_path / "broken", settings, at=24)
     interrupted(dataset, tmp_path / "broken", settings, at=51)
-    again = train(dataset, tmp_path / "broken", settings)
+    again = run_train(dataset, tmp_path / "broken", settings)
     assert again.updates == whole.updates == settings["optimizer"].get("max_updates", whole.updates)
     assert again.losses == whole.losses
     assert again.curve == whole.curve
@@ -151,7 +151,7 @@ def test_a_run_that_ends_half_way_twice_ends_with_the_same_bits(tmp_path: Path, 
 
 def test_a_run_that_ended_when_all_was_learned_only_has_to_finish(tmp_path: Path, dataset: str, whole: TrainingResult) -> None:
     interrupted(dataset, tmp_path, ALONE)
-    again = train(dataset, tmp_path, ALONE)
+    again = run_train(dataset, tmp_path, ALONE)
     assert again.losses == whole.losses and digest(again) == digest(whole)
 
 
@@ -159,10 +159,10 @@ def test_patience_is_over_in_a_run_that_goes_on_too(tmp_path: Path, dataset: str
     """The held-out loss rises from the start, for the step size is absurd; the run is interrupted as it ends."""
     optimizer = ALONE["optimizer"] | {"learning_rate": 3.0, "max_epochs": 8, "schedule": "constant"}
     settings = ALONE | {"algorithm": "bc", "optimizer": optimizer, "evaluation": {"held_out": dataset, "patience": 2}}
-    whole = train(dataset, tmp_path / "whole", settings)
+    whole = run_train(dataset, tmp_path / "whole", settings)
     assert whole.updates < 8 * 16
     interrupted(dataset, tmp_path / "broken", settings)
-    again = train(dataset, tmp_path / "broken", settings)
+    again = run_train(dataset, tmp_path / "broken", settings)
     assert (again.updates, again.held_out_losses, again.metrics) == (whole.updates, whole.held_out_losses, whole.metrics)
 
 
@@ -170,9 +170,9 @@ def test_what_is_done_is_found_though_memory_has_become_short(
     tmp_path: Path, dataset: str, whole: TrainingResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=30_000))
-    again = train(dataset, Path(whole.last_checkpoint).parent, ALONE)
+    again = run_train(dataset, Path(whole.last_checkpoint).parent, ALONE)
     assert again.reused and again.losses == whole.losses
-    anew = train(dataset, tmp_path, ALONE)
+    anew = run_train(dataset, tmp_path, ALONE)
     ways = [read_policy_manifest(result.checkpoint).operation.config["streamed"] for result in (again, anew)]
     assert ways == [False, True], "or else this test would show nothing"
 
@@ -185,7 +185,7 @@ def test_a_run_goes_on_as_it_began_though_memory_has_become_short_and_a_state_is
     assert len(states) == 2
     states[-1].write_bytes(states[-1].read_bytes()[:-8])
     short = ALONE | {"data": {"prelearners": 0, "resident_bytes": 0}}
-    assert train(dataset, tmp_path, short).losses == whole.losses
+    assert run_train(dataset, tmp_path, short).losses == whole.losses
 
 
 @pytest.mark.parametrize(("version", "said"), [(2, "older version"), (4, "newer version")])
@@ -197,13 +197,13 @@ def test_a_state_of_another_version_is_told_and_the_run_begins_anew(
         state = json.loads(without_checksum(file.read_bytes(), file.name))
         file.write_bytes(with_checksum(json.dumps(state | {"state_version": version})))
     with caplog.at_level("WARNING", "offline_core"):
-        assert train(dataset, tmp_path, ALONE).losses == whole.losses
+        assert run_train(dataset, tmp_path, ALONE).losses == whole.losses
     assert "Cannot resume from" in caplog.text and said in caplog.text
 
 
 def test_another_run_does_not_go_on_with_the_states_of_this_one(tmp_path: Path, dataset: str) -> None:
     interrupted(dataset, tmp_path / "run", ALONE, at=10)
-    again, fresh = (train(dataset, tmp_path / name, ALONE | {"seed": 1}) for name in ("run", "fresh"))
+    again, fresh = (run_train(dataset, tmp_path / name, ALONE | {"seed": 1}) for name in ("run", "fresh"))
     assert again.losses == fresh.losses
 
 
@@ -222,8 +222,8 @@ def test_a_place_that_goes_away_in_mid_run_is_named_and_the_run_goes_on_when_it_
 
     with monkeypatch.context() as patch, pytest.raises(StorageError, match=rf"Cannot (write|delete|list|look at) {output}"):
         patch.setattr(States, "save", saved_and_lost)
-        train(dataset, output, ALONE)
+        run_train(dataset, output, ALONE)
     output.unlink()
     away.rename(output)
-    resumed = train(dataset, output, ALONE)
+    resumed = run_train(dataset, output, ALONE)
     assert not resumed.reused and digest(resumed) == digest(whole)

@@ -16,7 +16,7 @@ from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.run import Run, held_out_loader_of, loader_of
-from offline_core.learning.train import make_run, train_policy
+from offline_core.learning.train import make_run, train
 from offline_core.runtime.config import parse
 from tests.learning.datasets import SPACES, dataset_of
 
@@ -74,7 +74,7 @@ def test_a_range_of_zero_is_refused_before_anything_is_trained(tmp_path: Path) -
     dataset = recorded(tmp_path / "data", [[1.0, 2.0], [3.0]])
     config = parse(TrainingConfig, {"algorithm": "iql", "data": {"rewards": {"scale": "return_range"}}})
     with pytest.raises(ConfigError, match=r"returns of .*data differ by 0, so data\.rewards\.scale cannot be return_range"):
-        train_policy(config, dataset=dataset, output=str(tmp_path / "out"))
+        train(config, dataset=dataset, output=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 

@@ -16,7 +16,7 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.learning.keep_config import KeepConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.series import wanted
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
 from tests.cases import slow_but
@@ -40,8 +40,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     return dataset_of(tmp_path_factory.mktemp("data"), balancing_episodes())
 
 
-def train(data: str, output: Path, **settings: Any) -> TrainingResult:
-    return train_policy(parse(TrainingConfig, SETTINGS | settings), dataset=data, output=str(output))
+def run_train(data: str, output: Path, **settings: Any) -> TrainingResult:
+    return train(parse(TrainingConfig, SETTINGS | settings), dataset=data, output=str(output))
 
 
 def on_disk(output: Path) -> dict[int, str]:
@@ -88,13 +88,13 @@ def test_a_group_that_keeps_nothing_is_refused() -> None:
 
 def test_the_best_need_something_to_go_by(tmp_path: Path, data: str) -> None:
     with pytest.raises(ConfigError, match=r"keep\.best has nothing to go by"):
-        train(data, tmp_path / "out", keep={"best": 1})
+        run_train(data, tmp_path / "out", keep={"best": 1})
     assert not (tmp_path / "out").exists()
 
 
 def test_the_folder_has_what_the_result_lists_with_updates_and_held_out_loss(tmp_path: Path, data: str) -> None:
     keeping = {"evaluation": {"play": False, "held_out": data}, "keep": {"every_iterations": 3, "best": 1}}
-    result = train(data, tmp_path / "out", **keeping)
+    result = run_train(data, tmp_path / "out", **keeping)
     losses = dict(result.held_out_losses)
     assert [each.updates for each in result.kept] == [15, 30, 40], "it falls throughout"
     assert [each.checkpoint for each in result.kept] == [f"{tmp_path}/out/iterations/{u:09d}" for u in (15, 30, 40)]
@@ -107,13 +107,13 @@ def test_the_folder_has_what_the_result_lists_with_updates_and_held_out_loss(tmp
 
 def test_the_last_policy_is_measured_and_kept_where_the_interval_left_it_out(tmp_path: Path, data: str) -> None:
     evaluation = {"play": False, "held_out": data, "interval_iterations": 3}
-    result = train(data, tmp_path / "out", evaluation=evaluation, keep={"best": 1})
+    result = run_train(data, tmp_path / "out", evaluation=evaluation, keep={"best": 1})
     assert [updates for updates, _ in result.held_out_losses] == [15, 30, 40]
     assert [each.updates for each in result.kept] == [40] and list(on_disk(tmp_path / "out")) == [40]
 
 
 def test_a_series_does_not_change_what_is_learned_and_is_another_operation(tmp_path: Path, data: str) -> None:
-    plain, keeping = train(data, tmp_path / "plain"), train(data, tmp_path / "keeping", keep={"last": 2})
+    plain, keeping = run_train(data, tmp_path / "plain"), run_train(data, tmp_path / "keeping", keep={"last": 2})
     one, other = (read_policy_manifest(each.last_checkpoint) for each in (plain, keeping))
     assert one.weights_sha256 == other.weights_sha256
     assert "keep" not in one.operation.config and other.operation.config["keep"]["last"] == 2
@@ -122,11 +122,11 @@ def test_a_series_does_not_change_what_is_learned_and_is_another_operation(tmp_p
 
 def test_a_series_is_of_this_run_and_part_of_what_is_found_again(tmp_path: Path, data: str) -> None:
     for every in (1, 3):
-        result = train(data, tmp_path / "out", keep={"every_iterations": every})
+        result = run_train(data, tmp_path / "out", keep={"every_iterations": every})
         assert list(on_disk(tmp_path / "out")) == [each.updates for each in result.kept], "none of the run before"
-    assert train(data, tmp_path / "out", keep={"every_iterations": 3}).reused
+    assert run_train(data, tmp_path / "out", keep={"every_iterations": 3}).reused
     shutil.rmtree(result.kept[0].checkpoint)
-    again = train(data, tmp_path / "out", keep={"every_iterations": 3})
+    again = run_train(data, tmp_path / "out", keep={"every_iterations": 3})
     assert not again.reused and read_policy_manifest(again.kept[0].checkpoint)
 
 
@@ -144,7 +144,7 @@ def test_how_far_evaluations_are_behind_does_not_matter(
     found = []
     for lag in (0, 1, 2):
         monkeypatch.setattr(Behind, "lag", lag)
-        result = train(data, tmp_path / str(lag), keep=keep, evaluation={"target_return": 99.0} | evaluation)
+        result = run_train(data, tmp_path / str(lag), keep=keep, evaluation={"target_return": 99.0} | evaluation)
         assert [each.updates for each in result.kept] == list(on_disk(tmp_path / str(lag)))
         returns = dict(zip(ITERATIONS, RETURNS, strict=True))
         assert all(each.metrics["episode_return_mean"] == returns[each.updates] for each in result.kept)
@@ -160,10 +160,10 @@ PLAYED = {"episodes": 3, "target_return": 501, "location": "process"}
 def test_a_run_that_ends_half_way_leaves_the_same_series(tmp_path: Path, data: str, evaluation: str) -> None:
     measured = PLAYED if evaluation == "played" else {"play": False, "held_out": data}
     settings = {"evaluation": measured, "keep": {"every_iterations": 2, "last": 2, "best": 2}}
-    whole = train(data, tmp_path / "whole", **settings)
+    whole = run_train(data, tmp_path / "whole", **settings)
     for at in (12, 23, 39, None):
         interrupted(data, tmp_path / "broken", SETTINGS | settings, at=at)
-    broken = train(data, tmp_path / "broken", **settings)
+    broken = run_train(data, tmp_path / "broken", **settings)
     assert [each.updates for each in broken.kept] == [each.updates for each in whole.kept]
     assert [each.metrics for each in broken.kept] == [each.metrics for each in whole.kept]
     assert on_disk(tmp_path / "broken") == on_disk(tmp_path / "whole")

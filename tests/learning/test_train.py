@@ -29,7 +29,7 @@ from offline_core.errors import (
 )
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.rollouts import rollouts
@@ -79,7 +79,7 @@ def test_a_controller_is_cloned(tmp_path: Path, format: str) -> None:
         optimizer={"batch_size": 256, "max_epochs": 40, "learning_rate": 0.01, "updates_per_iteration": 100},
         evaluation={"episodes": 20},
     )
-    result = train_policy(wanted, dataset=data, output=str(tmp_path / "policy"))
+    result = train(wanted, dataset=data, output=str(tmp_path / "policy"))
     assert result.reached_target and result.target_return == 475.0
     assert result.metrics["episode_return_mean"] >= 475.0
     policy, manifest = load_policy(result.checkpoint), read_policy_manifest(result.checkpoint)
@@ -98,7 +98,7 @@ def test_successes_are_followed_where_the_environment_tells_them(tmp_path: Path,
     steps = np.linspace(0, 1, 21, dtype=np.float32)[:, None]
     episode = Episode(eps_id="right", observations=steps, actions=np.ones(20, int), rewards=-np.ones(20), terminated=True)
     data = dataset_of(tmp_path / "data", [episode], spaces=spaces_of(corridor), environment=corridor)
-    result = train_policy(config(optimizer={"max_epochs": 40}), dataset=data, output=str(tmp_path / "policy"))
+    result = train(config(optimizer={"max_epochs": 40}), dataset=data, output=str(tmp_path / "policy"))
     lines = [json.loads(line) for line in (tmp_path / "policy" / "metrics.jsonl").read_text().splitlines()]
     rates = [line["success_rate"] for line in lines if "episode_return_mean" in line]
     assert len(rates) == 4 and rates[-1] == result.metrics["success_rate"] == 1.0
@@ -108,12 +108,12 @@ def test_same_seed_same_weights_and_losses(tmp_path: Path) -> None:
     """Many rows at a time or few: the same policy to the bit; another seed, another."""
     data = dataset_of(tmp_path / "data", balancing_episodes(), rows=5)
 
-    def train(name: str, **values: object) -> TrainingResult:
-        return train_policy(config(**values), dataset=data, output=str(tmp_path / name))
+    def run_train(name: str, **values: object) -> TrainingResult:
+        return train(config(**values), dataset=data, output=str(tmp_path / name))
 
-    first = train("a")
-    again = train("b", data={"row_groups_per_read": 3})
-    other = train("c", seed=1)
+    first = run_train("a")
+    again = run_train("b", data={"row_groups_per_read": 3})
+    other = run_train("c", seed=1)
     weights = [read_policy_manifest(r.last_checkpoint).weights_sha256 for r in (first, again, other)]
     assert weights[0] == weights[1] != weights[2]
     assert first.losses == again.losses
@@ -128,7 +128,7 @@ def test_a_stream_is_the_same_whoever_reads_it(tmp_path: Path) -> None:
     streaming = {"resident_bytes": 0, "window_steps": 512}
     pool = {"prelearners": 2, "cpus_per_prelearner": 0.25, "row_groups_per_read": 3}
     alone, together = (
-        train_policy(config(data=streaming | how), dataset=data, output=str(tmp_path / name))
+        train(config(data=streaming | how), dataset=data, output=str(tmp_path / name))
         for name, how in {"alone": {}, "together": pool}.items()
     )
     assert alone.steps == together.steps == 4000
@@ -142,7 +142,7 @@ def test_the_observation_filter_is_that_of_the_data_and_travels_with_the_policy(
     episodes = balancing_episodes()
     data = dataset_of(tmp_path / "data", episodes)
     network = {"hidden_sizes": [8], "normalize_observations": True} | more
-    result = train_policy(config(network=network), dataset=data, output=str(tmp_path / "policy"))
+    result = train(config(network=network), dataset=data, output=str(tmp_path / "policy"))
     encoder = load_policy(result.checkpoint).encoder
     observations = np.concatenate([e.observations[:-1] for e in episodes]).astype(np.float64)
     np.testing.assert_allclose(encoder.mean, observations.mean(axis=0), rtol=1e-6)
@@ -161,7 +161,7 @@ def test_every_algorithm_learns_the_same_from_either_format(tmp_path: Path, algo
     for format in ("episodes", "table"):
         data = dataset_of(tmp_path / format, balancing_episodes(6, 50), format=format, environment=None, rows=100)
         wanted = config(algorithm=algorithm, network={"hidden_sizes": [16]} | network)
-        results.append(train_policy(wanted, dataset=data, output=str(tmp_path / f"{format}-out")))
+        results.append(train(wanted, dataset=data, output=str(tmp_path / f"{format}-out")))
     assert results[0].losses == results[1].losses
     assert np.isfinite(results[0].losses).all()
     weights = [read_policy_manifest(result.checkpoint).weights_sha256 for result in results]
@@ -178,7 +178,7 @@ def test_held_out_loss_chooses_the_best_policy_and_ends_the_run(tmp_path: Path) 
         optimizer={"batch_size": 40, "max_epochs": 400, "learning_rate": 0.01},
         evaluation={"held_out": other, "patience": 3},
     )
-    result = train_policy(wanted, dataset=data, output=str(tmp_path / "policy"))
+    result = train(wanted, dataset=data, output=str(tmp_path / "policy"))
     losses = dict(result.held_out_losses)
     best = min(losses, key=losses.__getitem__)
     assert result.metrics == {"held_out_loss": losses[best]}
@@ -192,18 +192,18 @@ def test_a_loss_that_moves_with_its_own_targets_chooses_nothing(tmp_path: Path) 
     other = dataset_of(tmp_path / "other", balancing_episodes(2, 50, seed=7), environment=None)
     optimizer = {"batch_size": 20, "max_epochs": 3, "learning_rate": 0.01}
 
-    def train(**evaluation: object) -> TrainingResult:
+    def run_train(**evaluation: object) -> TrainingResult:
         wanted = config(algorithm="dqn", optimizer=optimizer, evaluation=evaluation)
-        return train_policy(wanted, dataset=data, output=str(tmp_path / "out"))
+        return train(wanted, dataset=data, output=str(tmp_path / "out"))
 
-    result = train(held_out=other)
+    result = run_train(held_out=other)
     assert [updates for updates, _ in result.held_out_losses] == [10, 20, 30]
     best, last = (read_policy_manifest(uri).weights_sha256 for uri in (result.checkpoint, result.last_checkpoint))
     assert result.metrics == {} and best == last
     with pytest.raises(ConfigError, match=r"evaluation\.patience has nothing to go by.* the loss of \w+ cannot be compared"):
-        train(held_out=other, patience=2)
+        run_train(held_out=other, patience=2)
     with pytest.raises(ConfigError, match=r"evaluation\.patience has nothing to go by.* no data is held out"):
-        train(patience=2)
+        run_train(patience=2)
 
 
 def test_no_environment_is_made_where_the_policy_is_not_played(tmp_path: Path) -> None:
@@ -211,8 +211,8 @@ def test_no_environment_is_made_where_the_policy_is_not_played(tmp_path: Path) -
     robot = EnvironmentSpec(id="Robot-v0")
     data = dataset_of(tmp_path / "data", balancing_episodes(3), environment=robot)
     with pytest.raises(EnvironmentNotFoundError, match="Robot-v0"):
-        train_policy(config(), dataset=data, output=str(tmp_path / "out"))
-    result = train_policy(config(evaluation={"play": False}), dataset=data, output=str(tmp_path / "out"))
+        train(config(), dataset=data, output=str(tmp_path / "out"))
+    result = train(config(evaluation={"play": False}), dataset=data, output=str(tmp_path / "out"))
     assert (result.metrics, result.curve, result.target_return) == ({}, [], None)
     assert read_policy_manifest(result.checkpoint).environment == robot, "what it is for"
 
@@ -227,7 +227,7 @@ def test_no_more_copies_are_played_than_are_allowed(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(rollouts, "make_vector_env", make)
     data = dataset_of(tmp_path / "data", balancing_episodes(3))
     for number, wanted in enumerate(({}, {"num_envs": 2})):
-        train_policy(config(evaluation={"episodes": 5} | wanted), dataset=data, output=str(tmp_path / f"{number}"))
+        train(config(evaluation={"episodes": 5} | wanted), dataset=data, output=str(tmp_path / f"{number}"))
     assert copies == [5, 2]
 
 
@@ -245,32 +245,30 @@ def broken(**changes: object) -> list[Episode]:
 
 
 def test_bad_data_is_refused_by_name(tmp_path: Path) -> None:
-    def train(name: str, **kwargs: object) -> None:
-        train_policy(
-            config(data={"prelearners": 0}), dataset=str(tmp_path / name), output=str(tmp_path / f"{name}-out"), **kwargs
-        )
+    def run_train(name: str, **kwargs: object) -> None:
+        train(config(data={"prelearners": 0}), dataset=str(tmp_path / name), output=str(tmp_path / f"{name}-out"), **kwargs)
 
     nan = balancing_episodes(1)[0].observations.copy()
     nan[7] = np.nan
     dataset_of(tmp_path / "nan", broken(observations=nan))
     with pytest.raises(NonFiniteError, match=r"nan: Column obs is NaN or infinite in 1 of 400 steps .*source\.$"):
-        train("nan")
+        run_train("nan")
     dataset_of(tmp_path / "mixed", broken(observations=np.zeros((101, 6), np.float32)))
     with pytest.raises(DataError, match=r"mixed: .*(shape|mixed)"):
-        train("mixed")
+        run_train("mixed")
     dataset_of(tmp_path / "actions", broken(actions=np.full(100, 2)))
     with pytest.raises(DataError, match=r"actions: Column actions has values from 0 to 2"):
-        train("actions")
+        run_train("actions")
     with pytest.raises(DatasetNotFoundError, match=r"no dataset at .*missing"):
-        train("missing")
+        run_train("missing")
     (tmp_path / "empty").mkdir()
     with pytest.raises(EmptyDatasetError, match="empty"):
-        train("empty")
+        run_train("empty")
     data = dataset_of(tmp_path / "cut", balancing_episodes(3))
     path = Path(open_dataset(data).paths[0])
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(CorruptFileError, match=path.name):
-        train("cut")
+        run_train("cut")
 
 
 def test_columns_and_output_are_checked_before_anything_is_trained(tmp_path: Path) -> None:
@@ -280,29 +278,29 @@ def test_columns_and_output_are_checked_before_anything_is_trained(tmp_path: Pat
     (tmp_path / "foreign").mkdir()
     pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "foreign" / "part.parquet")
     with pytest.raises(SchemaError, match="foreign"):
-        train_policy(config(), dataset=str(tmp_path / "foreign"), output=str(tmp_path / "out"))
+        train(config(), dataset=str(tmp_path / "foreign"), output=str(tmp_path / "out"))
     data = dataset_of(tmp_path / "data", balancing_episodes(3))
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="file/below"):
-        train_policy(config(), dataset=data, output=str(tmp_path / "file" / "below"))
+        train(config(), dataset=data, output=str(tmp_path / "file" / "below"))
 
 
 def test_torch_is_left_with_the_threads_that_were_asked_for(tmp_path: Path) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes(3))
-    train_policy(config(), dataset=data, output=str(tmp_path / "out"))
+    train(config(), dataset=data, output=str(tmp_path / "out"))
     assert torch.get_num_threads() == 1
 
 
 def test_a_machine_that_is_too_small_is_told_before_it_waits_for_ever(tmp_path: Path) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes(3))
     with pytest.raises(ConfigError, match=r"1000 prelearners want 1000 CPUs .* nothing would ever be read"):
-        train_policy(config(data={"prelearners": 1000}), dataset=data, output=str(tmp_path / "out"))
+        train(config(data={"prelearners": 1000}), dataset=data, output=str(tmp_path / "out"))
 
 
 def test_the_wrong_environment_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes(3))
     with pytest.raises(ConfigError, match=r"observation space .*Pendulum-v1 has"):
-        train_policy(config(evaluation={"environment": {"id": "Pendulum-v1"}}), dataset=data, output=str(tmp_path / "out"))
+        train(config(evaluation={"environment": {"id": "Pendulum-v1"}}), dataset=data, output=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
@@ -341,7 +339,7 @@ def test_a_policy_that_was_good_enough_before_it_went_wrong_is_the_result(
     monkeypatch.setattr(learn, "Evaluations", SlowEvaluations)
     monkeypatch.setattr(Learner, "update", update)
     data = dataset_of(tmp_path / "data", balancing_episodes())
-    result = train_policy(config(), dataset=data, output=str(tmp_path / "out"))
+    result = train(config(), dataset=data, output=str(tmp_path / "out"))
     assert result.reached_target and result.updates == 10
 
 
@@ -361,7 +359,7 @@ def test_a_nan_loss_ends_the_training_and_leaves_its_batch(tmp_path: Path) -> No
     with pytest.raises(
         LearningError, match=r"At update \d+ .* became NaN or infinite. .* at .*bad-batch.safetensors. Lower the learning rate"
     ):
-        train_policy(wanted, dataset=data, output=str(tmp_path / "out"))
+        train(wanted, dataset=data, output=str(tmp_path / "out"))
     assert (load_file(tmp_path / "out" / "bad-batch.safetensors")["obs"] == np.float32(1e38)).all()
 
 
@@ -376,6 +374,6 @@ def test_values_are_not_learned_where_an_import_lost_all_terminations(tmp_path: 
     with pytest.raises(
         ConfigError, match=r"DQN learns values, and .*/out version 1 kept none of the 1 terminations of its source"
     ):
-        train_policy(config(**wanted), dataset=data, output=str(tmp_path / "policy"))
+        train(config(**wanted), dataset=data, output=str(tmp_path / "policy"))
     for name, allowed in (("allowed", {"data": {"allow_lost_terminations": True}}), ("cloned", {"algorithm": "bc"})):
-        train_policy(config(**wanted | allowed), dataset=data, output=str(tmp_path / name))
+        train(config(**wanted | allowed), dataset=data, output=str(tmp_path / name))

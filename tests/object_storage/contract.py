@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from offline_core.data.curation.config import PruningConfig
-from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.commit import prepare_dataset
 from offline_core.data.datasets.dataset import Dataset, open_dataset, versions
 from offline_core.data.datasets.reader import episodes
@@ -23,7 +23,7 @@ from offline_core.data.store.partial_files import remove_partial_files
 from offline_core.data.store.stores import TEMPORARY
 from offline_core.errors import BusyError, DatasetNotFoundError, LocationError, StorageError, VersionExistsError
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.policies.checkpoint import load_policy
 from tests.data.datasets import factories
 from tests.data.datasets.factories import episode
@@ -202,17 +202,15 @@ with Location.of({place!r}).locked():
         assert versions(f"{place}/made") == [1]
         write_dataset(f"{place}/made", 7)
         assert versions(f"{place}/made") == [1, 2]
-        pruned = prune_dataset(
-            PruningConfig(keep_top_fraction=0.5), dataset=f"{place}/made", version=1, output=f"{place}/pruned"
-        )
+        pruned = prune(PruningConfig(keep_top_fraction=0.5), dataset=f"{place}/made", version=1, output=f"{place}/pruned")
         kept = open_dataset(pruned.dataset.uri)
         assert kept.ref.episodes == 3
         assert kept.manifest.parents[0].uri == f"{place}/made"
         config = TrainingConfig.model_validate({"optimizer": {"batch_size": 8, "max_epochs": 1}})
-        trained = train_policy(config, dataset=pruned.dataset.uri, output=f"{place}/policy")
+        trained = train(config, dataset=pruned.dataset.uri, output=f"{place}/policy")
         assert trained.checkpoint.startswith(f"{place}/policy/")
         load_policy(trained.checkpoint)
-        assert train_policy(config, dataset=pruned.dataset.uri, output=f"{place}/policy").reused
+        assert train(config, dataset=pruned.dataset.uri, output=f"{place}/policy").reused
 
     def test_what_is_not_there(self, place: str) -> None:
         with pytest.raises(StorageError, match=r"nowhere: it does not exist\.$"):

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from offline_core.data.curation.config import PruningConfig
-from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from offline_core.errors import CheckpointError, DatasetNotFoundError, StorageError
 from offline_core.policies.checkpoint import load_policy
 
 LOOKS: dict[str, Callable[[str, Path], object]] = {
     "open": lambda place, output: open_dataset(f"{place}/x"),
-    "prune": lambda place, output: prune_dataset(PruningConfig(), dataset=f"{place}/x", output=str(output / "y")),
-    "import": lambda place, output: import_dataset(ImportConfig(), source=f"{place}/x", output=str(output / "y")),
-    "pattern": lambda place, output: import_dataset(ImportConfig(), source=f"{place}/*/x.csv", output=str(output / "y")),
+    "prune": lambda place, output: prune(PruningConfig(), dataset=f"{place}/x", output=str(output / "y")),
+    "import": lambda place, output: import_data(ImportConfig(), source=f"{place}/x", output=str(output / "y")),
+    "pattern": lambda place, output: import_data(ImportConfig(), source=f"{place}/*/x.csv", output=str(output / "y")),
     "policy": lambda place, output: load_policy(f"{place}/x"),
 }
 

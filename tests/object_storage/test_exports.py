@@ -10,10 +10,10 @@ import pytest
 
 from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.datasets.reader import episodes
-from offline_core.data.formats.exporting import ExportConfig, ExportResult, export_dataset
+from offline_core.data.formats.exporting import ExportConfig, ExportResult, export
 from offline_core.data.formats.exports.uploaded_folder import UploadedFolder
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from offline_core.data.store.location import Location
 from offline_core.errors import BusyError, StorageError
 from tests.cases import slow_but
@@ -28,9 +28,9 @@ def dataset(tmp_path: Path) -> Dataset:
     return write_dataset(tmp_path / "dataset", [episode(number) for number in range(4)])
 
 
-def export(dataset: Dataset, output: str, format: str, **arguments: Any) -> ExportResult:
+def run_export(dataset: Dataset, output: str, format: str, **arguments: Any) -> ExportResult:
     config = ExportConfig(format=format, arguments=FORMATS[format] | arguments)
-    return export_dataset(config, dataset=dataset.location.uri, output=output)
+    return export(config, dataset=dataset.location.uri, output=output)
 
 
 def place_of(output: str, format: str) -> Location:
@@ -43,17 +43,17 @@ def visible(place: Location) -> dict[str, int]:
 
 @pytest.mark.parametrize("format", slow_but(FORMATS, "lerobot"))
 def test_the_files_are_those_of_a_local_export(format: str, dataset: Dataset, bucket: str, tmp_path: Path) -> None:
-    export(dataset, str(tmp_path / "out"), format)
-    result = export(dataset, f"{bucket}/out", format)
+    run_export(dataset, str(tmp_path / "out"), format)
+    result = run_export(dataset, f"{bucket}/out", format)
     here, there = place_of(str(tmp_path / "out"), format), place_of(f"{bucket}/out", format)
     assert visible(there) == visible(here) != {}
     assert result.output == f"{bucket}/out"
-    assert export(dataset, f"{bucket}/out", format).reused
+    assert run_export(dataset, f"{bucket}/out", format).reused
 
 
 def test_a_bucket_gives_back_what_it_was_given(dataset: Dataset, bucket: str) -> None:
-    export(dataset, f"{bucket}/out", "minari")
-    found = import_dataset(ImportConfig(), source=f"{bucket}/out/{ID}", output=f"{bucket}/back").dataset
+    run_export(dataset, f"{bucket}/out", "minari")
+    found = import_data(ImportConfig(), source=f"{bucket}/out/{ID}", output=f"{bucket}/back").dataset
     back = list(episodes(open_dataset(found.uri)))
     for one, other in zip(episodes(dataset), back, strict=True):
         assert (one.eps_id, one.terminated, one.rewards.tolist()) == (other.eps_id, other.terminated, other.rewards.tolist())
@@ -62,15 +62,15 @@ def test_a_bucket_gives_back_what_it_was_given(dataset: Dataset, bucket: str) ->
 
 def test_an_older_export_is_replaced_and_nothing_else_is(dataset: Dataset, bucket: str) -> None:
     place = Location.of(f"{bucket}/out")
-    export(dataset, place.uri, "lerobot")
-    export(dataset, place.uri, "lerobot", task="another")
+    run_export(dataset, place.uri, "lerobot")
+    run_export(dataset, place.uri, "lerobot", task="another")
     assert b"another" in place.child("meta/tasks.parquet").read()
     place.child("notes.txt").write(b"mine")
     with pytest.raises(StorageError, match=r"holds notes\.txt, which the export did not write"):
-        export(dataset, place.uri, "lerobot")
+        run_export(dataset, place.uri, "lerobot")
     Location.of(f"{bucket}/other/thing.txt").write(b"mine")
     with pytest.raises(StorageError, match="is not an export of a dataset"):
-        export(dataset, f"{bucket}/other", "lerobot")
+        run_export(dataset, f"{bucket}/other", "lerobot")
     assert Location.of(f"{bucket}/other").files() == ["thing.txt"]
 
 
@@ -89,12 +89,12 @@ def test_an_upload_that_was_broken_off_is_done_again(dataset: Dataset, bucket: s
     with monkeypatch.context() as patch:
         patch.setattr(store, "put_file", broken)
         with pytest.raises(StorageError, match=r"Cannot write s3://.*gone"):
-            export(dataset, place.uri, "lerobot")
+            run_export(dataset, place.uri, "lerobot")
     made = json.loads(place.child("result.json").read())["made"]
     assert not made.keys() <= set(place.files())
-    assert not export(dataset, place.uri, "lerobot").reused
+    assert not run_export(dataset, place.uri, "lerobot").reused
     assert made.keys() <= set(place.files())
-    assert export(dataset, place.uri, "lerobot").reused
+    assert run_export(dataset, place.uri, "lerobot").reused
 
 
 def test_two_runs_do_not_mix(dataset: Dataset, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,10 +105,10 @@ def test_two_runs_do_not_mix(dataset: Dataset, bucket: str, monkeypatch: pytest.
         monkeypatch.setattr(UploadedFolder, "_upload", upload)
         monkeypatch.setattr("offline_core.data.store.lease.HEARTBEAT_SECONDS", 0.2)
         with pytest.raises(BusyError, match="Another run is writing to"):
-            export(dataset, place.uri, "lerobot", task="another")
+            run_export(dataset, place.uri, "lerobot", task="another")
         upload(self, folder)
 
     monkeypatch.setattr("offline_core.data.store.lease.HEARTBEAT_SECONDS", 0.2)
     monkeypatch.setattr(UploadedFolder, "_upload", meanwhile)
-    export(dataset, place.uri, "lerobot")
-    assert export(dataset, place.uri, "lerobot").reused
+    run_export(dataset, place.uri, "lerobot")
+    assert run_export(dataset, place.uri, "lerobot").reused

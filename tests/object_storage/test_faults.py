@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 
 from offline_core.data.curation.config import PruningConfig
-from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.commit import commit, find_version, prepare_dataset
 from offline_core.data.datasets.damage import missing_files
 from offline_core.data.datasets.data_file import FilesConfig
@@ -21,10 +21,10 @@ from offline_core.data.episodes import Episode
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError, StorageError
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.recording.config import RecordingConfig
-from offline_core.policies.recording.record import record_episodes
+from offline_core.policies.recording.record import record
 from offline_core.runtime.config import parse
 from offline_core.runtime.ray_session import ray_session
 from tests.cases import slow_but
@@ -49,7 +49,7 @@ def write_part(uri: str, part: int) -> EpisodeWriter:
     return writer
 
 
-def record(uri: str) -> DatasetRef:
+def run_record(uri: str) -> DatasetRef:
     """Prepared, looked up, locked, written by several, committed: as operations do it."""
     prepare_dataset(uri)
     with Location.of(uri).locked():
@@ -74,7 +74,7 @@ def tried(do: Callable[[], Result]) -> Result:
 
 
 def until_it_succeeds(uri: str) -> DatasetRef:
-    return tried(lambda: record(uri))
+    return tried(lambda: run_record(uri))
 
 
 def read_back(uri: str) -> list[Episode]:
@@ -128,13 +128,13 @@ def test_a_server_that_is_away_too_long_fails_the_try_and_not_the_next(bucket: s
     down = refusal(500, "InternalError")
     proxied.plan = lambda request: down if request.method == "PUT" and "/part-2/" in request.path else None
     with pytest.raises(StorageError, match=r"Try again when the storage answers") as caught:
-        record(uri)
+        run_record(uri)
     assert caught.value.may_pass
     proxied.plan = no_faults
     assert versions(uri) == []
     left = {name for name in Location.of(uri).files() if name.endswith(".parquet")}
     assert left and not any(name.startswith("part-2") for name in left)
-    ref = record(uri)
+    ref = run_record(uri)
     assert by_id(read_back(uri)) == EPISODES
     assert left < {file.path for file in open_dataset(uri, ref.version).manifest.files}
 
@@ -147,11 +147,11 @@ def test_recording_pruning_and_training_get_through(bucket: str, proxied: Proxy,
     pruning = PruningConfig(keep_top_fraction=0.5)
     training = parse(TrainingConfig, {"optimizer": {"batch_size": 64, "max_epochs": 2}, "evaluation": {"episodes": 2}})
     with ray_session():
-        calm = record_episodes(recording, policy=cartpole_policy, output=f"{bucket}/calm").dataset
+        calm = record(recording, policy=cartpole_policy, output=f"{bucket}/calm").dataset
         proxied.plan = seeded(7, rate=0.12)
-        made = tried(lambda: record_episodes(recording, policy=cartpole_policy, output=raw).dataset)
-        best = tried(lambda: prune_dataset(pruning, dataset=raw, output=pruned).dataset)
-        policy = tried(lambda: train_policy(training, dataset=pruned, output=f"{bucket}/policy"))
+        made = tried(lambda: record(recording, policy=cartpole_policy, output=raw).dataset)
+        best = tried(lambda: prune(pruning, dataset=raw, output=pruned).dataset)
+        policy = tried(lambda: train(training, dataset=pruned, output=f"{bucket}/policy"))
     assert len(proxied.faults) >= 5
     proxied.plan = no_faults
     assert made.fingerprint == calm.fingerprint

@@ -15,7 +15,7 @@ from prefect.client.schemas.sorting import FlowRunSort
 
 from flows.expert_to_policy import ExpertToPolicyResult, expert_to_policy
 from offline_core.data.curation.config import PruningConfig
-from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.dataset import open_dataset, versions
 from offline_core.data.datasets.reader import episodes
 from offline_core.data.store import lease
@@ -24,7 +24,7 @@ from offline_core.data.store.s3 import S3Store
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.metrics import read_metrics
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.recording.config import RecordingConfig
@@ -69,8 +69,8 @@ def test_a_short_chain_in_a_bucket_is_the_chain_on_disk(bucket: str, tmp_path: P
     for root in (bucket, str(tmp_path)):
         write_dataset(f"{root}/raw", 12)
         for reused in (False, True):
-            pruned = prune_dataset(CHAIN["pruning"], dataset=f"{root}/raw", output=f"{root}/pruned")
-            trained = train_policy(config, dataset=pruned.dataset.uri, output=f"{root}/policy")
+            pruned = prune(CHAIN["pruning"], dataset=f"{root}/raw", output=f"{root}/pruned")
+            trained = train(config, dataset=pruned.dataset.uri, output=f"{root}/policy")
             assert pruned.reused is trained.reused is reused
         place = Location.of(root)
         lines = [json.loads(line) for line in place.child("policy/metrics.jsonl").read().splitlines()]
@@ -106,7 +106,7 @@ def test_the_chain_in_a_bucket_is_the_chain_on_disk(bucket: str, tmp_path: Path,
     assert drawn(place.child("policy/tensorboard"), tmp_path)["loss"] == [line["loss"] for line in lines if "loss" in line]
     assert not [name for name in place.files() if ".tmp-" in name or name.endswith((".lock", "/"))]
     assert {f"{root}/policy/best/policy.json", f"{root}/card.png"} <= links_in(cards["expert-to-policy-card"]).keys()
-    assert f"{root}/recording/_versions/000001.json" in links_in(cards["recording-card"])
+    assert f"{root}/recording/_versions/000001.json" in links_in(cards["record-card"])
 
     secret = SETTINGS["AWS_SECRET_ACCESS_KEY"].encode()
     assert not [name for name in place.files() if secret in place.child(name).read()]
@@ -115,7 +115,7 @@ def test_the_chain_in_a_bucket_is_the_chain_on_disk(bucket: str, tmp_path: Path,
     again = expert_to_policy(root=root, **CHAIN)
     assert again.expert.reused and again.pruning.reused and again.quality.reused and again.training.reused
     assert again.evaluation.reused and fingerprints(again) == fingerprints(result)
-    assert "| Reused | yes" in latest_cards()["recording-card"]
+    assert "| Reused | yes" in latest_cards()["record-card"]
     after = place.sizes()
     assert {name: after.get(name) for name in before} == before
 
@@ -144,13 +144,13 @@ def test_a_training_that_is_killed_goes_on_from_the_bucket(
     monkeypatch.setattr(lease, "LEASE_SECONDS", 2.0)  # for which the dead run still holds the folder
     data = dataset_of(tmp_path / "data", balancing_episodes(), rows=5, environment=None)
     config = parse(TrainingConfig, ALONE)
-    whole = train_policy(config, dataset=data, output=str(tmp_path / "whole"))
+    whole = train(config, dataset=data, output=str(tmp_path / "whole"))
     output = f"{bucket}/killed"
     killed(data, output, ALONE, at=24)
     place = Location.of(output)
     assert [name for name in place.files() if name.startswith("checkpoints/")]
     assert recorded(place) == [7], "of 7, 14 and 21: the others are in the state"
-    again = train_policy(config, dataset=data, output=output)
+    again = train(config, dataset=data, output=output)
     assert (again.losses, again.updates) == (whole.losses, whole.updates)
     one, other = (read_policy_manifest(uri) for uri in (whole.last_checkpoint, again.last_checkpoint))
     assert one.weights_sha256 == other.weights_sha256
@@ -177,7 +177,7 @@ def test_a_flow_that_is_killed_while_it_records_goes_on_in_the_bucket(bucket: st
         home=tmp_path / "prefect", root=checkout(tmp_path / "checkout"), deployments=["expert-to-policy-smoke"]
     ) as orchestra:
         run = orchestra.submit("expert-to-policy/expert-to-policy-smoke", LONG | {"root": f"{bucket}/killed"})
-        orchestra.wait_for_task(run, "record_episodes")
+        orchestra.wait_for_task(run, "record")
         os.kill(orchestra.pid_of(run), signal.SIGKILL)
         orchestra.wait_for(run, "CRASHED")
         orchestra.wait_for_no_ray()

@@ -21,10 +21,10 @@ import pytest
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import encode
-from offline_core.data.formats.exporting import ExportConfig, export_dataset
+from offline_core.data.formats.exporting import ExportConfig, export
 from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from offline_core.data.importing.report import ImportResult
 from offline_core.data.store.location import Location
 from offline_core.errors import (
@@ -59,7 +59,7 @@ def hashes(uri: str) -> list[str]:
 
 def imported_there(bucket: str, path: str | list[str], /, **config: Any) -> ImportResult:
     whole = ImportConfig.model_validate({"mapping": SEEDS} | config)
-    return import_dataset(whole, source=path, output=f"{bucket}/imported")
+    return import_data(whole, source=path, output=f"{bucket}/imported")
 
 
 def sample_batch() -> bytes:
@@ -97,7 +97,7 @@ def write_zip(path: Path) -> None:
 def write_minari(path: Path) -> None:
     dataset = write_dataset(path.parent.parent / "made", [episode(number) for number in range(3)])
     arguments = {"dataset_id": "some/thing-v0"}
-    export_dataset(ExportConfig(format="minari", arguments=arguments), dataset=dataset.location.uri, output=str(path))
+    export(ExportConfig(format="minari", arguments=arguments), dataset=dataset.location.uri, output=str(path))
 
 
 SOURCES: dict[str, tuple[str, Callable[[Path], Any], dict[str, Any]]] = {
@@ -251,7 +251,7 @@ def test_ray_gets_the_settings_of_a_filesystem_and_no_credentials(
 def test_credentials_in_a_source_are_refused_by_every_reader(uri: str, format: str, tmp_path: Path) -> None:
     config = ImportConfig.model_validate({"source": {"format": format}, "mapping": SEEDS})
     with pytest.raises(LocationError, match="has credentials in it: write it without them") as raised:
-        import_dataset(config, source=["somewhere/else.csv", uri], output=str(tmp_path / "out"))
+        import_data(config, source=["somewhere/else.csv", uri], output=str(tmp_path / "out"))
     assert "hidden" not in str(raised.value)
     assert not (tmp_path / "out").exists()
 

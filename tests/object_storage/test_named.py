@@ -9,7 +9,7 @@ from offline_core.data.datasets.reader import episodes
 from offline_core.data.store.location import Location
 from offline_core.errors import StorageError
 from offline_core.policies.recording.config import RecordingConfig
-from offline_core.policies.recording.record import record_episodes
+from offline_core.policies.recording.record import record
 from tests.object_storage.conftest import SETTINGS
 from tests.object_storage.contract import write_dataset
 from tests.object_storage.emulators import defined
@@ -65,6 +65,6 @@ def test_reading_needs_no_promise(lake: str) -> None:
 @pytest.mark.slow
 def test_actors_record_through_it(lake: str, cartpole_policy: str, capfd: pytest.CaptureFixture[str]) -> None:
     """With the variables that are set when Ray starts."""
-    result = record_episodes(SMALL, policy=cartpole_policy, output="lake://recorded")
+    result = record(SMALL, policy=cartpole_policy, output="lake://recorded")
     assert len(list(episodes(open_dataset("minio://recorded")))) == result.dataset.episodes == 4
     assert SECRET not in "".join(capfd.readouterr()) + result.model_dump_json()

@@ -15,7 +15,7 @@ from ray.cluster_utils import Cluster
 from offline_core.data.datasets.dataset import versions
 from offline_core.errors import StorageError
 from offline_core.policies.recording.config import RecordingConfig
-from offline_core.policies.recording.record import record_episodes
+from offline_core.policies.recording.record import record
 from offline_core.runtime.ray_session import ray_session
 from tests.cluster.two_nodes import OBJECT_STORE_BYTES
 from tests.object_storage.conftest import SETTINGS
@@ -50,7 +50,7 @@ def test_nodes_get_locations_and_no_credentials(bucket: str, cartpole_policy: st
             there = ray.get(ray.remote(lambda: dict(os.environ)).remote())
             config = RecordingConfig(episodes=4, num_recorders=1, envs_per_recorder=2)
             with pytest.raises(StorageError, match=f"no credentials were found: set .* on {platform.node()}"):
-                record_episodes(config, policy=cartpole_policy, output=f"{bucket}/recording")
+                record(config, policy=cartpole_policy, output=f"{bucket}/recording")
         assert versions(f"{bucket}/recording") == []
     assert [there[name] for name in ("AWS_REGION", "AWS_ENDPOINT_URL")] == [
         os.environ[name] for name in ("AWS_REGION", "AWS_ENDPOINT_URL")
@@ -64,5 +64,5 @@ def test_nodes_write_with_their_own_credentials(bucket: str, cartpole_policy: st
     own = {"AWS_ACCESS_KEY_ID": "of-the-node", SECRET: "secret-of-the-node"}
     config = RecordingConfig(episodes=4, num_recorders=1, envs_per_recorder=2)
     with node(monkeypatch, **own):
-        recorded = record_episodes(config, policy=cartpole_policy, output=f"{bucket}/recording")
+        recorded = record(config, policy=cartpole_policy, output=f"{bucket}/recording")
     assert recorded.dataset.episodes == 4 and os.environ[SECRET] == SETTINGS[SECRET]

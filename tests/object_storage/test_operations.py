@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from offline_core.data.curation.compact import compact_dataset
+from offline_core.data.curation.compact import compact
 from offline_core.data.curation.config import CompactionConfig, MergeConfig, PruningConfig, SplitConfig
-from offline_core.data.curation.converting import convert_table
-from offline_core.data.curation.merge import merge_datasets
-from offline_core.data.curation.prune import prune_dataset
-from offline_core.data.curation.split import split_dataset
+from offline_core.data.curation.converting import convert
+from offline_core.data.curation.merge import merge
+from offline_core.data.curation.prune import prune
+from offline_core.data.curation.split import split
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.importing.config import ConversionConfig
-from offline_core.data.quality.check import check_dataset, last_report
+from offline_core.data.quality.check import check, last_report
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.store.location import Location
 from offline_core.policies.checkpoint import load_policy
@@ -28,12 +28,12 @@ from tests.object_storage.contract import write_dataset
 from tests.policies.test_export import written_at_once  # noqa: F401
 
 OPERATIONS: dict[str, Callable[[str, str], Any]] = {
-    "prune": lambda data, out: prune_dataset(PruningConfig(keep_top_fraction=0.5), dataset=data, output=out),
-    "prune steps": lambda data, out: prune_dataset(PruningConfig(where_steps="rewards > 0"), dataset=data, output=out),
-    "compact": lambda data, out: compact_dataset(CompactionConfig(), dataset=data, output=out),
-    "split": lambda data, out: split_dataset(SplitConfig(), dataset=data, output=out),
-    "merge": lambda data, out: merge_datasets(MergeConfig(), datasets=[data, f"{data}-2"], output=out),
-    "convert": lambda data, out: convert_table(ConversionConfig(), dataset=data, output=out),
+    "prune": lambda data, out: prune(PruningConfig(keep_top_fraction=0.5), dataset=data, output=out),
+    "prune steps": lambda data, out: prune(PruningConfig(where_steps="rewards > 0"), dataset=data, output=out),
+    "compact": lambda data, out: compact(CompactionConfig(), dataset=data, output=out),
+    "split": lambda data, out: split(SplitConfig(), dataset=data, output=out),
+    "merge": lambda data, out: merge(MergeConfig(), datasets=[data, f"{data}-2"], output=out),
+    "convert": lambda data, out: convert(ConversionConfig(), dataset=data, output=out),
 }
 
 
@@ -54,7 +54,7 @@ def test_the_same_files_come_of_it(name: str, bucket: str, tmp_path: Path) -> No
 
 def test_a_check_is_kept_beside_the_data(bucket: str) -> None:
     write_dataset(f"{bucket}/data")
-    report = check_dataset(QualityConfig(), dataset=f"{bucket}/data")
+    report = check(QualityConfig(), dataset=f"{bucket}/data")
     assert last_report(open_dataset(f"{bucket}/data")) == report
 
 

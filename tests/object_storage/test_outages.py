@@ -15,7 +15,7 @@ from offline_core.data.store.location import Location
 from offline_core.errors import StorageUnavailableError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
 from offline_core.runtime.config import parse
@@ -93,18 +93,18 @@ def test_a_training_whose_state_is_away_goes_on_when_it_is_back(
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Learner, "update", until_ended)
-        train_policy(config, dataset=data, output=output)
+        train(config, dataset=data, output=output)
     states = Location.of(f"{output}/checkpoints")
     before = states.sizes()
     assert len([name for name in before if name.endswith(".json")]) == 2
 
     proxied.plan = away("/checkpoints/0", after=reads)
     with pytest.raises(StorageUnavailableError):
-        train_policy(config, dataset=data, output=output)
+        train(config, dataset=data, output=output)
     proxied.plan = no_faults
     assert states.sizes() == before
     learned: list[int] = []
     monkeypatch.setattr(Learner, "update", lambda learner, *batch: learned.append(learner.updates) or update(learner, *batch))
-    again = train_policy(config, dataset=data, output=output)
+    again = train(config, dataset=data, output=output)
     assert learned[0] == 21, "from the newest state"
-    assert again.losses == train_policy(config, dataset=data, output=str(tmp_path / "whole")).losses
+    assert again.losses == train(config, dataset=data, output=str(tmp_path / "whole")).losses

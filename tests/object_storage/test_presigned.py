@@ -19,7 +19,7 @@ from offline_core.policies.policy import Policy
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.reporting.card import Card
 from tasks import artifacts
-from tasks.stages import prune_dataset
+from tasks.stages import prune
 from tests.data.datasets.factories import episode, write_dataset
 from tests.object_storage.conftest import SETTINGS
 
@@ -36,7 +36,7 @@ def artifact(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> st
     source = write_dataset(tmp_path / "source", [episode(i) for i in range(8)])
     told: list[str] = []
     monkeypatch.setattr(artifacts, "create_markdown_artifact", lambda markdown, **_: told.append(markdown))
-    prune_dataset.fn(PruningConfig(keep_top_fraction=0.5), dataset=source.location.uri, output=output)
+    prune.fn(PruningConfig(keep_top_fraction=0.5), dataset=source.location.uri, output=output)
     [text] = told
     return text
 

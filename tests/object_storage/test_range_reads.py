@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from offline_core.data.curation.config import PruningConfig
-from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.prune import prune
 from offline_core.data.datasets import row_groups as row_groups_module
 from offline_core.data.datasets import writer as writer_module
 from offline_core.data.datasets.dataset import Dataset
@@ -75,7 +75,7 @@ def test_looking_over_episodes_does_not_fetch_them(bucket: str, proxied: Proxy, 
 def test_pruning_fetches_what_it_keeps(bucket: str, proxied: Proxy) -> None:
     dataset = stored(f"{bucket}/raw", "episodes")
     proxied.seen.clear()
-    result = prune_dataset(PruningConfig(keep_top_fraction=0.25), dataset=f"{bucket}/raw", output=f"{bucket}/pruned")
+    result = prune(PruningConfig(keep_top_fraction=0.25), dataset=f"{bucket}/raw", output=f"{bucket}/pruned")
     assert result.dataset.episodes == GROUPS // 4
     size, _ = fetched(proxied)
     assert size < dataset.ref.bytes * 0.35, f"{size:,} of {dataset.ref.bytes:,} bytes"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.stages import prune_dataset as prune_flow
+from flows.stages import prune as prune_flow
 from offline_core.data.curation.config import PruningConfig
-from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.commit import commit, prepare_dataset
 from offline_core.data.datasets.dataset import open_dataset, versions
 from offline_core.data.datasets.manifest import Operation
@@ -85,7 +85,7 @@ WORDY: dict[str, Callable[[str], object]] = {
     "open_dataset": open_dataset,
 }
 SILENT: dict[str, Callable[[str], object]] = {
-    "prune_dataset": lambda uri: prune_dataset(PruningConfig(), dataset=uri, output=f"{uri}-pruned"),
+    "prune": lambda uri: prune(PruningConfig(), dataset=uri, output=f"{uri}-pruned"),
     "read": lambda uri: Location.of(uri).read(),
     "look": lambda uri: Location.of(uri).is_folder(),
 }

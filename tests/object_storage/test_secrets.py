@@ -50,7 +50,7 @@ deployments:
       name: offline
       job_variables: { env: { OFFLINE_RAY_CPUS: "2", OFFLINE_RAY_OBJECT_STORE_BYTES: "100000000" } }
   - name: secret
-    entrypoint: flows/stages.py:compact_dataset
+    entrypoint: flows/stages.py:compact
     work_pool: *pool
 """
 CHAIN: dict[str, Any] = {
@@ -112,8 +112,8 @@ def test_blocks_give_a_run_its_secrets_and_nothing_keeps_them(orchestra: Orchest
     orchestra.wait_for(chain, "COMPLETED")
     archived = {"dataset": f"{bucket}/chain/recording", "output": f"archive://{bucket.removeprefix('s3://')}/archived"}
     for_one_run = {"env": {"ARCHIVE_SECRET": block("ARCHIVE_SECRET")}}
-    orchestra.wait_for(orchestra.submit("compact-dataset/secret", archived, job_variables=for_one_run), "COMPLETED")
-    refused = orchestra.submit("compact-dataset/secret", archived | {"output": "s3://no-such-bucket/x"})
+    orchestra.wait_for(orchestra.submit("compact/secret", archived, job_variables=for_one_run), "COMPLETED")
+    refused = orchestra.submit("compact/secret", archived | {"output": "s3://no-such-bucket/x"})
     orchestra.wait_for(refused, "FAILED")
     assert "bucket does not exist" in orchestra.flow_run(refused)["state"]["message"]
     orchestra.wait_for_worker(refused)

@@ -21,7 +21,7 @@ from offline_core.data.datasets.writer import EpisodeWriter, statistics_of
 from offline_core.data.episodes import Episode
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
 from tests.learning.test_train import balancing_episodes, dataset_of
@@ -35,7 +35,7 @@ STREAMED: dict[str, Any] = {
 
 def trained(dataset: str, output: str, settings: dict[str, Any]) -> tuple[TrainingResult, str]:
     """(result, hash of the last weights)"""
-    result = train_policy(parse(TrainingConfig, settings), dataset=dataset, output=output)
+    result = train(parse(TrainingConfig, settings), dataset=dataset, output=output)
     return result, read_policy_manifest(result.last_checkpoint).weights_sha256
 
 
@@ -57,7 +57,7 @@ PROGRAM = """
 import json, ray, resource, sys
 from offline_core.runtime.config import parse
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.runtime.ray_session import ray_session
 
 dataset, output = sys.argv[1:]
@@ -69,7 +69,7 @@ settings = {
 with ray_session():
     store = ray.cluster_resources()["object_store_memory"]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    result = train_policy(parse(TrainingConfig, settings), dataset=dataset, output=output)
+    result = train(parse(TrainingConfig, settings), dataset=dataset, output=output)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
     print(json.dumps({"store": store, "grown": grown, "steps": result.steps, "loss": result.losses[-1][1]}))
 """

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from offline_core.data.curation.compact import compact_dataset
+from offline_core.data.curation.compact import compact
 from offline_core.data.curation.config import CompactionConfig
-from offline_core.data.curation.converting import convert_table
+from offline_core.data.curation.converting import convert
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.importing.config import ConversionConfig
 from offline_core.errors import CheckpointError, ConfigError, DatasetNotFoundError, SchemaError
 from offline_core.judging.sweeps.config import SweepConfig
-from offline_core.judging.sweeps.sweep import sweep_settings
+from offline_core.judging.sweeps.sweep import sweep
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.plans.conversion import plan_compaction, plan_conversion
 from offline_core.plans.plan import Plan
 from offline_core.plans.recording import plan_recording
@@ -41,8 +41,8 @@ def table(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("plan", "run"),
     [
-        (plan_conversion, lambda **places: convert_table(ConversionConfig(), **places)),
-        (plan_compaction, lambda **places: compact_dataset(CompactionConfig(), **places)),
+        (plan_conversion, lambda **places: convert(ConversionConfig(), **places)),
+        (plan_compaction, lambda **places: compact(CompactionConfig(), **places)),
     ],
     ids=["convert", "compact"],
 )
@@ -73,7 +73,7 @@ def test_a_training_is_planned_from_a_few_updates(table: str, tmp_path: Path) ->
     planned = plan_training(TRAINING, dataset=table, output=str(tmp_path / "policy"))
     assert not (tmp_path / "policy").exists() and planned.reused is None
     assert "24 updates in 2 epochs" in " ".join(planned.measured)
-    train_policy(TRAINING, dataset=table, output=str(tmp_path / "policy"))
+    train(TRAINING, dataset=table, output=str(tmp_path / "policy"))
     assert plan_training(TRAINING, dataset=table, output=str(tmp_path / "policy")).reused == str(tmp_path / "policy" / "best")
     with pytest.raises(DatasetNotFoundError):
         plan_training(TRAINING, dataset=str(tmp_path / "nothing"), output=str(tmp_path / "policy"))
@@ -89,7 +89,7 @@ def test_a_sweep_is_planned_from_a_few_updates_of_its_settings(table: str, tmp_p
     planned = plan_sweep(config, **place)
     assert not (tmp_path / "sweep").exists() and planned.reused is None and planned.seconds > 0
     assert "2 settings with 2 seeds: 4 of 4 runs are to be trained, 1 at once" in planned.measured
-    sweep_settings(config, **place)
+    sweep(config, **place)
     assert plan_sweep(config, **place).reused == place["output"]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from offline_core.data.quality.config import QualityConfig
 from offline_core.errors import ConfigError, DataError, StorageUnavailableError
 from offline_core.keeping.promotion.config import PromotionConfig
@@ -56,7 +56,7 @@ def test_columns_that_are_made_are_found_where_the_import_finds_them(
     values = {"columns": columns, "mapping": {"eps_id": "id", "actions": "a"} | mapping, "episodes": {"last_new_obs": "repeat"}}
     config = parse(ImportConfig, values)
     refuse({"source": "logs.csv", "output": "out", name: config})
-    assert import_dataset(config, source="logs.csv", output="out").counts.episodes == 1
+    assert import_data(config, source="logs.csv", output="out").counts.episodes == 1
 
 
 def test_a_computed_column_whose_row_cannot_be_read(tmp_path: Path) -> None:

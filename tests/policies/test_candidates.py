@@ -14,10 +14,10 @@ from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.errors import CheckpointError, ConfigError, LocationError
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.result import SweepResult
-from offline_core.judging.sweeps.sweep import sweep_settings
+from offline_core.judging.sweeps.sweep import sweep
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.policies.candidates import candidates_of
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
@@ -41,14 +41,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 def trained(tmp_path_factory: pytest.TempPathFactory, data: str) -> tuple[Path, TrainingResult]:
     output = tmp_path_factory.mktemp("trained")
     config = parse(TrainingConfig, TRAINING | {"keep": {"every_iterations": 2}})
-    return output, train_policy(config, dataset=data, output=str(output))
+    return output, train(config, dataset=data, output=str(output))
 
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory, data: str) -> tuple[Path, SweepResult]:
     output = tmp_path_factory.mktemp("swept")
-    sweep = {"training": TRAINING, "grid": {"optimizer.learning_rate": [0.01, 0.02]}, "seeds": 2, "parallel": 1}
-    return output, sweep_settings(parse(SweepConfig, sweep), dataset=data, output=str(output))
+    run_sweep = {"training": TRAINING, "grid": {"optimizer.learning_rate": [0.01, 0.02]}, "seeds": 2, "parallel": 1}
+    return output, sweep(parse(SweepConfig, run_sweep), dataset=data, output=str(output))
 
 
 def fingerprints(uris: list[str]) -> list[str]:

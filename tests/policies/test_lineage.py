@@ -44,9 +44,9 @@ def policy(folder: Path, operation: str, parents: Sequence[Parent] = (), *, envi
 def chain(root: Path) -> str:
     """expert → recorded → pruned → clone."""
     expert = policy(root / "expert" / "best", "train_expert")
-    recorded = dataset(root / "recorded", "record_episodes", [expert], episodes=5)
-    pruned = dataset(root / "pruned", "prune_dataset", [recorded.parent_entry])
-    return policy(root / "policy" / "best", "train_policy", [pruned.parent_entry]).uri
+    recorded = dataset(root / "recorded", "record", [expert], episodes=5)
+    pruned = dataset(root / "pruned", "prune", [recorded.parent_entry])
+    return policy(root / "policy" / "best", "train", [pruned.parent_entry]).uri
 
 
 def drawn(graph: Lineage) -> dict[str, list[str]]:
@@ -62,7 +62,7 @@ def unescaped(text: str) -> str:
 def test_a_policy_goes_back_to_the_expert(tmp_path: Path) -> None:
     uri = chain(tmp_path)
     graph = lineage(uri)
-    assert [node.operation for node in graph.nodes] == ["train_policy", "prune_dataset", "record_episodes", "train_expert"]
+    assert [node.operation for node in graph.nodes] == ["train", "prune", "record", "train_expert"]
     assert {node.state for node in graph.nodes} == {"found"}
     assert graph.edges == [(1, 0), (2, 1), (3, 2)] and graph.is_whole
     assert list(drawn(graph).values()) == [
@@ -85,8 +85,8 @@ def test_what_is_gone_is_shown_and_leads_no_further(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_was_replaced_is_not_taken_for_the_parent(tmp_path: Path) -> None:
     uri = chain(tmp_path)
-    grandparent = dataset(tmp_path / "other", "import_dataset")
-    policy(tmp_path / "expert" / "best", "train_policy", [grandparent.parent_entry], environment="Pendulum-v1")
+    grandparent = dataset(tmp_path / "other", "import")
+    policy(tmp_path / "expert" / "best", "train", [grandparent.parent_entry], environment="Pendulum-v1")
     graph = lineage(uri)
     assert graph.nodes[-1].state == "replaced" and graph.nodes[-1].operation is None
     assert drawn(graph)["n3"] == ["expert/best", "replaced since"]
@@ -94,7 +94,7 @@ def test_a_checkpoint_that_was_replaced_is_not_taken_for_the_parent(tmp_path: Pa
 
 def test_files_of_others_are_leaves_and_are_not_read(tmp_path: Path) -> None:
     files = Parent(kind="files", uri="/somewhere/a.json, /somewhere/b.json", fingerprint="f")
-    imported = dataset(tmp_path / "imported", "import_dataset", [files])
+    imported = dataset(tmp_path / "imported", "import", [files])
     graph = lineage(imported.location.uri)
     assert [node.state for node in graph.nodes] == ["found", "imported"]
 
@@ -105,14 +105,14 @@ def test_files_of_others_are_leaves_and_are_not_read(tmp_path: Path) -> None:
 
 def test_whose_episodes_are_in_it_and_whose_it_has_learned_from(tmp_path: Path) -> None:
     """Not the data of a policy that recorded, and not what a training only measured its loss on."""
-    before = dataset(tmp_path / "before", "import_dataset")
-    recorder = policy(tmp_path / "recorder", "train_policy", [before.parent_entry])
-    recorded = dataset(tmp_path / "recorded", "record_episodes", [recorder], episodes=5)
+    before = dataset(tmp_path / "before", "import")
+    recorder = policy(tmp_path / "recorder", "train", [before.parent_entry])
+    recorded = dataset(tmp_path / "recorded", "record", [recorder], episodes=5)
     train, held_out = (
-        dataset(tmp_path / side, "split_dataset", [recorded.parent_entry], episodes=count)
+        dataset(tmp_path / side, "split", [recorded.parent_entry], episodes=count)
         for side, count in (("train", 4), ("held_out", 1))
     )
-    trained = policy(tmp_path / "trained", "train_policy", [train.parent_entry, held_out.parent_entry])
+    trained = policy(tmp_path / "trained", "train", [train.parent_entry, held_out.parent_entry])
     tuned = policy(tmp_path / "tuned", "train_expert", [trained])
 
     def found(uri: str) -> list[str]:
@@ -121,16 +121,16 @@ def test_whose_episodes_are_in_it_and_whose_it_has_learned_from(tmp_path: Path) 
     assert found(tuned.uri) == ["tuned", "trained", "train", "recorded"]
     assert found(held_out.location.uri) == ["held_out", "recorded"]
     assert [node.operation for node in episodes_in(lineage(trained.uri), beyond_splits=False)] == [
-        "train_policy",
-        "split_dataset",
+        "train",
+        "split",
     ]
-    mixed = dataset(tmp_path / "mixed", "mix_datasets", [held_out.parent_entry, before.parent_entry, recorder])
+    mixed = dataset(tmp_path / "mixed", "mix", [held_out.parent_entry, before.parent_entry, recorder])
     assert found(mixed.location.uri) == ["mixed", "held_out", "before", "recorded"]
 
 
 def test_a_node_says_what_it_was_when_something_was_made_of_it(tmp_path: Path) -> None:
-    source = dataset(tmp_path / "source", "record_episodes")
-    made = dataset(tmp_path / "made", "compact_dataset", [source.parent_entry], episodes=3)
+    source = dataset(tmp_path / "source", "record")
+    made = dataset(tmp_path / "made", "compact", [source.parent_entry], episodes=3)
     known = [made.manifest.fingerprint, source.manifest.fingerprint]
     assert [node.fingerprint for node in lineage(made.location.uri).nodes] == known
     shutil.rmtree(tmp_path / "source")
@@ -138,15 +138,15 @@ def test_a_node_says_what_it_was_when_something_was_made_of_it(tmp_path: Path) -
 
 
 def test_any_version_and_a_shared_ancestor_once(tmp_path: Path) -> None:
-    source = dataset(tmp_path / "source", "record_episodes")
-    left = dataset(tmp_path / "left", "split_dataset", [source.parent_entry])
-    right = dataset(tmp_path / "right", "split_dataset", [source.parent_entry], episodes=3)
-    merged = dataset(tmp_path / "merged", "merge_datasets", [left.parent_entry, right.parent_entry])
-    later = dataset(tmp_path / "merged", "compact_dataset", [merged.parent_entry], episodes=4)
+    source = dataset(tmp_path / "source", "record")
+    left = dataset(tmp_path / "left", "split", [source.parent_entry])
+    right = dataset(tmp_path / "right", "split", [source.parent_entry], episodes=3)
+    merged = dataset(tmp_path / "merged", "merge", [left.parent_entry, right.parent_entry])
+    later = dataset(tmp_path / "merged", "compact", [merged.parent_entry], episodes=4)
     graph = lineage(merged.location.uri, 1)
     assert len(graph.nodes) == 4 and graph.edges == [(1, 0), (2, 0), (3, 1), (3, 2)]
     whole = lineage(later.location.uri)
-    assert [(node.version, node.operation) for node in whole.nodes[:2]] == [(2, "compact_dataset"), (1, "merge_datasets")]
+    assert [(node.version, node.operation) for node in whole.nodes[:2]] == [(2, "compact"), (1, "merge")]
 
 
 def test_a_long_history_is_cut_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

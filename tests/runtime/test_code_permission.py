@@ -13,7 +13,7 @@ from offline_core.errors import UnsafeDataError
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate_policy
+from offline_core.policies.evaluation.evaluate import evaluate
 from offline_core.policies.manifest import POLICY_FILE
 from offline_core.policies.policy import Policy
 from offline_core.runtime.code_files import file_of
@@ -77,7 +77,7 @@ def test_the_module_of_a_network_is_not_imported(tmp_path: Path, module: str) ->
 def test_an_environment_of_a_policy_is_not_imported(tmp_path: Path, module: str) -> None:
     policy = policy_with(tmp_path / "p", environment=EnvironmentSpec(id=f"{module}:Downloaded-v0"))
     with pytest.raises(UnsafeDataError, match=rf"p names '{module}:Downloaded-v0', .*parameter environment\.id or set"):
-        evaluate_policy(EvaluationConfig(episodes=2), policy=policy)
+        evaluate(EvaluationConfig(episodes=2), policy=policy)
     assert not ran(module, tmp_path)
 
 
@@ -95,7 +95,7 @@ def test_what_parameters_have_named_may_be_named_by_files(tmp_path: Path, module
     environment = EnvironmentSpec(id=f"{module}:Downloaded-v0")
     remember_code(EvaluationConfig(environment=environment))
     assert not ran(module, tmp_path), "looked for without importing"
-    result = evaluate_policy(EvaluationConfig(episodes=2), policy=policy_with(tmp_path / "p", environment=environment))
+    result = evaluate(EvaluationConfig(episodes=2), policy=policy_with(tmp_path / "p", environment=environment))
     assert result.environment == environment.id
 
 
@@ -121,10 +121,10 @@ def test_a_policy_saved_here_is_loaded_here(tmp_path: Path, module: str) -> None
 def test_allowed_by_a_variable_once(tmp_path: Path, module: str, allowed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = policy_with(tmp_path / "p", environment=EnvironmentSpec(id=f"{module}:Downloaded-v0"))
     monkeypatch.setenv("OFFLINE_ALLOW_CODE", allowed.format(module=module, package=module.partition(".")[0]))
-    evaluate_policy(EvaluationConfig(episodes=2), policy=policy)
+    evaluate(EvaluationConfig(episodes=2), policy=policy)
     monkeypatch.setenv("OFFLINE_ALLOW_CODE", "0, other")
     with pytest.raises(UnsafeDataError):
-        evaluate_policy(EvaluationConfig(episodes=3), policy=policy)
+        evaluate(EvaluationConfig(episodes=3), policy=policy)
 
 
 def test_allowed_by_an_argument(tmp_path: Path, module: str) -> None:

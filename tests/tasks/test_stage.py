@@ -14,7 +14,7 @@ import ray
 from prefect.states import Failed
 from ray import exceptions
 
-from flows.stages import train_policy
+from flows.stages import train
 from offline_core.errors import ConfigError, RayLostError, StorageUnavailableError
 from offline_core.learning.config import TrainingConfig
 from tasks import stages
@@ -99,6 +99,6 @@ def test_a_ray_that_is_lost_outside_of_a_stage_is_a_crash(monkeypatch: pytest.Mo
     def lost(*args: Any, **kwargs: Any) -> None:
         raise RayLostError("the raylet died")
 
-    monkeypatch.setattr(stages, "train_policy", lost)
+    monkeypatch.setattr(stages, "train", lost)
     with pytest.raises(Crash, match="the raylet died"):
-        inspect.unwrap(train_policy.fn)(config=TrainingConfig())  # without the look at its parameters
+        inspect.unwrap(train.fn)(config=TrainingConfig())  # without the look at its parameters

@@ -16,7 +16,7 @@ import offline_core as offline
 from offline_core.keeping.promotion.config import PromotionConfig, RollbackConfig
 from offline_core.policies.evaluation.config import EvaluationConfig
 from tasks import artifacts, tracking
-from tasks.stages import evaluate_policy, promote_policy, rollback_policy
+from tasks.stages import evaluate, promote, rollback
 from tests.keeping.promotion.decisions import policy_at
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -63,9 +63,9 @@ def version(found: Any) -> int:
 def test_a_stage_is_a_run_with_parameters_metrics_and_its_card(tracker: Any, tmp_path: Path) -> None:
     policy = policy_at(tmp_path / "policy", 1)
     for _ in range(2):  # a reused result is no second run
-        result = evaluate_policy.fn(EvaluationConfig(episodes=3), policy=policy)
+        result = evaluate.fn(EvaluationConfig(episodes=3), policy=policy)
     [run] = runs(tracker)
-    assert run.info.run_name == "evaluate_policy" and run.info.status == "FINISHED"
+    assert run.info.run_name == "evaluate" and run.info.status == "FINISHED"
     assert run.data.params == {"episodes": "3"}
     assert run.data.metrics["metrics.episode_return_mean"] == result.mean_return
     assert run.data.tags["checkpoint"] == policy and "torch" in run.data.tags
@@ -76,14 +76,14 @@ def test_aliases_are_those_of_the_registry(tracker: Any, tmp_path: Path) -> None
     registry = str(tmp_path / "registry" / "hvac")
     first, second = (policy_at(tmp_path / str(number), number) for number in (1, 2))
     config = PromotionConfig(override="a test")
-    promote_policy.fn(config, registry=registry, source=first)
+    promote.fn(config, registry=registry, source=first)
     assert version(tracker.get_model_version_by_alias("hvac", "champion")) == 1
-    promoted = promote_policy.fn(config, registry=registry, source=second)
+    promoted = promote.fn(config, registry=registry, source=second)
     found = tracker.get_model_version_by_alias("hvac", "champion")
     assert version(found) == 2 and found.tags["fingerprint"] == promoted.move.fingerprint
     folder = tracker.download_artifacts(found.run_id, "policy", str(tmp_path))
     assert offline.load_policy(folder).action_space.n == 2
-    rollback_policy.fn(RollbackConfig(), registry=registry)
+    rollback.fn(RollbackConfig(), registry=registry)
     assert version(tracker.get_model_version_by_alias("hvac", "champion")) == 1
     assert len(tracker.search_model_versions("name='hvac'")) == 2 and len(runs(tracker)) == 3
 
@@ -92,8 +92,8 @@ def test_an_alias_that_was_missed_is_made_up_for(tracker: Any, tmp_path: Path, m
     registry, policy = str(tmp_path / "registry" / "hvac"), policy_at(tmp_path / "policy", 1)
     with monkeypatch.context() as lost:
         lost.delenv(tracking.TRACKER)
-        promote_policy.fn(PromotionConfig(override="a test"), registry=registry, source=policy)
-    assert promote_policy.fn(PromotionConfig(override="again"), registry=registry, source=policy).reused
+        promote.fn(PromotionConfig(override="a test"), registry=registry, source=policy)
+    assert promote.fn(PromotionConfig(override="again"), registry=registry, source=policy).reused
     assert version(tracker.get_model_version_by_alias("hvac", "champion")) == 1
 
 
@@ -104,7 +104,7 @@ def test_a_tracker_that_is_gone_is_a_warning_soon(
         bound.bind(("127.0.0.1", 0))
         monkeypatch.setenv(tracking.TRACKER, f"http://me:hidden@127.0.0.1:{bound.getsockname()[1]}")
         with caplog.at_level(logging.WARNING, "offline_core"):
-            made = promote_policy.fn(
+            made = promote.fn(
                 PromotionConfig(override="a test"),
                 registry=str(tmp_path / "registry" / "hvac"),
                 source=policy_at(tmp_path / "policy", 1),
@@ -122,5 +122,5 @@ def test_a_tracker_without_its_package_is_a_warning(
     for name, value in tracking._DEFAULTS.items():
         monkeypatch.setenv(name, value)
     with caplog.at_level(logging.WARNING, "offline_core"):
-        evaluate_policy.fn(EvaluationConfig(episodes=2), policy=policy_at(tmp_path / "policy", 1))
+        evaluate.fn(EvaluationConfig(episodes=2), policy=policy_at(tmp_path / "policy", 1))
     assert "pip install -c constraints.txt '.[mlflow]'" in caplog.text

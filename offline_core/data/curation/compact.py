@@ -33,9 +33,7 @@ class CompactionResult(Result):
     hint="Example: -s files.max_bytes_per_file=268435456.",
     plan="plans.conversion:plan_compaction",
 )
-def compact_dataset(
-    config: CompactionConfig, *, dataset: str, output: str, version: int | None = None
-) -> Made[CompactionResult]:
+def compact(config: CompactionConfig, *, dataset: str, output: str, version: int | None = None) -> Made[CompactionResult]:
     """Copy a dataset into files of another size.
 
     Its episodes are copied in their order and byte for byte: the next version of `output`.

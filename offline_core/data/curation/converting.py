@@ -43,7 +43,7 @@ class ConversionResult(Result):
     hint="-s format=table writes a step a row.",
     plan="plans.conversion:plan_conversion",
 )
-def convert_table(config: ConversionConfig, *, dataset: str, output: str, version: int | None = None) -> Made[ConversionResult]:
+def convert(config: ConversionConfig, *, dataset: str, output: str, version: int | None = None) -> Made[ConversionResult]:
     """Write a dataset an episode a row, or a step a row, losing nothing.
 
     The episodes stay in their order: the next version of `output`.

@@ -51,7 +51,7 @@ class MergeResult(Result):
     ),
     writes=("dataset",),
 )
-def merge_datasets(config: MergeConfig, *, datasets: Sequence[str], output: str) -> Made[MergeResult]:
+def merge(config: MergeConfig, *, datasets: Sequence[str], output: str) -> Made[MergeResult]:
     """Copy the episodes of several datasets, each once, into one.
 
     They are copied in the order of the datasets, into the next version of `output`.

@@ -50,7 +50,7 @@ class PruningPlan(BaseModel):
 def plan_pruning(
     config: PruningConfig, *, dataset: str, version: int | None = None, where: pl.Expr | str | None = None
 ) -> PruningPlan:
-    """What `prune_dataset` would keep, as far as the metadata says; reads no observations and no actions.
+    """What `prune` would keep, as far as the metadata says; reads no observations and no actions.
 
     Raises:
         ConfigError: a condition cannot be understood, or names an unknown column; or the scores are not of this version.

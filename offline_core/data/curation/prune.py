@@ -55,7 +55,7 @@ class PruningResult(Result):
     event="dataset.pruned",
     plan="data.curation.plan:plan_pruning",
 )
-def prune_dataset(
+def prune(
     config: PruningConfig, *, dataset: str, output: str, version: int | None = None, where: pl.Expr | str | None = None
 ) -> Made[PruningResult]:
     """Keep the episodes that meet some conditions, as the next version of a dataset.

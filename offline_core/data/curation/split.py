@@ -51,7 +51,7 @@ class SplitResult(Result):
     arguments=(DATASET, output("runs/split", "Folder for the two datasets, train and held_out."), VERSION),
     writes=SIDES,
 )
-def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: int | None = None) -> SplitResult:
+def split(config: SplitConfig, *, dataset: str, output: str, version: int | None = None) -> SplitResult:
     """Split a dataset by episode into train and held_out, with the same spread of returns.
 
     Each episode is copied into the next version of either `<output>/train` or `<output>/held_out`, in the order it had.
@@ -66,7 +66,7 @@ def split_dataset(config: SplitConfig, *, dataset: str, output: str, version: in
     """
     source = open_committed(dataset, version)
     places = [Location.of(output).child(side).uri for side in SIDES]
-    name, number = split_dataset.name, split_dataset.version
+    name, number = split.name, split.version
     operations = [Operation.of(name, config, version=number, side=side) for side in SIDES]
     parents = [source.parent_entry]
     found = [find_version(place, operation, parents) for place, operation in zip(places, operations, strict=True)]

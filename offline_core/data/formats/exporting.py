@@ -77,7 +77,7 @@ class ExportResult(Result):
     arguments=(DATASET, of_output("runs/export", "Folder to write; an existing export is replaced, nothing else is."), VERSION),
     hint="The format is chosen by -s format=….",
 )
-def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: int | None = None) -> ExportResult:
+def export(config: ExportConfig, *, dataset: str, output: str, version: int | None = None) -> ExportResult:
     """Write a dataset for Minari, LeRobot, RLlib (sample_batch), D4RL or a writer of your own.
 
     All episodes are written, or nothing is. An older export at `output` is replaced. A user's writer is always called, as its
@@ -91,7 +91,7 @@ def export_dataset(config: ExportConfig, *, dataset: str, output: str, version: 
     """
     source = open_committed(dataset, version)
     location, place = Location.of(output), result_place(config, output)
-    operation = Operation.of(export_dataset.name, config, version=export_dataset.version)
+    operation = Operation.of(export.name, config, version=export.version)
     identity = identity_of(operation, [source.parent_entry])
     if place and (found := load_result(place, identity, ExportResult, fingerprint=_sizes(place.parent).get)):
         return found
@@ -128,7 +128,7 @@ def result_place(config: ExportConfig, output: str) -> Location | None:
 
 
 def check_export(config: ExportConfig, environment: EnvironmentSpec | None, *, output: str, dataset: str) -> None:
-    """Refuses at once what `export_dataset` would refuse before it writes.
+    """Refuses at once what `export` would refuse before it writes.
 
     Arguments:
         environment: that of the dataset which will be exported.

@@ -45,7 +45,7 @@ class PublishResult(Result):
     hint="Delta is the default; -s format=iceberg chooses Iceberg.",
     run_name="publish-{config.format}",
 )
-def publish_dataset(config: PublishConfig, *, dataset: str, version: int | None = None) -> PublishResult:
+def publish(config: PublishConfig, *, dataset: str, version: int | None = None) -> PublishResult:
     """Make a Delta or Iceberg table show a version by its own files, for Spark, DuckDB and Polars.
 
     Nothing is copied: it is the next commit of the table.

@@ -58,7 +58,7 @@ def enforce(report: QualityReport, config: QualityConfig) -> None:
     gate=enforce,
     returns_failures=True,
 )
-def check_dataset(
+def check(
     config: QualityConfig, *, dataset: str, version: int | None = None, rules: Sequence[Rule] | None = None
 ) -> Made[QualityReport]:
     """Check every step of a dataset by the quality rules, and stop if it fails.

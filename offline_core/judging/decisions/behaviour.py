@@ -14,7 +14,7 @@ from offline_core.data.episodes import columns, nested
 from offline_core.judging.estimation.logged import recorded_logs, step_batches
 from offline_core.judging.estimation.observations import Observations, distribution_inputs, leaves_of, tensors_of
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.policies.categorical import CategoricalHead
 from offline_core.policies.policy import Policy
 from offline_core.runtime.config import parse
@@ -48,7 +48,7 @@ def model_of_behaviour(selecting: DatasetRef, judging: DatasetRef, output: str, 
             "evaluation": {"play": False, "held_out": judging.uri, "patience": PATIENCE},
         },
     )
-    return train_policy(config, dataset=selecting.uri, version=selecting.version, output=output).checkpoint
+    return train(config, dataset=selecting.uri, version=selecting.version, output=output).checkpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import gymnasium as gym
 
 from offline_core.data.curation.config import SplitConfig
-from offline_core.data.curation.split import split_dataset
+from offline_core.data.curation.split import split
 from offline_core.data.datasets.dataset import Dataset, open_committed, open_dataset
 from offline_core.data.datasets.manifest import Operation, identity_of
 from offline_core.data.datasets.result_cache import StoredResult
@@ -102,9 +102,9 @@ def _decided(
     start: float,
 ) -> DecisionResult:
     halves = SplitConfig(held_out_fraction=config.judge_share, by=config.by, seed=config.seed)
-    split = Operation.of(decide.name, halves, source=source.manifest.fingerprint)
-    parts = folder.child(f"{SIDES}/{identity_of(split, [])}").uri
-    parted = split_dataset(halves, dataset=source.location.uri, version=source.manifest.version, output=parts)
+    halving = Operation.of(decide.name, halves, source=source.manifest.fingerprint)
+    parts = folder.child(f"{SIDES}/{identity_of(halving, [])}").uri
+    parted = split(halves, dataset=source.location.uri, version=source.manifest.version, output=parts)
     selecting, judging = parted.train, parted.held_out
     for guardrail in config.guardrails:
         paid(open_dataset(selecting.uri, selecting.version), guardrail)  # what is wrong is said before anything is fitted

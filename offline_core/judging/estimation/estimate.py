@@ -98,7 +98,7 @@ def _told(result: OffPolicyResult) -> OffPolicyResult:
     hint="-s require_return=… says how much is enough.",
     gate=enforce,
 )
-def estimate_policy(config: OffPolicyConfig, *, policy: str, dataset: str, version: int | None = None) -> Made[OffPolicyResult]:
+def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int | None = None) -> Made[OffPolicyResult]:
     """Estimate a policy's return from recorded episodes without playing it, and stop if it is too little.
 
     What the policy would come to where the dataset was recorded, by each method, with an interval. The result is kept at

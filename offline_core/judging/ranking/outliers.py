@@ -43,7 +43,7 @@ QUANTILES = (0.5, 0.9, 0.99, 1.0)
     after="check",
     arguments=(DATASET, output("runs/outliers", "Folder for the scores."), VERSION),
 )
-def find_outliers(config: OutlierConfig, *, dataset: str, output: str, version: int | None = None) -> Made[OutlierResult]:
+def outliers(config: OutlierConfig, *, dataset: str, output: str, version: int | None = None) -> Made[OutlierResult]:
     """Rank the episodes by how unlike the others they are, and say which algorithm the dataset speaks for.
 
     Each is scored by the feature in which it is farthest from the others, in robust deviations.
@@ -86,7 +86,7 @@ def find_outliers(config: OutlierConfig, *, dataset: str, output: str, version: 
     index = episode_index(source, [columns.EPS_ID, columns.T_STARTED])
     write_scores(scores, source, index, score, score >= config.threshold, found_by, features.names, features.values)
     ids = index[columns.EPS_ID].to_list()
-    outliers = [
+    listed = [
         Outlier(episode=i, eps_id=ids[i], score=float(score[i]), reason=found_by[i])
         for i in order[:MOST_SHOWN].tolist()
         if found_by[i]
@@ -97,7 +97,7 @@ def find_outliers(config: OutlierConfig, *, dataset: str, output: str, version: 
         dataset=source.ref,
         threshold=config.threshold,
         count=int((score >= config.threshold).sum()),
-        outliers=outliers,
+        outliers=listed,
         quantiles={f"{share:g}": float(np.quantile(score, share)) for share in QUANTILES},
         notes=looked.notes,
         measures=looked.measures,

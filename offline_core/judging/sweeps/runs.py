@@ -10,7 +10,7 @@ from offline_core.data.episodes import EpisodeBatch
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.judging.estimation.config import OffPolicyConfig
-from offline_core.judging.estimation.estimate import check_policies, estimate_policy
+from offline_core.judging.estimation.estimate import check_policies, estimate
 from offline_core.judging.estimation.estimators import weighing
 from offline_core.judging.estimation.logged import check_probabilities
 from offline_core.judging.sweeps.config import Score, SweepConfig
@@ -19,7 +19,7 @@ from offline_core.judging.sweeps.settings import Setting, refuse
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run
-from offline_core.learning.train import check_environment, found_result, make_run, train_policy
+from offline_core.learning.train import check_environment, found_result, make_run, train
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import find_policy
 
@@ -57,7 +57,7 @@ class Scoring:
                 return min(loss for _, loss in result.held_out_losses)
         assert self.estimate_on is not None
         data = self.estimate_on.ref
-        found = estimate_policy(self.estimate, policy=result.checkpoint, dataset=data.uri, version=data.version)
+        found = estimate(self.estimate, policy=result.checkpoint, dataset=data.uri, version=data.version)
         return found.estimates[self.estimate.gate_method].value
 
 
@@ -84,7 +84,7 @@ class PlannedRun:
     def train(self, loaded: EpisodeBatch | None = None) -> TrainingResult:
         """Train, or resume what is there, from the columns in memory if they are given."""
         run, version = self.run, self.run.dataset.version or None
-        return train_policy(run.config, dataset=run.dataset.uri, version=version, output=run.output, loaded=loaded)
+        return train(run.config, dataset=run.dataset.uri, version=version, output=run.output, loaded=loaded)
 
     def scored(self, result: TrainingResult) -> SweptRun:
         """Score the policy."""

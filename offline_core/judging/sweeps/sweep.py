@@ -47,10 +47,10 @@ def enforce(result: SweepResult, config: SweepConfig) -> None:
     plan="plans.sweeping:plan_sweep",
     gate=enforce,
 )
-def sweep_settings(config: SweepConfig, *, dataset: str, output: str, version: int | None = None) -> Made[SweepResult]:
+def sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None = None) -> Made[SweepResult]:
     """Train many settings with many seeds, and compare them.
 
-    A run is in `<output>/runs/<digest of the setting>/<seed>`, and what `train_policy` makes of the same parameters, however
+    A run is in `<output>/runs/<digest of the setting>/<seed>`, and what `train` makes of the same parameters, however
     many train at once. A finished one is reused, an unfinished one resumes; so a sweep that is killed, or gets more settings
     or seeds, makes only what is missing. A run that fails ends no other one: see `enforce`. A search goes on by itself until
     all samples are tried, and is resumed likewise.
@@ -134,4 +134,4 @@ def _asked(config: SweepConfig, runs: Sequence[PlannedRun], checked: Sequence[Ru
     if scoring.estimate_on is not None:
         told["estimate"] = scoring.estimate.model_dump(mode="json")
         parents.append(scoring.estimate_on.parent_entry)
-    return Operation(name=sweep_settings.name, version=sweep_settings.version, config=told), parents
+    return Operation(name=sweep.name, version=sweep.version, config=told), parents

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
     ),
     run_name="promote-to-{config.alias}",
 )
-def promote_policy(config: PromotionConfig, *, registry: str, source: str) -> PromotionResult:
+def promote(config: PromotionConfig, *, registry: str, source: str) -> PromotionResult:
     """Move an alias of the registry, champion by default, to the policy that a decision promotes.
 
     The checkpoint is copied into the registry, and the alias names it by one exclusive create. If the alias names that policy

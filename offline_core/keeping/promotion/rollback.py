@@ -18,7 +18,7 @@ from offline_core.runtime.stage import Argument, stage
     arguments=(Argument("registry", "Folder of the registry and name of the policy in it.", "runs/registry/policy"),),
     run_name="rollback-{config.alias}",
 )
-def rollback_policy(config: RollbackConfig, *, registry: str) -> PromotionResult:
+def rollback(config: RollbackConfig, *, registry: str) -> PromotionResult:
     """Move an alias of the registry back to the policy that it named before.
 
     That is itself a move in the history. A second rollback goes one policy further back, and never forth to one that was

@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
     ),
     run_name="fine-tune-{config.seed}",
 )
-def fine_tune_policy(
+def fine_tune(
     config: FineTuneConfig, *, training: str, dataset: str, output: str, version: int | None = None
 ) -> Made[FineTuneResult]:
     """Go on by play from a training by iql, cal_ql, td3_bc and the like, with recorded and fresh steps.

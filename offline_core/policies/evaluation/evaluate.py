@@ -31,7 +31,7 @@ EVALUATIONS = "_evaluations"
     arguments=(policy("play"),),
     run_name="evaluate-{config.episodes}-{config.seed}",
 )
-def evaluate_policy(config: EvaluationConfig, *, policy: str) -> Made[EvaluationResult]:
+def evaluate(config: EvaluationConfig, *, policy: str) -> Made[EvaluationResult]:
     """Play a policy on start states that no other stage has seen.
 
     The result of the `episodes` whole episodes is kept at `<policy>/_evaluations`.

@@ -37,7 +37,7 @@ EPISODES_PER_ROUND = 16
     writes=("dataset",),
     hint="Example: -s 'datasets={runs/a: 0.7, runs/b: 0.3}'.",
 )
-def mix_datasets(config: MixtureConfig, *, output: str) -> Made[MixtureResult]:
+def mix(config: MixtureConfig, *, output: str) -> Made[MixtureResult]:
     """Write whole episodes of datasets and playing policies, by weight in steps.
 
     They are the next version of `output`. The dataset names the environment of its sources if they share one.

@@ -13,7 +13,7 @@ from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.manifest import Statistics
 from offline_core.data.datasets.new_version import NewVersion
 from offline_core.data.environments.vector_env import spaces_of
-from offline_core.data.formats.exporting import check_export, export_dataset
+from offline_core.data.formats import exporting
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy
@@ -52,7 +52,7 @@ _HOW_FAST = {"cpus_per_recorder", "max_recorder_restarts", "video"}
     plan="plans.recording:plan_recording",
     groups={"export": RecordingExport},
 )
-def record_episodes(
+def record(
     config: RecordingConfig, *, policy: str, output: str, export: RecordingExport | None = None
 ) -> Made[RecordingResult]:
     """Record complete episodes of a policy as the next version of a dataset.
@@ -82,7 +82,7 @@ def record_episodes(
     config = config.model_copy(update={"seed": seed, "environment": environment})
     if export is not None:
         remember_code(export)
-        check_export(export, environment, output=export.output, dataset=output)
+        exporting.check_export(export, environment, output=export.output, dataset=output)
 
     def result(dataset: Dataset) -> RecordingResult:
         return _finished(_result(dataset, manifest), dataset, config, export, policy, manifest)
@@ -129,7 +129,7 @@ def _exported(result: RecordingResult, export: RecordingExport | None) -> Record
     if export is None:
         return result
     dataset = result.dataset
-    written = export_dataset(export, dataset=dataset.uri, output=export.output, version=dataset.version)
+    written = exporting.export(export, dataset=dataset.uri, output=export.output, version=dataset.version)
     return result.model_copy(update={"export": written})
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from offline_core.data.curation.compact import compact_dataset
+from offline_core.data.curation.compact import compact
 from offline_core.data.curation.config import CompactionConfig
 from offline_core.data.datasets import writer as writer_module
 from offline_core.data.datasets.commit import commit
@@ -26,7 +26,7 @@ def test_nothing_changes_but_the_files(tmp_path: Path, format: Format) -> None:
     writer = write_files(tmp_path / "in", some, format, batch=3, max_rows_per_file=10)
     operation = Operation(name="test")
     source = commit(str(tmp_path / "in"), writer.files, format=format, operation=operation, statistics=writer.statistics)
-    result = compact_dataset(CompactionConfig(), dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    result = compact(CompactionConfig(), dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
     compacted = open_dataset(str(tmp_path / "out"))
     assert list(episodes(compacted)) == some
     for name in columns.EPISODE_METADATA:
@@ -44,13 +44,13 @@ def test_files_have_the_size_wanted(tmp_path: Path, format: Format, monkeypatch:
     monkeypatch.setattr(writer_module, "ROW_GROUP_BYTES", 2**14)  # as small beside these files as it is beside real ones
     write_dataset(tmp_path / "in", [episode(i, 300) for i in range(60)], format, batch=1, max_rows_per_file=300)
     config = CompactionConfig(files=FilesConfig(max_bytes_per_file=2**17))
-    result = compact_dataset(config, dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    result = compact(config, dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
     sizes = [file.bytes for file in open_dataset(str(tmp_path / "out")).manifest.files]
     assert max(sizes) <= 2**17
     assert len(sizes) > 3, "or else this test would show nothing"
     assert min(sizes[:-1]) > 0.65 * 2**17, "files are filled"
     assert sum(sizes) == result.dataset.bytes
-    large = compact_dataset(
+    large = compact(
         CompactionConfig(files=FilesConfig(max_bytes_per_file=2**28)),
         dataset=str(tmp_path / "out"),
         output=str(tmp_path / "out"),
@@ -63,7 +63,7 @@ def test_pieces_of_one_episode_stay_apart(tmp_path: Path) -> None:
     whole, other = episode(0, 12), episode(1)
     some = [whole.slice(0, 4), whole.slice(4, 6), whole.slice(8, 10), other, whole.slice(10, 12)]
     source = write_dataset(tmp_path / "in", some, "table", batch=1)
-    compact_dataset(CompactionConfig(), dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    compact(CompactionConfig(), dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
     compacted = open_dataset(str(tmp_path / "out"))
     assert list(episodes(compacted)) == some
     assert episode_index(compacted).equals(episode_index(source))

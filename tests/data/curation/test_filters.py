@@ -163,7 +163,7 @@ def test_other_arguments_are_another_pruning_and_the_same_is_found(tmp_path: Pat
 
 
 def test_a_pruning_without_filters_is_the_operation_it_was() -> None:
-    assert "filters" not in Operation.of("prune_dataset", PruningConfig()).config
+    assert "filters" not in Operation.of("prune", PruningConfig()).config
 
 
 def test_a_plan_says_that_it_did_not_ask_the_filters(tmp_path: Path) -> None:

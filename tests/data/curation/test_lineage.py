@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from offline_core.data.curation.compact import compact_dataset
+from offline_core.data.curation.compact import compact
 from offline_core.data.curation.config import CompactionConfig, MergeConfig, PruningConfig
-from offline_core.data.curation.converting import convert_table
-from offline_core.data.curation.merge import merge_datasets
-from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.converting import convert
+from offline_core.data.curation.merge import merge
+from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.commit import commit
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Operation
@@ -23,10 +23,10 @@ from tests.data.datasets.factories import episode, write_files
 
 FILES = FilesConfig(compression="lz4")
 STAGES: dict[str, tuple[Callable[..., Any], Config]] = {
-    "prune_dataset": (prune_dataset, PruningConfig(where="length > 0", keep_top_fraction=0.9, columns=[], files=FILES)),
-    "compact_dataset": (compact_dataset, CompactionConfig(files=FILES)),
-    "merge_datasets": (merge_datasets, MergeConfig(files=FILES)),
-    "convert_table": (convert_table, ConversionConfig(format="table", files=FILES)),
+    "prune": (prune, PruningConfig(where="length > 0", keep_top_fraction=0.9, columns=[], files=FILES)),
+    "compact": (compact, CompactionConfig(files=FILES)),
+    "merge": (merge, MergeConfig(files=FILES)),
+    "convert": (convert, ConversionConfig(format="table", files=FILES)),
 }
 
 
@@ -45,7 +45,7 @@ def test_lineage_environment_and_spaces(tmp_path: Path, name: str) -> None:
         action_space=episode(0).action_space,
     )
     uri = str(tmp_path / "in")
-    places: dict[str, Any] = {"datasets": [uri]} if name == "merge_datasets" else {"dataset": uri}
+    places: dict[str, Any] = {"datasets": [uri]} if name == "merge" else {"dataset": uri}
     made = stage(config, **places, output=str(tmp_path / "out"))
     manifest = open_dataset(str(tmp_path / "out")).manifest
     assert manifest.parents == [source.parent_entry]

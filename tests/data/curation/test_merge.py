@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from offline_core.data.curation.config import MergeConfig
-from offline_core.data.curation.merge import MergeResult, merge_datasets
+from offline_core.data.curation.merge import MergeResult, merge
 from offline_core.data.datasets.commit import commit
 from offline_core.data.datasets.dataset import Dataset, open_dataset, versions
 from offline_core.data.datasets.manifest import Format, Operation
@@ -37,8 +37,8 @@ def write(folder: Path, some: list[Episode], format: Format = "episodes", enviro
     )
 
 
-def merge(folder: Path, *names: str) -> MergeResult:
-    return merge_datasets(MergeConfig(), datasets=[str(folder / name) for name in names], output=str(folder / "out"))
+def run_merge(folder: Path, *names: str) -> MergeResult:
+    return merge(MergeConfig(), datasets=[str(folder / name) for name in names], output=str(folder / "out"))
 
 
 def kept(result: MergeResult) -> list[Episode]:
@@ -49,13 +49,13 @@ def kept(result: MergeResult) -> list[Episode]:
 def test_all_episodes_in_the_order_of_the_datasets(tmp_path: Path, format: Format) -> None:
     some = [episode(i, 1 + i % 5, infos=[{"i": i}] * (2 + i % 5) if i > 15 else None) for i in range(24)]
     sources = [write(tmp_path / "b", some[:9], format), write(tmp_path / "a", some[9:], format)]
-    result = merge(tmp_path, "b", "a")
+    result = run_merge(tmp_path, "b", "a")
     assert kept(result) == some
     merged = open_dataset(str(tmp_path / "out"))
     assert (result.dataset, result.sources, result.duplicates) == (merged.ref, [s.ref for s in sources], 0)
     assert result.before == [source.manifest.statistics for source in sources]
     assert merged.manifest.parents == [source.parent_entry for source in sources]
-    assert merged.manifest.operation.name == "merge_datasets"
+    assert merged.manifest.operation.name == "merge"
     assert merged.manifest.environment == EnvironmentSpec(id="A-v0")
     assert merged.manifest.observation_space == sources[0].manifest.observation_space is not None
     whole = write(tmp_path / "whole", some, format).manifest.statistics
@@ -69,7 +69,7 @@ def test_what_is_in_two_datasets_is_there_once(tmp_path: Path, format: Format) -
     some = [episode(i) for i in range(8)]
     write(tmp_path / "a", some[:5], format)
     write(tmp_path / "b", [some[6], *some[3:6], some[7]], format)
-    result = merge(tmp_path, "a", "b", "a")
+    result = run_merge(tmp_path, "a", "b", "a")
     assert kept(result) == [*some[:5], some[6], some[5], some[7]]
     assert result.duplicates == 2 + 5
     assert sum(before.episodes for before in result.before) == result.after.episodes + result.duplicates
@@ -82,7 +82,7 @@ def test_one_id_for_two_episodes(tmp_path: Path, format: Format) -> None:
     write(tmp_path / "b", [episode(9), episode(3, rewards=np.zeros(7)), episode(4, rewards=np.zeros(7))], format)
     message = f"2 ids stand for different episodes, episode-0003 first: it is one episode in {tmp_path}/a and another in "
     with pytest.raises(EpisodeError, match=rf"{message}{tmp_path}/b\. .* episodes: \{{ids_per: file\}}"):
-        merge(tmp_path, "a", "b")
+        run_merge(tmp_path, "a", "b")
     assert not (tmp_path / "out").exists()
 
 
@@ -91,7 +91,7 @@ def test_pieces_of_one_episode(tmp_path: Path, format: Format) -> None:
     whole = episode(0, 9)
     write(tmp_path / "a", [whole.slice(0, 4), whole.slice(6, 9)], format)
     write(tmp_path / "b", [whole.slice(4, 6)], format)
-    assert kept(merge(tmp_path, "a", "b")) == [whole.slice(0, 4), whole.slice(6, 9), whole.slice(4, 6)]
+    assert kept(run_merge(tmp_path, "a", "b")) == [whole.slice(0, 4), whole.slice(6, 9), whole.slice(4, 6)]
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -105,7 +105,7 @@ def test_all_differences_are_named(tmp_path: Path, format: Format) -> None:
     write(tmp_path / "a", [episode(0)], format)
     write(tmp_path / "b", [episode(1, **changed)], format)
     with pytest.raises(SchemaError) as caught:
-        merge(tmp_path, "a", "b")
+        run_merge(tmp_path, "a", "b")
     first, *lines, advice = str(caught.value).splitlines()
     assert (first, len(lines)) == ("The datasets differ:", 4)
     assert advice.startswith("Import them again with the same environment or spaces")
@@ -124,35 +124,35 @@ def test_formats_have_to_be_the_same(tmp_path: Path) -> None:
     write(tmp_path / "a", [episode(0)], "table")
     write(tmp_path / "b", [episode(1)], "episodes")
     with pytest.raises(SchemaError, match=f"differ:\n  format is table in {tmp_path}/a and episodes in {tmp_path}/b"):
-        merge(tmp_path, "a", "b")
+        run_merge(tmp_path, "a", "b")
     assert not (tmp_path / "out").exists()
 
 
 def test_episodes_without_a_step_have_types_too(tmp_path: Path) -> None:
     write(tmp_path / "a", [episode(0, 0, terminated=False), episode(2)])
     write(tmp_path / "b", [episode(1)])
-    assert len(kept(merge(tmp_path, "a", "b"))) == 3
+    assert len(kept(run_merge(tmp_path, "a", "b"))) == 3
 
 
 def test_environments_may_differ(tmp_path: Path) -> None:
     """It is then not known of the merged one."""
     write(tmp_path / "a", [episode(0)], environment="A-v0")
     write(tmp_path / "b", [episode(1)], environment="B-v0")
-    merge(tmp_path, "a", "b")
+    run_merge(tmp_path, "a", "b")
     assert open_dataset(str(tmp_path / "out")).manifest.environment is None
 
 
 def test_into_one_of_them(tmp_path: Path) -> None:
     write(tmp_path / "a", [episode(0)])
     write(tmp_path / "b", [episode(1)])
-    result = merge_datasets(MergeConfig(), datasets=[str(tmp_path / "a"), str(tmp_path / "b")], output=str(tmp_path / "a"))
+    result = merge(MergeConfig(), datasets=[str(tmp_path / "a"), str(tmp_path / "b")], output=str(tmp_path / "a"))
     assert kept(result) == [episode(0), episode(1)]
     assert versions(str(tmp_path / "a")) == [1, 2]
 
 
 def test_nothing_to_merge(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no datasets to merge"):
-        merge(tmp_path)
+        run_merge(tmp_path)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -171,7 +171,7 @@ def test_the_times_of_an_import_by_time_are_left_out_beside_others(tmp_path: Pat
         for name, order in (("a", "time"), ("b", "t"))
     )
     assert all("time" in e.extras for e in timed) and not any("time" in e.extras for e in plain)
-    result = merge(tmp_path, *names)
+    result = run_merge(tmp_path, *names)
     bare = [replace(e, extras={n: x for n, x in e.extras.items() if n != "time"}) for e in timed]
     assert kept(result) == (bare + plain if names == "ab" else plain + bare)
     assert result.without_time == 3

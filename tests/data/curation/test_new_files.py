@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from offline_core.data.curation.config import PruningConfig, SplitConfig
-from offline_core.data.curation.prune import prune_dataset
-from offline_core.data.curation.split import split_dataset
+from offline_core.data.curation.prune import prune
+from offline_core.data.curation.split import split
 from offline_core.data.datasets import deriving
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.policies.recording.config import MixtureConfig
-from offline_core.policies.recording.mixing import mix_datasets
+from offline_core.policies.recording.mixing import mix
 from tests.data.importing.factories import Row, run_import, steps, write_rows
 
 DECLARED = {"action_space": {"space": "discrete", "n": 3}, "files": {"max_rows_per_file": 4}}
@@ -47,13 +47,13 @@ class World:
         paths, others = ({file.path for file in each.manifest.files} for each in (before, now))
         return [len(paths - others), len(others - paths)]
 
-    def split(self, output: str = "split", **more: Any) -> Any:
+    def run_split(self, output: str = "split", **more: Any) -> Any:
         config = SplitConfig(by="id", held_out_fraction=0.4, **more)
-        return split_dataset(config, dataset=str(self.folder / "data"), output=str(self.folder / output))
+        return split(config, dataset=str(self.folder / "data"), output=str(self.folder / output))
 
-    def prune(self, output: str = "pruned", where: str = "length >= 3", **more: Any) -> Any:
+    def run_prune(self, output: str = "pruned", where: str = "length >= 3", **more: Any) -> Any:
         config = PruningConfig(where=where, **more)
-        return prune_dataset(config, dataset=str(self.folder / "data"), output=str(self.folder / output))
+        return prune(config, dataset=str(self.folder / "data"), output=str(self.folder / output))
 
 
 @pytest.fixture(params=["episodes", "table"])
@@ -129,7 +129,7 @@ def test_all_parts_of_an_id_are_on_one_side(world: World) -> None:
     assert len(sides) == 42 and all(len(side) == 1 for side in sides.values())
     assert result.duplicates == 30 and 0.2 < result.held_out.episodes / 72 < 0.6
     with pytest.raises(EmptyDatasetError, match="all have their hash on one side"):
-        split_dataset(
+        split(
             SplitConfig(by="id", held_out_fraction=1e-9), dataset=str(world.folder / "data"), output=str(world.folder / "none")
         )
 
@@ -146,18 +146,18 @@ def test_a_condition_on_all_episodes_reads_them_all(world: World, read_files: li
 def test_what_is_new_since_a_version_is_mixed_with_all(world: World) -> None:
     world.day(*steps("n0", 4), *steps("n1", 4), *(row | {"rewards": 9.0} for row in steps("e1", 3)))
     config = PruningConfig(new_since=1)
-    new = prune_dataset(config, dataset=str(world.folder / "data"), output=str(world.folder / "new"))
+    new = prune(config, dataset=str(world.folder / "data"), output=str(world.folder / "new"))
     assert [e.eps_id for e in held(world.folder / "new")] == ["e1", "n0", "n1"]
     assert new.dropped == {"new_since": 11} and new.before.episodes == new.after.episodes + 11
     mixture = MixtureConfig(datasets={str(world.folder / "new"): 0.5, str(world.folder / "data"): 0.5}, steps=20)
-    mixed = mix_datasets(mixture, output=str(world.folder / "mixed"))
+    mixed = mix(mixture, output=str(world.folder / "mixed"))
     ids = [e.eps_id for e in held(world.folder / "mixed")]
     assert {"e1", "n0", "n1"} < set(ids) and len(ids) == len(set(ids))
     assert mixed.steps[str(world.folder / "new")] == 11
     with pytest.raises(EmptyDatasetError, match="new since version 2"):
-        prune_dataset(PruningConfig(new_since=2), dataset=str(world.folder / "data"), output=str(world.folder / "none"))
+        prune(PruningConfig(new_since=2), dataset=str(world.folder / "data"), output=str(world.folder / "none"))
     other = World(world.folder / "other", str(world.config["format"]))
     other.day(*(row | {"rewards": 1.5} for row in steps("n0", 4)))
     with pytest.raises(ConfigError, match="holds episode n0, and so does"):
         sources = {str(world.folder / "new"): 0.5, str(other.folder / "data"): 0.5}
-        mix_datasets(MixtureConfig(datasets=sources, steps=20), output=str(world.folder / "no"))
+        mix(MixtureConfig(datasets=sources, steps=20), output=str(world.folder / "no"))

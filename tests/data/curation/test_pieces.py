@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.pieces import pieces
-from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.dataset import versions
 from offline_core.data.datasets.manifest import Format
 from offline_core.data.episodes import Episode, nested
 from offline_core.errors import ConfigError, EmptyDatasetError, SchemaError
 from tests.cases import examples
-from tests.data.curation.test_prune import kept, prune
+from tests.data.curation.test_prune import kept, run_prune
 from tests.data.datasets.factories import FORMATS, episode, write_dataset
 
 
@@ -55,7 +55,7 @@ def test_what_is_kept_and_what_is_counted(tmp_path: Path, format: Format) -> Non
         with_rewards(4, 9, 9),
     ]
     write_dataset(tmp_path / "in", some, format, batch=2)
-    result = prune(tmp_path, where="return < 18", where_steps="rewards > 0")
+    result = run_prune(tmp_path, where="return < 18", where_steps="rewards > 0")
     found = kept(result)
     assert [(e.eps_id, e.t_started, len(e), e.is_done) for e in found] == [
         ("episode-0000", 0, 2, False),
@@ -91,7 +91,7 @@ CONDITIONS: dict[str, Callable[[Episode], np.ndarray]] = {
 def test_conditions(tmp_path: Path, format: Format, condition: str) -> None:
     some = [episode(i, 4 + i) for i in range(6)]
     write_dataset(tmp_path / "in", some, format, batch=3)
-    found = kept(prune(tmp_path, where_steps=condition))
+    found = kept(run_prune(tmp_path, where_steps=condition))
     assert found == [piece for e in some for piece in pieces(e, CONDITIONS[condition](e))]
 
 
@@ -106,9 +106,9 @@ def test_nan_meets_no_condition(tmp_path: Path, format: Format, condition: str, 
     write_dataset(tmp_path / "in", [one], format)
     if not expected:
         with pytest.raises(EmptyDatasetError):
-            prune(tmp_path, where_steps=condition)
+            run_prune(tmp_path, where_steps=condition)
         return
-    found = kept(prune(tmp_path, where_steps=condition))
+    found = kept(run_prune(tmp_path, where_steps=condition))
     assert [t for e in found for t in range(e.t_started, e.t)] == expected
 
 
@@ -125,7 +125,7 @@ def test_images_and_composite_spaces(tmp_path: Path, format: Format) -> None:
 
     some = [one(i) for i in range(5)]
     write_dataset(tmp_path / "in", some, format)
-    found = kept(prune(tmp_path, where_steps=""""obs/image"[6] > 99 and "obs/pair/0" < 0.8 and "obs/pair/1" = 'b'"""))
+    found = kept(run_prune(tmp_path, where_steps=""""obs/image"[6] > 99 and "obs/pair/0" < 0.8 and "obs/pair/1" = 'b'"""))
     masks = [
         (e.observations["image"][:-1, 1, 2, 0] > 99) & (e.observations["pair"][0][:-1] < 0.8) & (np.arange(7) % 2 == 1)
         for e in some
@@ -136,8 +136,8 @@ def test_images_and_composite_spaces(tmp_path: Path, format: Format) -> None:
 
 def test_pieces_of_pieces_keep_ids_apart(tmp_path: Path) -> None:
     write_dataset(tmp_path / "in", [with_rewards(0, 1, 0, 2, 3, 0, 3, 3), with_rewards(1, 3)])
-    prune(tmp_path, where_steps="rewards > 0")
-    again = prune_dataset(PruningConfig(where_steps="rewards = 3"), dataset=str(tmp_path / "out"), output=str(tmp_path / "2"))
+    run_prune(tmp_path, where_steps="rewards > 0")
+    again = prune(PruningConfig(where_steps="rewards = 3"), dataset=str(tmp_path / "out"), output=str(tmp_path / "2"))
     assert [(e.eps_id, e.t_started, len(e)) for e in kept(again)] == [
         ("episode-0000@2", 3, 1),
         ("episode-0000@5", 5, 2),
@@ -147,7 +147,7 @@ def test_pieces_of_pieces_keep_ids_apart(tmp_path: Path) -> None:
 
 def test_columns_that_a_condition_needs_are_not_kept_for_that(tmp_path: Path) -> None:
     write_dataset(tmp_path / "in", [episode(i, extras={"a": np.arange(7.0), "b": np.arange(7)}) for i in range(3)], "table")
-    found = kept(prune(tmp_path, where_steps="a > 3 and b < 6", columns=["b"]))
+    found = kept(run_prune(tmp_path, where_steps="a > 3 and b < 6", columns=["b"]))
     assert [(e.t_started, len(e), list(e.extras)) for e in found] == [(4, 2, ["b"])] * 3
 
 
@@ -167,7 +167,7 @@ def test_columns_that_a_condition_needs_are_not_kept_for_that(tmp_path: Path) ->
 def test_conditions_that_cannot_be_used(tmp_path: Path, format: Format, condition: str, message: str) -> None:
     write_dataset(tmp_path / "in", [episode(i) for i in range(2)], format)
     with pytest.raises(ConfigError, match=message) as caught:
-        prune(tmp_path, where_steps=condition)
+        run_prune(tmp_path, where_steps=condition)
     assert f"The condition {condition!r}" in str(caught.value)
     assert versions(str(tmp_path / "out")) == []
 
@@ -176,7 +176,7 @@ def test_conditions_that_cannot_be_used(tmp_path: Path, format: Format, conditio
 def test_no_step_kept(tmp_path: Path, format: Format) -> None:
     write_dataset(tmp_path / "in", [episode(i) for i in range(2)], format)
     with pytest.raises(EmptyDatasetError, match=r"None of the 2 episodes .*where steps t > 100.*No version was committed"):
-        prune(tmp_path, where_steps="t > 100")
+        run_prune(tmp_path, where_steps="t > 100")
     assert versions(str(tmp_path / "out")) == []
 
 
@@ -184,8 +184,8 @@ def test_episodes_that_do_not_agree_on_a_column(tmp_path: Path) -> None:
     odd = episode(1, observations=np.zeros((8, 2)), observation_space=gym.spaces.Box(-1, 1, (2,), np.float64))
     write_dataset(tmp_path / "in", [episode(0), odd])
     with pytest.raises(SchemaError, match="do not agree on the shape of obs"):
-        prune(tmp_path, where_steps="obs[1] > 0")
-    assert len(kept(prune(tmp_path, where_steps="t > 0"))) == 2, "what it does not name may differ"
+        run_prune(tmp_path, where_steps="obs[1] > 0")
+    assert len(kept(run_prune(tmp_path, where_steps="t > 0"))) == 2, "what it does not name may differ"
 
 
 @settings(max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow])
@@ -198,9 +198,9 @@ def test_any_mask(masks: list[list[bool]], format: Format) -> None:
         write_dataset(folder / "in", some, format, batch=2)
         if not any(map(any, masks)):
             with pytest.raises(EmptyDatasetError):
-                prune(folder, where_steps="wanted")
+                run_prune(folder, where_steps="wanted")
             return
-        result = prune(folder, where_steps="wanted")
+        result = run_prune(folder, where_steps="wanted")
         found = kept(result)
     steps = [(e.eps_id.partition("@")[0], t) for e in found for t in range(e.t_started, e.t)]
     assert steps == [(e.eps_id, t) for e, mask in zip(some, masks, strict=True) for t in np.flatnonzero(mask).tolist()]

@@ -12,7 +12,7 @@ import pytest
 
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.plan import QUANTILES, plan_pruning
-from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.manifest import Format
 from offline_core.errors import ConfigError, SchemaError
@@ -36,7 +36,7 @@ def test_the_plan_is_what_comes(tmp_path: Path, format: Format, config: dict[str
     before = found(tmp_path)
     plan = plan_pruning(parameters, dataset=str(tmp_path / "in"))
     assert found(tmp_path) == before, "nothing is written"
-    result = prune_dataset(parameters, dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    result = prune(parameters, dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
     assert (plan.episodes, plan.steps) == (result.after.episodes, result.after.steps)
     assert (plan.source, plan.dropped, plan.unplanned) == (result.source, result.dropped, [])
     assert plan.after is not None
@@ -52,7 +52,7 @@ def test_bytes_are_estimated(tmp_path: Path, format: Format) -> None:
     write_dataset(tmp_path / "in", noise(40), format, batch=5)
     parameters = PruningConfig(where="return > 0")
     plan = plan_pruning(parameters, dataset=str(tmp_path / "in"))
-    result = prune_dataset(parameters, dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    result = prune(parameters, dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
     assert 0 < result.after.episodes < 40
     assert plan.bytes == pytest.approx(result.dataset.bytes, rel=0.1)
 

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from offline_core.data.curation.config import PruningConfig
-from offline_core.data.curation.prune import PruningResult, prune_dataset
+from offline_core.data.curation.prune import PruningResult, prune
 from offline_core.data.datasets import writer as writer_module
 from offline_core.data.datasets.commit import commit
 from offline_core.data.datasets.data_file import FilesConfig
@@ -48,8 +48,8 @@ def ten(steps: Sequence[int] = (5,) * 10) -> list[Episode]:
     return [with_return(i, value, steps[i]) for i, value in enumerate(RETURNS)]
 
 
-def prune(folder: Path, **config: Any) -> PruningResult:
-    return prune_dataset(PruningConfig(**config), dataset=str(folder / "in"), output=str(folder / "out"))
+def run_prune(folder: Path, **config: Any) -> PruningResult:
+    return prune(PruningConfig(**config), dataset=str(folder / "in"), output=str(folder / "out"))
 
 
 def kept(result: PruningResult) -> list[Episode]:
@@ -85,7 +85,7 @@ def kept(result: PruningResult) -> list[Episode]:
 def test_conditions(tmp_path: Path, format: Format, config: dict[str, Any], numbers: Sequence[int]) -> None:
     some = ten(steps=[4, 6, 4, 6, 4, 6, 4, 6, 9, 6])
     write_dataset(tmp_path / "in", some, format)
-    assert kept(prune(tmp_path, **config)) == [some[i] for i in sorted(numbers)]
+    assert kept(run_prune(tmp_path, **config)) == [some[i] for i in sorted(numbers)]
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -109,10 +109,10 @@ def test_conditions_on_success_and_policy(tmp_path: Path, format: Format, where:
     write_dataset(tmp_path / "in", some, format, batch=4)
     if where == "policy_id is null":
         with pytest.raises(EmptyDatasetError):
-            prune(tmp_path, where=where)
+            run_prune(tmp_path, where=where)
         return
     expected = [some[i] for i in numbers if not (where.startswith("policy") and some[i].return_ >= 5)]
-    assert kept(prune(tmp_path, where=where)) == expected
+    assert kept(run_prune(tmp_path, where=where)) == expected
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -121,7 +121,7 @@ def test_duplicates_are_dropped_whatever_they_are_called(tmp_path: Path, format:
     again = [replace(some[i], eps_id=f"again-{i}", extras=some[i + 1].extras) for i in (2, 5, 5)]
     again[2] = replace(again[2], eps_id="a third time")
     write_dataset(tmp_path / "in", [*some[:6], *again, *some[6:]], format, batch=2)
-    result = prune(tmp_path, drop_duplicates=True, keep_top_fraction=0.2)
+    result = run_prune(tmp_path, drop_duplicates=True, keep_top_fraction=0.2)
     assert kept(result) == [some[5], some[7]]
     assert result.dropped == {"drop_duplicates": 3, "keep_top_fraction": 8}
     assert result.dropped_episodes == 11
@@ -131,7 +131,7 @@ def test_duplicates_in_files_from_before_contents_were_noted(tmp_path: Path) -> 
     some = ten()
     source = write_dataset(tmp_path / "in", [*some, replace(some[0], eps_id="again")])
     replace_file(source, pq.read_table(source.paths[0]).drop_columns(["success", "policy_id", "content"]))
-    assert kept(prune(tmp_path, drop_duplicates=True)) == some
+    assert kept(run_prune(tmp_path, drop_duplicates=True)) == some
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -150,7 +150,7 @@ def test_episodes_that_are_not_finite_are_dropped_before_anything_else(tmp_path:
     bad_ones[0] = replace(bad_ones[0], actions=actions[5].actions)
     mixed = [*actions[:4], bad_ones[2], bad_ones[0], actions[6], bad_ones[1], *actions[8:]]
     write_dataset(tmp_path / "in", mixed, format, batch=3)
-    result = prune_dataset(
+    result = prune(
         PruningConfig(drop_non_finite=True, where="return > 2", keep_top_fraction=0.5),
         dataset=str(tmp_path / "in"),
         output=str(tmp_path / "out"),
@@ -163,36 +163,36 @@ def test_a_condition_in_polars(tmp_path: Path) -> None:
     write_dataset(tmp_path / "in", ten())
     where = (pl.col("return") >= 4) & ~pl.col("terminated")
     places: dict[str, Any] = {"dataset": str(tmp_path / "in"), "output": str(tmp_path / "out")}
-    result = prune_dataset(PruningConfig(), where=where, **places)
+    result = prune(PruningConfig(), where=where, **places)
     assert [e.eps_id for e in kept(result)] == ["episode-0005", "episode-0007"]
     assert open_dataset(str(tmp_path / "out")).manifest.operation.config["where"] == str(where)
-    other = prune_dataset(PruningConfig(), where=(pl.col("return") > 4) & ~pl.col("terminated"), **places)
+    other = prune(PruningConfig(), where=(pl.col("return") > 4) & ~pl.col("terminated"), **places)
     assert other.dataset.fingerprint != result.dataset.fingerprint, "the same episodes, but not the same pruning"
-    assert len(kept(prune_dataset(PruningConfig(), where="return > 4", **places))) == 4, "SQL does as well"
+    assert len(kept(prune(PruningConfig(), where="return > 4", **places))) == 4, "SQL does as well"
     with pytest.raises(ConfigError, match="Two conditions are given, 'length > 1' and "):
-        prune_dataset(PruningConfig(where="length > 1"), where=where, **places)
+        prune(PruningConfig(where="length > 1"), where=where, **places)
     with pytest.raises(ConfigError, match=r"names the column 'retrun'. Columns are eps_id"):
-        prune_dataset(PruningConfig(), where=pl.col("retrun") > 4, **places)
+        prune(PruningConfig(), where=pl.col("retrun") > 4, **places)
 
 
 @pytest.mark.parametrize(("count", "fraction", "expected"), [(100, 0.07, 7), (100, 0.55, 55), (3, 0.34, 2), (1000, 0.001, 1)])
 def test_a_share_is_rounded_up_but_not_by_float_error(tmp_path: Path, count: int, fraction: float, expected: int) -> None:
     write_dataset(tmp_path / "in", [with_return(i, float(i), 1) for i in range(count)])
-    result = prune(tmp_path, keep_top_fraction=fraction)
+    result = run_prune(tmp_path, keep_top_fraction=fraction)
     assert [e.eps_id for e in kept(result)] == [f"episode-{i:04}" for i in range(count - expected, count)]
 
 
 def test_of_many_equals_the_earlier_ones(tmp_path: Path) -> None:
     """A sort that is not stable shows only beyond a few."""
     write_dataset(tmp_path / "in", [with_return(i, float(i % 2), 1) for i in range(300)])
-    ids = [e.eps_id for e in kept(prune(tmp_path, keep_top_fraction=0.25))]
+    ids = [e.eps_id for e in kept(run_prune(tmp_path, keep_top_fraction=0.25))]
     assert ids == [f"episode-{i:04}" for i in range(1, 150, 2)]
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_counts_add_up(tmp_path: Path, format: Format) -> None:
     source = write_dataset(tmp_path / "in", ten(), format)
-    result = prune(tmp_path, where="return >= 4")
+    result = run_prune(tmp_path, where="return >= 4")
     assert result.before == source.manifest.statistics
     assert (result.before.episodes, result.after.episodes, result.dropped_episodes) == (10, 5, 5)
     assert (result.before.steps, result.after.steps, result.dropped_steps) == (50, 25, 25)
@@ -223,7 +223,7 @@ def test_the_bytes_of_episodes_are_copied(tmp_path: Path) -> None:
         operation=Operation(name="test"),
         statistics=statistics_of(writer.metadata),
     )
-    prune(tmp_path, where="return >= 4")
+    run_prune(tmp_path, where="return >= 4")
     [path] = open_dataset(str(tmp_path / "out")).paths
     table = pq.read_table(path)
     assert table["item"].to_pylist() == [blobs[i] for i in (2, 4, 5, 7, 8)]
@@ -235,7 +235,7 @@ def test_the_bytes_of_episodes_are_copied(tmp_path: Path) -> None:
 def test_file_size_and_compression(tmp_path: Path, format: Format) -> None:
     write_dataset(tmp_path / "in", ten(), format)
     files = FilesConfig(max_rows_per_file=2 if format == "episodes" else 10, compression="snappy")
-    result = prune(tmp_path, where="return >= 4", files=files)
+    result = run_prune(tmp_path, where="return >= 4", files=files)
     opened = open_dataset(result.dataset.uri)
     assert [file.episodes for file in opened.manifest.files] == [2, 2, 1] if format == "table" else [5]
     assert kept(result) == [e for e in ten() if e.return_ >= 4]
@@ -246,16 +246,16 @@ def test_file_size_and_compression(tmp_path: Path, format: Format) -> None:
 def test_infos_that_only_some_files_have(tmp_path: Path, format: Format) -> None:
     some = [with_return(i, value, infos=[{"i": i}] * 6 if i > 6 else None) for i, value in enumerate(RETURNS)]
     write_dataset(tmp_path / "in", some, format, batch=1)
-    assert kept(prune(tmp_path, where="return >= 3")) == [e for e in some if e.return_ >= 3]
+    assert kept(run_prune(tmp_path, where="return >= 3")) == [e for e in some if e.return_ >= 3]
     if format == "table":
-        projected = kept(prune(tmp_path, where="return >= 3", columns=["action_logp"]))
+        projected = kept(run_prune(tmp_path, where="return >= 3", columns=["action_logp"]))
         assert projected == [e for e in some if e.return_ >= 3]
 
 
 def test_pieces_between_which_an_episode_is_dropped(tmp_path: Path) -> None:
     whole = episode(0, 12)
     write_dataset(tmp_path / "in", [whole.slice(0, 4), episode(1), whole.slice(6, 12)], "table", batch=1)
-    result = prune(tmp_path, where="eps_id = 'episode-0000'")
+    result = run_prune(tmp_path, where="eps_id = 'episode-0000'")
     assert kept(result) == [whole.slice(0, 4), whole.slice(6, 12)]
     assert (result.after.episodes, result.after.steps, result.dropped_episodes) == (2, 10, 1)
 
@@ -265,7 +265,7 @@ def test_projection(tmp_path: Path) -> None:
     some = [with_return(i, v, extras={"action_logp": np.arange(5.0), "logits": logits}) for i, v in enumerate(RETURNS)]
     write_dataset(tmp_path / "in", some, "table")
     for names in ([], ["logits"], ["logits", "action_logp", "obs"]):
-        projected = kept(prune(tmp_path, where="return >= 5", columns=names))
+        projected = kept(run_prune(tmp_path, where="return >= 5", columns=names))
         assert [e.eps_id for e in projected] == ["episode-0004", "episode-0005", "episode-0007", "episode-0008"]
         for e in projected:
             assert e.extras.keys() == set(names) - {"obs"}
@@ -294,7 +294,7 @@ def test_row_groups_without_a_chosen_episode_are_not_read(
 
     def cost(where: str) -> int:
         before = bytes_read()
-        prune(tmp_path, where=where, files=FilesConfig(compression="none"))
+        run_prune(tmp_path, where=where, files=FilesConfig(compression="none"))
         return bytes_read() - before
 
     cost("return = 39")  # what is imported on the first call is not counted
@@ -308,19 +308,19 @@ def test_row_groups_without_a_chosen_episode_are_not_read(
 @pytest.mark.parametrize("format", FORMATS)
 def test_pruning_into_the_same_dataset_makes_its_next_version(tmp_path: Path, format: Format) -> None:
     source = write_dataset(tmp_path / "in", ten(), format)
-    result = prune_dataset(PruningConfig(where="return >= 5"), dataset=str(tmp_path / "in"), output=str(tmp_path / "in"))
+    result = prune(PruningConfig(where="return >= 5"), dataset=str(tmp_path / "in"), output=str(tmp_path / "in"))
     assert (result.source.version, result.dataset.version) == (1, 2)
     assert kept(result) == [e for e in ten() if e.return_ >= 5]
     assert list(episodes(open_dataset(str(tmp_path / "in"), 1))) == ten()
     assert open_dataset(str(tmp_path / "in")).manifest.parents == [source.parent_entry]
-    again = prune_dataset(PruningConfig(), dataset=str(tmp_path / "in"), output=str(tmp_path / "in"), version=1)
+    again = prune(PruningConfig(), dataset=str(tmp_path / "in"), output=str(tmp_path / "in"), version=1)
     assert (again.source.version, again.dataset.version, again.dropped_episodes) == (1, 3, 0)
     assert kept(again) == ten()
 
 
 def test_the_same_pruning_again_has_the_same_fingerprint(tmp_path: Path) -> None:
     write_dataset(tmp_path / "in", ten())
-    first, other, second = (prune(tmp_path, where=f"return >= {least}") for least in (4, 5, 4))
+    first, other, second = (run_prune(tmp_path, where=f"return >= {least}") for least in (4, 5, 4))
     assert (first.dataset.version, other.dataset.version) == (1, 2)
     again = first.dataset.model_copy(update={"latest": 2})
     assert second == first.model_copy(update={"dataset": again, "reused": True}) and not other.reused
@@ -329,12 +329,12 @@ def test_the_same_pruning_again_has_the_same_fingerprint(tmp_path: Path) -> None
 
 def test_a_result_whose_data_is_gone_is_made_again(tmp_path: Path) -> None:
     write_dataset(tmp_path / "in", ten())
-    first = prune(tmp_path, where="return >= 4")
+    first = run_prune(tmp_path, where="return >= 4")
     [file] = open_dataset(str(tmp_path / "out")).paths
     whole = Path(file).read_bytes()
     for damage in (lambda: Path(file).unlink(), lambda: Path(file).write_bytes(whole[:-1])):
         damage()
-        again = prune(tmp_path, where="return >= 4")
+        again = run_prune(tmp_path, where="return >= 4")
         assert (again.reused, again.dataset) == (False, first.dataset), "in its old place, under its old version"
         assert Path(file).read_bytes() == whole
 
@@ -363,7 +363,7 @@ def test_a_result_whose_data_is_gone_is_made_again(tmp_path: Path) -> None:
 def test_conditions_that_cannot_be_understood(tmp_path: Path, where: str, message: str) -> None:
     write_dataset(tmp_path / "in", ten())
     with pytest.raises(ConfigError, match=message) as caught:
-        prune(tmp_path, where=where)
+        run_prune(tmp_path, where=where)
     assert f"The condition {where!r}" in str(caught.value)
     assert "\n" not in str(caught.value), "no plan of Polars"
     assert not (tmp_path / "out").exists()
@@ -373,7 +373,7 @@ def test_conditions_that_cannot_be_understood(tmp_path: Path, where: str, messag
 def test_nothing_kept(tmp_path: Path, where: str) -> None:
     source = write_dataset(tmp_path / "in", ten())
     with pytest.raises(EmptyDatasetError) as caught:
-        prune(tmp_path, where=where, keep_top_fraction=0.5)
+        run_prune(tmp_path, where=where, keep_top_fraction=0.5)
     message = f"None of the 10 episodes of {source.ref} meets the conditions (where {where}, top fraction 0.5)"
     assert str(caught.value).startswith(message)
     assert "the highest return is 9.0" in str(caught.value)
@@ -384,25 +384,25 @@ def test_nothing_kept(tmp_path: Path, where: str) -> None:
 def test_nothing_kept_because_nobody_said(tmp_path: Path) -> None:
     write_dataset(tmp_path / "in", ten())
     with pytest.raises(EmptyDatasetError, match=r"the highest return is 9.0, success is not known of 10\. No version"):
-        prune(tmp_path, where="return > 4 and success")
+        run_prune(tmp_path, where="return > 4 and success")
 
 
 def test_no_dataset(tmp_path: Path) -> None:
     with pytest.raises(DatasetNotFoundError, match=f"There is no dataset at {tmp_path}/in"):
-        prune(tmp_path)
+        run_prune(tmp_path)
     write_dataset(tmp_path / "in", ten())
     with pytest.raises(VersionNotFoundError, match="has no version 7"):
-        prune_dataset(PruningConfig(), dataset=str(tmp_path / "in"), output=str(tmp_path / "out"), version=7)
+        prune(PruningConfig(), dataset=str(tmp_path / "in"), output=str(tmp_path / "out"), version=7)
     assert not (tmp_path / "out").exists()
 
 
 def test_columns_that_cannot_be_chosen(tmp_path: Path) -> None:
     write_dataset(tmp_path / "in", ten(), "episodes")
     with pytest.raises(ConfigError, match="Columns can be chosen in table format only"):
-        prune(tmp_path, columns=["obs"])
+        run_prune(tmp_path, columns=["obs"])
     write_dataset(tmp_path / "in", ten(), "table")
     with pytest.raises(SchemaError, match=f"{tmp_path}/in has no column logits, state; it has eps_id, agent_id"):
-        prune(tmp_path, columns=["state", "obs", "logits"])
+        run_prune(tmp_path, columns=["state", "obs", "logits"])
     assert not (tmp_path / "out").exists()
 
 
@@ -411,7 +411,7 @@ def test_a_source_that_breaks_off_leaves_nothing(tmp_path: Path, format: Format)
     source = write_dataset(tmp_path / "in", ten(), format, max_rows_per_file=2 if format == "episodes" else 10)
     cut_in_half(source.paths[3])
     with pytest.raises(Exception, match=source.paths[3]):
-        prune(tmp_path)
+        run_prune(tmp_path)
     assert versions(str(tmp_path / "out")) == []
 
 
@@ -457,9 +457,9 @@ def test_any_threshold_keeps_exactly_the_episodes_that_meet_it(
             write_dataset(folder / "in", some, format, batch=batch, max_rows_per_file=max_rows)
             if not expected:
                 with pytest.raises(EmptyDatasetError):
-                    prune(folder, where=f"return >= {threshold!r}")
+                    run_prune(folder, where=f"return >= {threshold!r}")
                 assert not (folder / "out").exists()
                 continue
-            result = prune(folder, where=f"return >= {threshold!r}", files=FilesConfig(max_rows_per_file=max_rows))
+            result = run_prune(folder, where=f"return >= {threshold!r}", files=FilesConfig(max_rows_per_file=max_rows))
             assert kept(result) == expected
             assert result.after.episodes + result.dropped_episodes == result.before.episodes == len(some)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offline_core.data.curation.config import SplitConfig
-from offline_core.data.curation.split import SplitResult, chosen_to_hold_out, split_dataset, tied
+from offline_core.data.curation.split import SplitResult, chosen_to_hold_out, split, tied
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Format
 from offline_core.data.datasets.reader import episodes
@@ -26,8 +26,8 @@ from tests.cases import examples
 from tests.data.datasets.factories import FORMATS, episode, write_dataset
 
 
-def split(folder: Path, name: str = "out", **config: Any) -> SplitResult:
-    return split_dataset(SplitConfig(**config), dataset=str(folder / "in"), output=str(folder / name))
+def run_split(folder: Path, name: str = "out", **config: Any) -> SplitResult:
+    return split(SplitConfig(**config), dataset=str(folder / "in"), output=str(folder / name))
 
 
 def sides(result: SplitResult) -> tuple[list[Episode], list[Episode]]:
@@ -39,7 +39,7 @@ def sides(result: SplitResult) -> tuple[list[Episode], list[Episode]]:
 def test_every_episode_is_on_one_side(tmp_path: Path, format: Format) -> None:
     some = [episode(i, 1 + i % 7) for i in range(50)]
     source = write_dataset(tmp_path / "in", some, format, batch=6, max_rows_per_file=20)
-    result = split(tmp_path, held_out_fraction=0.3)
+    result = run_split(tmp_path, held_out_fraction=0.3)
     train, held_out = sides(result)
     assert (len(train), len(held_out)) == (35, 15) == (result.train.episodes, result.held_out.episodes)
     chosen = {e.eps_id for e in held_out}
@@ -50,7 +50,7 @@ def test_every_episode_is_on_one_side(tmp_path: Path, format: Format) -> None:
         assert ref.uri == f"{tmp_path}/out/{side}"
         manifest = open_dataset(ref.uri).manifest
         assert manifest.parents == [source.parent_entry]
-        assert manifest.operation.name == "split_dataset"
+        assert manifest.operation.name == "split"
         assert manifest.operation.config["side"] == side
         assert manifest.observation_space == source.manifest.observation_space is not None
     assert (result.source, result.duplicates) == (source.ref, 0)
@@ -60,7 +60,7 @@ def test_each_stratum_gives_its_share(tmp_path: Path) -> None:
     order = np.random.default_rng(0).permutation(100)
     some = [episode(i, 1, rewards=np.array([float(order[i])])) for i in range(100)]
     write_dataset(tmp_path / "in", some)
-    _, held_out = sides(split(tmp_path, held_out_fraction=0.2, strata=10))
+    _, held_out = sides(run_split(tmp_path, held_out_fraction=0.2, strata=10))
     returns = sorted(e.return_ for e in held_out)
     assert [sum(10 * k <= value < 10 * k + 10 for value in returns) for k in range(10)] == [2] * 10
 
@@ -68,13 +68,13 @@ def test_each_stratum_gives_its_share(tmp_path: Path) -> None:
 def test_the_same_seed_gives_the_same_split_whatever_the_order_and_the_names(tmp_path: Path) -> None:
     some = [episode(i, rewards=np.full(7, float(i % 5))) for i in range(60)]
     write_dataset(tmp_path / "in", some)
-    first, again, other = (split(tmp_path, name, seed=seed) for name, seed in (("a", 1), ("b", 1), ("c", 2)))
+    first, again, other = (run_split(tmp_path, name, seed=seed) for name, seed in (("a", 1), ("b", 1), ("c", 2)))
     assert first.train.fingerprint == again.train.fingerprint
     assert first.held_out.fingerprint == again.held_out.fingerprint
     held_out = {content_of(e) for e in sides(first)[1]}
     assert held_out != {content_of(e) for e in sides(other)[1]}
     write_dataset(tmp_path / "in", [replace(e, eps_id=f"x{e.eps_id}") for e in some[::-1]], "table")
-    assert {content_of(e) for e in sides(split(tmp_path, "d", seed=1))[1]} == held_out
+    assert {content_of(e) for e in sides(run_split(tmp_path, "d", seed=1))[1]} == held_out
 
 
 def test_what_belongs_together_stays_together(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_what_belongs_together_stays_together(tmp_path: Path) -> None:
     parts = [piece for e in some[10:15] for piece in (e.slice(0, 3), replace(e.slice(5, 8), eps_id=f"{e.eps_id}@5"))]
     same_id = [piece for e in some[15:] for piece in (e.slice(0, 4), e.slice(4, 8))]
     write_dataset(tmp_path / "in", [*some[:10], *copies, *parts, *same_id])
-    result = split(tmp_path, held_out_fraction=0.5, strata=1, equal_episodes="together")
+    result = run_split(tmp_path, held_out_fraction=0.5, strata=1, equal_episodes="together")
     train, held_out = sides(result)
     whole = [{e.eps_id.removeprefix("again-").partition("@")[0] for e in side} for side in (train, held_out)]
     assert not whole[0] & whole[1]
@@ -100,7 +100,7 @@ def test_parts_of_an_imported_episode_stay_together(tmp_path: Path, seed: int) -
         replace(episode(10 * i + j, 4), eps_id=f"e{i}{name}") for i in range(10) for j, name in enumerate(["", "@7-0a1b2c3d"])
     ]
     write_dataset(tmp_path / "in", [replace(e, terminated=False, truncated=True) for e in parts])
-    result = split(tmp_path, held_out_fraction=0.4, seed=seed)
+    result = run_split(tmp_path, held_out_fraction=0.4, seed=seed)
     train, held_out = ({e.eps_id.partition("@")[0] for e in side} for side in sides(result))
     assert (len(train), len(held_out), train & held_out) == (6, 4, set())
 
@@ -153,7 +153,7 @@ def test_a_side_without_episodes(tmp_path: Path) -> None:
         with pytest.raises(
             EmptyDatasetError, match=f"A share of {fraction} .*without an episode: its 3 episodes are 3 groups.*Choose"
         ):
-            split(tmp_path, held_out_fraction=fraction)
+            run_split(tmp_path, held_out_fraction=fraction)
     assert not (tmp_path / "out").exists()
 
 
@@ -161,7 +161,7 @@ def test_episodes_with_another_return_than_most_are_on_both_sides(tmp_path: Path
     """Of 1,000 episodes 50 return less, all in the first stratum; the edges of strata do not decide where they go."""
     some = [episode(i, 1, rewards=np.array([0.0 if i % 20 == 0 else 1.0])) for i in range(1_000)]
     write_dataset(tmp_path / "in", some)
-    _, held_out = sides(split(tmp_path, held_out_fraction=0.5))
+    _, held_out = sides(run_split(tmp_path, held_out_fraction=0.5))
     assert 15 <= sum(e.get_rewards()[0] == 0 for e in held_out) <= 35
 
 
@@ -169,7 +169,7 @@ def test_episodes_with_another_return_than_most_are_on_both_sides(tmp_path: Path
 def test_by_time_the_last_episodes_are_held_out(tmp_path: Path, format: Format) -> None:
     some = [episode(i, 1 + i % 3) for i in range(20)]
     write_dataset(tmp_path / "in", some, format)
-    train, held_out = sides(split(tmp_path, held_out_fraction=0.3, by="time"))
+    train, held_out = sides(run_split(tmp_path, held_out_fraction=0.3, by="time"))
     assert (train, held_out) == (some[:14], some[14:])
 
 
@@ -185,20 +185,20 @@ NUMBERS = (float("nan"), *map(float, range(9)))
 def test_by_a_column_equal_values_stay_on_one_side(tmp_path: Path, values: Sequence[Any], format: Format) -> None:
     some = [replace(episode(i, 2), extras={"building": np.array([values[i % 10]] * 2)}) for i in range(100)]
     write_dataset(tmp_path / "in", some, format)
-    train, held_out = sides(split(tmp_path, held_out_fraction=0.3, by="building"))
+    train, held_out = sides(run_split(tmp_path, held_out_fraction=0.3, by="building"))
     buildings = [{str(each.extras["building"][0]) for each in side} for side in (train, held_out)]
     assert (len(buildings[0]), len(buildings[1])) == (7, 3) and not buildings[0] & buildings[1]
     with pytest.raises(ConfigError, match="cannot be split by 'house': it is not in episode"):
-        split(tmp_path, "other", by="house")
+        run_split(tmp_path, "other", by="house")
 
 
 def test_equal_episodes_may_be_on_both_sides_where_they_have_other_ids(tmp_path: Path) -> None:
     same = [replace(episode(i % 3, 1), eps_id=str(i)) for i in range(90)]
     write_dataset(tmp_path / "in", same)
-    apart = split(tmp_path, held_out_fraction=0.5)
+    apart = run_split(tmp_path, held_out_fraction=0.5)
     counts = [Counter(content_of(e) for e in side) for side in sides(apart)]
     assert all(7 <= counts[0][kind] <= 23 and counts[0][kind] + counts[1][kind] == 30 for kind in counts[0])
-    result = split(tmp_path, "together", held_out_fraction=0.5, equal_episodes="together")
+    result = run_split(tmp_path, "together", held_out_fraction=0.5, equal_episodes="together")
     together = [{content_of(e) for e in side} for side in sides(result)]
     assert not together[0] & together[1]
     assert (apart.duplicates, result.duplicates) == (0, 87)
@@ -216,7 +216,7 @@ def test_both_sides_of_a_bandits_log_are_samples_of_it(tmp_path: Path, by: str) 
         for number, (c, a, r) in enumerate(zip(context, action, rewards, strict=True))
     ]
     write_dataset(tmp_path / "in", log, "table")
-    held_out = split(tmp_path, held_out_fraction=0.3, by=by).held_out
+    held_out = run_split(tmp_path, held_out_fraction=0.3, by=by).held_out
     assert held_out.episodes == pytest.approx(300, abs=45 if by == "id" else 0)
     mean = open_dataset(held_out.uri).manifest.statistics.returns.mean
     assert mean == pytest.approx(rewards.mean(), abs=3 * rewards.std() / held_out.episodes**0.5)

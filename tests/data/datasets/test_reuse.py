@@ -15,37 +15,37 @@ import pytest
 from pydantic import BaseModel
 
 from flows.events import announce
-from offline_core.data.curation.compact import compact_dataset
+from offline_core.data.curation.compact import compact
 from offline_core.data.curation.config import CompactionConfig, MergeConfig, PruningConfig, SplitConfig
-from offline_core.data.curation.converting import convert_table
-from offline_core.data.curation.merge import merge_datasets
-from offline_core.data.curation.prune import prune_dataset
-from offline_core.data.curation.split import split_dataset
+from offline_core.data.curation.converting import convert
+from offline_core.data.curation.merge import merge
+from offline_core.data.curation.prune import prune
+from offline_core.data.curation.split import split
 from offline_core.data.datasets.dataset import DatasetRef, versions
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.environments.vector_env import spaces_of
-from offline_core.data.formats.exporting import ExportConfig, export_dataset
+from offline_core.data.formats.exporting import ExportConfig, export
 from offline_core.data.importing.config import ConversionConfig, ImportConfig
-from offline_core.data.importing.importing import import_dataset
-from offline_core.data.quality.check import check_dataset
+from offline_core.data.importing.importing import import_data
+from offline_core.data.quality.check import check
 from offline_core.data.quality.config import QualityConfig
 from offline_core.errors import BusyError, CheckpointError, OfflineError
 from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
-from offline_core.judging.estimation.estimate import estimate_policy
+from offline_core.judging.estimation.estimate import estimate
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.train import train_expert
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate_policy
+from offline_core.policies.evaluation.evaluate import evaluate
 from offline_core.policies.export import export_policy
 from offline_core.policies.export_config import PolicyExportConfig
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.policy import Policy
 from offline_core.policies.recording.config import MixtureConfig
-from offline_core.policies.recording.mixing import mix_datasets
+from offline_core.policies.recording.mixing import mix
 from offline_core.runtime.config import EnvironmentSpec, parse
 from tests.cases import slow_but
 from tests.data.datasets.factories import episode, write_dataset
@@ -66,23 +66,23 @@ def expert(root: Path) -> BaseModel:
 
 
 def policy(root: Path) -> BaseModel:
-    return train_policy(parse(TrainingConfig, TRAINING), dataset=dataset(root), output=str(root / "out"))
+    return train(parse(TrainingConfig, TRAINING), dataset=dataset(root), output=str(root / "out"))
 
 
 STEPS: dict[str, Callable[[Path], BaseModel]] = {
-    "import": lambda root: import_dataset(IMPORT, source=str(root / "rows.parquet"), output=str(root / "out")),
-    "convert": lambda root: convert_table(ConversionConfig(), dataset=dataset(root), output=str(root / "out")),
-    "prune": lambda root: prune_dataset(PruningConfig(keep_top_fraction=0.5), dataset=dataset(root), output=str(root / "out")),
-    "compact": lambda root: compact_dataset(CompactionConfig(), dataset=dataset(root), output=str(root / "out")),
-    "split": lambda root: split_dataset(SplitConfig(), dataset=dataset(root), output=str(root / "out")),
-    "merge": lambda root: merge_datasets(MergeConfig(), datasets=[dataset(root)], output=str(root / "out")),
-    "mix": lambda root: mix_datasets(MixtureConfig(datasets={dataset(root): 1.0}, steps=100), output=str(root / "out")),
-    "check": lambda root: check_dataset(QualityConfig(), dataset=dataset(root)),
-    "export": lambda root: export_dataset(ExportConfig(), dataset=dataset(root), output=str(root / "out")),
+    "import": lambda root: import_data(IMPORT, source=str(root / "rows.parquet"), output=str(root / "out")),
+    "convert": lambda root: convert(ConversionConfig(), dataset=dataset(root), output=str(root / "out")),
+    "prune": lambda root: prune(PruningConfig(keep_top_fraction=0.5), dataset=dataset(root), output=str(root / "out")),
+    "compact": lambda root: compact(CompactionConfig(), dataset=dataset(root), output=str(root / "out")),
+    "split": lambda root: split(SplitConfig(), dataset=dataset(root), output=str(root / "out")),
+    "merge": lambda root: merge(MergeConfig(), datasets=[dataset(root)], output=str(root / "out")),
+    "mix": lambda root: mix(MixtureConfig(datasets={dataset(root): 1.0}, steps=100), output=str(root / "out")),
+    "check": lambda root: check(QualityConfig(), dataset=dataset(root)),
+    "export": lambda root: export(ExportConfig(), dataset=dataset(root), output=str(root / "out")),
     "train expert": expert,
     "train policy": policy,
-    "evaluate": lambda root: evaluate_policy(EvaluationConfig(episodes=2), policy=str(root / "policy")),
-    "estimate": lambda root: estimate_policy(
+    "evaluate": lambda root: evaluate(EvaluationConfig(episodes=2), policy=str(root / "policy")),
+    "estimate": lambda root: estimate(
         OffPolicyConfig(methods=["fqe"], resamples=10, fqe=FQEConfig(updates=10)),
         policy=str(root / "policy"),
         dataset=dataset(root),
@@ -164,7 +164,7 @@ def test_an_expert_or_policy_that_is_damaged_is_made_again_as_it_was(root: Path)
 def test_another_policy_in_the_same_place_is_not_taken_for_the_first(root: Path) -> None:
     first = policy(root)
     other = parse(TrainingConfig, TRAINING | {"seed": 1})
-    train_policy(other, dataset=dataset(root), output=str(root / "out"))
+    train(other, dataset=dataset(root), output=str(root / "out"))
     assert not policy(root).reused and versions(dataset(root)) == [1]  # type: ignore[attr-defined]
     assert policy(root) == first.model_copy(update={"reused": True, **_times(policy(root))})
 
@@ -199,11 +199,11 @@ def test_another_environment_is_another_evaluation_even_of_the_same_weights(root
     place = root / "moved"
     config, short = EvaluationConfig(episodes=2), EnvironmentSpec(id="CartPole-v1", kwargs={"max_episode_steps": 3})
     save_policy(load_policy(str(root / "policy")), str(place), operation=OPERATION, environment=EnvironmentSpec())
-    first = evaluate_policy(config, policy=str(place))
+    first = evaluate(config, policy=str(place))
     save_policy(load_policy(str(root / "policy")), str(place), operation=OPERATION, environment=short)
-    second = evaluate_policy(config, policy=str(place))
+    second = evaluate(config, policy=str(place))
     assert not second.reused and max(second.lengths) == 3 < max(first.lengths)
-    assert evaluate_policy(config.model_copy(update={"environment": short}), policy=str(place)).reused, "None meant that one"
+    assert evaluate(config.model_copy(update={"environment": short}), policy=str(place)).reused, "None meant that one"
 
 
 @pytest.mark.parametrize("step", ["check", "evaluate"])
@@ -218,24 +218,22 @@ def test_what_is_gone_is_an_error_and_not_an_old_result(root: Path, step: str) -
 def test_a_copy_does_not_lead_back_to_where_it_was_made(root: Path) -> None:
     policy(root)
     shutil.copytree(root / "out", root / "copy")
-    copied = train_policy(parse(TrainingConfig, TRAINING), dataset=dataset(root), output=str(root / "copy"))
+    copied = train(parse(TrainingConfig, TRAINING), dataset=dataset(root), output=str(root / "copy"))
     assert not copied.reused and copied.checkpoint == str(root / "copy" / "best")
 
 
 def test_data_read_in_another_order_is_another_training(root: Path) -> None:
     streamed = parse(TrainingConfig, TRAINING | {"data": {"resident_bytes": 0}})
     kept = policy(root)
-    other = train_policy(streamed, dataset=dataset(root), output=str(root / "out"))
+    other = train(streamed, dataset=dataset(root), output=str(root / "out"))
     assert not kept.reused and not other.reused  # type: ignore[attr-defined]
-    assert train_policy(streamed, dataset=dataset(root), output=str(root / "out")).reused
+    assert train(streamed, dataset=dataset(root), output=str(root / "out")).reused
 
 
 def test_an_expression_is_not_told_by_its_text(root: Path) -> None:
     ids = pl.read_parquet(sorted((root / "data").rglob("*.parquet")))["eps_id"].to_list()
     kept = [
-        prune_dataset(
-            PruningConfig(), dataset=dataset(root), output=str(root / "out"), where=pl.col("eps_id").is_in(pl.Series(some))
-        )
+        prune(PruningConfig(), dataset=dataset(root), output=str(root / "out"), where=pl.col("eps_id").is_in(pl.Series(some)))
         for some in (ids[:3], ids[3:10], ids[:3])
     ]
     assert [result.after.episodes for result in kept] == [3, 7, 3]

@@ -17,7 +17,7 @@ import pytest
 from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.episodes import Episode
 from offline_core.data.formats import exporting
-from offline_core.data.formats.exporting import ExportConfig, ExportResult, export_dataset
+from offline_core.data.formats.exporting import ExportConfig, ExportResult, export
 from offline_core.data.formats.exports import folder
 from offline_core.data.store.location import Location
 from offline_core.data.store.partial_files import MIN_AGE_DAYS
@@ -38,7 +38,7 @@ def format(request: pytest.FixtureRequest) -> str:
 
 def exported(root: Path, format: str, *, version: int | None = None, **more: Any) -> ExportResult:
     config = ExportConfig(format=format, **more)
-    return export_dataset(config, dataset=str(root / "data"), version=version, output=str(root / "out"))
+    return export(config, dataset=str(root / "data"), version=version, output=str(root / "out"))
 
 
 def two_versions(root: Path) -> None:
@@ -62,7 +62,7 @@ def test_an_export_says_how_it_was_made_and_is_found(tmp_path: Path, format: str
     """By whatever name its place has; a card beside it, or notes, do no harm."""
     two_versions(tmp_path)
     monkeypatch.chdir(tmp_path)
-    first = export_dataset(ExportConfig(format=format), dataset="data", output="out")
+    first = export(ExportConfig(format=format), dataset="data", output="out")
     assert (first.output, first.episodes, first.steps, first.reused) == (str(tmp_path / "out"), 3, 21, False)
     (tmp_path / FOLDERS[format] / "card.md").write_text("# Card")
     (tmp_path / FOLDERS[format] / "notes.txt").write_text("mine")
@@ -130,7 +130,7 @@ def test_a_copy_is_no_export_of_its_own_but_may_be_replaced(tmp_path: Path) -> N
     exported(tmp_path, "lerobot", version=1)
     shutil.move(tmp_path / "out", tmp_path / "moved")
     config = ExportConfig(format="lerobot")
-    result = export_dataset(config, dataset=str(tmp_path / "data"), version=1, output=str(tmp_path / "moved"))
+    result = export(config, dataset=str(tmp_path / "data"), version=1, output=str(tmp_path / "moved"))
     assert (result.reused, result.output) == (False, str(tmp_path / "moved"))
 
 
@@ -169,7 +169,7 @@ def test_a_dataset_or_a_file_is_not_taken_for_an_export(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for name in ("data", "file"):
         with pytest.raises(StorageError, match=f"{name} exists already"):
-            export_dataset(config, dataset=str(tmp_path / "data"), output=str(tmp_path / name))
+            export(config, dataset=str(tmp_path / "data"), output=str(tmp_path / name))
     assert open_dataset(str(tmp_path / "data")).ref.version == 2 and (tmp_path / "file").read_text() == "mine"
 
 
@@ -257,7 +257,7 @@ def test_the_older_one_is_back_if_the_new_one_cannot_take_its_place(tmp_path: Pa
 
 KILLED = """
 import os, signal, sys
-from offline_core.data.formats.exporting import ExportConfig, export_dataset
+from offline_core.data.formats.exporting import ExportConfig, export
 real, left = os.rename, int(sys.argv[3])
 def killed(*arguments):
     global left
@@ -268,7 +268,7 @@ def killed(*arguments):
     if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
 os.rename = killed
-export_dataset(ExportConfig(format="lerobot"), dataset=sys.argv[1], output=sys.argv[2])
+export(ExportConfig(format="lerobot"), dataset=sys.argv[1], output=sys.argv[2])
 """
 
 
@@ -290,7 +290,7 @@ def test_killed_around_a_renaming(tmp_path: Path, older: bool, renamed: int) -> 
     assert exported(tmp_path, "lerobot").reused == (renamed == 1 + older)
     assert temporary(tmp_path) == left, "the older one as well stays a week from now"
     data = str(tmp_path / "data")
-    export_dataset(ExportConfig(format="lerobot"), dataset=data, output=str(tmp_path / "undisturbed"))
+    export(ExportConfig(format="lerobot"), dataset=data, output=str(tmp_path / "undisturbed"))
     made, expected = content(tmp_path / "out"), content(tmp_path / "undisturbed")
     del made["result.json"], expected["result.json"]
     assert made == expected
@@ -331,7 +331,7 @@ def test_a_writer_of_the_users_own_is_called_each_time(tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     config = ExportConfig(format=f"{__name__}:Lines", arguments={"suffix": ".txt"})
     for times in (1, 2):
-        result = export_dataset(config, dataset="data", output="out")
+        result = export(config, dataset="data", output="out")
         assert (result.reused, result.output, result.episodes) == (False, str(tmp_path / "out"), 3)
         assert (tmp_path / "out.txt").read_text().split() == [f"episode-{i:04}" for i in (2, 3, 4)] * times
     with pytest.raises(ConfigError, match="cannot be made"):
@@ -346,7 +346,7 @@ def test_a_writer_and_its_arguments_are_given_as_python_objects(tmp_path: Path) 
 
     two_versions(tmp_path)
     config = ExportConfig(format=Local, arguments={"suffix": PurePosixPath(".txt")})
-    result = export_dataset(config, dataset=str(tmp_path / "data"), output=str(tmp_path / "out"))
+    result = export(config, dataset=str(tmp_path / "data"), output=str(tmp_path / "out"))
     assert (tmp_path / "out.txt").read_text().split() == [f"episode-{i:04}" for i in (2, 3, 4)]
     assert result.format.startswith(f"python:{__name__}:") and "Local" in result.format
     with pytest.raises(ConfigError, match="stands for an object of another Python process"):

@@ -19,7 +19,7 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.formats import packed as foreign
 from offline_core.data.formats.packed import read_foreign_column, unpack_column, unpack_values
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from offline_core.errors import CorruptFileError, DataError, SchemaError, UnsafeDataError
 from offline_core.runtime.config import EnvironmentSpec
 from tests.data.datasets.factories import Bomb
@@ -82,7 +82,7 @@ def test_rllibs_tables(rllib_recordings: Path, tmp_path: Path, name: str, steps:
     Pendulum's actions are scaled to its bounds; tests/acceptance/test_10_preprocessing.py replays them.
     """
     environment = EnvironmentSpec(id="Pendulum-v1") if name == "pendulum_table" else None
-    result = import_dataset(
+    result = import_data(
         ImportConfig(format="table", environment=environment), source=str(rllib_recordings / name), output=str(tmp_path)
     )
     counts = result.counts
@@ -122,7 +122,7 @@ def write(path: Path, *rows: dict[str, Any]) -> None:
 
 def counted(folder: Path) -> tuple[int, int]:
     """(steps, duplicates) of an import."""
-    counts = import_dataset(ImportConfig(), source=str(folder / "in"), output=str(folder / "out")).counts
+    counts = import_data(ImportConfig(), source=str(folder / "in"), output=str(folder / "out")).counts
     return counts.steps, counts.duplicates
 
 

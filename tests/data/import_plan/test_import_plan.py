@@ -24,7 +24,7 @@ from offline_core.data.import_plan.plan import plan_import
 from offline_core.data.import_plan.result import ImportPlan
 from offline_core.data.import_plan.sample import chosen
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from offline_core.runtime.config import parse
 from tests.cases import slow_but
 from tests.data.import_plan import logs
@@ -43,7 +43,7 @@ def check_by_import(plan: ImportPlan, folder: Path) -> None:
     (folder / "plan.yaml").write_text(plan.yaml)
     config = parse(ImportConfig, read_values([], str(folder / "plan.yaml")))
     assert config.model_dump(exclude_unset=True) == plan.config.model_dump(exclude_unset=True)
-    made = import_dataset(config, source=plan.source, output=str(folder / "out"))
+    made = import_data(config, source=plan.source, output=str(folder / "out"))
     assert (made.observation_space, made.action_space) == (plan.observation_space, plan.action_space)
     found = {episode.eps_id: len(episode) for episode in episodes(open_dataset(made.dataset.uri))}
     assert set(plan.eps_ids) <= found.keys()
@@ -92,7 +92,7 @@ def test_rows_without_values_are_left_out_and_a_column_of_few_is_not_kept(tmp_pa
     assert plan.left_out == {"comment": "has 92 nulls among 108 rows; fill or drop them first"}
     assert plan.config.unreadable == "quarantine" and plan.counts.quarantined_rows == 14
     assert [each.rows for each in plan.refused] == [14] and str(tmp_path) in plan.refused[0].first
-    made = import_dataset(plan.config, source=plan.source, output=str(tmp_path / "out"))
+    made = import_data(plan.config, source=plan.source, output=str(tmp_path / "out"))
     assert made.counts == plan.counts
 
 

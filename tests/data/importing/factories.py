@@ -19,7 +19,7 @@ from offline_core.data.episodes import Episode
 from offline_core.data.formats.sources.scans import SOURCE_ROW
 from offline_core.data.importing.config import EpisodesConfig, ImportConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from offline_core.data.importing.report import Counts, ImportResult, refuse
 from offline_core.data.importing.step_order import order_of
 from offline_core.data.importing.trajectories import assemble
@@ -134,7 +134,7 @@ def scattered(folder: Path, rows: Sequence[Row], files: int, seed: int | None = 
 def run_import(source: Path | list[str], output: Path, /, **config: Any) -> tuple[ImportResult, list[Episode]]:
     """The result of an import and the episodes as they are read back."""
     places = source if isinstance(source, list) else str(source)
-    result = import_dataset(ImportConfig.model_validate(config), source=places, output=str(output))
+    result = import_data(ImportConfig.model_validate(config), source=places, output=str(output))
     balanced(result.counts)
     return result, list(episodes(open_dataset(result.dataset.uri, result.dataset.version)))
 

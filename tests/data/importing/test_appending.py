@@ -20,7 +20,7 @@ from offline_core.data.datasets.verify import verify
 from offline_core.data.episodes import Episode
 from offline_core.data.importing import appending
 from offline_core.data.importing.config import EpisodesConfig, ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from offline_core.data.importing.late_rows import Late
 from offline_core.data.importing.lost import Lost
 from offline_core.data.importing.report import ImportResult
@@ -294,10 +294,10 @@ def test_what_cannot_be_appended_to(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"imported with mapping\.obs None, not 'o_t'"):
         append(place, tmp_path / "out", mapping={"obs": "o_t"})
     from offline_core.data.curation.config import PruningConfig
-    from offline_core.data.curation.prune import prune_dataset
+    from offline_core.data.curation.prune import prune
 
-    prune_dataset(PruningConfig(), dataset=str(tmp_path / "out"), output=str(tmp_path / "pruned"))
-    with pytest.raises(ConfigError, match="made by prune_dataset; only imports are appended to"):
+    prune(PruningConfig(), dataset=str(tmp_path / "out"), output=str(tmp_path / "pruned"))
+    with pytest.raises(ConfigError, match="made by prune; only imports are appended to"):
         append(place, tmp_path / "pruned")
 
 
@@ -327,7 +327,7 @@ def test_two_runs_at_once_lose_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
     def overtaken(location: Any, base: Dataset | None) -> int:
         if (other := next(others, None)) is not None:
-            import_dataset(ImportConfig(append=True), source=str(tmp_path / other), output=str(tmp_path / "out"))
+            import_data(ImportConfig(append=True), source=str(tmp_path / other), output=str(tmp_path / "out"))
         return original(location, base)
 
     monkeypatch.setattr(appending, "next_version", overtaken)

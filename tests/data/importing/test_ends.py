@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offline_core.data.curation.config import PruningConfig
-from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.importing.ends import lost_terminations
 from tests.cases import examples
@@ -74,7 +74,7 @@ def lossy(tmp_path: Path, **rules: Any) -> str:
 
 def test_what_is_made_of_an_import_without_its_terminations_is_known(tmp_path: Path) -> None:
     uri = lossy(tmp_path)
-    pruned = prune_dataset(PruningConfig(keep_top_fraction=0.5), dataset=uri, output=str(tmp_path / "pruned")).dataset
+    pruned = prune(PruningConfig(keep_top_fraction=0.5), dataset=uri, output=str(tmp_path / "pruned")).dataset
     said = f"{uri} version 1 kept none of the 6 terminations of its source"
     assert lost_terminations(open_dataset(pruned.uri)) == said
 

@@ -16,7 +16,7 @@ import offline_core as offline
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import Episode
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.report import ImportResult
 from offline_core.errors import DataError
@@ -95,7 +95,7 @@ def imported(folder: Path, tables: list[pa.Table], *drop: str, **values: Any) ->
     for number, each in enumerate(tables):
         pq.write_table(each.drop_columns(list(drop)), folder / "in" / f"{number}.parquet")
     config = parse(ImportConfig, {"episodes": {"last_new_obs": "repeat"}} | values)
-    made = import_dataset(config, source=str(folder / "in"), output=str(folder / "out"))
+    made = import_data(config, source=str(folder / "in"), output=str(folder / "out"))
     return made, list(offline.open_dataset(made.dataset.uri).episodes())
 
 
@@ -139,8 +139,8 @@ def test_a_flag_without_values_in_the_first_file_is_filled(write: str, tmp_path:
         getattr(frame, f"write_{write}")(tmp_path / "in" / f"{number}.{write}")
     config = {"mapping": {"obs": ["t"], "terminateds": "ended"}, "episodes": {"last_new_obs": "repeat"}}
     with pytest.raises(DataError, match=r"no value in any row here; fill it by columns\.fill|has 1 nulls"):
-        import_dataset(parse(ImportConfig, config), source=str(tmp_path / "in"), output=str(tmp_path / "out"))
+        import_data(parse(ImportConfig, config), source=str(tmp_path / "in"), output=str(tmp_path / "out"))
     filled = parse(ImportConfig, config | {"columns": {"fill": {"ended": False}}})
-    made = import_dataset(filled, source=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    made = import_data(filled, source=str(tmp_path / "in"), output=str(tmp_path / "out"))
     episodes = {each.eps_id: each.terminated for each in offline.open_dataset(made.dataset.uri).episodes()}
     assert episodes == {"0": False, "1": False, "2": True, "3": True}

@@ -14,25 +14,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from offline_core.data.curation.compact import compact_dataset
+from offline_core.data.curation.compact import compact
 from offline_core.data.curation.config import CompactionConfig, MergeConfig, PruningConfig, SplitConfig
-from offline_core.data.curation.converting import convert_table
-from offline_core.data.curation.merge import merge_datasets
-from offline_core.data.curation.prune import prune_dataset
-from offline_core.data.curation.split import split_dataset
+from offline_core.data.curation.converting import convert
+from offline_core.data.curation.merge import merge
+from offline_core.data.curation.prune import prune
+from offline_core.data.curation.split import split
 from offline_core.data.datasets.dataset import open_dataset, versions
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.row_groups import tables
 from offline_core.data.episodes import Episode, encode
-from offline_core.data.formats.exporting import ExportConfig, export_dataset
+from offline_core.data.formats.exporting import ExportConfig, export
 from offline_core.data.formats.packed import unpack_column
 from offline_core.data.importing.config import ConversionConfig
 from offline_core.data.store.stores import TEMPORARY
 from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError, SchemaError
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.policies.recording.config import MixtureConfig
-from offline_core.policies.recording.mixing import mix_datasets
+from offline_core.policies.recording.mixing import mix
 from offline_core.runtime.config import parse
 from tests.cases import slow_but
 from tests.data.datasets.factories import (
@@ -117,7 +117,7 @@ def test_what_is_committed(rllib_recordings: Path, tmp_path: Path) -> None:
     assert manifest.statistics.returns.mean == pytest.approx(np.mean([e.return_ for e in imported]))
     [parent] = manifest.parents
     assert (parent.kind, parent.uri, parent.version) == ("files", str(source), None)
-    assert manifest.operation.name == "import_dataset"
+    assert manifest.operation.name == "import"
     assert manifest.report["counts"] == result.counts.model_dump()
     assert "engine" not in manifest.operation.config
     assert manifest.operation == Operation.model_validate_json(manifest.operation.model_dump_json())
@@ -177,7 +177,7 @@ import os, signal, sys
 from offline_core.data.formats.sources import small_files
 from offline_core.data.importing import {module}
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 real, calls, small_files.MAX_FILES = {module}.{function}, [], 1
 def killed(*arguments, **more):
     calls.append(1)
@@ -185,7 +185,7 @@ def killed(*arguments, **more):
         os.kill(os.getpid(), signal.SIGKILL)
     return real(*arguments, **more)
 {module}.{function} = killed
-import_dataset(ImportConfig(partitions=24), source=sys.argv[1], output=sys.argv[2])
+import_data(ImportConfig(partitions=24), source=sys.argv[1], output=sys.argv[2])
 """
 
 
@@ -233,11 +233,11 @@ def test_no_space(tmp_path: Path) -> None:
     (tmp_path / "small").mkdir()
     script = f"""
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from offline_core.errors import StorageError
 from offline_core.data.datasets.dataset import versions
 try:
-    import_dataset(ImportConfig(partitions=4), source={str(tmp_path / "in")!r}, output=root + "/out")
+    import_data(ImportConfig(partitions=4), source={str(tmp_path / "in")!r}, output=root + "/out")
 except StorageError as error:
     result = [str(error), versions(root + "/out")]
 """
@@ -248,15 +248,15 @@ except StorageError as error:
 
 
 STAGES: dict[str, Callable[[str, str], object]] = {
-    "prune": lambda source, output: prune_dataset(PruningConfig(), dataset=source, output=output),
-    "split": lambda source, output: split_dataset(SplitConfig(), dataset=source, output=output),
-    "merge": lambda source, output: merge_datasets(MergeConfig(), datasets=[source], output=output),
-    "compact": lambda source, output: compact_dataset(CompactionConfig(), dataset=source, output=output),
-    "convert": lambda source, output: convert_table(ConversionConfig(), dataset=source, output=output),
-    "export": lambda source, output: export_dataset(ExportConfig(), dataset=source, output=output),
-    "mix": lambda source, output: mix_datasets(MixtureConfig(datasets={source: 1}), output=output),
-    "train": lambda source, output: train_policy(TrainingConfig(), dataset=source, output=output),
-    "train, held out": lambda source, output: train_policy(
+    "prune": lambda source, output: prune(PruningConfig(), dataset=source, output=output),
+    "split": lambda source, output: split(SplitConfig(), dataset=source, output=output),
+    "merge": lambda source, output: merge(MergeConfig(), datasets=[source], output=output),
+    "compact": lambda source, output: compact(CompactionConfig(), dataset=source, output=output),
+    "convert": lambda source, output: convert(ConversionConfig(), dataset=source, output=output),
+    "export": lambda source, output: export(ExportConfig(), dataset=source, output=output),
+    "mix": lambda source, output: mix(MixtureConfig(datasets={source: 1}), output=output),
+    "train": lambda source, output: train(TrainingConfig(), dataset=source, output=output),
+    "train, held out": lambda source, output: train(
         parse(TrainingConfig, {"evaluation": {"held_out": source}}),
         dataset=write_dataset(Path(source).parent / "own", [episode(0)]).ref.uri,
         output=output,

@@ -13,14 +13,14 @@ import polars as pl
 import pytest
 
 from offline_core.data.curation.config import MergeConfig, PruningConfig
-from offline_core.data.curation.merge import merge_datasets
-from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.merge import merge
+from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
 from offline_core.data.importing.columns_config import Join
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from offline_core.data.importing.joins import OtherRows
 from offline_core.data.importing.report import ImportResult
 from offline_core.errors import ConfigError, SchemaError
@@ -86,7 +86,7 @@ def changed(before: ImportConfig, **columns: Any) -> ImportConfig:
 
 
 def imported(folder: Path, given: ImportConfig, name: str = "data") -> tuple[dict[str, Episode], ImportResult]:
-    result = import_dataset(given, source=str(folder / "log"), output=str(folder / name))
+    result = import_data(given, source=str(folder / "log"), output=str(folder / name))
     return {each.eps_id: each for each in episodes(open_dataset(result.dataset.uri))}, result
 
 
@@ -151,9 +151,7 @@ def test_the_manifest_makes_the_same_observations(tmp_path: Path) -> None:
     rows = log(0)
     rows[3]["sensors"]["tin"] = None
     found, result = imported(written(tmp_path, rows), config(tmp_path))
-    pruned = prune_dataset(
-        PruningConfig(where="length > 1"), dataset=result.dataset.uri, output=str(tmp_path / "pruned")
-    ).dataset
+    pruned = prune(PruningConfig(where="length > 1"), dataset=result.dataset.uri, output=str(tmp_path / "pruned")).dataset
     dataset = open_dataset(pruned.uri)
     inputs = dataset.manifest.input_columns
     assert inputs is not None
@@ -178,7 +176,7 @@ def test_different_columns_are_not_merged(tmp_path: Path) -> None:
     other = changed(config(tmp_path), fill={"sensors.tin": 19, "price": 1.0})
     _, two = imported(tmp_path, other, "two")
     with pytest.raises(SchemaError, match=r"made in different ways: fill is \{'sensors.tin': 20.5, 'price': 1.0\} and"):
-        merge_datasets(MergeConfig(), datasets=[one.dataset.uri, two.dataset.uri], output=str(tmp_path / "merged"))
+        merge(MergeConfig(), datasets=[one.dataset.uri, two.dataset.uri], output=str(tmp_path / "merged"))
 
 
 def test_joins_by_keys(tmp_path: Path) -> None:

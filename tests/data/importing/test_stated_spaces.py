@@ -15,10 +15,10 @@ from gymnasium import spaces
 
 import offline_core as offline
 from offline_core.data.episodes import Episode, episodes_to_table, nested
-from offline_core.data.formats.exporting import ExportConfig, export_dataset
+from offline_core.data.formats.exporting import ExportConfig, export
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.importing import import_dataset
-from offline_core.data.quality.check import check_dataset
+from offline_core.data.importing.importing import import_data
+from offline_core.data.quality.check import check
 from offline_core.data.quality.config import QualityConfig
 from offline_core.errors import OfflineError
 from offline_core.runtime.config import parse
@@ -72,12 +72,12 @@ def stored(format: str, episodes: Sequence[Episode], folder: Path) -> str:
         pq.write_table(episodes_to_table(episodes), folder / "steps.parquet")
         return str(folder / "steps.parquet")
     write_dataset(folder / "in", episodes)
-    export_dataset(ExportConfig(format=format), dataset=str(folder / "in"), output=str(folder / "out"))
+    export(ExportConfig(format=format), dataset=str(folder / "in"), output=str(folder / "out"))
     return str(folder / "out/offline/dataset-v0" if format == "minari" else folder / "out")
 
 
 def imported(source: str | list[str], folder: Path, **values: Any) -> offline.Dataset:
-    import_dataset(parse(ImportConfig, values), source=source, output=str(folder / "again"))
+    import_data(parse(ImportConfig, values), source=source, output=str(folder / "again"))
     return offline.open_dataset(folder / "again")
 
 
@@ -98,7 +98,7 @@ def test_values_outside_are_imported_and_fail_the_check(tmp_path: Path, format: 
     some[0].actions[0] = 5
     dataset = imported(stored(format, some, tmp_path), tmp_path)
     assert (dataset.action_space, max(int(each.actions.max()) for each in dataset.episodes())) == (spaces.Discrete(3), 5)
-    report = check_dataset(QualityConfig(), dataset=str(tmp_path / "again"))
+    report = check(QualityConfig(), dataset=str(tmp_path / "again"))
     assert "actions_outside_space" in [each.rule for each in report.findings if each.verdict == "fail"]
 
 

@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import Episode
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from offline_core.data.importing.report import Counts
 from offline_core.data.importing.writing import _batches
 
 
 def test_files_of_an_episode_each_become_one_row_group(rllib_recordings: Path, tmp_path: Path) -> None:
     """And not as many, which would be read one by one ever after."""
-    result = import_dataset(ImportConfig(), source=str(rllib_recordings / "cartpole_episodes"), output=str(tmp_path))
+    result = import_data(ImportConfig(), source=str(rllib_recordings / "cartpole_episodes"), output=str(tmp_path))
     [path] = open_dataset(result.dataset.uri).paths
     footer = pq.ParquetFile(path).metadata
     assert (footer.num_rows, footer.num_row_groups) == (60, 1)

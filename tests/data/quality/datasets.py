@@ -16,7 +16,7 @@ from offline_core.data.datasets.commit import commit, prepare_dataset
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.manifest import FileEntry, Format, Operation, Statistics
 from offline_core.data.episodes import Episode, episodes_to_table
-from offline_core.data.quality.check import check_dataset
+from offline_core.data.quality.check import check
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import Finding, QualityReport
 from tests.data.datasets.factories import write_dataset
@@ -78,13 +78,13 @@ def commit_tables(folder: Path, *tables: pa.Table, row_group_size: int | None = 
     return commit(str(folder), files, format="table", operation=Operation(name="test"), statistics=Statistics())
 
 
-def check(folder: Path, data: Sequence[Episode] | pa.Table, format: Format = "episodes", **config: Any) -> QualityReport:
+def run_check(folder: Path, data: Sequence[Episode] | pa.Table, format: Format = "episodes", **config: Any) -> QualityReport:
     """The report on a dataset of these episodes, or of these rows."""
     if isinstance(data, pa.Table):
         commit_tables(folder, data)
     else:
         write_dataset(folder, data, format, max_rows_per_file=100)
-    return check_dataset(QualityConfig(**config), dataset=str(folder))
+    return check(QualityConfig(**config), dataset=str(folder))
 
 
 def broken(report: QualityReport) -> dict[str, Finding]:

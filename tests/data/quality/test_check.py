@@ -16,20 +16,20 @@ import pytest
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Format
 from offline_core.data.episodes import encode
-from offline_core.data.quality.check import check_dataset, default_rules, enforce, last_report
+from offline_core.data.quality.check import check, default_rules, enforce, last_report
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import Histogram, QualityReport
 from offline_core.errors import CorruptFileError, DatasetNotFoundError, QualityError, SchemaError
 from tests.data.datasets.factories import FORMATS, flip_bit, rllib_states, write_dataset, write_items
 from tests.data.datasets.factories import episode as random_episode
-from tests.data.quality.datasets import broken, changed, check, clean, commit_tables, episode, table_of
+from tests.data.quality.datasets import broken, changed, clean, commit_tables, episode, run_check, table_of
 
 both_formats = pytest.mark.parametrize("format", FORMATS)
 
 
 @both_formats
 def test_the_statistics_are_those_of_the_episodes(tmp_path: Path, format: Format) -> None:
-    report = check(tmp_path, clean(), format)
+    report = run_check(tmp_path, clean(), format)
     statistics = report.statistics
     assert (statistics.episodes, statistics.steps, statistics.terminated, statistics.truncated) == (20, 290, 10, 10)
     returns = np.array([e.rewards.sum() for e in clean()])
@@ -49,7 +49,7 @@ def test_the_statistics_are_those_of_the_episodes(tmp_path: Path, format: Format
 def test_both_formats_get_the_same_report(tmp_path: Path) -> None:
     some = [*clean(), replace(episode(3), eps_id="other"), replace(episode(8), eps_id="open", terminated=False)]
     some[4] = replace(some[4], observations=changed(some[4].observations, (1, 1), np.nan))
-    one, other = (check(tmp_path / format, some, format) for format in FORMATS)
+    one, other = (run_check(tmp_path / format, some, format) for format in FORMATS)
     assert len(broken(one)) == 3
 
     def numbers(report: QualityReport) -> object:
@@ -74,8 +74,8 @@ def test_both_formats_get_the_same_report(tmp_path: Path) -> None:
 def test_the_report_does_not_depend_on_row_groups(tmp_path: Path, format: Format, batch: int) -> None:
     dataset = write_dataset(tmp_path / "many", clean(), format, batch=batch, max_rows_per_file=30)
     assert len(dataset.manifest.files) > 1 or format == "episodes"
-    many = check_dataset(QualityConfig(), dataset=str(tmp_path / "many"))
-    whole = check(tmp_path / "whole", clean(), format)
+    many = check(QualityConfig(), dataset=str(tmp_path / "many"))
+    whole = run_check(tmp_path / "whole", clean(), format)
     assert many.findings == whole.findings
 
 
@@ -86,7 +86,7 @@ def test_row_groups_may_end_within_episodes(tmp_path: Path, rows: int) -> None:
     commit_tables(tmp_path / "one", table, row_group_size=rows)
     commit_tables(tmp_path / "two", table.slice(0, 50), table.slice(50), row_group_size=rows)
     for name in ("one", "two"):
-        report = check_dataset(QualityConfig(), dataset=str(tmp_path / name))
+        report = check(QualityConfig(), dataset=str(tmp_path / name))
         assert broken(report) == {}
         assert (report.statistics.episodes, report.statistics.steps) == (9, 81)
         assert next(f.of for f in report.findings if f.rule == "observation_chain") == 81 - 9
@@ -103,11 +103,11 @@ def test_spaces_and_columns_may_be_nested(tmp_path: Path) -> None:
         position = rng.uniform(-4, 4, (steps + 1, 2)).astype(np.float32)
         observations = {"position": position, "gear": rng.integers(0, 3, steps + 1)}
         some.append(episode(i, observations=observations, observation_space=space))
-    assert check(tmp_path / "clean", some, "table").verdict == "pass"
+    assert run_check(tmp_path / "clean", some, "table").verdict == "pass"
     bad = changed(some[2].observations["gear"], 4, 3)
     some[2] = replace(some[2], observations=some[2].observations | {"gear": bad})
     for format in FORMATS:
-        found = broken(check(tmp_path / format, some, format))
+        found = broken(run_check(tmp_path / format, some, format))
         assert [(f.rule, f.count) for f in found.values()] == [("observations_outside_space", 1)]
         assert "obs/gear" in found["observations_outside_space"].message
         assert "obs/position" not in found["observations_outside_space"].message
@@ -115,20 +115,20 @@ def test_spaces_and_columns_may_be_nested(tmp_path: Path) -> None:
 
 def test_a_foreign_folder_of_episodes_is_judged_and_left_as_it_is(tmp_path: Path) -> None:
     write_items(tmp_path / "a.parquet", [encode(e) for e in [*clean(), episode(7)]])
-    report = check_dataset(QualityConfig(), dataset=str(tmp_path))
+    report = check(QualityConfig(), dataset=str(tmp_path))
     assert list(broken(report)) == ["duplicate_ids"]
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
 
 
 def test_recordings_of_rllib_are_judged(rllib_recordings: Path) -> None:
     """RLlib stores continuous actions as its network samples them, not as the environment clipped them."""
-    cartpole = check_dataset(QualityConfig(), dataset=str(rllib_recordings / "cartpole_episodes"))
+    cartpole = check(QualityConfig(), dataset=str(rllib_recordings / "cartpole_episodes"))
     assert cartpole.verdict == "pass"
     states = list(rllib_states(rllib_recordings / "cartpole_episodes"))
     assert cartpole.statistics.episodes == len(states)
     assert cartpole.statistics.steps == sum(len(state["rewards"]["data"]) for state in states)
 
-    pendulum = check_dataset(QualityConfig(), dataset=str(rllib_recordings / "pendulum_episodes"))
+    pendulum = check(QualityConfig(), dataset=str(rllib_recordings / "pendulum_episodes"))
     actions = [np.asarray(s["actions"]["data"], np.float32) for s in rllib_states(rllib_recordings / "pendulum_episodes")]
     found = broken(pendulum)
     assert list(found) == ["actions_outside_space"]
@@ -139,13 +139,13 @@ def test_recordings_of_rllib_are_judged(rllib_recordings: Path) -> None:
 def test_foreign_tables_have_to_be_imported_first(tmp_path: Path) -> None:
     pq.write_table(table_of(clean()), tmp_path / "a.parquet")
     with pytest.raises(SchemaError, match=f"{tmp_path} has no manifest.*'offline import"):
-        check_dataset(QualityConfig(), dataset=str(tmp_path))
+        check(QualityConfig(), dataset=str(tmp_path))
 
 
 def test_a_table_without_our_columns_is_refused(tmp_path: Path) -> None:
     commit_tables(tmp_path, table_of(clean()).drop_columns(["t", "new_obs"]))
     with pytest.raises(SchemaError, match=r"\.parquet lacks the columns \['new_obs', 't'\]"):
-        check_dataset(QualityConfig(), dataset=str(tmp_path))
+        check(QualityConfig(), dataset=str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -160,29 +160,29 @@ def test_values_that_cannot_be_judged_are_refused(tmp_path: Path, name: str, val
     table = table_of(clean())
     commit_tables(tmp_path, table.set_column(table.column_names.index(name), name, values))
     with pytest.raises(SchemaError, match=message) as caught:
-        check_dataset(QualityConfig(), dataset=str(tmp_path))
+        check(QualityConfig(), dataset=str(tmp_path))
     assert str(tmp_path) in str(caught.value)
 
 
 def test_there_has_to_be_a_dataset(tmp_path: Path) -> None:
     with pytest.raises(DatasetNotFoundError):
-        check_dataset(QualityConfig(), dataset=str(tmp_path / "nothing"))
+        check(QualityConfig(), dataset=str(tmp_path / "nothing"))
     write_dataset(tmp_path / "train", clean())
     with pytest.raises(DatasetNotFoundError):
-        check_dataset(QualityConfig(held_out=str(tmp_path / "nothing")), dataset=str(tmp_path / "train"))
+        check(QualityConfig(held_out=str(tmp_path / "nothing")), dataset=str(tmp_path / "train"))
 
 
 # What is kept of it.
 
 
 def test_the_report_is_kept_beside_the_version(tmp_path: Path) -> None:
-    first = check(tmp_path, clean())
-    second = check(tmp_path, [*clean(), episode(7)])
+    first = run_check(tmp_path, clean())
+    second = run_check(tmp_path, [*clean(), episode(7)])
     kept = sorted((tmp_path / "_checks").iterdir())
     assert [path.name for path in kept] == ["000001.json", "000002.json"]
     assert [last_report(open_dataset(str(tmp_path), version)) for version in (1, 2)] == [first, second]
     assert (first.dataset.version, second.dataset.version) == (1, 2)
-    assert check_dataset(QualityConfig(), dataset=str(tmp_path), version=1) == first.model_copy(update={"reused": True})
+    assert check(QualityConfig(), dataset=str(tmp_path), version=1) == first.model_copy(update={"reused": True})
 
 
 def test_damaged_files_do_not_pass(tmp_path: Path) -> None:
@@ -190,31 +190,31 @@ def test_damaged_files_do_not_pass(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, clean())
     flip_bit(dataset.paths[0], 8 * 6)
     with pytest.raises(CorruptFileError, match=r"1 of its 1 files are not what was written; first .*SHA-256"):
-        check_dataset(QualityConfig(), dataset=str(tmp_path))
+        check(QualityConfig(), dataset=str(tmp_path))
 
 
 def test_a_flipped_bit_of_a_report_is_noticed(tmp_path: Path) -> None:
-    check(tmp_path, clean())
+    run_check(tmp_path, clean())
     path = tmp_path / "_checks" / "000001.json"
     flip_bit(path, 8 * (path.read_bytes().index(b'"count": ') + 9))
     assert last_report(open_dataset(str(tmp_path))) is None
-    assert not check_dataset(QualityConfig(), dataset=str(tmp_path)).reused
+    assert not check(QualityConfig(), dataset=str(tmp_path)).reused
 
 
 def test_a_report_is_for_these_parameters_and_this_data(tmp_path: Path) -> None:
-    check(tmp_path, clean())
-    assert not check_dataset(QualityConfig(max_duplicate_fraction=0.5), dataset=str(tmp_path)).reused
-    assert check_dataset(QualityConfig(max_duplicate_fraction=0.5), dataset=str(tmp_path)).reused
+    run_check(tmp_path, clean())
+    assert not check(QualityConfig(max_duplicate_fraction=0.5), dataset=str(tmp_path)).reused
+    assert check(QualityConfig(max_duplicate_fraction=0.5), dataset=str(tmp_path)).reused
     own = QualityConfig(max_duplicate_fraction=0.5)
-    assert not check_dataset(own, dataset=str(tmp_path), rules=default_rules(own)).reused
-    assert not check_dataset(own, dataset=str(tmp_path)).reused, "rules of one's own were the last to look"
+    assert not check(own, dataset=str(tmp_path), rules=default_rules(own)).reused
+    assert not check(own, dataset=str(tmp_path)).reused, "rules of one's own were the last to look"
     (tmp_path / "_checks" / "000001.json").write_text('{"half": ')
-    assert not check_dataset(own, dataset=str(tmp_path)).reused
+    assert not check(own, dataset=str(tmp_path)).reused
 
 
 def test_a_report_with_infinite_numbers_can_be_read_back(tmp_path: Path) -> None:
     some = [*clean(), episode(20, rewards=changed(episode(20).rewards, 0, np.inf))]
-    report = check(tmp_path, some)
+    report = run_check(tmp_path, some)
     after = last_report(open_dataset(str(tmp_path)))
     assert after is not None
     assert after.statistics.returns.max == np.inf
@@ -226,7 +226,7 @@ def test_a_report_with_infinite_numbers_can_be_read_back(tmp_path: Path) -> None
 def test_read_only_data_is_judged_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_dataset(tmp_path, clean())
     (tmp_path / "_checks").write_text("in the way")
-    assert check_dataset(QualityConfig(), dataset=str(tmp_path)).verdict == "pass"
+    assert check(QualityConfig(), dataset=str(tmp_path)).verdict == "pass"
     assert "report is not kept" in caplog.text
 
 
@@ -235,9 +235,9 @@ def test_read_only_data_is_judged_too(tmp_path: Path, caplog: pytest.LogCaptureF
 
 def verdicts(tmp_path: Path) -> dict[str, QualityReport]:
     return {
-        "pass": check(tmp_path / "pass", clean()),
-        "warn": check(tmp_path / "warn", [*clean(), replace(episode(7), eps_id="other")]),
-        "fail": check(tmp_path / "fail", [*clean(), replace(episode(7), eps_id="other"), episode(9)]),
+        "pass": run_check(tmp_path / "pass", clean()),
+        "warn": run_check(tmp_path / "warn", [*clean(), replace(episode(7), eps_id="other")]),
+        "fail": run_check(tmp_path / "fail", [*clean(), replace(episode(7), eps_id="other"), episode(9)]),
     }
 
 
@@ -256,7 +256,7 @@ def test_what_a_report_stops(tmp_path: Path) -> None:
 def test_the_error_says_what_is_wrong_where_and_what_to_do(tmp_path: Path) -> None:
     some = [*clean(), replace(episode(8), eps_id="open", terminated=False), episode(9)]
     some[4] = replace(some[4], actions=changed(some[4].actions, (3, 1), np.nan))
-    report = check(tmp_path, some)
+    report = run_check(tmp_path, some)
     with pytest.raises(QualityError) as caught:
         enforce(report, QualityConfig())
     text = str(caught.value)
@@ -272,7 +272,7 @@ def test_the_error_says_what_is_wrong_where_and_what_to_do(tmp_path: Path) -> No
 
 def test_random_actions_of_a_discrete_space_pass(tmp_path: Path) -> None:
     some = [random_episode(i, 5 + i) for i in range(20)]
-    assert check(tmp_path, some, "table").verdict == "pass"
+    assert run_check(tmp_path, some, "table").verdict == "pass"
 
 
 @pytest.mark.parametrize("values", [[], [np.nan, np.inf], [3.0], [5.0] * 9, [0.0, 1e17], [1e17, 1e17], [-2.0, 8.0, np.nan]])

@@ -11,7 +11,7 @@ import pytest
 
 from offline_core.data.datasets.manifest import Format, Operation
 from offline_core.data.datasets.statistics import ColumnStatistics
-from offline_core.data.quality.check import check_dataset, default_rules, enforce
+from offline_core.data.quality.check import check, default_rules, enforce
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import Finding
 from offline_core.data.quality.rule import Tally
@@ -73,7 +73,7 @@ def test_its_findings_are_like_those_of_others(tmp_path: Path, format: Format) -
     some = clean()
     write_dataset(tmp_path, some, format, batch=7)
     settings = config(own("Small", limit=0.25), own("Small", limit=0.75, name="smaller"), stop_on="warn")
-    report = check_dataset(settings, dataset=str(tmp_path))
+    report = check(settings, dataset=str(tmp_path))
     assert len(report.findings) == len(default_rules(settings)) + 2
     for name, limit in (("small", 0.25), ("smaller", 0.75)):
         places = [(one.eps_id, int(t)) for one in some for t in np.flatnonzero(one.rewards < limit)]
@@ -89,7 +89,7 @@ def test_the_same_check_is_found_and_another_argument_is_another_check(tmp_path:
     write_dataset(tmp_path, clean())
 
     def reused(limit: float) -> bool:
-        return check_dataset(config(own("Small", limit=limit)), dataset=str(tmp_path)).reused
+        return check(config(own("Small", limit=limit)), dataset=str(tmp_path)).reused
 
     assert [reused(0.25), reused(0.25), reused(0.5)] == [False, True, False]
 
@@ -112,9 +112,9 @@ def test_the_same_check_is_found_and_another_argument_is_another_check(tmp_path:
 def test_errors_name_the_rule(tmp_path: Path, rules: list[dict[str, Any]], error: type[OfflineError], message: str) -> None:
     write_dataset(tmp_path, clean())
     with pytest.raises(error, match=message):
-        check_dataset(config(*rules), dataset=str(tmp_path))
+        check(config(*rules), dataset=str(tmp_path))
     assert not (tmp_path / "_checks").exists()
 
 
 def test_a_check_without_such_rules_is_the_operation_it_was() -> None:
-    assert "rules" not in Operation.of("check_dataset", QualityConfig()).config
+    assert "rules" not in Operation.of("check", QualityConfig()).config

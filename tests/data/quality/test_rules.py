@@ -14,10 +14,10 @@ import pytest
 from gymnasium import spaces
 
 from offline_core.data.curation.config import PruningConfig
-from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.manifest import Format
 from offline_core.data.episodes import Episode
-from offline_core.data.quality.check import check_dataset
+from offline_core.data.quality.check import check
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import Finding
 from tests.data.datasets.factories import FORMATS, edit_json, write_dataset
@@ -25,12 +25,12 @@ from tests.data.importing.factories import run_import, steps, without, write_row
 from tests.data.quality.datasets import (
     broken,
     changed,
-    check,
     clean,
     column,
     commit_tables,
     episode,
     places,
+    run_check,
     steps_of,
     table_of,
     the_finding,
@@ -51,7 +51,7 @@ def row(number: int, step: int) -> int:
 
 @both_formats
 def test_a_clean_dataset_passes(tmp_path: Path, format: Format) -> None:
-    report = check(tmp_path, clean(), format)
+    report = run_check(tmp_path, clean(), format)
     assert broken(report) == {}
     assert report.verdict == "pass"
     assert len(report.findings) == 16
@@ -75,14 +75,14 @@ def test_a_clean_dataset_passes(tmp_path: Path, format: Format) -> None:
 def test_non_finite(tmp_path: Path, format: Format, name: str, at: Any, value: float, step: int) -> None:
     """Episode 3 has 8 steps: observation 8 is the one after the last."""
     values = changed(getattr(episode(3), name), at, value)
-    finding = the_finding(check(tmp_path, with_episode(3, **{name: values}), format), "non_finite")
+    finding = the_finding(run_check(tmp_path, with_episode(3, **{name: values}), format), "non_finite")
     assert (finding.verdict, finding.count, finding.of) == ("fail", 1, steps_of(clean()))
     assert places(finding) == [("episode-3", step)]
 
 
 @both_formats
 def test_an_infinite_action_is_no_number_and_outside_its_space(tmp_path: Path, format: Format) -> None:
-    report = check(tmp_path, with_episode(3, actions=changed(episode(3).actions, (1, 0), np.inf)), format)
+    report = run_check(tmp_path, with_episode(3, actions=changed(episode(3).actions, (1, 0), np.inf)), format)
     assert {(f.rule, f.count) for f in broken(report).values()} == {("non_finite", 1), ("actions_outside_space", 1)}
 
 
@@ -92,19 +92,19 @@ def test_what_is_not_finite_is_dropped_by_pruning(tmp_path: Path, format: Format
     unbounded = spaces.Box(-np.inf, np.inf, (3,), np.float32)
     some = [replace(e, observation_space=unbounded) for e in clean()]
     some[3] = replace(some[3], observations=changed(some[3].observations, (2, 1), np.inf))
-    report = check(tmp_path, some, format)
+    report = run_check(tmp_path, some, format)
     assert set(broken(report)) == {"non_finite"}
     assert report.statistics.columns is not None
     assert report.statistics.columns["obs"].infinite == [0, 1, 0]
-    pruned = prune_dataset(PruningConfig(drop_non_finite=True), dataset=report.dataset.uri, output=str(tmp_path / "pruned"))
+    pruned = prune(PruningConfig(drop_non_finite=True), dataset=report.dataset.uri, output=str(tmp_path / "pruned"))
     assert pruned.dropped_episodes == 1
-    assert check_dataset(QualityConfig(), dataset=pruned.dataset.uri).verdict == "pass"
+    assert check(QualityConfig(), dataset=pruned.dataset.uri).verdict == "pass"
 
 
 @both_formats
 def test_constant_features(tmp_path: Path, format: Format) -> None:
     some = [replace(e, observations=changed(e.observations, (slice(None), 1), 0.25)) for e in clean()]
-    finding = the_finding(check(tmp_path, some, format), "constant_features")
+    finding = the_finding(run_check(tmp_path, some, format), "constant_features")
     assert (finding.verdict, finding.count, finding.of) == ("warn", 1, 5)
     assert "obs[1] = 0.25" in finding.message
 
@@ -113,7 +113,7 @@ def test_constant_features(tmp_path: Path, format: Format) -> None:
 def test_saturated_actions(tmp_path: Path, format: Format) -> None:
     """All but the first two steps of every episode are at one of the two bounds."""
     some = [replace(e, actions=changed(e.actions, (slice(2, None), 1), (-1.0) ** i)) for i, e in enumerate(clean())]
-    finding = the_finding(check(tmp_path, some, format), "saturated_actions")
+    finding = the_finding(run_check(tmp_path, some, format), "saturated_actions")
     steps = steps_of(clean())
     assert (finding.verdict, finding.count, finding.of) == ("warn", steps - 40, steps)
     assert f"actions[1]: {(steps - 40) / steps:.0%} of the steps" in finding.message
@@ -123,17 +123,17 @@ def test_saturated_actions(tmp_path: Path, format: Format) -> None:
 
 def test_some_saturation_is_allowed(tmp_path: Path) -> None:
     some = [replace(e, actions=changed(e.actions, (slice(None), 1), 1.0)) if i < 10 else e for i, e in enumerate(clean())]
-    report = check(tmp_path, some)
+    report = run_check(tmp_path, some)
     assert report.verdict == "pass"
     assert next(f.count for f in report.findings if f.rule == "saturated_actions") == steps_of(clean(10))
-    strict = check_dataset(QualityConfig(max_saturated_fraction=0.2), dataset=str(tmp_path))
+    strict = check(QualityConfig(max_saturated_fraction=0.2), dataset=str(tmp_path))
     assert list(broken(strict)) == ["saturated_actions"]
 
 
 @both_formats
 def test_actions_outside_their_space(tmp_path: Path, format: Format) -> None:
     some = with_episode(2, actions=changed(episode(2).actions, ([1, 3], 0), [1.5, -1.01]))
-    finding = the_finding(check(tmp_path, some, format), "actions_outside_space")
+    finding = the_finding(run_check(tmp_path, some, format), "actions_outside_space")
     assert (finding.verdict, finding.count, finding.of) == ("fail", 2, steps_of(clean()))
     assert places(finding) == [("episode-2", 1), ("episode-2", 3)]
 
@@ -143,7 +143,7 @@ def test_actions_outside_their_space(tmp_path: Path, format: Format) -> None:
 def test_observations_outside_their_space(tmp_path: Path, format: Format, at: int, step: int) -> None:
     """Episode 2 has 7 steps: observation 7 is the one after the last."""
     some = with_episode(2, observations=changed(episode(2).observations, (at, 1), 9.0))
-    finding = the_finding(check(tmp_path, some, format), "observations_outside_space")
+    finding = the_finding(run_check(tmp_path, some, format), "observations_outside_space")
     assert (finding.verdict, finding.count, finding.of) == ("warn", 1, steps_of(clean()))
     assert places(finding) == [("episode-2", step)]
 
@@ -153,7 +153,7 @@ def test_steps_after_the_end(tmp_path: Path, flag: str) -> None:
     """Episode 4 has 9 steps, and ends at step 2 already: six follow."""
     table = table_of(clean())
     finding = the_finding(
-        check(tmp_path, column(table, flag, changed(table[flag], row(4, 2), True))),
+        run_check(tmp_path, column(table, flag, changed(table[flag], row(4, 2), True))),
         "steps_after_end",
     )
     assert (finding.verdict, finding.count, finding.of) == ("fail", 6, table.num_rows)
@@ -165,7 +165,7 @@ def test_a_piece_after_the_end(tmp_path: Path, format: Format) -> None:
     some = clean()
     last = some.pop()
     pieces = [replace(last.slice(0, 10), truncated=True), last.slice(10, 24)]
-    finding = the_finding(check(tmp_path, [pieces[0], *some, pieces[1]], format), "steps_after_end")
+    finding = the_finding(run_check(tmp_path, [pieces[0], *some, pieces[1]], format), "steps_after_end")
     assert (finding.count, finding.of) == (14, steps_of(clean()))
     assert places(finding)[0] == ("episode-19", 10)
 
@@ -174,7 +174,7 @@ def test_a_piece_after_the_end(tmp_path: Path, format: Format) -> None:
 def test_pieces_of_an_episode_are_one_episode(tmp_path: Path, format: Format) -> None:
     some = clean()
     last = some.pop()
-    assert check(tmp_path, [last.slice(0, 10), *some, last.slice(10, 24)], format).verdict == "pass"
+    assert run_check(tmp_path, [last.slice(0, 10), *some, last.slice(10, 24)], format).verdict == "pass"
 
 
 def test_the_order_of_steps(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_the_order_of_steps(tmp_path: Path) -> None:
     table = table_of(clean())
     late = np.arange(row(4, 3), row(5, 0))
     t = table["t"].to_numpy() + 2 * np.isin(np.arange(table.num_rows), late) + np.isin(np.arange(table.num_rows), late[3:])
-    finding = the_finding(check(tmp_path, column(table, "t", t)), "step_order")
+    finding = the_finding(run_check(tmp_path, column(table, "t", t)), "step_order")
     assert (finding.verdict, finding.count, finding.of) == ("fail", 2, table.num_rows)
     assert places(finding) == [("episode-4", 5), ("episode-4", 9)]
 
@@ -191,7 +191,7 @@ def test_the_order_of_steps(tmp_path: Path) -> None:
 def test_a_piece_is_missing(tmp_path: Path, format: Format) -> None:
     some = clean()
     last = some.pop()
-    finding = the_finding(check(tmp_path, [last.slice(0, 10), *some, last.slice(12, 24)], format), "step_order")
+    finding = the_finding(run_check(tmp_path, [last.slice(0, 10), *some, last.slice(12, 24)], format), "step_order")
     assert (finding.count, places(finding)) == (1, [("episode-19", 12)])
 
 
@@ -200,7 +200,7 @@ def test_unsorted_steps(tmp_path: Path) -> None:
     table = table_of(clean())
     order = np.arange(table.num_rows)
     order[[row(4, 3), row(4, 4)]] = order[[row(4, 4), row(4, 3)]]
-    finding = the_finding(check(tmp_path, table.take(pa.array(order))), "step_order")
+    finding = the_finding(run_check(tmp_path, table.take(pa.array(order))), "step_order")
     assert (finding.count, places(finding)) == (3, [("episode-4", 4), ("episode-4", 3), ("episode-4", 5)])
 
 
@@ -210,14 +210,14 @@ def test_a_broken_chain_of_observations(tmp_path: Path) -> None:
     new_obs = np.array(table["new_obs"].combine_chunks().to_numpy_ndarray())
     new_obs[row(4, 2), 1] += 0.5
     tensor = pa.FixedShapeTensorArray.from_numpy_ndarray(new_obs)
-    finding = the_finding(check(tmp_path, column(table, "new_obs", tensor)), "observation_chain")
+    finding = the_finding(run_check(tmp_path, column(table, "new_obs", tensor)), "observation_chain")
     assert (finding.verdict, finding.count, finding.of) == ("fail", 1, table.num_rows - 20)
     assert places(finding) == [("episode-4", 3)]
 
 
 def test_nan_does_not_break_the_chain(tmp_path: Path) -> None:
     some = with_episode(3, observations=changed(episode(3).observations, (2, 1), np.nan))
-    assert list(broken(check(tmp_path, some, "table"))) == ["non_finite"]
+    assert list(broken(run_check(tmp_path, some, "table"))) == ["non_finite"]
 
 
 @both_formats
@@ -226,24 +226,24 @@ def test_duplicate_ids(tmp_path: Path, format: Format, apart: bool) -> None:
     again = replace(episode(30), eps_id="episode-7")
     some = clean()
     some.insert(20 if apart else 8, replace(again, terminated=False, truncated=True))
-    finding = the_finding(check(tmp_path, some, format), "duplicate_ids")
+    finding = the_finding(run_check(tmp_path, some, format), "duplicate_ids")
     assert (finding.verdict, finding.count, finding.of) == ("fail", 1, 21)
     assert places(finding) == [("episode-7", 0)]
 
 
 @both_formats
 def test_a_copy_is_one_finding(tmp_path: Path, format: Format) -> None:
-    assert the_finding(check(tmp_path, [*clean(), episode(7)], format), "duplicate_ids").count == 1
+    assert the_finding(run_check(tmp_path, [*clean(), episode(7)], format), "duplicate_ids").count == 1
 
 
 @both_formats
 def test_duplicate_contents(tmp_path: Path, format: Format) -> None:
     some = [*clean(), replace(episode(7), eps_id="other"), replace(episode(7), eps_id="third")]
-    report = check(tmp_path, some, format)
+    report = run_check(tmp_path, some, format)
     finding = the_finding(report, "duplicate_contents")
     assert (finding.verdict, finding.count, finding.of) == ("warn", 2, 22)
     assert places(finding) == [("other", 0), ("third", 0)]
-    assert check_dataset(QualityConfig(max_duplicate_fraction=0.1), dataset=str(tmp_path)).verdict == "pass"
+    assert check(QualityConfig(max_duplicate_fraction=0.1), dataset=str(tmp_path)).verdict == "pass"
 
 
 def repeated(kinds: Sequence[tuple[int, int, int]], steps: int = 1) -> list[Episode]:
@@ -286,7 +286,7 @@ def checked(folder: Path, some: list[Episode], rule: str, held_out: list[Episode
     if held_out is not None:
         write_dataset(folder / "held_out", held_out)
     given = {} if held_out is None else {"held_out": str(folder / "held_out")}
-    return next(finding for finding in check(folder / "log", some, **given).findings if finding.rule == rule)
+    return next(finding for finding in run_check(folder / "log", some, **given).findings if finding.rule == rule)
 
 
 @pytest.mark.parametrize("kinds", EQUAL_BY_CHANCE.values(), ids=EQUAL_BY_CHANCE)
@@ -319,7 +319,7 @@ def test_a_time_limit_stored_as_termination(tmp_path: Path, format: Format) -> N
         replace(episode(19), eps_id=f"long-{i}", rewards=episode(19).rewards + i, terminated=True, truncated=False)
         for i in range(4)
     ]
-    finding = the_finding(check(tmp_path, [*clean(19), *long], format), "time_limit_as_termination")
+    finding = the_finding(run_check(tmp_path, [*clean(19), *long], format), "time_limit_as_termination")
     assert (finding.verdict, finding.count, finding.of) == ("warn", 4, 23)
     assert "24 steps" in finding.message
     assert places(finding) == [(f"long-{i}", 0) for i in range(4)]
@@ -332,13 +332,13 @@ def test_no_time_limit_is_suspected_where_none_can_be(tmp_path: Path, long: int)
         replace(episode(19), eps_id=f"long-{i}", rewards=episode(19).rewards + i, terminated=long < 3, truncated=long >= 3)
         for i in range(long)
     ]
-    assert check(tmp_path, [*clean(19), *some]).verdict == "pass"
+    assert run_check(tmp_path, [*clean(19), *some]).verdict == "pass"
 
 
 @both_formats
 def test_open_episodes(tmp_path: Path, format: Format) -> None:
     some = [replace(e, terminated=False, truncated=False) if i in (3, 5) else e for i, e in enumerate(clean())]
-    finding = the_finding(check(tmp_path, some, format), "open_episodes")
+    finding = the_finding(run_check(tmp_path, some, format), "open_episodes")
     assert (finding.verdict, finding.count, finding.of) == ("warn", 2, 20)
     assert places(finding) == [("episode-3", 7), ("episode-5", 9)]
 
@@ -348,7 +348,7 @@ def test_open_episodes(tmp_path: Path, format: Format) -> None:
 def test_overlap_with_the_held_out_dataset(tmp_path: Path, format: Format, held_out_format: Format) -> None:
     others = [episode(30), replace(episode(7), eps_id="renamed"), episode(31), episode(9)]
     write_dataset(tmp_path / "held_out", others, held_out_format)
-    report = check(tmp_path / "train", clean(), format, held_out=str(tmp_path / "held_out"))
+    report = run_check(tmp_path / "train", clean(), format, held_out=str(tmp_path / "held_out"))
     finding = the_finding(report, "held_out_overlap")
     assert (finding.verdict, finding.count, finding.of) == ("fail", 2, 20)
     assert places(finding) == [("episode-7", 0), ("episode-9", 0)]
@@ -357,7 +357,7 @@ def test_overlap_with_the_held_out_dataset(tmp_path: Path, format: Format, held_
 
 def test_no_overlap(tmp_path: Path) -> None:
     write_dataset(tmp_path / "held_out", [episode(30), episode(31)])
-    report = check(tmp_path / "train", clean(), held_out=str(tmp_path / "held_out"))
+    report = run_check(tmp_path / "train", clean(), held_out=str(tmp_path / "held_out"))
     assert report.verdict == "pass"
     assert report.findings[-1].rule == "held_out_overlap"
 
@@ -389,7 +389,7 @@ MIXTURES: list[tuple[Callable[[Episode], Episode], str]] = [
 @pytest.mark.parametrize(("change", "message"), MIXTURES)
 def test_mixed_episodes(tmp_path: Path, change: Callable[[Episode], Episode], message: str) -> None:
     some = [change(e) if i in (6, 12, 13) else e for i, e in enumerate(clean())]
-    finding = the_finding(check(tmp_path, some), "mixed_types")
+    finding = the_finding(run_check(tmp_path, some), "mixed_types")
     assert (finding.verdict, finding.count, finding.of) == ("fail", 3, 20)
     assert places(finding) == [("episode-6", 0), ("episode-12", 0), ("episode-13", 0)]
     assert message in finding.message
@@ -399,23 +399,23 @@ def test_mixed_episodes(tmp_path: Path, change: Callable[[Episode], Episode], me
 def test_mixed_tables(tmp_path: Path, change: Callable[[Episode], Episode], message: str) -> None:
     some = clean()
     commit_tables(tmp_path, table_of(some[:17]), table_of([change(e) for e in some[17:]]))
-    finding = the_finding(check_dataset(QualityConfig(), dataset=str(tmp_path)), "mixed_types")
+    finding = the_finding(check(QualityConfig(), dataset=str(tmp_path)), "mixed_types")
     assert (finding.verdict, finding.count, finding.of) == ("fail", 3, 20)
     assert places(finding) == [("episode-17", 0), ("episode-18", 0), ("episode-19", 0)]
     assert message in finding.message
 
 
 def test_an_empty_table(tmp_path: Path) -> None:
-    finding = the_finding(check(tmp_path, table_of(clean()).slice(0, 0)), "empty_dataset")
+    finding = the_finding(run_check(tmp_path, table_of(clean()).slice(0, 0)), "empty_dataset")
     assert (finding.verdict, finding.count, finding.of) == ("fail", 0, 0)
 
 
 def test_episodes_without_steps(tmp_path: Path) -> None:
     some = [episode(i).slice(0, 0) for i in range(3)]
-    report = check(tmp_path, some)
+    report = run_check(tmp_path, some)
     assert broken(report)["empty_dataset"].count == 3
     assert report.statistics.steps == 0
-    mixed = check(tmp_path / "mixed", [*some, *clean()[3:]])
+    mixed = run_check(tmp_path / "mixed", [*some, *clean()[3:]])
     assert mixed.verdict == "pass"
     assert (mixed.statistics.episodes, mixed.statistics.steps) == (20, steps_of(clean()) - 5 - 6 - 7)
 
@@ -441,7 +441,7 @@ def lasting(*lengths: int) -> list[Episode]:
     ],
 )
 def test_a_time_limit_needs_a_pile_at_the_longest_length(tmp_path: Path, lengths: list[int], is_suspected: bool) -> None:
-    assert ("time_limit_as_termination" in broken(check(tmp_path, lasting(*lengths)))) == is_suspected
+    assert ("time_limit_as_termination" in broken(run_check(tmp_path, lasting(*lengths)))) == is_suspected
 
 
 @both_formats
@@ -453,11 +453,11 @@ def test_times_that_jump(tmp_path: Path, format: Format) -> None:
     times[2] = (np.arange(len(some[2])) / 8 + 20) % 24
     times[2][5:9] += 100
     timed = [replace(e, extras=e.extras | {"time": t}) for e, t in zip(some, times, strict=True)]
-    finding = the_finding(check(tmp_path / "timed", timed, format), "time_jumps")
+    finding = the_finding(run_check(tmp_path / "timed", timed, format), "time_jumps")
     assert (finding.verdict, finding.count, finding.of) == ("warn", 1, 108)
     assert places(finding) == [("episode-31", 3)]
     named = [replace(e, extras={"time": np.array(["noon"] * len(e))}) for e in clean(3)]
-    assert check(tmp_path / "named", named, format).verdict == "pass"
+    assert run_check(tmp_path / "named", named, format).verdict == "pass"
 
 
 @pytest.mark.parametrize("declared", [None, 1e6])
@@ -470,5 +470,5 @@ def test_an_import_that_declares_its_largest_gap_has_no_jumps(tmp_path: Path, de
         manifest = json.loads((place := tmp_path / "out/_versions/000001.json").read_text())
         manifest["operation"]["config"]["episodes"]["max_gap"] = None
         edit_json(place, operation=manifest["operation"])
-    report = check_dataset(QualityConfig(), dataset=str(tmp_path / "out"))
+    report = check(QualityConfig(), dataset=str(tmp_path / "out"))
     assert ("time_jumps" in broken(report)) == (declared is None)

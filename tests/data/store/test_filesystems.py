@@ -236,22 +236,22 @@ def test_several_locations_are_refused() -> None:
 
 def test_operations_refuse_several_outputs_before_anything_is_done(tmp_path: Path) -> None:
     from offline_core.data.curation.config import PruningConfig
-    from offline_core.data.curation.prune import prune_dataset
-    from offline_core.data.formats.exporting import ExportConfig, export_dataset
+    from offline_core.data.curation.prune import prune
+    from offline_core.data.formats.exporting import ExportConfig, export
     from offline_core.data.importing.config import ImportConfig
-    from offline_core.data.importing.importing import import_dataset
+    from offline_core.data.importing.importing import import_data
     from offline_core.learning.config import TrainingConfig
-    from offline_core.learning.train import train_policy
+    from offline_core.learning.train import train
 
     source = write_dataset(tmp_path / "made", [episode(0)]).location.uri
     before = found(tmp_path)
     (tmp_path / "steps.csv").write_text("eps_id,obs,actions,rewards,dones\na,1,0,1,true\n")
     two = f"{tmp_path}/a,{tmp_path}/b"
     for operation in (
-        lambda: import_dataset(ImportConfig(), source=str(tmp_path / "steps.csv"), output=two),
-        lambda: export_dataset(ExportConfig(), dataset=source, output=two),
-        lambda: prune_dataset(PruningConfig(), dataset=source, output=two),
-        lambda: train_policy(TrainingConfig(), dataset=source, output=two),
+        lambda: import_data(ImportConfig(), source=str(tmp_path / "steps.csv"), output=two),
+        lambda: export(ExportConfig(), dataset=source, output=two),
+        lambda: prune(PruningConfig(), dataset=source, output=two),
+        lambda: train(TrainingConfig(), dataset=source, output=two),
     ):
         with pytest.raises(OfflineError, match="Give one location, as a path or a URI"):
             operation()

@@ -17,7 +17,7 @@ from offline_core.data.store.location import Location
 from offline_core.errors import CheckpointError, CorruptFileError, LocationError
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate_policy
+from offline_core.policies.evaluation.evaluate import evaluate
 from offline_core.policies.evaluation.result import EvaluationResult
 from offline_core.policies.manifest import POLICY_FILE, fingerprint_of
 from offline_core.policies.policy import Policy
@@ -128,7 +128,7 @@ def test_errors_do_not_repeat_what_a_file_says(tmp_path: Path, manifest: Path, p
 
 def test_a_kept_result_leads_to_no_other_bucket(tmp_path: Path, policy: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = EvaluationConfig(episodes=1, environment=EnvironmentSpec(id="CartPole-v1"))
-    result = evaluate_policy(config, policy=str(policy.parent))
+    result = evaluate(config, policy=str(policy.parent))
     place = Path(result.uri)
     edit_json(place, made={"s3://elsewhere/policy": "0" * 16})
     identity = json.loads(place.read_text())["identity"]
@@ -142,7 +142,7 @@ def test_a_kept_result_leads_to_no_other_bucket(tmp_path: Path, policy: Path, ca
 
 def test_a_result_at_a_file_uri_is_found_again(policy: Path) -> None:
     config = EvaluationConfig(episodes=1, environment=EnvironmentSpec(id="CartPole-v1"))
-    assert [evaluate_policy(config, policy=f"file://{policy.parent}").reused for _ in range(2)] == [False, True]
+    assert [evaluate(config, policy=f"file://{policy.parent}").reused for _ in range(2)] == [False, True]
 
 
 def test_a_version_that_leads_elsewhere_does_not_stop_the_next_one(tmp_path: Path, manifest: Path) -> None:

@@ -18,7 +18,7 @@ def manifest(**config: Any) -> PolicyManifest:
         value_function=False,
         observation_space={},
         action_space={},
-        operation=Operation(name="train_policy", config={"optimizer": {"batch_size": 64}} | config),
+        operation=Operation(name="train", config={"optimizer": {"batch_size": 64}} | config),
         weights_file="w",
         weights_sha256="0" * 64,
     )

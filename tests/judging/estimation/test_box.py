@@ -103,5 +103,5 @@ def test_a_bound_that_float32_has_reached_weighs_as_much_if_it_is_known_who_acte
     assert weights(estimate(policy, data, methods=["is"])) == 0
     assert weights(estimate(policy, data, methods=["is"], behaviour=policy)) == pytest.approx(50)
     recorder = read_policy_manifest(policy).parent_entry(policy)
-    again(data, Operation(name="record_episodes", config={"explore": True}), [recorder])
+    again(data, Operation(name="record", config={"explore": True}), [recorder])
     assert weights(estimate(policy, data, methods=["is"])) == pytest.approx(50)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from offline_core.data.curation.compact import compact_dataset
+from offline_core.data.curation.compact import compact
 from offline_core.data.curation.config import CompactionConfig, PruningConfig, SplitConfig
-from offline_core.data.curation.prune import prune_dataset
-from offline_core.data.curation.split import split_dataset
+from offline_core.data.curation.prune import prune
+from offline_core.data.curation.split import split
 from offline_core.data.datasets.commit import commit
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Operation, Parent
@@ -38,7 +38,7 @@ def doubts(policy: str, dataset: str, **config: object) -> str:
 
 def trained_on(place: Path, *uris: str) -> str:
     parents = [open_dataset(uri).parent_entry for uri in uris]
-    save_policy(policy_of(TARGET), str(place), operation=Operation(name="train_policy"), parents=parents)
+    save_policy(policy_of(TARGET), str(place), operation=Operation(name="train"), parents=parents)
     return str(place)
 
 
@@ -62,18 +62,18 @@ def again(uri: str, operation: Operation, parents: list[Parent]) -> None:
 
 def test_a_policy_is_not_estimated_on_what_it_was_learned_from_without_a_word(tmp_path: Path) -> None:
     data = chain(tmp_path, 600)
-    split_dataset(SplitConfig(held_out_fraction=0.3), dataset=data, output=str(tmp_path))
+    split(SplitConfig(held_out_fraction=0.3), dataset=data, output=str(tmp_path))
     train, held_out = (str(tmp_path / side) for side in ("train", "held_out"))
     policy = trained_on(tmp_path / "policy", train)
-    compact_dataset(CompactionConfig(), dataset=train, output=str(tmp_path / "compacted"))
+    compact(CompactionConfig(), dataset=train, output=str(tmp_path / "compacted"))
     shutil.copytree(train, tmp_path / "copied")
     for seed, own in enumerate([train, data, str(tmp_path / "compacted"), str(tmp_path / "copied")]):
         assert f"policy has learned from episodes that are, or may be, in {own}, and on those" in doubts(policy, own, seed=seed)
     assert doubts(policy, held_out) == ""
-    prune_dataset(PruningConfig(where="length > 1"), dataset=data, output=str(tmp_path / "pruned"))
+    prune(PruningConfig(where="length > 1"), dataset=data, output=str(tmp_path / "pruned"))
     pruned = trained_on(tmp_path / "of pruned", str(tmp_path / "pruned"))
     assert "may be, in" in doubts(pruned, held_out), "which was split from what the other was pruned from"
-    split_dataset(SplitConfig(held_out_fraction=0.5), dataset=train, output=str(tmp_path / "within"))
+    split(SplitConfig(held_out_fraction=0.5), dataset=train, output=str(tmp_path / "within"))
     assert "may be, in" in doubts(policy, str(tmp_path / "within" / "held_out"))
     assert doubts(trained_on(tmp_path / "stopped", train, held_out), held_out) == "", "its loss there told when to stop"
     assert doubts(trained_on(tmp_path / "other", chain(tmp_path / "elsewhere", 60)), data) == ""
@@ -87,22 +87,22 @@ def test_a_policy_is_not_estimated_on_what_it_was_learned_from_without_a_word(tm
 def test_a_history_is_followed_from_dataset_to_dataset_and_no_further(tmp_path: Path) -> None:
     """A greedy recording, pruned; what was learned from it has recorded again, and that is another matter."""
     first, second = chain(tmp_path / "first"), chain(tmp_path / "second")
-    again(first, Operation(name="record_episodes", config={"explore": False}), [])
-    prune_dataset(PruningConfig(where="length > 0"), dataset=first, output=str(tmp_path / "pruned"))
+    again(first, Operation(name="record", config={"explore": False}), [])
+    prune(PruningConfig(where="length > 0"), dataset=first, output=str(tmp_path / "pruned"))
     learned = trained_on(tmp_path / "learned", str(tmp_path / "pruned"))
     recorder = read_policy_manifest(learned).parent_entry(learned)
-    again(second, Operation(name="record_episodes", config={"explore": True}), [recorder])
+    again(second, Operation(name="record", config={"explore": True}), [recorder])
     evaluated = saved(policy_of(TARGET), tmp_path / "evaluated")
     assert doubts(evaluated, second) == ""
     shutil.rmtree(tmp_path / "learned")
     assert doubts(evaluated, second, seed=1) == "", "nor does it matter where that policy is now"
     of_first = doubts(evaluated, str(tmp_path / "pruned"))
-    assert "first/data was recorded without exploration" in of_first and "were selected (prune_dataset)" in of_first
+    assert "first/data was recorded without exploration" in of_first and "were selected (prune)" in of_first
 
 
 def test_an_unknown_history_is_doubted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, evaluated = chain(tmp_path), saved(policy_of(TARGET), tmp_path / "policy")
-    compact_dataset(CompactionConfig(), dataset=data, output=str(tmp_path / "compacted"))
+    compact(CompactionConfig(), dataset=data, output=str(tmp_path / "compacted"))
     assert doubts(evaluated, str(tmp_path / "compacted")) == ""
     monkeypatch.setattr(lineage_module, "MAX_NODES", 1)
     assert "compacted is unknown: its episodes may" in doubts(evaluated, str(tmp_path / "compacted"), seed=1)
@@ -161,7 +161,7 @@ def test_few_steps_and_rounding_are_no_proof() -> None:
 def test_a_behaviour_in_place_of_what_was_recorded_is_what_is_doubted(tmp_path: Path) -> None:
     """A greedy recording is doubted with it, too, and in words that hold for both."""
     data, acted = chain(tmp_path), saved(policy_of(BEHAVIOUR), tmp_path / "acted")
-    again(data, Operation(name="record_episodes", config={"explore": False}), [])
+    again(data, Operation(name="record", config={"explore": False}), [])
     found = doubts(saved(policy_of(TARGET), tmp_path / "policy"), data, behaviour=acted)
     assert "recorded without exploration" in found and "action_logp" not in found
 
@@ -172,14 +172,14 @@ def test_a_behaviour_in_place_of_what_was_recorded_is_what_is_doubted(tmp_path: 
 @pytest.mark.parametrize(("algorithm", "doubted"), [("dqn", True), ("cql", True), ("bc", False), ("iql", False)])
 def test_sampling_by_values_is_doubted(tmp_path: Path, algorithm: str, doubted: bool) -> None:
     place, data = str(tmp_path / "policy"), chain(tmp_path)
-    save_policy(policy_of(TARGET), place, operation=Operation(name="train_policy", config={"algorithm": algorithm}))
+    save_policy(policy_of(TARGET), place, operation=Operation(name="train", config={"algorithm": algorithm}))
     assert (f"What {algorithm} learns of Discrete actions are their values" in doubts(place, data)) == doubted
     assert doubts(place, data, explore=False) == "", "which is what it means"
 
 
 def test_cql_in_a_box_has_a_distribution(tmp_path: Path) -> None:
     policy = Policy(spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (1,)), NetworkConfig(squash=True))
-    made = Operation(name="train_policy", config={"algorithm": "cql"})
+    made = Operation(name="train", config={"algorithm": "cql"})
     manifest = save_policy(policy, str(tmp_path), operation=made)
     assert manifest.action_space == space_to_json(policy.action_space)
     assert list(about_sampling(manifest, policy)) == []

@@ -18,7 +18,7 @@ from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError, EmptyDatasetError, NonFiniteError, PromotionError, SchemaError
 from offline_core.judging.estimation.config import OffPolicyConfig
-from offline_core.judging.estimation.estimate import enforce, estimate_policy
+from offline_core.judging.estimation.estimate import enforce, estimate
 from offline_core.judging.estimation.result import OffPolicyResult
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.config import NetworkConfig, TransformerConfig
@@ -56,8 +56,8 @@ def chain(folder: Path, episodes: int = 200, *, logp: bool = True, format: str =
     return dataset_of(folder / "data", made, spaces=SPACES, environment=None, format=format, rows=50)
 
 
-def estimate(policy: str, dataset: str, **config: Any) -> OffPolicyResult:
-    return estimate_policy(parse(OffPolicyConfig, {"gamma": GAMMA, **SMALL} | config), policy=policy, dataset=dataset)
+def run_estimate(policy: str, dataset: str, **config: Any) -> OffPolicyResult:
+    return estimate(parse(OffPolicyConfig, {"gamma": GAMMA, **SMALL} | config), policy=policy, dataset=dataset)
 
 
 # What comes out.
@@ -67,7 +67,7 @@ def estimate(policy: str, dataset: str, **config: Any) -> OffPolicyResult:
 def test_every_method_has_an_interval_around_the_value(tmp_path: Path, format: str) -> None:
     dataset, policy = chain(tmp_path, 3_000, format=format), saved(policy_of(TARGET), tmp_path / "policy")
     table = {"network": {"hidden_sizes": []}, "learning_rate": 0.02, "updates": 600}
-    result = estimate(policy, dataset, resamples=200, confidence=0.99, fqe=table)
+    result = run_estimate(policy, dataset, resamples=200, confidence=0.99, fqe=table)
     assert list(result.estimates) == ["is", "wis", "pdis", "wpdis", "fqe", "dr", "wdr"]
     assert result.dataset == open_dataset(dataset).ref and result.open_episodes == 0 and not result.warnings
     assert result.recorded.low < true_value(BEHAVIOUR) < result.recorded.high < true_value(TARGET)
@@ -84,7 +84,7 @@ def test_every_method_has_an_interval_around_the_value(tmp_path: Path, format: s
 @pytest.mark.parametrize("behaviour", [False, True])
 def test_of_the_policy_that_recorded_it_is_the_mean_return(tmp_path: Path, behaviour: bool) -> None:
     dataset, policy = chain(tmp_path, logp=not behaviour), saved(policy_of(BEHAVIOUR), tmp_path / "policy")
-    result = estimate(policy, dataset, methods=QUICK, behaviour=policy if behaviour else None)
+    result = run_estimate(policy, dataset, methods=QUICK, behaviour=policy if behaviour else None)
     for found in result.estimates.values():
         assert found.value == pytest.approx(result.recorded.value, rel=1e-5)
         assert found.effective_episodes == pytest.approx(200, rel=1e-4)
@@ -93,8 +93,8 @@ def test_of_the_policy_that_recorded_it_is_the_mean_return(tmp_path: Path, behav
 
 def test_a_behaviour_takes_the_place_of_what_was_recorded(tmp_path: Path) -> None:
     dataset, policy = chain(tmp_path), saved(policy_of(TARGET), tmp_path / "policy")
-    assert estimate(policy, dataset, methods=["is"], behaviour=policy).estimates["is"].value == pytest.approx(
-        estimate(policy, dataset, methods=["is"]).recorded.value
+    assert run_estimate(policy, dataset, methods=["is"], behaviour=policy).estimates["is"].value == pytest.approx(
+        run_estimate(policy, dataset, methods=["is"]).recorded.value
     )
 
 
@@ -123,7 +123,7 @@ def test_a_better_policy_from_an_exploring_ones_recording(tmp_path: Path) -> Non
     better = balancing(0.65)
     dataset = dataset_of(tmp_path / "data", play_all(balancing(0.5), 1_000, 0))
     config = {"gamma": 0.98, "confidence": 0.99, "methods": [*QUICK, "wdr"], "resamples": 300, "fqe": {"updates": 300}}
-    result = estimate(saved(better, tmp_path / "policy"), dataset, **config)
+    result = run_estimate(saved(better, tmp_path / "policy"), dataset, **config)
     truth = np.mean([(1 - 0.98 ** len(episode)) / 0.02 for episode in play_all(better, 3_000, 1)])
     assert result.recorded.high < truth
     for name, found in result.estimates.items():
@@ -137,11 +137,11 @@ def test_a_better_policy_from_an_exploring_ones_recording(tmp_path: Path) -> Non
 def test_the_greedy_policy_weighs_by_what_it_would_have_done(tmp_path: Path) -> None:
     dataset, policy = chain(tmp_path, 5_000), saved(policy_of(TARGET), tmp_path / "policy")
     greedy = np.eye(2)[TARGET.argmax(axis=1)]
-    result = estimate(policy, dataset, methods=QUICK, explore=False, resamples=100, confidence=0.99)
+    result = run_estimate(policy, dataset, methods=QUICK, explore=False, resamples=100, confidence=0.99)
     for name, found in result.estimates.items():
         assert found.low < true_value(greedy) < found.high, name
     acted = saved(policy_of(BEHAVIOUR), tmp_path / "behaviour")
-    weighed = estimate(policy, dataset, methods=QUICK, explore=False, behaviour=acted)
+    weighed = run_estimate(policy, dataset, methods=QUICK, explore=False, behaviour=acted)
     for name, found in weighed.estimates.items():
         assert found.value == pytest.approx(result.estimates[name].value, rel=1e-5), f"{name}: who acted did explore"
 
@@ -150,24 +150,24 @@ def test_one_that_never_did_what_was_recorded_has_no_weighted_estimate(tmp_path:
     made = [replace(each, actions=np.ones(len(each), np.int64)) for each in recorded(played(20, seed=1))]
     dataset = dataset_of(tmp_path / "data", made, spaces=SPACES, environment=None)
     policy = saved(policy_of(np.array([[0.9, 0.1]] * 3)), tmp_path / "policy")
-    result = estimate(policy, dataset, methods=QUICK, explore=False)
+    result = run_estimate(policy, dataset, methods=QUICK, explore=False)
     assert result.estimates["is"].value == 0 and np.isnan(result.estimates["wis"].value)
     lost, few = result.warnings
     assert "At step 0 every episode has done what this policy never does" in lost and "mean nothing" in few
     again = OffPolicyResult.model_validate_json(result.model_dump_json())
     assert again.estimates["wis"].low == -np.inf and np.isnan(again.estimates["wis"].value)
-    assert estimate(policy, dataset, methods=QUICK, explore=False).reused
+    assert run_estimate(policy, dataset, methods=QUICK, explore=False).reused
 
 
 def test_what_follows_a_truncation_is_not_in_what_is_weighed(tmp_path: Path) -> None:
     made = [replace(each, terminated=False, truncated=True) for each in recorded(played(50, seed=1))]
     dataset = dataset_of(tmp_path / "data", made, spaces=SPACES, environment=None)
     policy = saved(policy_of(BEHAVIOUR), tmp_path / "policy")
-    result = estimate(policy, dataset, gamma=1.0, methods=QUICK)
+    result = run_estimate(policy, dataset, gamma=1.0, methods=QUICK)
     assert result.open_episodes == 50
     assert result.estimates["is"].value == pytest.approx(np.mean([each.return_ for each in made]), rel=1e-5)
     with pytest.raises(ConfigError, match=r"wdr: 50 of 50 episodes were truncated .* Set gamma below 1, horizon to "):
-        estimate(policy, dataset, gamma=1.0, methods=["is", "wdr"])
+        run_estimate(policy, dataset, gamma=1.0, methods=["is", "wdr"])
 
 
 @pytest.mark.slow
@@ -181,7 +181,7 @@ def test_where_some_episodes_terminate_and_others_are_truncated(tmp_path: Path) 
     dataset = dataset_of(tmp_path / "data", made, spaces=SPACES, environment=None, rows=500)
     table = {"network": {"hidden_sizes": []}, "learning_rate": 0.02, "updates": 600}
     policy, config = saved(policy_of(TARGET), tmp_path / "policy"), {"resamples": 200, "confidence": 0.99, "fqe": table}
-    result = estimate(policy, dataset, horizon="continuing", **config)
+    result = run_estimate(policy, dataset, horizon="continuing", **config)
     assert result.warnings == [] and result.open_episodes == sum(len(each) > 2 for each in whole)
     assert 500 < result.open_episodes < 2_500
     step, moves = (TARGET * REWARDS).sum(axis=1), np.einsum("sa,sab->sb", TARGET, MOVES)
@@ -192,7 +192,7 @@ def test_where_some_episodes_terminate_and_others_are_truncated(tmp_path: Path) 
     for name in ("dr", "wdr"):
         assert result.estimates[name].low < true_value(TARGET) < result.estimates[name].high, name
     assert result.estimates["fqe"].value == pytest.approx(true_value(TARGET), abs=0.3)
-    within = estimate(policy, dataset, **config)
+    within = run_estimate(policy, dataset, **config)
     assert within.horizon == 2 and within.open_episodes == 0
     for name, found in within.estimates.items():
         assert name == "fqe" or found.low < in_two_steps < found.high, name
@@ -210,13 +210,13 @@ def test_policies_that_remember(tmp_path: Path, kind: str) -> None:
     chunks = play(policy, CARTPOLE, work, identity="it", num_envs=10, seed=0, explore=True)
     dataset = dataset_of(tmp_path / "data", [episode for chunk in chunks for episode in chunk], rows=7)
     place = saved(policy, tmp_path / "policy")
-    result = estimate(place, dataset, methods=QUICK)
+    result = run_estimate(place, dataset, methods=QUICK)
     assert all(found.value == pytest.approx(result.recorded.value, rel=1e-4) for found in result.estimates.values())
     if kind == "frames":
-        assert np.isfinite(estimate(place, dataset, methods=["dr"]).estimates["dr"].value)
+        assert np.isfinite(run_estimate(place, dataset, methods=["dr"]).estimates["dr"].value)
     else:
         with pytest.raises(ConfigError, match=r"fqe, dr, wdr: a Q function sees single observations, and this policy"):
-            estimate(place, dataset)
+            run_estimate(place, dataset)
 
 
 # What is kept.
@@ -225,24 +225,26 @@ def test_policies_that_remember(tmp_path: Path, kind: str) -> None:
 def test_it_is_kept_beside_the_policy_and_found_again(tmp_path: Path) -> None:
     dataset, policy = chain(tmp_path), saved(policy_of(TARGET), tmp_path / "policy")
     before = {path.name: path.read_bytes() for path in (tmp_path / "policy").iterdir()}
-    first = estimate(policy, dataset)
+    first = run_estimate(policy, dataset)
     assert {path.name: path.read_bytes() for path in (tmp_path / "policy").iterdir() if path.is_file()} == before
     assert [str(path) for path in (tmp_path / "policy" / "_estimates").iterdir()] == [first.uri]
-    assert estimate(policy, dataset, require_return=1.0) == first.model_copy(update={"reused": True}), "a gate is none of it"
-    assert not estimate(policy, dataset, seed=1).reused
-    assert not estimate(policy, dataset, behaviour=policy).reused
+    assert run_estimate(policy, dataset, require_return=1.0) == first.model_copy(update={"reused": True}), (
+        "a gate is none of it"
+    )
+    assert not run_estimate(policy, dataset, seed=1).reused
+    assert not run_estimate(policy, dataset, behaviour=policy).reused
     shutil.copytree(policy, tmp_path / "copy")
-    assert estimate(policy, dataset, behaviour=str(tmp_path / "copy")).reused, "the same weights, elsewhere"
+    assert run_estimate(policy, dataset, behaviour=str(tmp_path / "copy")).reused, "the same weights, elsewhere"
     saved(policy_of(BEHAVIOUR), tmp_path / "policy")
-    assert not estimate(policy, dataset).reused
+    assert not run_estimate(policy, dataset).reused
 
 
 def test_the_seed_decides(tmp_path: Path) -> None:
     dataset, policy = chain(tmp_path), saved(policy_of(TARGET), tmp_path / "policy")
-    once = estimate(policy, dataset)
+    once = run_estimate(policy, dataset)
     shutil.rmtree(tmp_path / "policy" / "_estimates")
-    assert estimate(policy, dataset).estimates == once.estimates
-    other = estimate(policy, dataset, seed=1).estimates
+    assert run_estimate(policy, dataset).estimates == once.estimates
+    other = run_estimate(policy, dataset, seed=1).estimates
     assert other["is"].value == once.estimates["is"].value and other["is"].low != once.estimates["is"].low
     assert other["fqe"].value != once.estimates["fqe"].value
 
@@ -251,7 +253,7 @@ def test_a_policy_where_nobody_may_write_is_estimated_all_the_same(tmp_path: Pat
     dataset, policy = chain(tmp_path), saved(policy_of(TARGET), tmp_path / "policy")
     (tmp_path / "policy" / "_estimates").write_text("no folder")
     with caplog.at_level(logging.WARNING):
-        assert estimate(policy, dataset, methods=["is"]).estimates["is"].value > 0
+        assert run_estimate(policy, dataset, methods=["is"]).estimates["is"].value > 0
     assert "not kept beside the policy" in caplog.text
 
 
@@ -263,8 +265,8 @@ def test_without_probabilities_both_ways_to_them_are_told(tmp_path: Path) -> Non
     for format in ("episodes", "table"):
         dataset = chain(tmp_path / format, logp=False, format=format)
         with pytest.raises(SchemaError, match=r"data has no column action_logp.*keep_action_distribution.*by 'behaviour'"):
-            estimate(policy, dataset)
-        assert estimate(policy, dataset, methods=["fqe"]).estimates.keys() == {"fqe"}, "which weighs nothing"
+            run_estimate(policy, dataset)
+        assert run_estimate(policy, dataset, methods=["fqe"]).estimates.keys() == {"fqe"}, "which weighs nothing"
 
 
 def test_a_probability_that_is_no_number_is_refused(tmp_path: Path) -> None:
@@ -272,7 +274,7 @@ def test_a_probability_that_is_no_number_is_refused(tmp_path: Path) -> None:
     made[2].extras["action_logp"][0] = np.nan
     dataset = dataset_of(tmp_path / "data", made, spaces=SPACES, environment=None)
     with pytest.raises(NonFiniteError, match=r"data: Column action_logp is NaN or infinite in "):
-        estimate(saved(policy_of(TARGET), tmp_path / "policy"), dataset)
+        run_estimate(saved(policy_of(TARGET), tmp_path / "policy"), dataset)
 
 
 @pytest.mark.parametrize("format", ["episodes", "table"])
@@ -281,26 +283,26 @@ def test_several_probabilities_a_step_are_refused(tmp_path: Path, format: str) -
     each = [replace(one, extras={"action_logp": np.zeros((len(one), 2), np.float32)}) for one in made]
     dataset = dataset_of(tmp_path / "data", each, spaces=SPACES, environment=None, format=format)
     with pytest.raises(SchemaError, match=r"data: Column action_logp has values of shape \(2,\) a step; it has to be one"):
-        estimate(saved(policy_of(TARGET), tmp_path / "policy"), dataset)
+        run_estimate(saved(policy_of(TARGET), tmp_path / "policy"), dataset)
 
 
 def test_data_of_another_kind_is_refused(tmp_path: Path, cartpole_policy: str) -> None:
     with pytest.raises(ConfigError, match=r"The policy has the observation space Box.*of dataset .*data has Discrete"):
-        estimate(cartpole_policy, chain(tmp_path))
+        run_estimate(cartpole_policy, chain(tmp_path))
 
 
 def test_a_decision_transformer_is_refused(tmp_path: Path) -> None:
     layers = TransformerConfig(target_return=1.0, return_scale=1.0)
     place = saved(DecisionTransformer(*SPACES, NetworkConfig(transformer=layers)), tmp_path / "policy")
     with pytest.raises(ConfigError, match=r"cannot be estimated yet.*offline evaluate"):
-        estimate(place, dataset_of(tmp_path / "data", recorded(played(5, seed=0)), spaces=SPACES, environment=None))
+        run_estimate(place, dataset_of(tmp_path / "data", recorded(played(5, seed=0)), spaces=SPACES, environment=None))
 
 
 def test_files_of_others_are_refused(tmp_path: Path) -> None:
     dataset = chain(tmp_path)
     shutil.rmtree(tmp_path / "data" / "_versions")
     with pytest.raises(SchemaError, match=r"has no manifest.*'offline import .*data -o .*data-imported'"):
-        estimate(saved(policy_of(TARGET), tmp_path / "policy"), dataset)
+        run_estimate(saved(policy_of(TARGET), tmp_path / "policy"), dataset)
 
 
 def test_an_empty_dataset_is_refused(tmp_path: Path) -> None:
@@ -309,7 +311,7 @@ def test_an_empty_dataset_is_refused(tmp_path: Path) -> None:
     nothing = replace(nothing, extras={"action_logp": np.zeros(0, np.float32)}, terminated=False)
     dataset = dataset_of(tmp_path / "data", [nothing], spaces=SPACES, environment=None)
     with pytest.raises(EmptyDatasetError, match="holds no steps to estimate from"):
-        estimate(saved(policy_of(TARGET), tmp_path / "policy"), dataset, methods=["is"])
+        run_estimate(saved(policy_of(TARGET), tmp_path / "policy"), dataset, methods=["is"])
 
 
 def test_few_effective_episodes_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -317,7 +319,7 @@ def test_few_effective_episodes_are_a_warning(tmp_path: Path, caplog: pytest.Log
     for reused in (False, True):
         caplog.clear()
         with caplog.at_level(logging.WARNING):
-            result = estimate(policy, dataset)
+            result = run_estimate(policy, dataset)
         [warning] = result.warnings
         assert "So few episodes count that these estimates mean nothing (effective episodes: is " in warning
         assert result.reused == reused and warning in caplog.text
@@ -327,7 +329,7 @@ def test_few_effective_episodes_are_a_warning(tmp_path: Path, caplog: pytest.Log
 
 
 def test_the_gate_lets_through_what_is_shown_and_stops_the_rest(tmp_path: Path) -> None:
-    result = estimate(saved(policy_of(TARGET), tmp_path / "policy"), chain(tmp_path), methods=["is", "wis", "wdr"])
+    result = run_estimate(saved(policy_of(TARGET), tmp_path / "policy"), chain(tmp_path), methods=["is", "wis", "wdr"])
     found = result.estimates["wdr"]
     enforce(result, OffPolicyConfig())
     enforce(result, OffPolicyConfig(require_return=found.low))
@@ -349,7 +351,7 @@ def test_the_gate_lets_through_what_is_shown_and_stops_the_rest(tmp_path: Path) 
 def test_the_gate_stays_shut_for_what_means_nothing(tmp_path: Path) -> None:
     """One heavy episode: its interval is a point, and shows nothing."""
     dataset, policy = chain(tmp_path, 9), saved(policy_of(TARGET), tmp_path / "policy")
-    result = estimate(policy, dataset, methods=["wis"])
+    result = run_estimate(policy, dataset, methods=["wis"])
     with pytest.raises(PromotionError, match=r"effective episodes, and 10 are needed"):
         enforce(result, OffPolicyConfig(methods=["wis"], gate_method="wis", require_return=-1e9))
 
@@ -361,7 +363,7 @@ def test_one_episode_with_30_percent_of_the_weights_is_a_warning_and_passes_no_g
     made = recorded([(np.zeros(1, np.int64), np.zeros(1, np.int64))] * 1_000)
     made = [replace(each, extras={"action_logp": logs[i : i + 1]}) for i, each in enumerate(made)]
     dataset = dataset_of(tmp_path / "data", made, spaces=SPACES, environment=None)
-    result = estimate(saved(policy_of(BEHAVIOUR), tmp_path / "policy"), dataset, methods=["wis"])
+    result = run_estimate(saved(policy_of(BEHAVIOUR), tmp_path / "policy"), dataset, methods=["wis"])
     assert any("One episode has too much of all weights (wis 30 %)" in warning for warning in result.warnings)
     with pytest.raises(PromotionError, match="but one episode has 30 % of all weights"):
         enforce(result, OffPolicyConfig(methods=["wis"], gate_method="wis", require_return=-1e9))

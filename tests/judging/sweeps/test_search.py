@@ -17,7 +17,7 @@ from offline_core.judging.sweeps import settings
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.search import Search
 from offline_core.judging.sweeps.settings import Setting, settings_of
-from offline_core.judging.sweeps.sweep import sweep_settings
+from offline_core.judging.sweeps.sweep import sweep
 from offline_core.runtime.config import parse
 from tests.judging.sweeps.test_sweep import TRAINING, written
 from tests.learning.datasets import dataset_of
@@ -108,13 +108,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_sweep_goes_on_from_the_runs_that_are_there(tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "FIRST_SAMPLES", 2)
     wanted = config(training=TRAINING, samples=4, seeds=1, parallel=1, resamples=100)
-    result = sweep_settings(wanted, dataset=data, output=str(tmp_path))
+    result = sweep(wanted, dataset=data, output=str(tmp_path))
     assert len(result.settings) == 4 and not result.reused
-    assert sweep_settings(wanted, dataset=data, output=str(tmp_path)).reused
+    assert sweep(wanted, dataset=data, output=str(tmp_path)).reused
     before = written(tmp_path)
     worst = result.settings[-1].folder
     shutil.rmtree(worst)
-    again = sweep_settings(wanted, dataset=data, output=str(tmp_path))
+    again = sweep(wanted, dataset=data, output=str(tmp_path))
     after = written(tmp_path)
     assert not again.reused and [each.parameters for each in again.settings] == [each.parameters for each in result.settings]
     assert after.keys() == before.keys() and sum(after[path] != before[path] for path in before) == 1
@@ -123,7 +123,7 @@ def test_a_sweep_goes_on_from_the_runs_that_are_there(tmp_path: Path, data: str,
 def test_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: str) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ConfigError, match=r"This needs optuna; install it, .* '\.\[optuna\]'"):
-        sweep_settings(config(training=TRAINING), dataset=data, output=str(tmp_path / "out"))
+        sweep(config(training=TRAINING), dataset=data, output=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 

@@ -19,7 +19,7 @@ from offline_core.learning import run as run_module
 from offline_core.learning.algorithms.registry import algorithm_configs
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.run import loaded_columns
-from offline_core.learning.train import make_run, train_policy
+from offline_core.learning.train import make_run, train
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
 from tests.judging.sweeps.test_sweep import DYING, SWEEP, TRAINING, sweep
@@ -62,12 +62,12 @@ def training(algorithm: str, **values: Any) -> TrainingConfig:
 def test_no_algorithm_writes_to_what_others_read(tmp_path: Path, discrete: str, continuous: str, algorithm: str) -> None:
     """A run that shares is the run alone, to the bit; the arrays stay as they were, and could not be written to."""
     data, config = discrete if algorithm in DISCRETE_ONLY else continuous, training(algorithm)
-    alone = train_policy(config, dataset=data, output=str(tmp_path / "alone"))
+    alone = train(config, dataset=data, output=str(tmp_path / "alone"))
     columns = loaded_columns(make_run(config, data, str(tmp_path / "run"), None))
     before = {path: column.copy() for path, column in columns.columns.items()}
     for column in columns.columns.values():
         column.flags.writeable = False
-    shared = train_policy(config, dataset=data, output=str(tmp_path / "shared"), loaded=columns)
+    shared = train(config, dataset=data, output=str(tmp_path / "shared"), loaded=columns)
     assert shared.losses == alone.losses
     hashes = [read_policy_manifest(result.last_checkpoint).weights_sha256 for result in (alone, shared)]
     assert hashes[0] == hashes[1]
@@ -78,7 +78,7 @@ def test_rewards_are_scaled_for_each_run(tmp_path: Path, continuous: str) -> Non
     config = training("iql", data={"prelearners": 0, "rewards": {"scale": 10.0}})
     columns = loaded_columns(make_run(training("iql"), continuous, str(tmp_path / "run"), None))
     alone, shared = (
-        train_policy(config, dataset=continuous, output=str(tmp_path / name), **how)
+        train(config, dataset=continuous, output=str(tmp_path / name), **how)
         for name, how in {"alone": {}, "shared": {"loaded": columns}}.items()
     )
     assert shared.losses == alone.losses

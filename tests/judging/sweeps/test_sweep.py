@@ -21,8 +21,8 @@ from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.result import SweepResult
 from offline_core.judging.sweeps.settings import settings_of
 from offline_core.judging.sweeps.statistics import expected_best
-from offline_core.judging.sweeps.sweep import enforce, sweep_settings
-from offline_core.learning.train import train_policy
+from offline_core.judging.sweeps.sweep import enforce, sweep
+from offline_core.learning.train import train
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import EnvironmentSpec, parse
 from tests.learning.datasets import dataset_of
@@ -44,8 +44,8 @@ SWEEP = {
 DYING = {"path": "tests.judging.sweeps.dying:Dying"}
 
 
-def sweep(data: str, output: Path, **values: Any) -> SweepResult:
-    return sweep_settings(parse(SweepConfig, SWEEP | values), dataset=data, output=str(output))
+def run_sweep(data: str, output: Path, **values: Any) -> SweepResult:
+    return sweep(parse(SweepConfig, SWEEP | values), dataset=data, output=str(output))
 
 
 def weights(result: SweepResult) -> dict[tuple[str, int], str]:
@@ -76,7 +76,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory, data: str) -> tuple[Path, SweepResult]:
     output = tmp_path_factory.mktemp("swept")
-    return output, sweep(data, output)
+    return output, run_sweep(data, output)
 
 
 def test_each_run_is_that_of_the_training_itself(tmp_path: Path, data: str, swept: tuple[Path, SweepResult]) -> None:
@@ -88,7 +88,7 @@ def test_each_run_is_that_of_the_training_itself(tmp_path: Path, data: str, swep
     }
     (setting,) = (each for each in result.settings if each.name == "algorithm=marwil, marwil.beta=3")
     values = TRAINING | {"algorithm": "marwil", "marwil": {"beta": 3.0}, "seed": 1}
-    one = train_policy(parse(offline.TrainingConfig, values), dataset=data, output=str(tmp_path / "one"))
+    one = train(parse(offline.TrainingConfig, values), dataset=data, output=str(tmp_path / "one"))
     assert weights(result)[setting.name, 1] == read_policy_manifest(one.last_checkpoint).weights_sha256
     run = setting.runs[1]
     assert (run.score, run.curve, run.updates) == (one.curve[-1][1], one.curve, one.updates)
@@ -131,15 +131,15 @@ def test_a_sweep_is_reused_and_more_settings_and_seeds_make_only_what_is_missing
 ) -> None:
     output, result = swept
     before = written(output)
-    again = sweep(data, output)
+    again = run_sweep(data, output)
     assert again.reused and again.settings == result.settings
-    more = sweep(data, output, seeds=[0, 1, 5], grid={"marwil.beta": [3.0, 1.0, 2.0], "algorithm": ["marwil"]})
+    more = run_sweep(data, output, seeds=[0, 1, 5], grid={"marwil.beta": [3.0, 1.0, 2.0], "algorithm": ["marwil"]})
     assert not more.reused and {len(setting.runs) for setting in more.settings} == {3}
     after = written(output)
     assert {path: after[path] for path in before} == before and len(after) == len(before) + 2 + 3
     assert {key: digest for key, digest in weights(more).items() if key in weights(result)}.items() <= weights(result).items()
     shutil.rmtree(next(iter(before)))
-    assert not sweep(data, output).reused, "a run is missing"
+    assert not run_sweep(data, output).reused, "a run is missing"
     assert written(output).keys() == after.keys()
 
 
@@ -148,21 +148,23 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(tmp_path: Path, data: str) 
     """In the second of three settings, after the state of its fourth update."""
     (tmp_path / "marks").mkdir()
     grid = {"algorithm": ["bc", DYING | {"arguments": {"folder": str(tmp_path / "marks")}}, "marwil"]}
-    process = multiprocessing.get_context("spawn").Process(target=sweep, args=(data, tmp_path / "out"), kwargs={"grid": grid})
+    process = multiprocessing.get_context("spawn").Process(
+        target=run_sweep, args=(data, tmp_path / "out"), kwargs={"grid": grid}
+    )
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
     before = written(tmp_path / "out")
     assert len(before) == 2, "both seeds of the first setting"
-    result = sweep(data, tmp_path / "out", grid=grid)
+    result = run_sweep(data, tmp_path / "out", grid=grid)
     after = written(tmp_path / "out")
     assert len(after) == 6 and {path: after[path] for path in before} == before
-    assert weights(result) == weights(sweep(data, tmp_path / "whole", grid=grid))
+    assert weights(result) == weights(run_sweep(data, tmp_path / "whole", grid=grid))
 
 
 def test_a_run_that_fails_ends_no_other_one(tmp_path: Path, data: str) -> None:
     config = parse(SweepConfig, SWEEP | {"grid": {"algorithm": [DYING, "bc"]}})
-    result = sweep_settings(config, dataset=data, output=str(tmp_path))
+    result = sweep(config, dataset=data, output=str(tmp_path))
     assert [setting.name for setting in result.settings] == ["algorithm=bc"] and len(result.settings[0].runs) == 2
     assert [failure.seed for failure in result.failures] == [0, 1]
     with pytest.raises(SweepError) as raised:
@@ -171,16 +173,16 @@ def test_a_run_that_fails_ends_no_other_one(tmp_path: Path, data: str) -> None:
     assert text.startswith("2 of 4 runs failed; call it again to try them once more, as the others are reused:\n")
     assert "Dying" in text and ", seed 1: " in text and "nothing was divided" in text
     assert not raised.value.may_pass
-    assert not sweep_settings(config, dataset=data, output=str(tmp_path)).reused
+    assert not sweep(config, dataset=data, output=str(tmp_path)).reused
 
 
 def test_a_sweep_of_which_nothing_is_left_is_an_error_and_one_that_is_busy_may_pass(tmp_path: Path, data: str) -> None:
     with pytest.raises(SweepError, match="2 of 2 runs failed"):
-        sweep(data, tmp_path / "failed", grid={"algorithm": [DYING]})
+        run_sweep(data, tmp_path / "failed", grid={"algorithm": [DYING]})
     (setting,) = settings_of(parse(SweepConfig, SWEEP | {"grid": {"algorithm": ["bc"]}}))
     folder = Location.of(str(tmp_path / "busy" / "runs" / setting.digest / "1"))
     with folder.make_folder().locked():
-        result = sweep(data, tmp_path / "busy", grid={"algorithm": ["bc"]})
+        result = run_sweep(data, tmp_path / "busy", grid={"algorithm": ["bc"]})
     assert len(result.settings[0].runs) == 1 and result.settings[0].low is None
     with pytest.raises(SweepError, match=r"seed 1: BusyError: Another run is writing to ") as raised:
         enforce(result, parse(SweepConfig, SWEEP))
@@ -189,12 +191,12 @@ def test_a_sweep_of_which_nothing_is_left_is_an_error_and_one_that_is_busy_may_p
 
 def test_two_sweeps_cannot_have_one_output_at_once(tmp_path: Path, data: str) -> None:
     with Location.of(str(tmp_path)).make_folder().locked(), pytest.raises(BusyError):
-        sweep(data, tmp_path)
+        run_sweep(data, tmp_path)
 
 
 def test_best_returns_are_those_of_the_best_policies(tmp_path: Path, data: str, swept: tuple[Path, SweepResult]) -> None:
     output, _ = swept
-    result = sweep(data, output, score="best_return")
+    result = run_sweep(data, output, score="best_return")
     for setting in result.settings:
         for run in setting.runs:
             assert run.score == max(value for _, value in run.curve) and run.checkpoint.endswith("/best")
@@ -203,7 +205,7 @@ def test_best_returns_are_those_of_the_best_policies(tmp_path: Path, data: str, 
 def test_without_an_environment_the_lowest_held_out_loss_is_best(tmp_path: Path, alone: str) -> None:
     other = dataset_of(tmp_path / "other", balancing_episodes(4, seed=7), environment=None)
     training = TRAINING | {"evaluation": {"held_out": other}}
-    result = sweep(alone, tmp_path / "out", training=training, grid={"optimizer.learning_rate": [1e-4, 0.01]})
+    result = run_sweep(alone, tmp_path / "out", training=training, grid={"optimizer.learning_rate": [1e-4, 0.01]})
     assert result.score == "held_out_loss" and result.settings[0].parameters == {"optimizer.learning_rate": 0.01}
     assert result.settings[0].mean < result.settings[1].mean
     best = min(result.settings[0].runs, key=lambda run: run.score)
@@ -226,13 +228,13 @@ def test_policies_that_are_not_played_are_estimated(tmp_path: Path, alone: str) 
         "estimate": {"methods": ["wis", "wpdis"], "gate_method": "wpdis", "gamma": 0.9, "resamples": 20},
         "estimate_on": other,
     }
-    result = sweep(alone, tmp_path / "out", **values)
+    result = run_sweep(alone, tmp_path / "out", **values)
     assert result.score == "estimate"
     for setting in result.settings:
         for run in setting.runs:
             estimate = offline.estimate(run.checkpoint, other, config=parse(SweepConfig, SWEEP | values).estimate)
             assert estimate.reused and run.score == estimate.estimates["wpdis"].value
-    assert sweep(alone, tmp_path / "out", **values).reused
+    assert run_sweep(alone, tmp_path / "out", **values).reused
 
 
 @pytest.mark.parametrize(
@@ -258,16 +260,16 @@ def test_what_cannot_be_trained_or_compared_is_named_before_anything_starts(
     tmp_path: Path, data: str, values: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        sweep(data, tmp_path / "out", **values)
+        run_sweep(data, tmp_path / "out", **values)
     assert not list((tmp_path / "out").rglob("*.json"))
 
 
 def test_losses_and_estimates_that_do_not_compare_are_refused(tmp_path: Path, alone: str) -> None:
     held_out = {"evaluation": {"held_out": alone}}
     with pytest.raises(ConfigError, match=r"held_out_loss: the losses of marwil depend on values that are learned, too"):
-        sweep(alone, tmp_path, training=TRAINING | held_out, score="held_out_loss")
+        run_sweep(alone, tmp_path, training=TRAINING | held_out, score="held_out_loss")
     with pytest.raises(SchemaError, match=r"has no column action_logp"):
-        sweep(alone, tmp_path, training=TRAINING | held_out)
+        run_sweep(alone, tmp_path, training=TRAINING | held_out)
     pendulum = spaces_of(EnvironmentSpec(id="Pendulum-v1"))
     episode = Episode(
         eps_id="a", observations=np.zeros((4, 3), np.float32), actions=np.zeros((3, 1), np.float32), rewards=np.ones(3)
@@ -275,11 +277,11 @@ def test_losses_and_estimates_that_do_not_compare_are_refused(tmp_path: Path, al
     box = dataset_of(tmp_path / "box", [episode], spaces=pendulum, environment=None)
     losses = {"grid": {"bc.squared_error": [True, False]}, "training": TRAINING | {"evaluation": {"held_out": box}}}
     with pytest.raises(ConfigError, match="the settings have different losses"):
-        sweep(box, tmp_path, **losses, score="held_out_loss")
+        run_sweep(box, tmp_path, **losses, score="held_out_loss")
     with pytest.raises(ConfigError, match=r"gate_method, which scores the runs, is wdr, and not in estimate\.methods: fqe"):
-        sweep(box, tmp_path, **losses, score="estimate", estimate={"methods": ["fqe"]})
+        run_sweep(box, tmp_path, **losses, score="estimate", estimate={"methods": ["fqe"]})
     with pytest.raises(DatasetNotFoundError, match="no dataset at"):
-        sweep(str(tmp_path / "nothing"), tmp_path)
+        run_sweep(str(tmp_path / "nothing"), tmp_path)
 
 
 def test_the_function_behind_the_door(tmp_path: Path, data: str) -> None:

@@ -15,10 +15,10 @@ import polars as pl
 import pytest
 
 import offline_core as offline
-from offline_core.data.curation.compact import compact_dataset
+from offline_core.data.curation.compact import compact
 from offline_core.data.curation.config import CompactionConfig, MergeConfig, PruningConfig
-from offline_core.data.curation.merge import merge_datasets
-from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.merge import merge
+from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.commit import commit
 from offline_core.data.datasets.data_file import DataFile
 from offline_core.data.datasets.dataset import VERSIONS, versions
@@ -26,7 +26,7 @@ from offline_core.data.datasets.manifest import Operation, Statistics
 from offline_core.data.datasets.tags import read_tags, write_tag
 from offline_core.data.datasets.verify import verify
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from offline_core.data.store import holds
 from offline_core.data.store import lease as lease_module
 from offline_core.data.store.holds import alone, writing
@@ -66,15 +66,15 @@ def log_file(folder: str | Path, number: int) -> None:
 
 
 def append(logs: str, data: str) -> None:
-    import_dataset(APPEND, source=logs, output=data)
+    import_data(APPEND, source=logs, output=data)
 
 
 WRITES: dict[str, Write] = {
     "append": append,
-    "import": lambda logs, data: import_dataset(parse(ImportConfig, IMPORT), source=logs, output=data),
-    "prune": lambda _, data: prune_dataset(PruningConfig(), dataset=data, output=data),
-    "merge": lambda _, data: merge_datasets(MergeConfig(), datasets=[data], output=data),
-    "compact": lambda _, data: compact_dataset(CompactionConfig(), dataset=data, output=data),
+    "import": lambda logs, data: import_data(parse(ImportConfig, IMPORT), source=logs, output=data),
+    "prune": lambda _, data: prune(PruningConfig(), dataset=data, output=data),
+    "merge": lambda _, data: merge(MergeConfig(), datasets=[data], output=data),
+    "compact": lambda _, data: compact(CompactionConfig(), dataset=data, output=data),
 }
 
 
@@ -133,7 +133,7 @@ def test_a_first_version_holds_forget_up_as_well(tmp_path: Path, monkeypatch: py
     paused = Paused(monkeypatch)
     with ThreadPoolExecutor(1) as pool:
         pruned = f"{tmp_path}/root/new"
-        writer = pool.submit(prune_dataset, PruningConfig(), dataset=f"{tmp_path}/root/data", output=pruned)
+        writer = pool.submit(prune, PruningConfig(), dataset=f"{tmp_path}/root/data", output=pruned)
         assert paused.there.wait(60)
         with pytest.raises(BusyError, match=r"writing to .*root/new"):
             forget(FIRST, root=f"{tmp_path}/root")
@@ -158,7 +158,7 @@ def test_who_begins_while_one_is_alone_waits(tmp_path: Path, monkeypatch: pytest
     data = f"{tmp_path}/data"
     write_dataset(data, [episode(0)])
     done: dict[str, Callable[[], Any]] = {
-        "write": lambda: prune_dataset(PruningConfig(), dataset=data, output=data),
+        "write": lambda: prune(PruningConfig(), dataset=data, output=data),
         "tag": lambda: write_tag(Location.of(data), "good", 1),
     }
     waiting = waits(monkeypatch)

@@ -16,18 +16,18 @@ import pytest
 
 import offline_core as offline
 from offline_core.data.curation.config import MergeConfig, PruningConfig, SplitConfig
-from offline_core.data.curation.converting import convert_table
-from offline_core.data.curation.merge import merge_datasets
-from offline_core.data.curation.prune import prune_dataset
-from offline_core.data.curation.split import split_dataset
+from offline_core.data.curation.converting import convert
+from offline_core.data.curation.merge import merge
+from offline_core.data.curation.prune import prune
+from offline_core.data.curation.split import split
 from offline_core.data.datasets.commit import commit
 from offline_core.data.datasets.dataset import VERSIONS, Dataset, open_dataset, versions
 from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.data.datasets.verify import verify
 from offline_core.data.episodes import Episode, decode
-from offline_core.data.formats.exporting import ExportConfig, export_dataset
+from offline_core.data.formats.exporting import ExportConfig, export
 from offline_core.data.importing.config import ConversionConfig
-from offline_core.data.quality.check import check_dataset
+from offline_core.data.quality.check import check
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, StorageError
@@ -97,22 +97,22 @@ def holding(root: Path) -> list[str]:
 def policy_of(data: Dataset, folder: Path) -> str:
     network = NetworkConfig(hidden_sizes=[4])
     policy = Policy(OBSERVATIONS, ACTIONS, network, value_function=False)
-    save_policy(policy, f"{folder}/best", operation=Operation(name="train_policy"), parents=[data.parent_entry])
+    save_policy(policy, f"{folder}/best", operation=Operation(name="train"), parents=[data.parent_entry])
     return f"{folder}/best"
 
 
 def world(folder: Path) -> dict[str, str]:
     data = data_at(folder)
     made = {name: f"{folder}/{name}" for name in ("pruned", "named", "split", "merged", "table", "narrow", "export")}
-    prune_dataset(PruningConfig(where="return > -1000"), dataset=data, output=made["pruned"])
-    prune_dataset(PruningConfig(where="eps_id <> 'visit-of-p17-3'"), dataset=data, output=made["named"])
-    split_dataset(SplitConfig(), dataset=data, output=made["split"])
-    merge_datasets(MergeConfig(), datasets=[f"{made['split']}/train", f"{made['split']}/held_out"], output=made["merged"])
-    convert_table(ConversionConfig(format="table"), dataset=made["merged"], output=made["table"])
-    prune_dataset(PruningConfig(columns=["action_logp"]), dataset=made["table"], output=made["narrow"])  # without subject
-    export_dataset(ExportConfig(format="sample_batch"), dataset=data, output=made["export"])
+    prune(PruningConfig(where="return > -1000"), dataset=data, output=made["pruned"])
+    prune(PruningConfig(where="eps_id <> 'visit-of-p17-3'"), dataset=data, output=made["named"])
+    split(SplitConfig(), dataset=data, output=made["split"])
+    merge(MergeConfig(), datasets=[f"{made['split']}/train", f"{made['split']}/held_out"], output=made["merged"])
+    convert(ConversionConfig(format="table"), dataset=made["merged"], output=made["table"])
+    prune(PruningConfig(columns=["action_logp"]), dataset=made["table"], output=made["narrow"])  # without subject
+    export(ExportConfig(format="sample_batch"), dataset=data, output=made["export"])
     for uri in (data, made["table"]):
-        check_dataset(QualityConfig(), dataset=uri)
+        check(QualityConfig(), dataset=uri)
     Location.of(data).child("_cards/000001.md").write(b"the best: visit-of-p17-0")
     return {"data": data, **made}
 
@@ -140,7 +140,7 @@ def test_no_byte_below_the_root_has_a_value_of_the_subject(tmp_path: Path) -> No
     for name in ("data", "pruned", "named", "merged", "table", "narrow"):
         assert episodes_at(made[name]) == others
     manifest = open_dataset(made["table"]).manifest
-    fresh = convert_table(ConversionConfig(format="table"), dataset=made["merged"], output=f"{tmp_path}/again")
+    fresh = convert(ConversionConfig(format="table"), dataset=made["merged"], output=f"{tmp_path}/again")
     assert manifest.statistics == open_dataset(fresh.dataset.uri).manifest.statistics
     again = forget(ForgetConfig(where=WHERE, delete=True), root=str(tmp_path))
     assert (again.versions, again.removed, again.left) == ([], [], [])
@@ -188,7 +188,7 @@ def test_versions_that_share_files_are_all_cleaned(tmp_path: Path) -> None:
 
 def test_a_version_of_which_nothing_is_left_can_be_run_again(tmp_path: Path) -> None:
     write_dataset(tmp_path / "data", [of_subject(0), of_another(1)], "episodes", batch=1, max_rows_per_file=1)
-    prune_dataset(PruningConfig(where="eps_id = 'visit-of-p17-0'"), dataset=f"{tmp_path}/data", output=f"{tmp_path}/own")
+    prune(PruningConfig(where="eps_id = 'visit-of-p17-0'"), dataset=f"{tmp_path}/data", output=f"{tmp_path}/own")
     forget(ForgetConfig(where=WHERE, delete=True), root=str(tmp_path))
     assert holding(tmp_path) == [] and open_dataset(f"{tmp_path}/own").manifest.files == []
     assert forget(ForgetConfig(where=WHERE, delete=True), root=str(tmp_path)).versions == []
@@ -221,9 +221,9 @@ def test_a_damaged_file_of_another_program_does_not_end_it(tmp_path: Path) -> No
 def test_an_old_result_is_not_reused(tmp_path: Path) -> None:
     data = data_at(tmp_path)
     config = PruningConfig(where="return > -1000")
-    prune_dataset(config, dataset=data, output=f"{tmp_path}/pruned")
+    prune(config, dataset=data, output=f"{tmp_path}/pruned")
     forget(ForgetConfig(where="eps_id = 'episode-0001'", delete=True), root=data)  # not of what was made from it
-    again = prune_dataset(config, dataset=data, output=f"{tmp_path}/pruned")
+    again = prune(config, dataset=data, output=f"{tmp_path}/pruned")
     assert not again.reused and again.dataset.episodes == 11
 
 
@@ -236,9 +236,9 @@ def test_wrong_conditions_are_refused(tmp_path: Path, where: str) -> None:
 
 def test_a_kill_at_any_write_or_deletion_is_finished_by_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = data_at(tmp_path)
-    prune_dataset(PruningConfig(), dataset=data, output=f"{tmp_path}/copy")
-    convert_table(ConversionConfig(format="table"), dataset=f"{tmp_path}/copy", output=f"{tmp_path}/table")
-    prune_dataset(PruningConfig(columns=["action_logp"]), dataset=f"{tmp_path}/table", output=f"{tmp_path}/narrow")
+    prune(PruningConfig(), dataset=data, output=f"{tmp_path}/copy")
+    convert(ConversionConfig(format="table"), dataset=f"{tmp_path}/copy", output=f"{tmp_path}/table")
+    prune(PruningConfig(columns=["action_logp"]), dataset=f"{tmp_path}/table", output=f"{tmp_path}/narrow")
     runs, real = 0, {name: getattr(Location, name) for name in ("write", "delete")}
     while True:
         runs += 1

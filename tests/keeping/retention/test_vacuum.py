@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from offline_core.data.curation.config import PruningConfig
-from offline_core.data.curation.prune import prune_dataset
+from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.commit import commit
 from offline_core.data.datasets.dataset import VERSIONS, open_dataset, versions
 from offline_core.data.datasets.manifest import Operation
@@ -37,7 +37,7 @@ def gone(result: VacuumResult) -> list[int]:
 
 def test_what_was_made_from_a_version_keeps_it_also_from_outside_of_the_dataset(tmp_path: Path) -> None:
     data = three_versions(tmp_path)
-    prune_dataset(PruningConfig(), dataset=data, version=2, output=f"{tmp_path}/pruned")
+    prune(PruningConfig(), dataset=data, version=2, output=f"{tmp_path}/pruned")
     result = open_dataset(data, 1)
     place = Location.of(f"{tmp_path}/decision").make_folder().child(RESULT_FILE)
     store_result(place, "an identity", result.ref, fingerprints={})

@@ -18,7 +18,7 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.returns import RETURNS_TO_GO
 from offline_core.learning.steps import MASK, Batch, Steps
-from offline_core.learning.train import make_run, train_policy
+from offline_core.learning.train import make_run, train
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.decision_transformer import DecisionTransformer
@@ -242,7 +242,7 @@ def test_it_is_trained_and_played_and_its_checkpoint_has_the_target(tmp_path: Pa
     """The dataset's best return, and the largest to divide by."""
     episodes = [*balancing_episodes(3, 60), *balancing_episodes(3, 100, seed=1)]
     dataset = dataset_of(tmp_path / "data", episodes, format=format)
-    result = train_policy(settings(), dataset=dataset, output=str(tmp_path / "out"))
+    result = train(settings(), dataset=dataset, output=str(tmp_path / "out"))
     assert [updates for updates, _ in result.curve] == [2, 4]
     transformer = read_policy_manifest(result.checkpoint).network.transformer
     assert transformer is not None
@@ -285,7 +285,7 @@ def test_it_does_what_went_with_the_return_that_it_plays_for(tmp_path: Path) -> 
     dataset = dataset_of(tmp_path / "data", episodes, spaces=(VECTOR, TWO), environment=None)
     optimizer = {"batch_size": 160, "max_updates": 60, "learning_rate": 3e-3, "updates_per_iteration": None}
     config = settings(network={"hidden_sizes": []}, optimizer=optimizer, dt=SMALL | {"max_episode_steps": 10})
-    learned = load_policy(train_policy(config, dataset=dataset, output=str(tmp_path / "out")).last_checkpoint)
+    learned = load_policy(train(config, dataset=dataset, output=str(tmp_path / "out")).last_checkpoint)
     transformer = learned.network.transformer
     assert transformer is not None
     for target, action in ((10.0, 1), (0.0, 0)):
@@ -311,5 +311,5 @@ def test_it_learns_cartpole_from_rllibs_recording(rllib_recordings: Path, tmp_pa
         optimizer={"batch_size": 512, "max_updates": 300, "learning_rate": 3e-3, "updates_per_iteration": 100},
         evaluation={"episodes": 10, "location": "process", "target_return": 450},
     )
-    result = train_policy(config, dataset=dataset, output=str(tmp_path / "out"))
+    result = train(config, dataset=dataset, output=str(tmp_path / "out"))
     assert result.reached_target, result.curve

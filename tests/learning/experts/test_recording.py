@@ -19,7 +19,7 @@ from offline_core.learning.experts.train import train_expert
 from offline_core.learning.online.ring import StepRing
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.recording.config import MixtureConfig
-from offline_core.policies.recording.mixing import mix_datasets
+from offline_core.policies.recording.mixing import mix
 from offline_core.runtime.config import parse
 
 TINY: dict[str, Any] = {
@@ -94,7 +94,7 @@ def test_it_is_a_live_source_of_a_mixture(trained: tuple[Path, ExpertResult], tm
     _, result = trained
     assert result.recording is not None
     config = parse(MixtureConfig, {"datasets": {result.recording.uri: 0.5}, "policies": {result.checkpoint: 0.5}, "steps": 200})
-    mixed = mix_datasets(config, output=str(tmp_path))
+    mixed = mix(config, output=str(tmp_path))
     assert all(steps > 0 for steps in mixed.steps.values()) and np.sum(list(mixed.steps.values())) >= 200
 
 

@@ -15,7 +15,7 @@ from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, CorruptFileError
 from offline_core.learning.experts.run import ExpertRun
 from offline_core.learning.fine_tuning.config import FineTuneConfig
-from offline_core.learning.fine_tuning.fine_tune import fine_tune_policy
+from offline_core.learning.fine_tuning.fine_tune import fine_tune
 from offline_core.learning.fine_tuning.result import FineTuneResult
 from offline_core.learning.networks import FILE, load_networks
 from offline_core.learning.online.learner import OnlineLearner
@@ -57,7 +57,7 @@ def tuned(world: Path, output: Path, training: str = "iql", **settings: Any) -> 
     few: dict[str, Any] = {"total_steps": 240, "num_envs": 2, "evaluation_interval": 40, "evaluation_episodes": 2}
     few |= {"online": {"learning_starts_steps": 40, "batch_size": 32}, "environment": PENDULUM}
     config = FineTuneConfig(**few | settings)
-    return fine_tune_policy(config, training=str(world / training), dataset=str(world / "data"), output=str(output))
+    return fine_tune(config, training=str(world / training), dataset=str(world / "data"), output=str(output))
 
 
 def test_it_begins_with_the_policy_of_the_training_and_is_never_worse(world: Path, tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_what_does_not_fit_is_refused(world: Path, tmp_path: Path) -> None:
     offline.record(other, output=tmp_path / "other", episodes=1)
     config = FineTuneConfig(environment=PENDULUM)
     with pytest.raises(ConfigError, match="was recorded with other spaces"):
-        fine_tune_policy(config, training=str(world / "iql"), dataset=str(tmp_path / "other"), output=str(tmp_path / "out"))
+        fine_tune(config, training=str(world / "iql"), dataset=str(tmp_path / "other"), output=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 

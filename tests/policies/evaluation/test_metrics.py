@@ -14,7 +14,7 @@ from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.episodes import nested
 from offline_core.errors import ConfigError, OfflineError
 from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate_policy
+from offline_core.policies.evaluation.evaluate import evaluate
 from offline_core.policies.evaluation.result import EPISODE_METRICS, EvaluationResult
 from offline_core.policies.policy import Policy
 from offline_core.policies.rollouts.metric import PlayedStep
@@ -133,18 +133,18 @@ def own(name: str, /, **arguments: Any) -> dict[str, Any]:
     return {"path": f"{__name__}:{name}", "arguments": arguments}
 
 
-def evaluate(policy: str, *metrics: dict[str, Any]) -> EvaluationResult:
-    return evaluate_policy(EvaluationConfig.model_validate({"episodes": 5, "metrics": metrics}), policy=policy)
+def run_evaluate(policy: str, *metrics: dict[str, Any]) -> EvaluationResult:
+    return evaluate(EvaluationConfig.model_validate({"episodes": 5, "metrics": metrics}), policy=policy)
 
 
 def test_results_stand_beside_the_others(cartpole_policy: str) -> None:
-    plain = evaluate(cartpole_policy)
-    result = evaluate(cartpole_policy, own("Spread"), own("Spread", name="half", gives=0.5), own("Episodes"))
+    plain = run_evaluate(cartpole_policy)
+    result = run_evaluate(cartpole_policy, own("Spread"), own("Spread", name="half", gives=0.5), own("Episodes"))
     assert result.metrics == plain.metrics | {"furthest": result.metrics["furthest"], "half": 0.5}
     assert tuple(plain.metrics) == EPISODE_METRICS[:-1], "CartPole tells nothing of success"
     assert 0 < result.metrics["furthest"] < 2.5
     assert (result.returns, result.lengths) == (plain.returns, plain.lengths)
-    assert evaluate(cartpole_policy, own("Spread"), own("Spread", name="half", gives=0.5), own("Episodes")).reused
+    assert run_evaluate(cartpole_policy, own("Spread"), own("Spread", name="half", gives=0.5), own("Episodes")).reused
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,8 @@ def test_errors_name_the_metric(
     cartpole_policy: str, metrics: list[dict[str, Any]], error: type[OfflineError], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        evaluate(cartpole_policy, *metrics)
+        run_evaluate(cartpole_policy, *metrics)
 
 
 def test_an_evaluation_as_it_always_was_is_the_operation_it_was() -> None:
-    assert not {"metrics", "num_envs"} & Operation.of("evaluate_policy", EvaluationConfig()).config.keys()
+    assert not {"metrics", "num_envs"} & Operation.of("evaluate", EvaluationConfig()).config.keys()

@@ -11,7 +11,7 @@ import pytest
 import offline_core as offline
 from offline_core.errors import ConfigError, LocationError, StorageError
 from offline_core.policies.recording.config import RecordingConfig, RecordingExport
-from offline_core.policies.recording.record import record_episodes
+from offline_core.policies.recording.record import record
 from offline_core.policies.recording.result import RecordingResult
 from offline_core.runtime.config import parse
 from tests.acceptance.forms import by_id, run_import
@@ -32,21 +32,21 @@ class FullDisk:
         raise OSError("no space")
 
 
-def record(policy: str, place: Path | str, /, **export: Any) -> RecordingResult:
+def run_record(policy: str, place: Path | str, /, **export: Any) -> RecordingResult:
     config = RecordingConfig(episodes=3, envs_per_recorder=2)
-    return record_episodes(config, policy=policy, output=str(place), export=parse(RecordingExport, export))
+    return record(config, policy=policy, output=str(place), export=parse(RecordingExport, export))
 
 
 def test_a_writer_of_ones_own_gets_what_is_recorded(cartpole_policy: str, tmp_path: Path) -> None:
     """The recording itself is made once, whatever is exported."""
     database = str(tmp_path / "steps.sqlite")
     export = {"format": "examples.writer:Sqlite", "arguments": {"table": "steps"}, "output": database}
-    result = record(cartpole_policy, tmp_path / "recording", **export)
+    result = run_record(cartpole_policy, tmp_path / "recording", **export)
     assert result.export is not None and (result.export.output, result.export.episodes) == (database, 3)
     source = {"format": "examples.reader:Sqlite"}
     found = run_import(database, tmp_path / "back", source=source, environment={"id": "CartPole-v1"})[1]
     assert found.keys() == by_id(result.dataset.uri).keys()
-    again = record(cartpole_policy, tmp_path / "recording", format="sample_batch", output=str(tmp_path / "json"))
+    again = run_record(cartpole_policy, tmp_path / "recording", format="sample_batch", output=str(tmp_path / "json"))
     assert again.reused and again.dataset == result.dataset and list((tmp_path / "json" / "batches").iterdir())
 
 
@@ -64,7 +64,7 @@ def test_the_export_may_be_in_a_filesystem_of_pyarrows(
     """RLlib's `output_filesystem`, by a name that an installation gives it."""
     lake = {"filesystem": "pyarrow.fs:LocalFileSystem", "path": str(tmp_path / "lake"), "one_writer": True}
     monkeypatch.setenv("OFFLINE_FILESYSTEMS", json.dumps({"lake": lake}))
-    result = record(cartpole_policy, tmp_path / "recording", format="lerobot", output="lake://lerobot")
+    result = run_record(cartpole_policy, tmp_path / "recording", format="lerobot", output="lake://lerobot")
     assert result.export is not None and result.export.output == "lake://lerobot"
     assert (tmp_path / "lake" / "lerobot" / "meta" / "info.json").is_file()
 
@@ -87,12 +87,12 @@ def test_what_cannot_work_is_refused_before_anything_is_played(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("offline_core.policies.recording.record._play_all", lambda *_: pytest.fail("it plays"))
     with pytest.raises(error, match=message):
-        record(cartpole_policy, "recording", **export)
+        run_record(cartpole_policy, "recording", **export)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_writer_that_fails_leaves_the_recording(cartpole_policy: str, tmp_path: Path) -> None:
     failing = {"format": "tests.policies.recording.test_export:FullDisk", "output": str(tmp_path / "out")}
     with pytest.raises(StorageError, match=r"writer tests\.policies\.recording\.test_export:FullDisk"):
-        record(cartpole_policy, tmp_path / "recording", **failing)
+        run_record(cartpole_policy, tmp_path / "recording", **failing)
     assert len(by_id(str(tmp_path / "recording"))) == 3

@@ -23,15 +23,15 @@ from offline_core.data.environments.vector_env import spaces_of
 from offline_core.errors import CheckpointError, ConfigError, RecorderError, StorageError
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
-from offline_core.policies.recording import record
+from offline_core.policies.recording import record as recording
 from offline_core.policies.recording.config import RecordingConfig
-from offline_core.policies.recording.record import record_episodes as record_with_result
+from offline_core.policies.recording.record import record as record_with_result
 from offline_core.policies.recording.result import RecordingResult
 from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.config import EnvironmentSpec
 
 
-def record_episodes(config: RecordingConfig, *, policy: str, output: str) -> DatasetRef:
+def record(config: RecordingConfig, *, policy: str, output: str) -> DatasetRef:
     return record_with_result(config, policy=policy, output=output).dataset
 
 
@@ -42,7 +42,7 @@ SMALL = RecordingConfig(episodes=20, rounds=2, cpus_per_recorder=0.5, envs_per_r
 @pytest.mark.parametrize("format", ["episodes", "table"])
 def test_n_episodes_asked_are_n_episodes_on_disk(tmp_path: Path, cartpole_policy: str, format: str) -> None:
     config = SMALL.model_copy(update={"format": format})
-    ref = record_episodes(config, policy=cartpole_policy, output=str(tmp_path))
+    ref = record(config, policy=cartpole_policy, output=str(tmp_path))
     dataset = open_dataset(ref.uri, ref.version)
     found = list(episodes(dataset))
     assert len(found) == 40 == len({e.eps_id for e in found}) == dataset.manifest.statistics.episodes
@@ -62,33 +62,33 @@ def test_n_episodes_asked_are_n_episodes_on_disk(tmp_path: Path, cartpole_policy
 
 
 def test_same_seed_same_fingerprint_and_same_episodes_in_both_formats(tmp_path: Path, cartpole_policy: str) -> None:
-    def record(name: str, **update: object):
-        return record_episodes(SMALL.model_copy(update=update), policy=cartpole_policy, output=str(tmp_path / name))
+    def run_record(name: str, **update: object):
+        return record(SMALL.model_copy(update=update), policy=cartpole_policy, output=str(tmp_path / name))
 
-    first, again = record("a"), record("b", cpus_per_recorder=0.25)
+    first, again = run_record("a"), run_record("b", cpus_per_recorder=0.25)
     assert first.fingerprint == again.fingerprint
-    table = record("c", format="table")
+    table = run_record("c", format="table")
     one, other = (list(episodes(open_dataset(ref.uri))) for ref in (first, table))
     assert sorted(one, key=lambda e: e.eps_id) == sorted(other, key=lambda e: e.eps_id)
-    assert record("d", seed=1).fingerprint != first.fingerprint
+    assert run_record("d", seed=1).fingerprint != first.fingerprint
 
 
 def test_what_was_recorded_is_found_and_says_who_recorded_it(tmp_path: Path, cartpole_policy: str) -> None:
-    def record(**update: object) -> RecordingResult:
+    def run_record(**update: object) -> RecordingResult:
         return record_with_result(SMALL.model_copy(update=update), policy=cartpole_policy, output=str(tmp_path))
 
-    first = record()
+    first = run_record()
     assert not first.reused and first.environment == "CartPole-v1"
     assert sum(share.episodes for share in first.recorders) == first.statistics.episodes == 40
     assert sum(share.steps for share in first.recorders) == first.dataset.steps
     assert 0 < max(share.seconds for share in first.recorders) < first.seconds
-    again = record(cpus_per_recorder=1.0)
+    again = run_record(cpus_per_recorder=1.0)
     assert again == first.model_copy(update={"reused": True})
-    assert not record(explore=False).reused
-    one, other = record(seed=None), record(seed=None)
+    assert not run_record(explore=False).reused
+    one, other = run_record(seed=None), run_record(seed=None)
     assert one.dataset.fingerprint != other.dataset.fingerprint
     seed = open_dataset(str(tmp_path), one.dataset.version).manifest.operation.config["seed"]
-    assert record(seed=seed).dataset == one.dataset.model_copy(update={"latest": 4})
+    assert run_record(seed=seed).dataset == one.dataset.model_copy(update={"latest": 4})
     assert versions(str(tmp_path)) == [1, 2, 3, 4]
 
 
@@ -135,7 +135,7 @@ def test_the_greedy_return_in_another_environment_is_unknown(tmp_path: Path) -> 
 
 def test_files_are_limited_and_the_rest_is_flushed(tmp_path: Path, cartpole_policy: str) -> None:
     config = SMALL.model_copy(update={"episodes": 22, "rounds": 1, "files": FilesConfig(max_rows_per_file=4)})
-    ref = record_episodes(config, policy=cartpole_policy, output=str(tmp_path))
+    ref = record(config, policy=cartpole_policy, output=str(tmp_path))
     rows = [file.rows for file in open_dataset(ref.uri).manifest.files]
     assert sum(rows) == 22 and max(rows) <= 4
 
@@ -200,11 +200,11 @@ def kill_players(notes: Path, *, times: int) -> threading.Thread:
 def test_a_recorder_that_dies_is_replaced_and_nothing_is_there_twice(tmp_path: Path, slow_policy) -> None:
     policy, _, notes = slow_policy
     config = RecordingConfig(episodes=12, num_recorders=2, cpus_per_recorder=0.5, envs_per_recorder=2)
-    undisturbed = record_episodes(config, policy=policy, output=str(tmp_path / "undisturbed"))
+    undisturbed = record(config, policy=policy, output=str(tmp_path / "undisturbed"))
     for path in notes.iterdir():
         path.unlink()
     killer = kill_players(notes, times=2)
-    disturbed = record_episodes(config, policy=policy, output=str(tmp_path / "disturbed"))
+    disturbed = record(config, policy=policy, output=str(tmp_path / "disturbed"))
     killer.join()
     assert len(list(notes.iterdir())) > 2, "nobody was killed and replaced"
     assert disturbed.fingerprint == undisturbed.fingerprint
@@ -218,7 +218,7 @@ def test_a_recorder_that_dies_too_often_ends_the_recording(tmp_path: Path, slow_
     config = RecordingConfig(episodes=12, num_recorders=1, cpus_per_recorder=0.5, max_recorder_restarts=0)
     killer = kill_players(notes, times=1)
     with pytest.raises(RecorderError, match=r"died 1 times .* nothing was committed"):
-        record_episodes(config, policy=policy, output=str(tmp_path / "out"))
+        record(config, policy=policy, output=str(tmp_path / "out"))
     killer.join()
     assert versions(str(tmp_path / "out")) == []
 
@@ -227,12 +227,12 @@ def test_bad_input_is_refused_before_anything_is_played(tmp_path: Path, cartpole
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(StorageError, match="file/below"):
-        record_episodes(SMALL, policy=cartpole_policy, output=str(file / "below"))
+        record(SMALL, policy=cartpole_policy, output=str(file / "below"))
     with pytest.raises(CheckpointError, match="no policy at"):
-        record_episodes(SMALL, policy=str(tmp_path / "none"), output=str(tmp_path / "out"))
+        record(SMALL, policy=str(tmp_path / "none"), output=str(tmp_path / "out"))
     other = SMALL.model_copy(update={"environment": EnvironmentSpec(id="Pendulum-v1")})
     with pytest.raises(ConfigError, match="observation space"):
-        record_episodes(other, policy=cartpole_policy, output=str(tmp_path / "out"))
+        record(other, policy=cartpole_policy, output=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
@@ -241,24 +241,20 @@ def test_bad_input_is_refused_before_anything_is_played(tmp_path: Path, cartpole
 def test_more_recorders_than_fit_share_the_cpus_and_play_the_same(tmp_path: Path, cartpole_policy: str) -> None:
     many = RecordingConfig(episodes=12, num_recorders=6, envs_per_recorder=2)
     few_cpus, plenty = (
-        record_episodes(many.model_copy(update={"cpus_per_recorder": c}), policy=cartpole_policy, output=str(tmp_path / str(c)))
+        record(many.model_copy(update={"cpus_per_recorder": c}), policy=cartpole_policy, output=str(tmp_path / str(c)))
         for c in (2.0, 0.5)
     )
     assert few_cpus.fingerprint == plenty.fingerprint
     with pytest.raises(ConfigError, match="no node of Ray has more than"):
-        record_episodes(
-            many.model_copy(update={"cpus_per_recorder": 100.0}), policy=cartpole_policy, output=str(tmp_path / "x")
-        )
+        record(many.model_copy(update={"cpus_per_recorder": 100.0}), policy=cartpole_policy, output=str(tmp_path / "x"))
 
 
 def test_equal_ids_mean_equal_episodes(tmp_path: Path, cartpole_policy: str) -> None:
     """Whatever shapes an episode shapes its id."""
-    base = {
-        e.eps_id for e in episodes(open_dataset(record_episodes(SMALL, policy=cartpole_policy, output=str(tmp_path / "a")).uri))
-    }
+    base = {e.eps_id for e in episodes(open_dataset(record(SMALL, policy=cartpole_policy, output=str(tmp_path / "a")).uri))}
     changes = ({"explore": False}, {"envs_per_recorder": 2}, {"environment": EnvironmentSpec(kwargs={"max_episode_steps": 5})})
     for i, change in enumerate(changes):
-        ref = record_episodes(SMALL.model_copy(update=change), policy=cartpole_policy, output=str(tmp_path / str(i)))
+        ref = record(SMALL.model_copy(update=change), policy=cartpole_policy, output=str(tmp_path / str(i)))
         assert not base & {e.eps_id for e in episodes(open_dataset(ref.uri))}
 
 
@@ -267,9 +263,9 @@ def test_auto_plays_here_what_takes_no_longer_than_rays_start(
     tmp_path: Path, cartpole_policy: str, ray_up: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = RecordingConfig(episodes=6, envs_per_recorder=2, cpus_per_recorder=0.5)
-    monkeypatch.setattr(record, "ray_is_up", lambda: False)
+    monkeypatch.setattr(recording, "ray_is_up", lambda: False)
     here = record_with_result(config, policy=cartpole_policy, output=str(tmp_path / "here"))
-    monkeypatch.setattr(record, "RAY_START_SECONDS", 0.0)
+    monkeypatch.setattr(recording, "RAY_START_SECONDS", 0.0)
     too_long = record_with_result(config, policy=cartpole_policy, output=str(tmp_path / "too_long"))
     assert here.dataset.fingerprint == too_long.dataset.fingerprint
     assert [share.node for share in here.recorders] == ["here"] and "here" not in {share.node for share in too_long.recorders}

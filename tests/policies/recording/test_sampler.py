@@ -12,11 +12,11 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from offline_core.errors import CheckpointError, ConfigError
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.recording.config import MixtureConfig
-from offline_core.policies.recording.mixing import EPISODES_PER_ROUND, mix_datasets, sample_episodes
+from offline_core.policies.recording.mixing import EPISODES_PER_ROUND, mix, sample_episodes
 from offline_core.runtime.config import EnvironmentSpec
 
 
@@ -33,11 +33,11 @@ def test_episodes_without_end_each_complete_and_another(cartpole_policy: str) ->
 
 
 def test_a_mixture_of_a_recording_and_a_policy_that_plays(cartpole_policy: str, rllib_recordings: Path, tmp_path: Path) -> None:
-    recorded = import_dataset(
+    recorded = import_data(
         ImportConfig(), source=str(rllib_recordings / "cartpole_episodes"), output=str(tmp_path / "recorded")
     ).dataset.uri
     config = MixtureConfig(datasets={recorded: 0.75}, policies={cartpole_policy: 0.25}, steps=4_000, seed=5)
-    result = mix_datasets(config, output=str(tmp_path / "mixed"))
+    result = mix(config, output=str(tmp_path / "mixed"))
     assert result.is_complete and sum(result.steps.values()) == result.dataset.steps >= 4_000
     assert abs(result.steps[recorded] / result.dataset.steps - 0.75) < 0.13  # an episode has up to 500 steps
     dataset = open_dataset(result.dataset.uri)
@@ -48,7 +48,7 @@ def test_a_mixture_of_a_recording_and_a_policy_that_plays(cartpole_policy: str, 
 
 def test_a_mixture_has_the_environment_that_its_sources_have(cartpole_policy: str, tmp_path: Path) -> None:
     def mixed(name: str, **config: Any) -> EnvironmentSpec | None:
-        result = mix_datasets(MixtureConfig(steps=100, **config), output=str(tmp_path / name))
+        result = mix(MixtureConfig(steps=100, **config), output=str(tmp_path / name))
         return open_dataset(result.dataset.uri).manifest.environment
 
     assert mixed("played", policies={cartpole_policy: 1.0}) == EnvironmentSpec(id="CartPole-v1")
@@ -62,11 +62,11 @@ def test_a_mixture_has_the_environment_that_its_sources_have(cartpole_policy: st
 
 def test_what_cannot_be_mixed(cartpole_policy: str, rllib_recordings: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="needs datasets or policies"):
-        mix_datasets(MixtureConfig(), output=str(tmp_path / "none"))
+        mix(MixtureConfig(), output=str(tmp_path / "none"))
     pendulum = str(tmp_path / "pendulum")
-    import_dataset(ImportConfig(), source=str(rllib_recordings / "pendulum_episodes"), output=pendulum)
+    import_data(ImportConfig(), source=str(rllib_recordings / "pendulum_episodes"), output=pendulum)
     with pytest.raises(ConfigError, match="cannot be mixed"):
-        mix_datasets(MixtureConfig(datasets={pendulum: 1.0}, policies={cartpole_policy: 1.0}), output=str(tmp_path / "spaces"))
+        mix(MixtureConfig(datasets={pendulum: 1.0}, policies={cartpole_policy: 1.0}), output=str(tmp_path / "spaces"))
     with pytest.raises(CheckpointError):
-        mix_datasets(MixtureConfig(policies={str(tmp_path / "nowhere"): 1.0}), output=str(tmp_path / "missing"))
+        mix(MixtureConfig(policies={str(tmp_path / "nowhere"): 1.0}), output=str(tmp_path / "missing"))
     assert not [place for name in ("none", "spaces", "missing") for place in (tmp_path / name).glob("_versions/*.json")]

@@ -42,7 +42,7 @@ DRAWN = np.random.default_rng(0)
 CURVE = [(1000 * i, 475 * (1 - 0.8**i)) for i in range(12)]
 RETURNS = DRAWN.normal(100, 20, 300).tolist()
 LENGTHS = DRAWN.integers(40, 200, 300).tolist()
-RAN = Ran("train_policy", {"optimizer": {"max_epochs": 2}}, {"python": "3.11.7", "torch": "2.13.0", "git": "0123456789ab"})
+RAN = Ran("train", {"optimizer": {"max_epochs": 2}}, {"python": "3.11.7", "torch": "2.13.0", "git": "0123456789ab"})
 ROWS = {
     "Dataset": f"a/{'long-name-' * 12}/pruned version 1 (20 episodes, 1,633 steps, 50.4 KiB)",
     "Time": "12 min",

@@ -94,7 +94,7 @@ def test_the_picture_is_inside_the_text() -> None:
     assert size_of(card.picture) == (450, 300)
 
 
-RAN = Ran("prune_dataset", {"where": "return >= 3", "files": {"rows": 5}}, {"python": "3.11", "git": "abc+dirty"})
+RAN = Ran("prune", {"where": "return >= 3", "files": {"rows": 5}}, {"python": "3.11", "git": "abc+dirty"})
 LINEAGE = 'flowchart LR\n  n0["pruned"]\n'
 
 
@@ -107,15 +107,15 @@ def blocks(text: str) -> dict[str, str]:
 def test_a_card_says_what_ran_on_what() -> None:
     text = Card("Pruning", {"Kept": 3}, ran=RAN, lineage=LINEAGE).markdown()
     found = blocks(text)
-    assert yaml.safe_load(found["yaml"]) == {"prune_dataset": {"where": "return >= 3", "files": {"rows": 5}}}
+    assert yaml.safe_load(found["yaml"]) == {"prune": {"where": "return >= 3", "files": {"rows": 5}}}
     assert found["mermaid"] == LINEAGE.rstrip()
     assert "python 3.11, git abc+dirty" in text
 
 
 def test_without_changed_parameters_a_card_says_that() -> None:
-    found = blocks(Card("Pruning", {}, ran=Ran("prune_dataset")).markdown())
-    assert found["yaml"] == "prune_dataset:  # all parameters at their defaults"
-    assert yaml.safe_load(found["yaml"]) == {"prune_dataset": None}
+    found = blocks(Card("Pruning", {}, ran=Ran("prune")).markdown())
+    assert found["yaml"] == "prune:  # all parameters at their defaults"
+    assert yaml.safe_load(found["yaml"]) == {"prune": None}
 
 
 @pytest.mark.parametrize("hostile", ["```\n# out", "````", "a|b", "'\"", "üñí 🎲\u2028", "- x: y\n#z", "`", "\\n"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from offline_core.data.episodes import Episode
-from offline_core.data.formats.exporting import ExportConfig, export_dataset
+from offline_core.data.formats.exporting import ExportConfig, export
 from offline_core.errors import ConfigError, OfflineError, SpaceError, StorageError
 from tests.data.datasets.factories import episode, write_dataset
 
@@ -82,4 +82,4 @@ def test_errors_name_the_writer(
     write_dataset(tmp_path / "in", [episode(0)])
     config = ExportConfig(format=f"{__name__}:{name}", arguments=arguments)
     with pytest.raises(error, match=message):
-        export_dataset(config, dataset=f"{tmp_path}/in", output=f"{tmp_path}/out")
+        export(config, dataset=f"{tmp_path}/in", output=f"{tmp_path}/out")

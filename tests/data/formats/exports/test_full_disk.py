@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
-from offline_core.data.formats.exporting import ExportConfig, export_dataset
+from offline_core.data.formats.exporting import ExportConfig, export
 from offline_core.data.formats.exports import hdf5_output
 from offline_core.data.formats.exports.d4rl import D4rlSink
 from offline_core.data.formats.exports.folder import FolderSink
@@ -75,7 +75,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_filesystem_that_is_full(tmp_path: Path, small_disk: Path, format: str) -> None:
     write_dataset(tmp_path / "data", EPISODES)
     with pytest.raises(StorageError, match=FULL):
-        export_dataset(ExportConfig(format=format), dataset=f"{tmp_path}/data", output=f"{small_disk}/out")
+        export(ExportConfig(format=format), dataset=f"{tmp_path}/data", output=f"{small_disk}/out")
     assert found(small_disk) == []
 
 

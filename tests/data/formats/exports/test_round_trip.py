@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offline_core.data.episodes import Episode
-from offline_core.data.formats.exporting import FORMATS, ExportConfig, export_dataset
+from offline_core.data.formats.exporting import FORMATS, ExportConfig, export
 from offline_core.errors import EpisodeError, SpaceError
 from tests.cases import examples
 from tests.data.datasets.factories import episode, write_dataset
@@ -38,7 +38,7 @@ def test_what_is_exported_is_imported_as_it_was(
         folder = Path(temporary)
         write_dataset(folder / "in", some)
         try:
-            export_dataset(ExportConfig(format=format), dataset=str(folder / "in"), output=str(folder / "out"))
+            export(ExportConfig(format=format), dataset=str(folder / "in"), output=str(folder / "out"))
         except (EpisodeError, SpaceError) as error:
             assert format in REFUSALS and re.search(REFUSALS[format], str(error)), error
             return

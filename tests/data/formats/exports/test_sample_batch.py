@@ -21,7 +21,7 @@ from offline_core.data.formats.exports import sample_batch_lines
 from offline_core.data.formats.exports.sample_batch import SampleBatchSink, SampleBatchWriter
 from offline_core.data.formats.exports.sample_batch_builder import SampleBatchBuilder
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from offline_core.errors import ConfigError, EmptyDatasetError, EpisodeError, SchemaError
 from offline_core.runtime.config import parse
 from tests.data.datasets.factories import episode
@@ -37,7 +37,7 @@ def written(folder: Path, given: list[Episode], **arguments: Any) -> list[dict[s
 def read_back(folder: Path, output: Path, like: Episode, **config: Any) -> dict[str, Episode]:
     declared = {"observation_space": like.observation_space, "action_space": like.action_space}
     config |= {name: space_to_json(space) for name, space in declared.items() if space is not None}
-    result = import_dataset(parse(ImportConfig, config), source=str(folder), output=str(output))
+    result = import_data(parse(ImportConfig, config), source=str(folder), output=str(output))
     return {each.eps_id: each for each in episodes(open_dataset(result.dataset.uri))}
 
 
@@ -134,7 +134,7 @@ def test_a_builder_takes_a_step_at_a_time(tmp_path: Path) -> None:
                 )
             assert builder.count == 3
             writer.write(builder.build_and_reset())
-    result = import_dataset(ImportConfig(), source=str(tmp_path / "out"), output=str(tmp_path / "again"))
+    result = import_data(ImportConfig(), source=str(tmp_path / "out"), output=str(tmp_path / "again"))
     found = {each.eps_id: each for each in episodes(open_dataset(result.dataset.uri))}
     assert found.keys() == {"0", "1"} and found["0"].terminated
     assert np.asarray(found["1"].observations).tolist() == [[0.0, 1.0], [0.5, 1.0], [1.0, 1.0], [1.5, 1.0]]

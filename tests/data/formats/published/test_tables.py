@@ -12,7 +12,7 @@ from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.datasets.tags import read_tags
 from offline_core.data.formats.published import TABLE_FORMATS, TableFormat, delta
 from offline_core.data.formats.published.iceberg import latest_metadata
-from offline_core.data.formats.publishing import PublishConfig, publish_dataset
+from offline_core.data.formats.publishing import PublishConfig, publish
 from offline_core.data.store.location import Location
 from offline_core.errors import SchemaError
 from offline_core.keeping.retention.config import ForgetConfig, VacuumConfig
@@ -35,15 +35,15 @@ def read(table: str, format: TableFormat) -> pl.DataFrame:
 def test_polars_reads_the_version_that_was_published_last(tmp_path: Path, format: TableFormat) -> None:
     data, config = f"{tmp_path}/data", PublishConfig(format=format)
     write_dataset(data, [episode(number) for number in range(5)], max_rows_per_file=2)
-    first = publish_dataset(config, dataset=data)
+    first = publish(config, dataset=data)
     files = set((tmp_path / "data").glob("*.parquet"))
     assert read(first.table, format).drop("item").equals(pl.read_parquet(sorted(files)).drop("item"))
-    assert publish_dataset(config, dataset=data).reused and not first.reused
+    assert publish(config, dataset=data).reused and not first.reused
     assert set((tmp_path / "data").glob("*.parquet")) == files  # nothing is copied
 
     write_dataset(data, [episode(number) for number in range(7)])
     assert len(read(first.table, format)) == 5
-    assert not publish_dataset(config, dataset=data).reused
+    assert not publish(config, dataset=data).reused
     assert read(first.table, format)["eps_id"].to_list() == [f"episode-{number:04}" for number in range(7)]
     assert open_dataset(f"{data}@published-{format}").manifest.version == 2
 
@@ -51,7 +51,7 @@ def test_polars_reads_the_version_that_was_published_last(tmp_path: Path, format
 def test_vacuum_leaves_the_version_that_a_table_shows(tmp_path: Path) -> None:
     data = f"{tmp_path}/data"
     write_dataset(data, [episode(0)])
-    table = publish_dataset(PublishConfig(), dataset=data).table
+    table = publish(PublishConfig(), dataset=data).table
     for count in (2, 3):
         write_dataset(data, [episode(number) for number in range(count)])
     vacuum(VacuumConfig(keep_versions=1, older_than_days=0, delete=True), root=data)
@@ -64,7 +64,7 @@ def test_a_failure_leaves_the_version_that_a_table_shows(
 ) -> None:
     data = f"{tmp_path}/data"
     write_dataset(data, [episode(0)])
-    table = publish_dataset(PublishConfig(), dataset=data).table
+    table = publish(PublishConfig(), dataset=data).table
     write_dataset(data, [episode(number) for number in range(2)])
 
     def fails(dataset: Dataset) -> bool:
@@ -73,11 +73,11 @@ def test_a_failure_leaves_the_version_that_a_table_shows(
 
     with monkeypatch.context() as patch, pytest.raises(error):
         patch.setattr(delta, "publish", fails)
-        publish_dataset(PublishConfig(), dataset=data)
+        publish(PublishConfig(), dataset=data)
     assert read_tags(Location.of(data)) == {"published-delta": 1} | left
     vacuum(VacuumConfig(keep_versions=1, older_than_days=0, delete=True), root=data)
     assert len(read(table, "delta")) == 1
-    publish_dataset(PublishConfig(), dataset=data)
+    publish(PublishConfig(), dataset=data)
     assert len(read(table, "delta")) == 2
     assert read_tags(Location.of(data)) == {"published-delta": 2}
 
@@ -86,9 +86,9 @@ def test_a_failure_leaves_the_version_that_a_table_shows(
 def test_after_forgetting_the_version_is_published_again(tmp_path: Path, format: TableFormat) -> None:
     data, config = f"{tmp_path}/data", PublishConfig(format=format)
     write_dataset(data, [episode(number) for number in range(3)])
-    table = publish_dataset(config, dataset=data).table
+    table = publish(config, dataset=data).table
     forget(ForgetConfig(where="eps_id = 'episode-0001'", delete=True), root=data)
-    assert not publish_dataset(config, dataset=data).reused
+    assert not publish(config, dataset=data).reused
     assert read(table, format)["eps_id"].to_list() == ["episode-0000", "episode-0002"]
 
 
@@ -98,10 +98,10 @@ def test_a_table_of_steps_has_its_tensors_as_lists(tmp_path: Path) -> None:
 
     data = f"{tmp_path}/data"
     write_dataset(data, [episode(0)], "table")
-    publish_dataset(PublishConfig(), dataset=data)
+    publish(PublishConfig(), dataset=data)
     read = pl.scan_delta(data, use_pyarrow=True).collect()
     assert read["obs"].to_list() == [[float(x) for x in row] for row in episode(0).get_observations(slice(0, 7))]
     [file] = DeltaTable(data).file_uris()
     assert duckdb.sql(f"select obs from read_parquet('{file}')").pl()["obs"].to_list() == read["obs"].to_list()
     with pytest.raises(SchemaError, match="Publish it as delta"):
-        publish_dataset(PublishConfig(format="iceberg"), dataset=data)
+        publish(PublishConfig(format="iceberg"), dataset=data)

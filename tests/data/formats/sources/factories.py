@@ -16,7 +16,7 @@ from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
 from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from offline_core.data.importing.report import ImportResult
 
 SEEDS: dict[str, str | list[str]] = {
@@ -91,9 +91,9 @@ def tables_of(reader: StepReader) -> list[pa.Table]:
 
 
 def imported(folder: Path, source: str | list[str] | Path, /, **config: Any) -> ImportResult:
-    """What `import_dataset` makes of `source`, below `folder`; by the seeds' mapping if none is given."""
+    """What `import_data` makes of `source`, below `folder`; by the seeds' mapping if none is given."""
     whole = ImportConfig.model_validate({"mapping": SEEDS} | config)
-    return import_dataset(whole, source=str(source) if isinstance(source, Path) else source, output=str(folder / "imported"))
+    return import_data(whole, source=str(source) if isinstance(source, Path) else source, output=str(folder / "imported"))
 
 
 def imported_episodes(folder: Path, source: str | list[str] | Path, /, **config: Any) -> list[Episode]:

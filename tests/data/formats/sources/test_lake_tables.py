@@ -12,7 +12,7 @@ import pytest
 import offline_core as offline
 from offline_core.data.formats.sources.opening import SourceConfig, format_of, open_source
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from offline_core.errors import ConfigError, CorruptFileError, SchemaError
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
@@ -124,12 +124,11 @@ def test_an_older_snapshot_of_iceberg(tmp_path: Path) -> None:
 def test_an_import_knows_the_table_again_until_it_changes(tmp_path: Path, format: str) -> None:
     table, output = tmp_path / "table", f"{tmp_path}/out"
     WRITERS[format](table, steps(3))
-    first = import_dataset(ImportConfig(episodes={"last_new_obs": "repeat"}), source=str(table), output=output)
+    first = import_data(ImportConfig(episodes={"last_new_obs": "repeat"}), source=str(table), output=output)
     assert (first.dataset.episodes, first.dataset.steps) == (3, 15)
     assert [episode.eps_id for episode in offline.open_dataset(output).episodes()] == ["e0", "e1", "e2"]
-    assert import_dataset(ImportConfig(episodes={"last_new_obs": "repeat"}), source=str(table), output=output).reused
+    assert import_data(ImportConfig(episodes={"last_new_obs": "repeat"}), source=str(table), output=output).reused
     WRITERS[format](table, steps(4))
     assert (
-        import_dataset(ImportConfig(episodes={"last_new_obs": "repeat"}), source=str(table), output=output).dataset.episodes
-        == 4
+        import_data(ImportConfig(episodes={"last_new_obs": "repeat"}), source=str(table), output=output).dataset.episodes == 4
     )

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
-from offline_core.data.formats.exporting import ExportConfig, export_dataset
+from offline_core.data.formats.exporting import ExportConfig, export
 from offline_core.data.formats.exports.lerobot import LeRobotSink
 from offline_core.errors import DataError, DatasetNotFoundError, OfflineError
 from tests.data.datasets.factories import episode
@@ -48,7 +48,7 @@ def test_composite_spaces_come_back(tmp_path: Path) -> None:
 def test_rllibs_recordings_come_back_from_an_export(tmp_path: Path, rllib_recordings: Path) -> None:
     """With the episodes that were truncated still truncated."""
     first = imported(tmp_path / "1", rllib_recordings / "pendulum_episodes", mapping={}).dataset
-    export_dataset(ExportConfig(format="lerobot"), dataset=first.uri, output=str(tmp_path / "set"))
+    export(ExportConfig(format="lerobot"), dataset=first.uri, output=str(tmp_path / "set"))
     again = imported(tmp_path / "2", tmp_path / "set", mapping={})
     before, after = ({one.eps_id: one for one in episodes(open_dataset(uri))} for uri in (first.uri, again.dataset.uri))
     assert before == after

@@ -17,7 +17,7 @@ from offline_core.data.formats.sources.step_reader import StepReader, note_of
 from offline_core.data.formats.sources.text_form import separators
 from offline_core.data.import_plan.plan import plan_import
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.importing import import_dataset
+from offline_core.data.importing.importing import import_data
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, CorruptFileError
 from offline_core.runtime.config import parse
@@ -146,7 +146,7 @@ def test_what_is_recognised_is_said_by_the_import_and_its_plan(tmp_path: Path) -
     columns = {"joins": [{"source": str(tmp_path / "prices.csv"), "on": ["t"], "columns": ["price"]}]}
     values = {"columns": columns, "mapping": {"obs": ["x", "price"]}, "episodes": {"last_new_obs": "repeat"}}
     config = parse(ImportConfig, values)
-    made = import_dataset(config, source=str(tmp_path / "log.csv"), output=str(tmp_path / "out"))
+    made = import_data(config, source=str(tmp_path / "log.csv"), output=str(tmp_path / "out"))
     said = [note for note in made.notes if "CSV files are read with" in note]
     assert "the separator ';' and decimal commas" in said[0] and "prices.csv: CSV files" in said[1]
     plan = plan_import(config, source=str(tmp_path / "log.csv"))
