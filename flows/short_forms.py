@@ -1,6 +1,6 @@
 """Short forms: each runs one flow with the few of its parameters that matter most; the rest stays at defaults or a preset's.
 
-`flows/short_forms.py:train_policy_short` is a flow of the same name as `flows/stages.py:train`, so Prefect lists both
+`flows/short_forms.py:train_short` is a flow of the same name as `flows/stages.py:train`, so Prefect lists both
 together. Titles, descriptions, limits and defaults are those of the models. A value that is not changed counts as not given, as
 in any form.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from types import MappingProxyType, UnionType
 from typing import Annotated, Any
@@ -22,65 +22,72 @@ from flows.local_flow import LocalFlow, NamedChoices, flow, label
 from flows.stages import flow_of
 from offline_core.runtime.config import parse
 from offline_core.runtime.overlay import overlaid
+from offline_core.runtime.stage import STAGES, Stage
 from offline_core.runtime.user_code import UserCode
 
 SUFFIX = "_short"
 
 
-def _config(*names: str, **more: str) -> dict[str, str]:
-    return {name: f"config.{name}" for name in names} | {name: f"config.{path}" for name, path in more.items()}
-
-
-def _same(*names: str) -> dict[str, str]:
-    return {name: name for name in names}
-
-
-SHORT_FORMS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+CHAINS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
-        "expert_to_policy": _same("root", "seed")
-        | {
-            "environment": "expert.environment.id",
-            "target_return": "expert.target_return",
-            "episodes": "recording.episodes",
-            "where": "pruning.where",
-            "algorithm": "training.algorithm",
-            "max_epochs": "training.optimizer.max_epochs",
-        },
-        "logs_to_policy": _same("source", "root")
-        | {"mapping": "importing.mapping", "environment": "importing.environment", "where": "pruning.where"}
-        | {"algorithm": "training.algorithm"}
-        | _same("test", "seed"),
-        "improve_policy": _same("source", "root", "registry")
-        | {"mapping": "importing.mapping", "where": "pruning.where", "risk": "decision.risk"}
-        | _same("approval", "seed"),
-        "train_expert": _same("output")
-        | _config("algorithm", "preset", environment="environment.id")
-        | _config("total_steps", "target_return", "seed"),
-        "record": _same("policy", "output") | _config("episodes", "explore", "format", "num_recorders", "seed"),
-        "import": _same("source", "output") | _config("mapping", "environment", "append", "unreadable", format="source.format"),
-        "prune": _same("dataset", "output", "version") | _config("where", "keep_top_fraction", "drop_duplicates"),
-        "split": _same("dataset", "output") | _config("held_out_fraction", "by", "seed"),
-        "mix": _same("output") | _config("datasets", "policies", "environment", "steps", "seed"),
-        "train": _same("dataset", "output")
-        | _config("algorithm", "preset", max_updates="optimizer.max_updates", target_return="evaluation.target_return")
-        | _config("seed"),
-        "fine_tune": _same("training", "dataset", "output")
-        | _config("environment", "total_steps", "target_return", "offline_share", "seed"),
-        "sweep": _same("dataset", "output")
-        | _config("grid", "seeds", "score", algorithm="training.algorithm", preset="training.preset"),
-        "estimate": _same("policy", "dataset") | _config("gamma", "horizon", "methods", "require_return", "seed"),
-        "decide": _same("dataset", "candidates", "output") | _config("against", "by", "risk", "margin", gamma="estimate.gamma"),
+        "expert_to_policy": (
+            "root",
+            "expert.environment.id",
+            "expert.target_return",
+            "recording.episodes",
+            "pruning.where",
+            "training.algorithm",
+            "training.optimizer.max_epochs",
+            "seed",
+        ),
+        "logs_to_policy": (
+            "source",
+            "root",
+            "importing.mapping",
+            "importing.environment",
+            "pruning.where",
+            "training.algorithm",
+            "test",
+            "seed",
+        ),
+        "improve_policy": (
+            "source",
+            "root",
+            "registry",
+            "importing.mapping",
+            "pruning.where",
+            "decision.risk",
+            "approval",
+            "seed",
+        ),
     }
 )
-"""By flow: the name of each field, and where it goes. Flows that are not here have few fields in their own forms."""
+"""The fields of chains. Those of a stage are its places and what its `short` says."""
+
+
+def short_forms() -> dict[str, dict[str, str]]:
+    """By flow: the name of each field, and where it goes. Flows that are not here have few fields in their own forms."""
+    paths = {
+        each.attribute: [*_places(each), *(f"config.{path}" for path in each.short)] for each in STAGES.values() if each.short
+    }
+    return {name: {_name(path): path for path in found} for name, found in (*CHAINS.items(), *paths.items())}
+
+
+def _places(stage: Stage[..., Any]) -> list[str]:
+    return [each.name for each in stage.arguments if each.is_place]
+
+
+def _name(path: str) -> str:
+    """The last name of a path that says something."""
+    return path.removesuffix(".id").rpartition(".")[2]
 
 
 def __getattr__(name: str) -> LocalFlow[..., Any]:
     """The short form `NAME_short`; its flow is imported now."""
-    full = name.removesuffix(SUFFIX)
-    if full not in SHORT_FORMS or not name.endswith(SUFFIX):
-        raise AttributeError(f"There is no short form {name}; there are {', '.join(each + SUFFIX for each in SHORT_FORMS)}.")
-    found = globals()[name] = _short(flow_of(full), SHORT_FORMS[full])
+    full, known = name.removesuffix(SUFFIX), short_forms()
+    if full not in known or not name.endswith(SUFFIX):
+        raise AttributeError(f"There is no short form {name}; there are {', '.join(each + SUFFIX for each in known)}.")
+    found = globals()[name] = _short(flow_of(full), known[full])
     return found
 
 

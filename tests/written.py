@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import typing
@@ -10,8 +11,11 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import BaseModel, BeforeValidator
 
+from flows.short_forms import CHAINS, short_forms
+from flows.stages import flow_of
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import INDEX, Stage, load
@@ -20,6 +24,7 @@ ROOT = Path(__file__).parents[1]
 CORE = ROOT / "offline_core"
 
 
+@functools.cache
 def stages() -> dict[str, Stage[..., Any]]:
     """All stages of the core by name, in the order of the pipeline; imports their modules."""
     found: dict[str | None, list[Stage[..., Any]]] = {}
@@ -178,10 +183,87 @@ GIVEN = {
 """What users give for each kind of argument."""
 
 
+HEAD = """\
+# Written by `python -m tests.written` of profiles.yaml and of the list of stages: change it there.
+#
+# Every stage and chain in several forms, each named by its flow and tagged with its profile, in the order of the pipeline.
+# From the repository's root, with a server and the pool `offline` (see README.md):
+#
+#   prefect --no-prompt deploy --all --prefect-file deployments/prefect.yaml
+#
+# Entrypoints are relative to the root. OFFLINE_RAY_CPUS and OFFLINE_RAY_OBJECT_STORE_BYTES are for a Ray of a run's own, which
+# otherwise takes all cores and Ray's share of the memory; RAY_ADDRESS: host:6379 joins a cluster instead, and neither is used.
+"""
+LIMIT = {"limit": 1, "collision_strategy": "ENQUEUE"}
+"""The others wait their turn."""
+SMALL_RAY = {"OFFLINE_RAY_CPUS": "2", "OFFLINE_RAY_OBJECT_STORE_BYTES": "268435456"}
+
+
+def deployments() -> str:
+    """All deployments, as `prefect deploy` reads them."""
+    profiles = yaml.safe_load((ROOT / "deployments" / "profiles.yaml").read_text())
+    document = {
+        "build": [{"offline_core.runtime.provenance.provenance": {"id": "code"}}],  # its result is `code` below
+        "deployments": [
+            each
+            for flow in (*CHAINS, *(each.attribute for each in stages().values()))
+            for profile in ("smoke", "default", "short", "nightly", "distributed")
+            for each in _of_profile(flow, profile, profiles.get(profile, {}))
+        ],
+    }
+    text = yaml.dump(document, Dumper=_Plain, sort_keys=False, default_flow_style=None, width=120, allow_unicode=True)
+    return HEAD + "\n" + text.replace("\n- name:", "\n\n- name:")
+
+
+def _of_profile(flow: str, profile: str, given: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    made = flow_of(flow)
+    own = [name for name in given if name == made.name or name.startswith(f"{made.name}-{profile}-")]
+    if profile == "default" or (profile == "short" and flow in short_forms()):
+        own = own or [made.name]
+    is_alone = flow in CHAINS or next(each for each in stages().values() if each.attribute == flow).is_alone
+    for name in own:
+        parameters = dict(given.get(name, {}))
+        cron = parameters.pop("cron", None)
+        place = "short_forms" if profile == "short" else flow if flow in CHAINS else "stages"
+        more = " The fields that matter most." if profile == "short" else ""
+        yield {
+            "name": name if name != made.name or profile == "default" else f"{name}-{profile}",
+            "description": (made.description or "").partition("\n")[0] + more,
+            "entrypoint": f"flows/{place}.py:{flow}{'_short' if profile == 'short' else ''}",
+            "version": "{{ code.git }}",
+            "tags": [profile],
+            "work_pool": {"name": "offline", "job_variables": {"env": SMALL_RAY if profile == "smoke" else {}}},
+            **({"concurrency_limit": LIMIT} if is_alone else {}),
+            **({"schedules": [{"slug": profile, "cron": cron, "timezone": "UTC", "active": False}]} if cron else {}),
+            **({"parameters": parameters} if parameters else {}),
+        }
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes what is named more than once in full."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def reference() -> str:
+    """The page of the functions: the stages in the order of the pipeline, and what looks at or looks after what was made."""
+    page = (ROOT / "docs" / "reference" / "stages.md").read_text()
+    before, _, _ = page.partition("      members:\n")
+    names = [*(each.attribute for each in stages().values()), *LOOKS]
+    return before + "      members:\n" + "".join(f"        - {name}\n" for name in names)
+
+
+LOOKS = ("plan_import", "open_dataset", "read_registry", "tag", "forget", "verify")
+"""Functions that are no stages."""
+
+
 WRITTEN = {
     INDEX: index,
     ROOT / "tasks" / "stages.pyi": tasks,
     CORE / "stages.pyi": functions,
+    ROOT / "deployments" / "prefect.yaml": deployments,
+    ROOT / "docs" / "reference" / "stages.md": reference,
 }
 """What makes each file."""
 

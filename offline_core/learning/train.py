@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
     arguments=(DATASET, output("runs/policy", "Folder for checkpoints and metrics."), VERSION),
     run_name="train-{config.algorithm}-{config.seed}",
     plan="plans.training:plan_training",
+    short=("algorithm", "preset", "optimizer.max_updates", "evaluation.target_return", "seed"),
+    is_alone=True,
 )
 def train(
     config: TrainingConfig, *, dataset: str, output: str, version: int | None = None, loaded: EpisodeBatch | None = None

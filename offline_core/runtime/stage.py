@@ -121,10 +121,14 @@ class Stage(Generic[P, R]):
     """The stage that it follows in lists."""
     leading: tuple[str, ...] = ()
     """Parameters of the config that Python takes by position, after the places that are read."""
+    short: tuple[str, ...] = ()
+    """Parameters of the config that matter most, as `optimizer.max_updates`: those of its short form. None: it has no other."""
     writes: tuple[str, ...] = ()
     """Fields of the result that are datasets it made."""
     hint: str = ""
     """How the command line asks for what matters most; a sentence of its help."""
+    is_alone: bool = False
+    """It takes the whole machine, so deployments run one at a time."""
     run_name: str | None = None
     """Of the flow and of the task, in which its parameters are filled in."""
     event: Event | None = None
@@ -270,7 +274,7 @@ def _read() -> dict[str, Stage[..., Any]]:
     entries = json.loads(INDEX.read_text())
     for entry in entries:
         entry["arguments"] = tuple(Argument(**each) for each in entry["arguments"])
-        for name in ("leading", "writes"):
+        for name in ("leading", "short", "writes"):
             entry[name] = tuple(entry.get(name, ()))
     return {entry["name"]: Stage(**entry) for entry in entries}
 

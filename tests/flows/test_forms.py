@@ -13,7 +13,6 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from flows import short_forms
-from flows.short_forms import SHORT_FORMS
 from flows.stages import train
 from offline_core.learning.config import TrainingConfig
 from offline_core.runtime.config import closed
@@ -103,8 +102,8 @@ def test_every_flow_has_a_form_of_few_fields() -> None:
     few = {flow.fn.__name__: len(list(leaves(flow.parameters.model_dump()["properties"], flow))) for flow in FORMS}
     for flow in FLOWS:
         name = flow.fn.__name__
-        fields = few[f"{name}_short"] if name in SHORT_FORMS else few[name]
-        assert fields <= (8 if name in SHORT_FORMS else 10), name
+        fields = few[f"{name}_short"] if name in short_forms.short_forms() else few[name]
+        assert fields <= (8 if name in short_forms.short_forms() else 10), name
 
 
 def leaves(properties: dict[str, Any], flow: Flow) -> Iterator[str]:
@@ -127,8 +126,8 @@ def test_a_closed_group_is_its_defaults() -> None:
 def test_a_short_form_runs_what_the_full_one_would(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
     monkeypatch.setattr(train, "fn", lambda **arguments: given.update(arguments))
-    short_forms.train_policy_short.fn(
-        **{name: each.default for name, each in inspect.signature(short_forms.train_policy_short.fn).parameters.items()}
+    short_forms.train_short.fn(
+        **{name: each.default for name, each in inspect.signature(short_forms.train_short.fn).parameters.items()}
         | {"algorithm": "iql", "preset": "locomotion", "max_updates": 500, "target_return": 99.0}
     )
     wanted = {

@@ -54,6 +54,7 @@ class PruningResult(Result):
     hint="Example: -s where='return >= 400'.",
     event="dataset.pruned",
     plan="data.curation.plan:plan_pruning",
+    short=("where", "keep_top_fraction", "drop_duplicates"),
 )
 def prune(
     config: PruningConfig, *, dataset: str, output: str, version: int | None = None, where: pl.Expr | str | None = None

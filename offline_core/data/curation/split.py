@@ -50,6 +50,7 @@ class SplitResult(Result):
     after="compact",
     arguments=(DATASET, output("runs/split", "Folder for the two datasets, train and held_out."), VERSION),
     writes=SIDES,
+    short=("held_out_fraction", "by", "seed"),
 )
 def split(config: SplitConfig, *, dataset: str, output: str, version: int | None = None) -> SplitResult:
     """Split a dataset by episode into train and held_out, with the same spread of returns.

@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
     ),
     hint="Example: -s against=runs/champion -s risk=0.05.",
     run_name="decide-{config.seed}",
+    short=("against", "by", "risk", "margin", "estimate.gamma"),
 )
 def decide(
     config: DecisionConfig, *, dataset: str, candidates: Sequence[str], output: str, version: int | None = None

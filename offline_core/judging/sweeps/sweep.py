@@ -46,6 +46,8 @@ def enforce(result: SweepResult, config: SweepConfig) -> None:
     run_name="sweep-{config.seed}",
     plan="plans.sweeping:plan_sweep",
     gate=enforce,
+    short=("grid", "seeds", "score", "training.algorithm", "training.preset"),
+    is_alone=True,
 )
 def sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None = None) -> Made[SweepResult]:
     """Train many settings with many seeds, and compare them.

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
     arguments=(output("runs/expert", "Folder for the checkpoint."), ENVIRONMENT),
     leading=("environment",),
     run_name="train-expert-{config.environment.id}-{config.seed}",
+    short=("algorithm", "preset", "environment.id", "total_steps", "target_return", "seed"),
+    is_alone=True,
 )
 def train_expert(config: ExpertConfig, *, output: str) -> Made[ExpertResult]:
     """Train an expert with PPO, SAC or TD3 until it reaches a target return.

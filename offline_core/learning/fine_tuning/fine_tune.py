@@ -48,6 +48,8 @@ log = logging.getLogger(__name__)
         VERSION,
     ),
     run_name="fine-tune-{config.seed}",
+    short=("environment", "total_steps", "target_return", "offline_share", "seed"),
+    is_alone=True,
 )
 def fine_tune(
     config: FineTuneConfig, *, training: str, dataset: str, output: str, version: int | None = None

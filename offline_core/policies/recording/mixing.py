@@ -36,6 +36,7 @@ EPISODES_PER_ROUND = 16
     leading=("datasets",),
     writes=("dataset",),
     hint="Example: -s 'datasets={runs/a: 0.7, runs/b: 0.3}'.",
+    short=("datasets", "policies", "environment", "steps", "seed"),
 )
 def mix(config: MixtureConfig, *, output: str) -> Made[MixtureResult]:
     """Write whole episodes of datasets and playing policies, by weight in steps.

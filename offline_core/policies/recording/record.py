@@ -51,6 +51,7 @@ _HOW_FAST = {"cpus_per_recorder", "max_recorder_restarts", "video"}
     event="dataset.recorded",
     plan="plans.recording:plan_recording",
     groups={"export": RecordingExport},
+    short=("episodes", "explore", "format", "num_recorders", "seed"),
 )
 def record(
     config: RecordingConfig, *, policy: str, output: str, export: RecordingExport | None = None
