@@ -239,6 +239,16 @@ def _of_profile(flow: str, profile: str, given: dict[str, dict[str, Any]]) -> It
         }
 
 
+def door() -> str:
+    """What is behind the door: of the stages the functions and their configs, and what else the file has."""
+    made = []
+    for each in stages().values():
+        module, _, config = each.config.partition(":")
+        made += [f"from .stages import {each.attribute} as {each.attribute}", f"from .{module} import {config} as {config}"]
+    lines = {line for line in (CORE / "__init__.pyi").read_text().splitlines() if not line.startswith("from .stages ")}
+    return "\n".join(sorted({*lines, *made}, key=lambda line: (line.split()[1] != ".", line))) + "\n"
+
+
 class _Plain(yaml.SafeDumper):
     """Writes what is named more than once in full."""
 
@@ -262,6 +272,7 @@ WRITTEN = {
     INDEX: index,
     ROOT / "tasks" / "stages.pyi": tasks,
     CORE / "stages.pyi": functions,
+    CORE / "__init__.pyi": door,
     ROOT / "deployments" / "prefect.yaml": deployments,
     ROOT / "docs" / "reference" / "stages.md": reference,
 }
