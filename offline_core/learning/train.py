@@ -87,8 +87,9 @@ def train(
         if run.config.compute.gpus_per_learner and not run.config.compute.learners and not torch.cuda.is_available():
             raise ConfigError("This process sees no GPU that Torch can use: set compute.gpus_per_learner to 0.")
         asked = replace(stored(run), afterwards=lambda: States(folder, TrainingState, run=run.identity).clear())
-        yield asked
+        begun = yield replace(asked, looks_on=True)
         check_environment(run)
+        begun.start()
         start = time.time()  # not while waiting for the lock
         states = States(folder, TrainingState, run=run.identity)
         if not run.changes_show:
@@ -116,8 +117,6 @@ def train(
             result = trained
         log.info("Trained %s: %s updates, %s", result.checkpoint, f"{result.updates:,}", _outcome(result))
         log.info(result.bottleneck)
-        for warning in result.warnings:
-            log.warning(warning)
         return result
 
 

@@ -107,13 +107,14 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Ma
     start = time.perf_counter()
     policy, manifest = find_policy(policy)
     location = Location.of(output)
-    yield StoredResult(
+    begun = yield StoredResult(
         PolicyExportResult,
         location,
         [manifest.parent_entry(policy)],
         _sha256,
         outputs=lambda result: [location.child(name).uri for name in (EXPORT_FILE, *_files(result))],
         config=config,
+        looks_on=True,
     )
     loaded = load_policy(policy, manifest)
     batches = [observations_like(loaded, size, seed=config.seed) for size in COMPARED_BATCHES]
@@ -150,6 +151,7 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Ma
     )
     files = {FILES[format]: data for format, data in written.items()}
     files[EXPORT_FILE] = without_secrets(described.model_dump_json(indent=2)).encode()
+    begun.start()
     _put(location, files)
     worst = max(model.max_abs_difference for model in models.values())
     log.info("Exported %s to %s as %s; largest difference %.2g", policy, location.uri, ", ".join(models), worst)

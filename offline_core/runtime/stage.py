@@ -23,11 +23,14 @@ import importlib
 import inspect
 import json
 import keyword
+import logging
 import typing
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overload
+
+log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -151,9 +154,12 @@ class Stage(Generic[P, R]):
         if not isinstance(work, Generator):
             return typing.cast(R, work)
         try:
-            return typing.cast(R, next(work).make(self, functools.partial(_resume, work)))
+            result = typing.cast(R, next(work).make(self, functools.partial(_resume, work)))
         finally:
             work.close()
+        for warning in getattr(result, "warnings", ()):  # also of a result that was made before
+            log.warning("%s", warning)
+        return result
 
     def asked(self, *args: P.args, **kwargs: P.kwargs) -> Making[R] | None:
         """What it is about to make; raises all that it refuses before it works. None: a plain function, which is not run."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -28,6 +29,14 @@ SIDECAR_FILES = frozenset({RESULT_FILE, "card.md", "card.html", "card.png"})
 Result = TypeVar("Result", bound=BaseModel)
 
 
+class _FoundMeanwhile(Exception):  # noqa: N818 - not an error
+    """Another run made the same while this one looked."""
+
+    def __init__(self, result: BaseModel) -> None:
+        super().__init__()
+        self.result = result
+
+
 @dataclass(frozen=True)
 class BegunResult:
     """A result that is being made: what the work of a stage is told."""
@@ -36,6 +45,8 @@ class BegunResult:
     """Its file."""
     operation: Operation
     parents: Sequence[Parent]
+    start: Callable[[], None] = lambda: None
+    """Takes the folder for this run; called by a stage that looks on (see `StoredResult`), before it writes."""
 
     @property
     def folder(self) -> Location:
@@ -74,6 +85,8 @@ class StoredResult(Generic[Result]):
     is_beside: bool = False
     """The file is kept beside what was looked at, and nothing else is written: no run waits for another, and where the file
     cannot be written the caller has the result."""
+    looks_on: bool = False
+    """The work goes on to look for what it refuses, before it calls `start` and writes."""
     may_reuse: bool = True
     """False: what was given does not show whether it has changed."""
     is_whole: Callable[[Result], bool] = lambda _: True
@@ -94,18 +107,25 @@ class StoredResult(Generic[Result]):
         if self.is_beside:
             result = work(begun)
             try:
-                if self.may_reuse:
-                    self._store(begun, result)
+                self._store(begun, result)
             except StorageError as error:
                 log.warning("The result is not kept at %s: %s", begun.place.uri, error)
             return result
-        with self.folder.make_folder().locked():
-            if (known := self.found(stage)) is not None:
-                return known  # another run made it meanwhile
-            invalidate_result(begun.place)
-            result = work(begun)
-            if self.may_reuse and self.is_whole(result):
-                self._store(begun, result)
+        with contextlib.ExitStack() as held:
+
+            def start() -> None:
+                held.enter_context(self.folder.make_folder().locked())
+                if (known := self.found(stage)) is not None:
+                    raise _FoundMeanwhile(known)
+                invalidate_result(begun.place)
+
+            try:
+                if not self.looks_on:
+                    start()
+                result = work(replace(begun, start=start))
+            except _FoundMeanwhile as other:
+                return cast(Result, other.result)
+            self._store(begun, result)
             self.afterwards()
         return result
 
@@ -118,6 +138,8 @@ class StoredResult(Generic[Result]):
         return BegunResult(self.folder.child(self.name.format(identity=identity)), operation, self.parents)
 
     def _store(self, begun: BegunResult, result: Result) -> None:
+        if not self.may_reuse or not self.is_whole(result):
+            return
         made = {name: self.fingerprint(name) or "" for name in self.outputs(result)}
         store_result(begun.place, begun.identity, result, fingerprints=made)
 

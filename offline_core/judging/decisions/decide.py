@@ -87,8 +87,10 @@ def decide(
         outputs=lambda _: [each.uri for each in policies],
         config=_without_places(config),
         more={"policies": named},
+        looks_on=True,
     )
     _check(config, source, [*contenders, *([today] if today else [])], model)
+    begun.start()
     result = _decided(config, source, contenders, today, begun.folder, start)
     log.info("%s", result.sentence)
     return result

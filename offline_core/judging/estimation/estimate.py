@@ -81,15 +81,6 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
     log.info("Policy %s: %s is at least %.4g, and %g is required", result.checkpoint, name, found.low, wanted)
 
 
-def _told(result: OffPolicyResult) -> OffPolicyResult:
-    for warning in result.warnings:
-        log.warning("%s", warning)
-    told = ", ".join(f"{name} {each.value:.4g} ({each.low:.4g} to {each.high:.4g})" for name, each in result.estimates.items())
-    where, recorded = f"{result.dataset}, horizon {result.told_horizon}", result.recorded.value
-    log.info("Policy %s on %s: %s; recorded %.4g", result.checkpoint, where, told, recorded)
-    return result
-
-
 @stage(
     "estimate",
     version=6,
@@ -172,7 +163,10 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
         unrecorded_share=share,
         seconds=time.perf_counter() - start,
     )
-    return _told(result)
+    told = ", ".join(f"{name} {each.value:.4g} ({each.low:.4g} to {each.high:.4g})" for name, each in result.estimates.items())
+    where, recorded = f"{result.dataset}, horizon {result.told_horizon}", result.recorded.value
+    log.info("Policy %s on %s: %s; recorded %.4g", result.checkpoint, where, told, recorded)
+    return result
 
 
 def check_policies(config: OffPolicyConfig, policy: Policy, behaviour: Policy | None, dataset: Dataset) -> None:

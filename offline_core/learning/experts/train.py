@@ -71,6 +71,7 @@ def train_expert(config: ExpertConfig, *, output: str) -> Made[ExpertResult]:
         outputs=lambda result: [result.checkpoint, *result.snapshots.values(), *_recorded(result)],
         config=config,
         exclude={"initial_policy", *config.unused},
+        looks_on=True,
         afterwards=lambda: run.states.clear(),
     )
     env = make_vector_env(config.environment, config.copies)
@@ -78,6 +79,7 @@ def train_expert(config: ExpertConfig, *, output: str) -> Made[ExpertResult]:
         env = TappedEnv(env)
     with contextlib.closing(env), isolated_torch(config.torch_threads), contextlib.ExitStack() as stack:
         learner = make_learner(config, env, initial)
+        begun.start()
         place_of_recording = location.child(RECORDING).uri
         root = None if config.recording is None else stack.enter_context(prepared(place_of_recording))
         with recorder_of(learner.policy, env, config, root, begun.identity) as recorder:

@@ -89,6 +89,7 @@ def fine_tune(
         fingerprint_of,
         outputs=lambda result: [result.checkpoint],
         config=config.model_copy(update={"environment": environment}),
+        looks_on=True,
         afterwards=lambda: run.states.clear(),
     )
     policy = load_policy(last, manifest)
@@ -97,6 +98,7 @@ def fine_tune(
     env = make_vector_env(environment, config.copies)
     with contextlib.closing(env), isolated_torch(config.torch_threads):
         policy.check_spaces(environment.id, (env.single_observation_space, env.single_action_space))
+        begun.start()
         online = OnlineLearner(
             algorithm,
             env,

@@ -254,7 +254,7 @@ def test_a_policy_where_nobody_may_write_is_estimated_all_the_same(tmp_path: Pat
     (tmp_path / "policy" / "_estimates").write_text("no folder")
     with caplog.at_level(logging.WARNING):
         assert run_estimate(policy, dataset, methods=["is"]).estimates["is"].value > 0
-    assert "not kept beside the policy" in caplog.text
+    assert "The result is not kept at" in caplog.text
 
 
 # What is refused, and what is doubted.
