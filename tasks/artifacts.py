@@ -19,6 +19,7 @@ from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
 from offline_core.data.store.stores import LINK_SECONDS
 from offline_core.errors import StorageError
+from offline_core.runtime.config import without_defaults
 from offline_core.runtime.provenance import provenance
 from offline_core.runtime.reporting.card import Card, Ran, links
 from offline_core.runtime.reporting.cards import Episodes, episodes_card
@@ -132,7 +133,7 @@ def below(root: str, card: Card) -> Card:
 def _changed(config: BaseModel | Mapping[str, BaseModel]) -> dict[str, Any]:
     """The parameters that are not at their defaults, of one step or of several by name."""
     if isinstance(config, BaseModel):
-        return config.model_dump(mode="json", exclude_defaults=True)
+        return without_defaults(config)
     return {name: changed for name, each in config.items() if (changed := _changed(each))}
 
 

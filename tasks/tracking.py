@@ -19,6 +19,7 @@ from pydantic import BaseModel
 
 from offline_core.data.store.location import Location
 from offline_core.keeping.promotion.result import PromotionResult
+from offline_core.runtime.config import without_defaults
 from offline_core.runtime.extras import require_extra
 from offline_core.runtime.provenance import provenance
 from offline_core.runtime.reporting.card import Card
@@ -78,7 +79,7 @@ def _report(client: Any, run: str, result: BaseModel, config: BaseModel, card: C
     values = dict(_flat(masked(result.model_dump(mode="python"))))
     numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
     words = {name: value for name, value in values.items() if isinstance(value, str)}
-    changed = _flat(masked(config.model_dump(mode="json", exclude_defaults=True)))
+    changed = _flat(masked(without_defaults(config)))
     client.log_batch(
         run,
         metrics=[Metric(name, value, 0, 0) for name, value in numbers.items() if math.isfinite(value)][:_MOST_METRICS],

@@ -1,4 +1,5 @@
-"""What each operation makes of the same input. Who changes it raises its version, lest old results be reused."""
+"""What each operation makes of the same input, and its defaults. Who changes them raises its version, lest old results be
+reused."""
 
 from __future__ import annotations
 
@@ -12,8 +13,10 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import nested
 from offline_core.runtime.config import EnvironmentSpec
+from tests import defaults
 from tests.data.datasets.test_reuse import STEPS, write_rows
 from tests.learning.test_train import balancing_episodes, dataset_of
+from tests.written import stages
 
 GOLDEN = {
     # step: (name and version of the operation, what it makes)
@@ -48,3 +51,24 @@ def test_the_same_input_gives_the_same(tmp_path: Path, step: str) -> None:
     made = str(tmp_path / "out" / ("held_out" if step == "split" else ""))
     operation = open_dataset(made).manifest.operation
     assert (f"{operation.name} {operation.version}", content(made)) == GOLDEN[step]
+
+
+def test_who_changes_a_default_raises_the_version_of_its_stage() -> None:
+    assert defaults.text(stages()) == defaults.FILE.read_text(), "run `python -m tests.written`"
+
+
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        ({"version": 2, "defaults": {"rate": 0.1, "network.units": [64]}}, []),
+        ({"version": 2, "defaults": {"network.units": [64], "added": None}}, []),
+        ({"version": 3, "defaults": {"rate": 0.2, "network.units": [64]}}, []),
+        ({"version": 2, "defaults": {"rate": 0.2, "network.units": [64]}}, ["stage.rate was 0.1 by default and is 0.2"]),
+        ({"version": 2, "defaults": {"rate": 0.1, "network.units": None}}, ["stage.network.units was [64] by default"]),
+    ],
+    ids=["same", "removed and added", "new version", "changed", "changed in a group"],
+)
+def test_only_a_changed_default_needs_a_version(now: defaults.Defaults, told: list[str]) -> None:
+    before: defaults.Defaults = {"version": 2, "defaults": {"rate": 0.1, "network.units": [64]}}
+    found = defaults.unversioned({"stage": before, "gone": before}, {"stage": now, "new": now})
+    assert len(found) == len(told) and all(line.startswith(start) for line, start in zip(found, told, strict=True))

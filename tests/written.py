@@ -19,6 +19,7 @@ from flows.stages import flow_of
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import INDEX, Stage, load
+from tests import defaults
 
 ROOT = Path(__file__).parents[1]
 CORE = ROOT / "offline_core"
@@ -275,6 +276,7 @@ WRITTEN = {
     CORE / "__init__.pyi": door,
     ROOT / "deployments" / "prefect.yaml": deployments,
     ROOT / "docs" / "reference" / "stages.md": reference,
+    defaults.FILE: lambda: defaults.text(stages()),
 }
 """What makes each file."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from offline_core.learning.algorithms.registry import algorithm_configs
 from offline_core.learning.config import TrainingConfig
+from offline_core.runtime.config import without_defaults
 
 _SPEED_ONLY: dict[str, Any] = {
     "data": {
@@ -23,10 +24,14 @@ _SPEED_ONLY: dict[str, Any] = {
 }
 """Parameters that do not change the policy, or are recorded otherwise: no part of its operation."""
 
-OF_STREAMS = {"window_steps"}
 
+def decisive(config: TrainingConfig, *, streamed: bool = True) -> dict[str, Any]:
+    """Return the parameters that decide what is learned, without defaults: no other algorithm's, and none that only cost time.
 
-def decisive(config: TrainingConfig) -> dict[str, Any]:
-    """Return the parameters that decide what is learned, as JSON: no other algorithm's, and none that only cost time."""
-    settings = config.model_dump(mode="json", exclude=_SPEED_ONLY)
+    Arguments:
+        streamed: the data does not stay in memory, so that its order depends on the window, unless it goes through a buffer.
+    """
+    has_windows = streamed and config.data.buffer is None
+    excluded = _SPEED_ONLY if has_windows else _SPEED_ONLY | {"data": _SPEED_ONLY["data"] | {"window_steps"}}
+    settings = without_defaults(config, exclude=excluded)
     return {name: value for name, value in settings.items() if name == config.algorithm or name not in algorithm_configs()}

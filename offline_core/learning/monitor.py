@@ -228,7 +228,6 @@ class TrainingMonitor:
             tensors |= {f"evaluating.{updates}.{name}": torch.from_numpy(array) for name, array in weights.items()}
         state = TrainingState(
             run=self.states.run,
-            streamed=self.run.streamed,
             updates=self.learner.updates,
             steps=self.steps,
             position=position,

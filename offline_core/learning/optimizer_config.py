@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Literal
 
 from pydantic import Field
@@ -32,7 +31,6 @@ class OptimizerConfig(Config):
     )
     networks: dict[str, NetworkRate] = Field(
         {},
-        exclude_if=operator.not_,
         title="Networks",
         description='Rates of single networks, as JSON: {"policy": {"learning_rate": 1e-4, "schedule": "cosine"}}. Others are '
         "value, critics and log_temperature, as far as the algorithm has them.",
@@ -45,7 +43,6 @@ class OptimizerConfig(Config):
         ge=1,
         le=10**9,
         title="Updates",
-        exclude_if=lambda updates: updates is None,
         description="Updates, at most; max_epochs does not count then. None: max_epochs passes.",
     )
     updates_per_iteration: int | None = Field(

@@ -13,7 +13,7 @@ from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.costs import Costs
 from offline_core.learning.data_loader import DataLoader, joined, resident, without_seconds
-from offline_core.learning.decisive import OF_STREAMS, decisive
+from offline_core.learning.decisive import decisive
 from offline_core.learning.shards import ReadingOrder, Shards
 from offline_core.learning.source import Counts, Source, make_data_loader, scaled, training_columns
 from offline_core.learning.start import load_initial
@@ -21,6 +21,7 @@ from offline_core.policies.initial import initial_parents
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy
 from offline_core.runtime.config import Config, EnvironmentSpec
+from offline_core.runtime.stage import STAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +71,12 @@ class Run:
     @property
     def operation(self) -> Operation:
         """The operation that makes the policy, without parameters that have no effect on it."""
-        settings = decisive(self.config)
-        settings["evaluation"]["environment"] = self.environment and self.environment.model_dump(mode="json")
-        if not self.streamed or self.config.data.buffer is not None:
-            settings["data"] = {name: value for name, value in settings["data"].items() if name not in OF_STREAMS}
+        evaluation = self.config.evaluation.model_copy(update={"environment": self.environment})
+        settings = decisive(self.config.model_copy(update={"evaluation": evaluation}), streamed=self.streamed)
         settings["streamed"] = self.streamed
         if fingerprints := self.source.pipeline.fingerprints:
             settings["connectors"] = list(fingerprints)
-        return Operation(name="train", version=6, config=settings, code=self.code)
+        return Operation(name="train", version=STAGES["train"].version, config=settings, code=self.code)
 
     @property
     def read(self) -> list[Source]:

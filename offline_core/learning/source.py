@@ -212,10 +212,11 @@ def is_streamed(source: Source, steps: int, config: DataConfig) -> bool:
         log.info("%s is streamed, and what is stored stays in memory (data.resident_bytes)", ref.uri)
         return True
     needed = resident_bytes(source, steps)
-    limit = psutil.virtual_memory().available // 3 if config.resident_bytes is None else config.resident_bytes
-    sizes = f"it takes about {size_text(needed)}, {size_text(limit)} are allowed (data.resident_bytes)"
-    if needed <= limit:
+    sizes = f"it takes about {size_text(needed)}, {size_text(config.resident_bytes)} are allowed (data.resident_bytes)"
+    if needed <= config.resident_bytes:
         log.info("%s stays in memory: %s", ref.uri, sizes)
+        if needed > (free := psutil.virtual_memory().available):
+            log.warning("%s are free: set data.resident_bytes to 0, which streams, if they do not suffice.", size_text(free))
         return False
     log.info("%s is streamed, %s steps at a time: %s", ref.uri, f"{config.window_steps:,}", sizes)
     return True

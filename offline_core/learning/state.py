@@ -58,8 +58,6 @@ AnyState = TypeVar("AnyState", bound=SavedState)
 class TrainingState(SavedState):
     """The progress of a run, without its tensors."""
 
-    streamed: bool = False
-    """The order of the data depends on it."""
     steps: int = 0
     position: Position = Position()
     iterations: int = 0

@@ -82,8 +82,6 @@ def train(
         if reads_by_ray(config.data):
             stack.enter_context(ray_session())
         run = make_run(config, dataset, output, version)
-        if loaded is not None:
-            run = replace(run, streamed=False)
         if run.config.compute.gpus_per_learner and not run.config.compute.learners and not torch.cuda.is_available():
             raise ConfigError("This process sees no GPU that Torch can use: set compute.gpus_per_learner to 0.")
         asked = replace(stored(run), afterwards=lambda: States(folder, TrainingState, run=run.identity).clear())
@@ -96,8 +94,6 @@ def train(
             states.clear()  # the data may have changed
         if run.source.is_own and run.counted is None:
             run = replace(run, counted=count(run.source, run.algorithm()))
-            run = replace(run, streamed=is_streamed(run.source, run.steps, run.config.data))
-        run = run if loaded is not None else _as_resumed(run)
         for read in run.read:
             stack.enter_context(read.reading())
         compute = run.config.compute
@@ -240,16 +236,6 @@ def _opened(config: DataConfig, uri: str, version: int | None) -> Source:
 def reads_by_ray(config: DataConfig) -> bool:
     """Whether opening the data needs Ray."""
     return config.data_class is not None or (config.source is not None and config.source.is_rays)
-
-
-def _as_resumed(run: Run) -> Run:
-    """Return the run with the data read as in the state to resume from."""
-    return next((way for way in _ways(run) if States(Location.of(run.output), TrainingState, run=way.identity).latest()), run)
-
-
-def _ways(run: Run) -> tuple[Run, Run]:
-    """Return the run as it would begin now, and as it may have begun with more or less free memory."""
-    return run, replace(run, streamed=not run.streamed)
 
 
 def _check_measured(run: Run, algorithm: Algorithm) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -71,13 +70,11 @@ class NetworkConfig(Config):
     convolution_padding: ConvolutionPadding = Field(
         "valid",
         title="Padding",
-        exclude_if=lambda padding: padding == "valid",
         description="valid: convolutions see pixels alone, and each layer's output is smaller. same: zeros around its input "
         "give it an output of input / stride, rounded up, as RLlib's convolutions have.",
     )
     image_layout: ImageLayout = Field(
         "auto",
-        exclude_if=lambda layout: layout == "auto",
         description="Which axis of images (Boxes of three axes) is their channels. auto: the first if it is at most 4 and the "
         "others at least 16, else the last, also of (6, 84, 84); the log says so where that may be wrong.",
     )
@@ -100,7 +97,6 @@ class NetworkConfig(Config):
     bounded_mean: bool = Field(
         False,
         title="Bounded mean",
-        exclude_if=operator.not_,
         description="Keep the mean of actions of bounded Box spaces within their bounds by tanh; samples are clipped.",
     )
     fixed_std: float | None = Field(
@@ -108,7 +104,6 @@ class NetworkConfig(Config):
         ge=1e-3,
         le=7,
         title="Fixed deviation",
-        exclude_if=lambda std: std is None,
         description="Standard deviation of Box actions, in halves of their range, for a policy that is its mean and explores "
         "by noise around it. None: learned.",
     )
@@ -117,7 +112,6 @@ class NetworkConfig(Config):
         gt=0,
         le=1,
         title="Imitation threshold",
-        exclude_if=lambda threshold: threshold is None,
         description="Discrete actions, and set by bcq: choose among actions whose probability in the data, as an imitator "
         "learns it, is at least this share of the likeliest one's. None: among all.",
     )
@@ -125,7 +119,6 @@ class NetworkConfig(Config):
         0.0,
         ge=0,
         lt=1,
-        exclude_if=operator.not_,
         description="Share of the units of each hidden layer of the policy that an update leaves out, at random. Critics and "
         "the value function leave out none.",
     )
@@ -133,7 +126,6 @@ class NetworkConfig(Config):
     transformer: SkipJsonSchema[TransformerConfig | None] = Field(
         None,
         title="Transformer",
-        exclude_if=lambda transformer: transformer is None,
         description="Set by dt: attention over the last steps, after the hidden layers. None: none.",
     )
 

@@ -42,7 +42,7 @@ class PolicyManifest(BaseModel):
     value_function: bool
     observation_space: dict[str, Any]
     action_space: dict[str, Any]
-    input_columns: InputColumns | None = Field(None, exclude_if=lambda value: value is None)
+    input_columns: InputColumns | None = None
     """What its observations are made of; None: not known."""
     environment: EnvironmentSpec | None = None
     operation: Operation

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
@@ -60,6 +60,26 @@ def shown(config: BaseModel) -> dict[str, Any]:
     return values
 
 
+def without_defaults(config: BaseModel, **options: Any) -> dict[str, Any]:
+    """What was asked for, as JSON: the values that differ from the default of their field, however deep.
+
+    Identities are made of it, so that a new field changes none. A value that was given and equals the default counts as not
+    given. Two configs of one class have the same values here exactly if they are equal. For that, a group stands as {} where
+    it has its class's defaults and its field another one, such as None; items of lists and dicts stay, each without its own
+    defaults; arguments of user code stay whole.
+
+    Arguments:
+        options: `include` or `exclude` of pydantic's `model_dump`. A group of which only excluded values differ is left out.
+    """
+    values = config.model_dump(mode="json", exclude_defaults=True, **options)
+    fields = type(config).model_fields
+    return {name: value for name, value in values.items() if value != {} or not _begins_empty(fields[name].default)}
+
+
+def _begins_empty(default: Any) -> bool:
+    return isinstance(default, BaseModel) and not without_defaults(default)
+
+
 def _words(name: str) -> str:
     """A class's name as a form shows it: "UserCode" is "User code"."""
     first, *others = re.findall(r"[A-Z][A-Z0-9]*(?![a-z])|[A-Z][^A-Z]*", name) or [name]
@@ -102,7 +122,7 @@ class EnvironmentSpec(Config):
     """A gymnasium environment by name."""
 
     id: str = Field("CartPole-v1", title="Environment id", description="A gymnasium id, or module:id to import first.")
-    kwargs: dict[str, Any] = Field(
+    kwargs: Annotated[dict[str, Any], PlainSerializer(to_jsonable_python, when_used="json")] = Field(
         {},
         title="Environment arguments",
         description='Keyword arguments for gymnasium.make, as JSON: {"max_episode_steps": 200}.',
@@ -111,7 +131,6 @@ class EnvironmentSpec(Config):
     action_mask: bool = Field(
         False,
         title="Action mask",
-        exclude_if=lambda masked: not masked,
         description="The infos say by action_mask which actions are allowed, as those of Taxi-v3: make that part of the "
         "observations. Those with a key action_mask need no such switch.",
     )

@@ -23,7 +23,8 @@ def overlaid(under: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, A
 def given_values(values: Mapping[str, Any], model: type[BaseModel], *, but: Collection[str] = ()) -> dict[str, Any]:
     """Return what the user gave, nested: of models inside, the fields that were set.
 
-    A form gives all values, those at their defaults too. If all are there, those that are defaults count as not given.
+    A form gives all values, those at their defaults too. If all are there, those that are defaults count as not given. Those
+    that are None by default may be missing.
 
     Arguments:
         values: of `model`.
@@ -32,20 +33,14 @@ def given_values(values: Mapping[str, Any], model: type[BaseModel], *, but: Coll
     groups = {name for name, field in model.model_fields.items() if field.json_schema_extra is closed}
     given = {name: _said(value) for name, value in values.items() if name not in but and not (value is None and name in groups)}
     fields = {name: field for name, field in model.model_fields.items() if name not in groups | {*but}}
-    always = {name for name, field in fields.items() if field.exclude_if is None and not field.exclude}
-    return _changed(given, _all_of(model())) if always <= given.keys() else given
+    always = {name for name, field in fields.items() if field.default is not None and not field.exclude}
+    return _changed(given, model().model_dump()) if always <= given.keys() else given
 
 
 def _said(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return {name: _said(getattr(value, name)) for name in value.model_fields_set}
     return value
-
-
-def _all_of(model: BaseModel) -> dict[str, Any]:
-    """Return all fields, nested, also those that a dump leaves out."""
-    values = ((name, getattr(model, name)) for name in type(model).model_fields)
-    return {name: _all_of(value) if isinstance(value, BaseModel) else value for name, value in values}
 
 
 def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

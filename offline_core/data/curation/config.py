@@ -28,7 +28,6 @@ class PruningConfig(Config):
     )
     outliers: Annotated[str | None, IS_URI] = Field(
         None,
-        exclude_if=lambda uri: uri is None,
         title="Outliers",
         description="Folder that 'offline outliers' wrote for this version: the condition may also name outlier_score and "
         "is_outlier: outlier_score < 6.",
@@ -43,7 +42,6 @@ class PruningConfig(Config):
         title="Filters",
         description="Functions or classes of your own, each called with an Episode: True keeps it. They see only what the "
         "rules above, and the filters before them, have left. Reads the data.",
-        exclude_if=lambda own: not own,
     )
     keep_top_fraction: float | None = Field(
         None,
@@ -65,7 +63,6 @@ class PruningConfig(Config):
     new_since: int | None = Field(
         None,
         ge=1,
-        exclude_if=lambda version: version is None,
         title="New since",
         description="Only episodes that this earlier version of the dataset has not, or has with other steps. Reads only files "
         "that it has not.",
@@ -99,14 +96,12 @@ class SplitConfig(Config):
     by: str = Field(
         "episodes",
         min_length=1,
-        exclude_if=lambda by: by == "episodes",
         description="episodes: by lot. time: the last episodes are held out, in the order of the dataset. id: by a hash of the "
         "id, so an episode never changes sides, and its parts are together; without strata, and equal_episodes has no "
         "effect. Any other word is a column, such as the number of a building: equal values stay on one side.",
     )
     equal_episodes: Literal["together", "apart"] = Field(
         "apart",
-        exclude_if=lambda kind: kind == "apart",
         description="apart: episodes with the same content may go to both sides, unless they also have the same id; so both "
         "sides are samples of one log, as of a bandit, whose episodes are equal by chance. together: they go to one side, for "
         "recordings that were written twice under other ids.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import operator
 from collections.abc import Iterator
 from typing import IO, Any, Literal
 
@@ -41,7 +40,6 @@ class FilesConfig(Config):
     compression: Codec = Field("zstd", description="Parquet codec.")
     column_compression: dict[str, Codec] = Field(
         {},
-        exclude_if=operator.not_,
         title="Compression by column",
         description='Another codec for some columns: {"obs": "lz4", "infos": "none"}.',
     )

@@ -63,7 +63,6 @@ class DatasetRef(BaseModel):
     bytes: int
     latest: int | None = Field(
         None,
-        exclude_if=lambda latest: latest is None,
         description="The latest version of the dataset, where a step reuses an older one.",
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import operator
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from offline_core.data.datasets.statistics import ColumnStatistics, merge_columns
 from offline_core.data.inputs.input_columns import InputColumns
-from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.config import EnvironmentSpec, without_defaults
 from offline_core.runtime.provenance import provenance
 from offline_core.runtime.user_code import code_digests
 from offline_core.secrets import masked
@@ -27,10 +26,6 @@ Format = Literal["episodes", "table"]
 class _Record(BaseModel):
     # Later versions may add fields. Returns and arguments of environments may be infinite, which JSON's null would lose.
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
-
-
-def _is_none(value: object) -> bool:
-    return value is None
 
 
 class Summary(_Record):
@@ -139,9 +134,9 @@ class FileEntry(_Record):
     sha256: str
     footer_sha256: str | None = None
     """Of the Parquet footer, which page checksums do not cover; None in older manifests and for foreign files."""
-    group_rows: list[int] | None = Field(None, exclude_if=_is_none)
+    group_rows: list[int] | None = None
     """Rows of each row group; None in older manifests and for foreign files: the footer has them."""
-    group_bytes: list[int] | None = Field(None, exclude_if=_is_none)
+    group_bytes: list[int] | None = None
     """Bytes of each row group before compression; None with `group_rows`."""
 
 
@@ -154,7 +149,7 @@ class SourceFile(_Record):
     """Time of its last change, nanoseconds since 1970; None: its storage has none."""
     sha256: str | None = None
     """Of its content; None if it was read without `append`."""
-    waits: bool = Field(False, exclude_if=operator.not_)
+    waits: bool = False
     """Rows of it had no partner in a join: it is read again when the join gets another file."""
 
 
@@ -166,7 +161,7 @@ class Imported(_Record):
 
     sources: list[SourceFile] = []
     """Of this version and of those it was appended to, by URI."""
-    joined: list[SourceFile] = Field([], exclude_if=operator.not_)
+    joined: list[SourceFile] = []
     """The files of its joins, likewise."""
     order: str = ""
     """How steps were ordered: t, time, linked, stored or single_step; empty: files of episodes."""
@@ -211,7 +206,7 @@ class Operation(_Record):
     name: str
     version: int = 1
     config: dict[str, Any] = {}
-    code: dict[str, str] = Field({}, exclude_if=lambda code: not code)
+    code: dict[str, str] = {}
     """Digests of user code by import path; see `code_digests`."""
 
     @property
@@ -229,8 +224,8 @@ class Operation(_Record):
     def of(
         cls, name: str, config: BaseModel, *, version: int = 1, exclude: AbstractSet[str] = frozenset(), **more: Any
     ) -> Operation:
-        """The operation with the parameters of `config` except those excluded, and `more`."""
-        parameters = config.model_dump(mode="json", exclude=set(exclude)) | more
+        """The operation with what `config` asks for, see `without_defaults`, except what is excluded, and `more`."""
+        parameters = without_defaults(config, exclude=set(exclude)) | more
         return cls(name=name, version=version, config=parameters, code=code_digests(config))
 
 
@@ -265,15 +260,15 @@ class Manifest(_Record):
     environment: EnvironmentSpec | None = None
     observation_space: dict[str, Any] | None = None
     action_space: dict[str, Any] | None = None
-    input_columns: InputColumns | None = Field(None, exclude_if=_is_none)
+    input_columns: InputColumns | None = None
     """What observations and actions are made of; None: not known."""
     statistics: Statistics
     files: list[FileEntry]
     report: dict[str, Any] = {}
     """Report of the operation; not part of the fingerprint."""
-    imported: Imported | None = Field(None, exclude_if=_is_none)
+    imported: Imported | None = None
     """Of an import; not part of the fingerprint."""
-    forgotten: list[Forgotten] = Field([], exclude_if=lambda forgotten: not forgotten)
+    forgotten: list[Forgotten] = []
     created_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
     provenance: dict[str, str] = Field(default_factory=provenance)
 
@@ -301,9 +296,9 @@ class Manifest(_Record):
         return {self.fingerprint, *(each.fingerprint for each in self.forgotten)}
 
     def to_json(self) -> str:
-        """JSON, with a line for each file."""
-        head = self.model_dump_json(indent=2, exclude={"files"}).removesuffix("\n}")
-        files = ",\n".join(f"    {file.model_dump_json()}" for file in self.files)
+        """JSON without what is None, with a line for each file."""
+        head = self.model_dump_json(indent=2, exclude={"files"}, exclude_none=True).removesuffix("\n}")
+        files = ",\n".join(f"    {file.model_dump_json(exclude_none=True)}" for file in self.files)
         return f'{head},\n  "files": [\n{files}\n  ]\n}}'
 
     @property
@@ -321,7 +316,8 @@ def identity_of(operation: Operation, parents: Sequence[Parent]) -> str:
 
 
 def _done(operation: Operation, parents: Sequence[Parent]) -> list[Any]:
-    return [operation.model_dump(mode="json"), [(parent.kind, parent.fingerprint) for parent in parents]]
+    described = operation.model_dump(mode="json", exclude=None if operation.code else {"code"})  # as in earlier versions
+    return [described, [(parent.kind, parent.fingerprint) for parent in parents]]
 
 
 def digest(value: Any) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from pydantic import ValidationError
+
 from offline_core.data.datasets.commit import commit
 from offline_core.data.datasets.dataset import Dataset, is_dataset, numbers, open_version
 from offline_core.data.datasets.manifest import Imported, Operation
@@ -22,6 +24,8 @@ from offline_core.data.importing.stored import Stored
 from offline_core.data.inputs.input_columns import common_inputs
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, VersionExistsError
+from offline_core.runtime.overlay import overlaid
+from offline_core.secrets import masked
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +63,7 @@ def newest_import(output: str, config: ImportConfig, operation: Operation) -> Da
         raise ConfigError(
             f"{named} was imported by an earlier version of this package, which did not note what it cut. {again}"
         )
-    if differ := _differences(before.config, operation.config):
+    if differ := _differences(_with_defaults(before.config), _with_defaults(operation.config)):
         name, old, new = differ[0]
         raise ConfigError(
             f"{named} was imported with {name} {old!r}, not {new!r}. Append with the same parameters. Or: {again}"
@@ -169,6 +173,14 @@ def _merged(before: Imported | None, found: Read) -> Imported:
         "left_out": before.left_out + now.left_out,
     }
     return before.model_copy(update=both)
+
+
+def _with_defaults(parameters: dict[str, Any]) -> dict[str, Any]:
+    """All parameters of a stored import, as JSON; those at their defaults may be missing in it."""
+    try:
+        return masked(ImportConfig.model_validate(parameters).model_dump(mode="json"))  # type: ignore[no-any-return]
+    except ValidationError:  # they name an object of another Python process
+        return overlaid(ImportConfig().model_dump(mode="json"), parameters)
 
 
 def _differences(before: Any, now: Any, at: str = "") -> list[tuple[str, Any, Any]]:

@@ -89,7 +89,6 @@ class ImportConfig(Config):
     columns: ColumnsConfig = Field(
         ColumnsConfig(),
         title="Made columns",
-        exclude_if=lambda columns: columns == ColumnsConfig(),
         description="Columns made of others before the mapping: joined, computed by expressions, filled, encoded. Policies "
         "that learn from the data keep what their observations are made of.",
     )
@@ -114,7 +113,6 @@ class ImportConfig(Config):
     append: bool = Field(
         False,
         title="Append",
-        exclude_if=lambda append: not append,
         description="The next version has the episodes of the one before, and what is new: only new or changed files are "
         "read, and late rows complete or correct episodes of their id. The first time, all is imported.",
     )

@@ -33,6 +33,7 @@ _HOW_FAST = {"engine"}
 
 @stage(
     "import",
+    version=8,
     after="record",
     arguments=(
         Argument(
@@ -69,7 +70,8 @@ def import_data(config: ImportConfig, *, source: str | Sequence[str], output: st
     opened = Source.of_import(paths, config)
     if opened.files:
         check_for_episodes(config)
-    version = 9 if ACTION_MASK in config.mapping else 8  # which was the name of an extra column before
+    # With masks 9 while others are 8: action_mask was the name of an extra column before. The next version is 10 for both.
+    version = 9 if ACTION_MASK in config.mapping else import_data.version
     operation = Operation.of(IMPORT, config, version=version, exclude=_HOW_FAST)
     while config.append:
         base = newest_import(output, config, operation)

@@ -163,12 +163,9 @@ class ImportResult(Result):
     action_space: str | None = Field(None, description="Likewise.")
     replaced: str | None = Field(
         None,
-        exclude_if=lambda replaced: replaced is None,
         description="What the version before holds and this one does not.",
     )
-    appended: Appended | None = Field(
-        None, exclude_if=lambda appended: appended is None, description="Of an append: what it did to the version before."
-    )
+    appended: Appended | None = Field(None, description="Of an append: what it did to the version before.")
     quarantine: str | None = Field(None, description="Where rows and files that cannot be read are listed, with the reasons.")
 
 

@@ -41,5 +41,4 @@ class QualityConfig(Config):
         [],
         title="Rules",
         description="Classes of your own with look(steps) and finding(statistics), beside the rules that are there.",
-        exclude_if=lambda own: not own,
     )

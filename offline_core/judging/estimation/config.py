@@ -33,14 +33,12 @@ class FQEConfig(Config):
         1,
         ge=1,
         le=100,
-        exclude_if=lambda number: number == 1,
         description="Q functions of each part, whose mean counts; they differ by their first weights and batches' actions.",
     )
     updates: int = Field(5_000, ge=1, le=10_000_000, description="Steps of the optimizer, for each part.")
     max_steps: int = Field(
         1_000_000,
         ge=1,
-        exclude_if=lambda steps: steps == 1_000_000,
         title="Steps in memory",
         description="The functions are fitted to so many steps of whole episodes, drawn by lot; longer logs are read twice.",
     )

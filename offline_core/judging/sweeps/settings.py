@@ -47,7 +47,7 @@ class Setting:
     def digest(self) -> str:
         """16 hex digits of all that decides what is learned, but the seed and the data."""
         found, initial = decisive(self.config), self.config.initial_policy
-        del found["seed"]
+        found.pop("seed", None)
         return digest([found, self.config.evaluation.held_out, *([] if initial is None else [initial])])
 
 

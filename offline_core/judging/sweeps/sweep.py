@@ -21,6 +21,7 @@ from offline_core.judging.sweeps.summary import scores_of, summary, sweep_error
 from offline_core.learning.run import Run
 from offline_core.learning.train import reads_by_ray
 from offline_core.policies.manifest import fingerprint_of
+from offline_core.runtime.config import without_defaults
 from offline_core.runtime.ray_session import ray_session
 from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
 
@@ -129,11 +130,11 @@ def _joins_cluster(config: SweepConfig) -> bool:
 def _asked(config: SweepConfig, runs: Sequence[PlannedRun], checked: Sequence[Run]) -> tuple[Operation, list[Parent]]:
     """(all that decides the result, what it is made from); a search goes on by its parameters, and by where it begins."""
     searched = {"search", "random", "samples"} if config.search != "random" else set()
-    told = config.model_dump(mode="json", include={"seed", "confidence", "resamples", *searched})
+    told = without_defaults(config, include={"seed", "confidence", "resamples", *searched})
     scoring = runs[0].scoring
     told |= {"score": scoring.score, "runs": [run.run.identity for run in runs]}
     parents = [checked[0].source.origin.parent]
     if scoring.estimate_on is not None:
-        told["estimate"] = scoring.estimate.model_dump(mode="json")
+        told["estimate"] = without_defaults(scoring.estimate)
         parents.append(scoring.estimate_on.parent_entry)
     return Operation(name=sweep.name, version=sweep.version, config=told), parents

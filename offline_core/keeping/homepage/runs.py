@@ -9,6 +9,8 @@ from typing import Any
 from offline_core.judging.sweeps.result import SweepResult, SweptSetting
 from offline_core.keeping.homepage.contents import Contents
 from offline_core.keeping.homepage.values import Curve, minute, number, thinned
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.fine_tuning.result import FineTuneResult
 from offline_core.learning.metrics import METRICS_FILE, read_metrics
@@ -62,7 +64,7 @@ def _finished(
     return {
         "name": name or ".",
         "kind": KINDS[type(result)],
-        "algorithm": _algorithm(policy.operation.config if policy else {}, result),
+        "algorithm": "" if policy is None else _algorithm(policy.operation.config, result),
         "setting": "" if setting is None else setting.name,
         "parameters": {}
         if setting is None
@@ -86,7 +88,8 @@ def _finished(
 
 
 def _algorithm(config: Mapping[str, Any], result: Finished) -> str:
-    algorithm = config.get("algorithm", "ppo" if isinstance(result, ExpertResult) else "")
+    defaults = {ExpertResult: ExpertConfig, TrainingResult: TrainingConfig}
+    algorithm = config.get("algorithm", defaults[type(result)]().algorithm if type(result) in defaults else "")
     if isinstance(algorithm, Mapping):
         algorithm = algorithm.get("name", "")
     return str(algorithm)

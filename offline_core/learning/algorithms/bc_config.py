@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import ClassVar
 
 from pydantic import Field
@@ -18,7 +17,6 @@ class BCConfig(AlgorithmConfig):
     squared_error: bool = Field(
         False,
         title="Squared error",
-        exclude_if=operator.not_,
         description="Box actions only: learn the mean action by its squared error, in halves of the range, and no "
         "distribution. Otherwise the likelihood of the actions is maximised.",
     )

@@ -37,9 +37,7 @@ class AlgorithmChoice(Config):
         "keeps them near a log. dt: actions are what continues a sequence to a given return. Or your own subclass of "
         "offline_core.learning.algorithms.algorithm.Algorithm: its path, and arguments for its config_class.",
     )
-    bc: BCConfig = Field(
-        BCConfig(), exclude_if=lambda bc: bc == BCConfig(), title="BC", description=_USED, json_schema_extra=closed
-    )
+    bc: BCConfig = Field(BCConfig(), title="BC", description=_USED, json_schema_extra=closed)
     marwil: MARWILConfig = Field(MARWILConfig(), title="MARWIL", description=_USED, json_schema_extra=closed)
     dqn: DQNConfig = Field(DQNConfig(), title="DQN", description=_USED, json_schema_extra=closed)
     iql: IQLConfig = Field(IQLConfig(), title="IQL", description=_USED, json_schema_extra=closed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -62,7 +61,6 @@ class ExpertRecording(Config):
 
     replay: bool = Field(
         False,
-        exclude_if=operator.not_,
         description="Record what the expert plays itself and learns from, each step once, in place of other episodes: every "
         "and episodes have no effect then. Without probabilities of actions.",
     )
@@ -135,13 +133,11 @@ class ExpertConfig(Config):
     rollout_steps: int = Field(64, ge=1, le=1_000_000, description="Steps of each copy between two updates of the policy.")
     recording: ExpertRecording | None = Field(
         None,
-        exclude_if=lambda recording: recording is None,
         title="Recording",
         description="Record the policy while it learns, as a dataset in the folder recording below the output. None: do not.",
     )
     snapshots_at_returns: list[float] = Field(
         [],
-        exclude_if=operator.not_,
         title="Snapshots",
         description="Leave the first policy whose mean return reaches a number in the folder snapshots/<number>.",
     )
@@ -149,7 +145,6 @@ class ExpertConfig(Config):
     evaluation_episodes: int = Field(100, ge=1, le=1_000_000, description="Episodes of an evaluation.")
     evaluation_actions: Literal["greedy", "sampled"] = Field(
         "greedy",
-        exclude_if=lambda actions: actions == "greedy",
         description="greedy: evaluations always take the most likely action. sampled: they draw actions, as recordings do by "
         "default, so that target_return is met by what is recorded, and best is the best at that.",
     )

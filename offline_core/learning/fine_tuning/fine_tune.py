@@ -15,7 +15,7 @@ from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.actor_critic import ActorCritic
 from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.algorithms.registry import algorithm_configs
-from offline_core.learning.config import DataConfig, RewardsConfig
+from offline_core.learning.config import DataConfig, RewardsConfig, TrainingConfig
 from offline_core.learning.experts.off_policy import OffPolicyLearner
 from offline_core.learning.experts.run import BEST, ExpertRun
 from offline_core.learning.fine_tuning.config import FineTuneConfig
@@ -158,17 +158,20 @@ def _networks(training: str) -> str:
 def _algorithm(training: str, policy: Policy, settings: dict[str, Any]) -> tuple[ActorCritic, DataConfig]:
     """The algorithm of the training, with weights of its own, and how recorded steps are read for it.
 
+    Arguments:
+        settings: of the training, without those at their defaults.
+
     Raises:
         ConfigError: it cannot go on by play.
     """
-    name, data = settings["algorithm"], settings["data"]
+    name, data = settings.get("algorithm", TrainingConfig().algorithm), settings.get("data", {})
     if not isinstance(name, str):
         raise ConfigError(f"{training} is by an algorithm of your own; only named ones go on by play.")
-    if own := sorted({"connectors", "prelearner", "data_class", "source"} & data.keys()):
+    if own := sorted(each for each in ("connectors", "prelearner", "data_class", "source") if data.get(each)):
         raise ConfigError(f"{training} learned from steps that data.{own[0]} made; what is played does not go through that.")
     parameters = algorithm_configs()[name](**settings.get(name, {}))
     spaces = policy.observation_space, policy.action_space
-    algorithm = make_algorithm(name, *spaces, NetworkConfig(**settings["network"]), parameters)
+    algorithm = make_algorithm(name, *spaces, NetworkConfig(**settings.get("network", {})), parameters)
     if not isinstance(algorithm, ActorCritic):
         raise ConfigError(
             f"{training} is by {name}, which has no critics of single actions, so play would undo it: train by iql, awac, "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-
 from pydantic import Field, model_validator
 
 from offline_core.learning.optimizer_config import NetworkRate, OptimizerConfig
@@ -16,7 +14,6 @@ class OnlineConfig(Config):
     learning_rate: float = Field(3e-4, ge=1e-8, le=10.0, description="Step size of Adam.")
     networks: dict[str, NetworkRate] = Field(
         {},
-        exclude_if=operator.not_,
         title="Networks",
         description='Rates of single networks, as JSON: {"critics": {"learning_rate": 1e-3}}. Others are policy and, of sac, '
         "log_temperature.",

@@ -44,7 +44,6 @@ class ReplayBufferConfig(Config):
     )
     buffer_class: UserCode | None = Field(
         None,
-        exclude_if=lambda own: own is None,
         title="Buffer class",
         description="Your own subclass of offline_core.learning.replay.buffer.ReplayBuffer, which chooses what stays and what "
         "is drawn.",

@@ -23,11 +23,9 @@ class EvaluationConfig(Config):
         ge=1,
         le=65_536,
         description="Copies of the environment that are played at once, at most. Another number plays other episodes.",
-        exclude_if=lambda number: number == NUM_ENVS,
     )
     metrics: list[UserCode] = Field(
         [],
         title="Metrics",
         description="Your classes with look(step) and result(), in addition to the built-in metrics.",
-        exclude_if=lambda own: not own,
     )

@@ -67,7 +67,6 @@ class RecordingConfig(Config):
     video: VideoConfig | None = Field(
         None,
         title="Video",
-        exclude_if=lambda video: video is None,
         description="Clips of some episodes beside the data, MP4 with the extra video, else GIF; the episodes stay the same.",
     )
 

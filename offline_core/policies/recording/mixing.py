@@ -20,7 +20,7 @@ from offline_core.policies.manifest import PolicyManifest, environment_for, find
 from offline_core.policies.recording.config import MixtureConfig
 from offline_core.policies.recording.player import EpisodesToPlay, play
 from offline_core.policies.recording.result import MixtureResult
-from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.config import EnvironmentSpec, without_defaults
 from offline_core.runtime.progress import progress
 from offline_core.runtime.stage import Made, output, stage
 
@@ -56,7 +56,7 @@ def mix(config: MixtureConfig, *, output: str) -> Made[MixtureResult]:
         raise ConfigError(f"Two of the policies {', '.join(config.policies)} are the same checkpoint: name it once.")
     config = config.model_copy(update={"policies": weights})
     played_in = {uri: config.environment or policy.environment for uri, policy in policies.items()}
-    where = {uri: environment and environment.model_dump(mode="json") for uri, environment in played_in.items()}
+    where = {uri: environment and without_defaults(environment) for uri, environment in played_in.items()}
     parents = [
         *(source.parent_entry for source in sources.values()),
         *(policy.parent_entry(uri) for uri, policy in policies.items()),

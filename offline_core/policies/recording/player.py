@@ -55,9 +55,11 @@ class Played:
         """Arguments as of `play`."""
         num_envs = min(num_envs, task.episodes)
         seed = derive_seed(seed, "recording", task.round, task.recorder)
-        # Part of the ids of recorded episodes: another text here is another episode.
+        # Part of the ids of recorded episodes: another text here is another episode. Fields that are newer than ids are left
+        # out where they have no effect.
+        where = environment.model_dump_json(exclude=None if environment.action_mask else {"action_mask"})
         work = f"Assignment(round={task.round}, recorder={task.recorder}, episodes={task.episodes})"
-        return cls(num_envs, seed, f"{identity} {environment.model_dump_json()} {work} {num_envs} {seed} {explore}")
+        return cls(num_envs, seed, f"{identity} {where} {work} {num_envs} {seed} {explore}")
 
     def eps_id(self, copy: int, k: int) -> str:
         """The id of the k-th episode of a copy."""

@@ -51,11 +51,8 @@ class RecordingResult(Result):
     greedy_return: float | None = Field(
         None, description="Mean greedy return in the environment, by the checkpoint's own evaluation; None: unknown."
     )
-    export: ExportResult | None = Field(
-        None, exclude_if=lambda export: export is None, description="The export, if one was configured."
-    )
-
-    clips: list[str] = Field([], exclude_if=lambda clips: not clips, description="Files of the clips, if any were asked for.")
+    export: ExportResult | None = Field(None, description="The export, if one was configured.")
+    clips: list[str] = Field([], description="Files of the clips, if any were asked for.")
 
     @property
     def is_below_greedy(self) -> bool:

@@ -75,7 +75,6 @@ class SourceConfig(Config):
         MAX_EXPANSION,
         ge=1,
         title="Largest expansion",
-        exclude_if=lambda value: value == MAX_EXPANSION,
         description="A file that unpacks to more than so many times its size, and to more than 64 MiB, is refused, lest it "
         "fill the memory; ten times that for parquet and ipc.",
     )
