@@ -14,7 +14,7 @@ from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.policy import Policy
-from tests.acceptance.forms import metrics, train
+from tests.acceptance.forms import metrics, run_train
 from tests.learning.datasets import dataset_of
 from tests.learning.test_train import balancing_episodes
 
@@ -64,14 +64,14 @@ def error(policy: Policy) -> float:
 
 @pytest.mark.parametrize("algorithm", ["bc", "marwil"])
 def test_08_bc_and_marwil_with_discrete_actions(discrete: str, tmp_path: Path, algorithm: str) -> None:
-    result = train(discrete, tmp_path, algorithm=algorithm, optimizer=THOROUGH)
+    result = run_train(discrete, tmp_path, algorithm=algorithm, optimizer=THOROUGH)
     assert agreement(load_policy(result.checkpoint)) > 0.9
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["bc", "marwil"])
 def test_08_bc_and_marwil_with_continuous_actions(continuous: str, tmp_path: Path, algorithm: str) -> None:
-    result = train(continuous, tmp_path, algorithm=algorithm, optimizer=THOROUGH)
+    result = run_train(continuous, tmp_path, algorithm=algorithm, optimizer=THOROUGH)
     assert error(load_policy(result.checkpoint)) < 0.1, "of actions that differ by 0.25 on average"
 
 
@@ -79,7 +79,7 @@ def test_08_marwil_has_gae_a_value_function_a_normaliser_and_weights(discrete: s
     results = {}
     for gae_lambda in (1.0, 0.5):
         marwil = {"beta": 1.0, "gae_lambda": gae_lambda, "normalizer_start": 4.0, "normalizer_rate": 0.5, "max_weight": 2.0}
-        results[gae_lambda] = train(discrete, tmp_path / str(gae_lambda), algorithm="marwil", marwil=marwil)
+        results[gae_lambda] = run_train(discrete, tmp_path / str(gae_lambda), algorithm="marwil", marwil=marwil)
     one = results[1.0].training_metrics
     assert one.keys() >= {"value_loss", "policy_loss", "explained_variance", "normalizer", "effective_sample_size"}
     assert 0 < one["effective_sample_size"] <= 1 and one["normalizer"] != 4.0
@@ -90,7 +90,7 @@ def test_08_marwil_has_gae_a_value_function_a_normaliser_and_weights(discrete: s
 
 @pytest.mark.parametrize("algorithm", ["dqn", "cql"])
 def test_08_dqn_from_saved_experience_with_estimated_q_to_watch(discrete: str, tmp_path: Path, algorithm: str) -> None:
-    result = train(discrete, tmp_path, algorithm=algorithm)
+    result = run_train(discrete, tmp_path, algorithm=algorithm)
     records = [record for record in metrics(tmp_path) if "q" in record]
     assert len(records) == len(result.losses) > 1
     assert all(record["q_min"] <= record["q"] <= record["q_max"] for record in records)
@@ -100,10 +100,10 @@ def test_08_dqn_from_saved_experience_with_estimated_q_to_watch(discrete: str, t
 @pytest.mark.parametrize("algorithm", ["iql", "cql"])
 def test_08_learning_of_values_with_continuous_actions(continuous: str, tmp_path: Path, algorithm: str) -> None:
     """DQN itself is for discrete ones, and says so."""
-    result = train(continuous, tmp_path, algorithm=algorithm, network={"squash": True})
+    result = run_train(continuous, tmp_path, algorithm=algorithm, network={"squash": True})
     assert np.isfinite(result.losses).all() and load_policy(result.checkpoint).action_space == CONTINUOUS[1]
     with pytest.raises(ConfigError, match="DQN chooses among a list of actions"):
-        train(continuous, tmp_path / "dqn", algorithm="dqn")
+        run_train(continuous, tmp_path / "dqn", algorithm="dqn")
 
 
 ACTIVATIONS: dict[str, Any] = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU, "silu": torch.nn.SiLU}
@@ -111,7 +111,9 @@ ACTIVATIONS: dict[str, Any] = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU, "si
 
 @pytest.mark.parametrize(("sizes", "activation"), [([32], "tanh"), ([8, 16], "relu"), ([16], "silu")], ids=str)
 def test_08_networks_by_size_and_activation(discrete: str, tmp_path: Path, sizes: list[int], activation: str) -> None:
-    result = train(discrete, tmp_path, network={"hidden_sizes": sizes, "activation": activation}, optimizer={"max_epochs": 1})
+    result = run_train(
+        discrete, tmp_path, network={"hidden_sizes": sizes, "activation": activation}, optimizer={"max_epochs": 1}
+    )
     modules = [*load_policy(result.checkpoint).modules()]
     linear = [module.out_features for module in modules if isinstance(module, torch.nn.Linear)]
     assert linear == [*sizes, 2]
@@ -121,7 +123,7 @@ def test_08_networks_by_size_and_activation(discrete: str, tmp_path: Path, sizes
 def test_08_layers_are_shared_or_not(discrete: str, tmp_path: Path) -> None:
     def parameters(shared: bool) -> int:
         network = {"hidden_sizes": [16], "share_layers": shared}
-        result = train(discrete, tmp_path / str(shared), algorithm="marwil", network=network, optimizer={"max_epochs": 1})
+        result = run_train(discrete, tmp_path / str(shared), algorithm="marwil", network=network, optimizer={"max_epochs": 1})
         return sum(tensor.numel() for tensor in load_policy(result.checkpoint).parameters())
 
     assert parameters(shared=False) - parameters(shared=True) == 4 * 16 + 16, "the value function's own hidden layer"

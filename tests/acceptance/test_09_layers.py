@@ -23,7 +23,7 @@ from offline_core.learning.run import Run, loader_of
 from offline_core.learning.shards import batches
 from offline_core.learning.source import training_columns
 from offline_core.runtime.config import parse
-from tests.acceptance.forms import TRAINING, metrics, observations, train, weights
+from tests.acceptance.forms import TRAINING, metrics, observations, run_train, weights
 
 pytestmark = pytest.mark.usefixtures("ray_up")
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("ray_up")
 @pytest.fixture(scope="module")
 def alone(recording: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """What comes of it where this process does all by itself."""
-    return weights(train(recording, tmp_path_factory.mktemp("alone"), data={"prelearners": 0}))
+    return weights(run_train(recording, tmp_path_factory.mktemp("alone"), data={"prelearners": 0}))
 
 
 def run(dataset: str, *, streamed: bool = False, compute: Any = None, **data: Any) -> Run:
@@ -58,7 +58,7 @@ def test_09_read_tasks_and_a_pool_of_prelearners_with_options_of_ray(
         real = getattr(ray.data.Dataset, name)
         monkeypatch.setattr(ray.data.Dataset, name, lambda *a, real=real, **k: asked.update(k) or real(*a, **k))
     pool = {"prelearners": (2, 4), "cpus_per_prelearner": 0.2, "prelearner_options": {"memory_bytes": 10**6}}
-    assert weights(train(recording, tmp_path, data=pool | {"prefetch": 3, "row_groups_per_read": 2})) == alone
+    assert weights(run_train(recording, tmp_path, data=pool | {"prefetch": 3, "row_groups_per_read": 2})) == alone
     assert (asked["prefetch_batches"], asked["memory"], asked["num_cpus"]) == (3, 10**6, 0.2)
     assert (asked["compute"].min_size, asked["compute"].max_size) == (2, 4)
     options = {"resources": {"decoder": 1}, "accelerator_type": "A100"}
@@ -68,10 +68,10 @@ def test_09_read_tasks_and_a_pool_of_prelearners_with_options_of_ray(
 def test_09_prelearners_with_more_cpus_or_gpus_than_there_are_are_refused(recording: str, tmp_path: Path) -> None:
     """And not waited for."""
     with pytest.raises(ConfigError, match="4 prelearners want 512 CPUs"):
-        train(recording, tmp_path, data={"prelearners": 4, "cpus_per_prelearner": 128})
+        run_train(recording, tmp_path, data={"prelearners": 4, "cpus_per_prelearner": 128})
     if not ray.cluster_resources().get("GPU"):
         with pytest.raises(ConfigError, match="1 prelearners want 1 GPUs, but Ray has 0"):
-            train(recording, tmp_path, data={"prelearners": 1, "cpus_per_prelearner": 0.5, "gpus_per_prelearner": 1})
+            run_train(recording, tmp_path, data={"prelearners": 1, "cpus_per_prelearner": 0.5, "gpus_per_prelearner": 1})
 
 
 class EnoughError(Exception):
@@ -92,7 +92,7 @@ def test_09_prelearners_take_cpus_and_gpus_each(recording: str, tmp_path: Path, 
     monkeypatch.setattr(ray.data.Dataset, "map_batches", watched)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 100.0, "GPU": 8.0})
     with pytest.raises(EnoughError):
-        train(recording, tmp_path, data={"prelearners": (4, 8), "cpus_per_prelearner": 2, "gpus_per_prelearner": 0.5})
+        run_train(recording, tmp_path, data={"prelearners": (4, 8), "cpus_per_prelearner": 2, "gpus_per_prelearner": 0.5})
     assert (asked["num_cpus"], asked["num_gpus"]) == (2, 0.5)
     assert (asked["compute"].min_size, asked["compute"].max_size) == (4, 8)
 
@@ -100,8 +100,8 @@ def test_09_prelearners_take_cpus_and_gpus_each(recording: str, tmp_path: Path, 
 @pytest.mark.slow  # two learners learn what one learns in tests/learning/test_group.py
 def test_09_no_learner_and_one_learn_the_same(recording: str, tmp_path: Path) -> None:
     """In this process, and in one that Ray starts; that N do together is proven in `tests/learning/test_group.py`."""
-    none = train(recording, tmp_path / "none")
-    one = train(recording, tmp_path / "one", compute={"learners": 1, "cpus_per_learner": 0.5})
+    none = run_train(recording, tmp_path / "none")
+    one = run_train(recording, tmp_path / "one", compute={"learners": 1, "cpus_per_learner": 0.5})
     assert none.updates == one.updates > 4
     np.testing.assert_allclose(none.losses, one.losses, rtol=1e-5)
 
@@ -113,7 +113,7 @@ def test_09_learners_take_cpus_or_gpus(recording: str, tmp_path: Path) -> None:
     if not torch.cuda.is_available():
         for learners, message in ((0, "sees no GPU"), (1, "1 GPUs, but Ray has 0")):
             with pytest.raises(ConfigError, match=message):
-                train(recording, tmp_path, compute={"learners": learners, "gpus_per_learner": 1, "cpus_per_learner": 0.5})
+                run_train(recording, tmp_path, compute={"learners": learners, "gpus_per_learner": 1, "cpus_per_learner": 0.5})
 
 
 @pytest.mark.parametrize("placement", ["PACK", "SPREAD"])
@@ -181,7 +181,7 @@ def test_09_a_replay_buffer_between_the_prelearner_and_the_learner(
     recording: str, tmp_path: Path, sampling: str, replacement: bool
 ) -> None:
     """A batch for each read of so many episodes, as RLlib's prelearner draws it."""
-    result = train(
+    result = run_train(
         recording,
         tmp_path,
         algorithm="marwil",
@@ -204,7 +204,7 @@ def test_09_a_buffer_class_with_its_arguments(recording: str, tmp_path: Path) ->
     """Which keeps one episode, the longest, and draws one step of it."""
     own = {"path": "tests.learning.replay.own:Longest", "arguments": {"episodes": 1}}
     data = {"prelearners": 0, "buffer": BUFFER | {"buffer_class": own}}
-    result = train(recording, tmp_path, data=data)
+    result = run_train(recording, tmp_path, data=data)
     assert result.steps == result.updates > 1
 
 
@@ -212,13 +212,13 @@ def test_09_a_buffer_class_with_its_arguments(recording: str, tmp_path: Path) ->
 def test_09_steps_are_drawn_with_replacement_without_a_buffer(recording: str, tmp_path: Path, alone: str) -> None:
     drawn = torch.cat(batches(torch.arange(1000), size=10, seed=0, epoch=0, window=0, replacement=True))
     assert len(drawn) == 1000 and 550 < len(drawn.unique()) < 700, "1 - 1/e of them"
-    result = train(recording, tmp_path, optimizer={"replacement": True})
+    result = run_train(recording, tmp_path, optimizer={"replacement": True})
     assert weights(result) != alone and result.steps == 2 * result.dataset.steps
 
 
 @pytest.mark.parametrize("interval", [1, 3])
 def test_09_updates_per_iteration(recording: str, tmp_path: Path, interval: int) -> None:
-    result = train(
+    result = run_train(
         recording, tmp_path, optimizer={"updates_per_iteration": interval, "max_epochs": 1}, evaluation={"play": False}
     )
     reports = [record["updates"] for record in metrics(tmp_path) if "loss" in record]
@@ -248,7 +248,7 @@ def test_09_raw_rows_or_mapped_rows_are_materialised_or_neither(
 @pytest.mark.slow
 def test_09_what_is_materialised_changes_nothing_but_the_time(recording: str, tmp_path: Path, alone: str) -> None:
     def learned(**data: Any) -> str:
-        return weights(train(recording, tmp_path / str(len(list(tmp_path.iterdir()))), data={"prelearners": 0} | data))
+        return weights(run_train(recording, tmp_path / str(len(list(tmp_path.iterdir()))), data={"prelearners": 0} | data))
 
     assert learned(resident_bytes=10**9) == alone
     window = {"window_steps": 100}
@@ -270,11 +270,13 @@ def test_09_prelearners_on_nodes_that_are_not_there_are_refused(
 ) -> None:
     """And not waited for."""
     with pytest.raises(ConfigError, match=message):
-        train(recording, tmp_path, data={"prelearners": 2, "cpus_per_prelearner": 0.5, "prelearner_options": options})
+        run_train(recording, tmp_path, data={"prelearners": 2, "cpus_per_prelearner": 0.5, "prelearner_options": options})
 
 
 def test_09_an_iteration_is_an_epoch_where_no_number_of_updates_is_set(recording: str, tmp_path: Path) -> None:
     """RLlib's `dataset_num_iters_per_learner=None`."""
-    result = train(recording, tmp_path, optimizer={"updates_per_iteration": None, "max_epochs": 3}, evaluation={"play": False})
+    result = run_train(
+        recording, tmp_path, optimizer={"updates_per_iteration": None, "max_epochs": 3}, evaluation={"play": False}
+    )
     reports = [record["updates"] for record in metrics(tmp_path) if "loss" in record]
     assert reports == [result.updates // 3 * epoch for epoch in (1, 2, 3)]

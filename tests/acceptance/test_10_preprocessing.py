@@ -21,11 +21,11 @@ from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.evaluation.evaluate import evaluate
 from offline_core.policies.gaussian import GaussianHead
 from offline_core.policies.policy import Policy
-from tests.acceptance.forms import by_id, observations, run_import, train
+from tests.acceptance.forms import by_id, observations, run_import, run_train
 
 
 def test_10_frame_stacking_travels_with_the_policy(recording: str, tmp_path: Path) -> None:
-    result = train(recording, tmp_path, network={"frames": 3})
+    result = run_train(recording, tmp_path, network={"frames": 3})
     policy = load_policy(result.checkpoint)
     assert policy.network.frames == 3 and policy.observation_space.shape == (4,)
     seen = observations(recording)[:3]
@@ -42,7 +42,7 @@ def test_10_frame_stacking_travels_with_the_policy(recording: str, tmp_path: Pat
 @pytest.fixture(scope="module")
 def filtered(recording: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A policy with a filter of its observations."""
-    return train(recording, tmp_path_factory.mktemp("filtered"), network={"normalize_observations": True}).checkpoint
+    return run_train(recording, tmp_path_factory.mktemp("filtered"), network={"normalize_observations": True}).checkpoint
 
 
 def test_10_the_mean_std_filter_is_that_of_the_data_and_is_in_the_checkpoint(recording: str, filtered: str) -> None:
@@ -72,7 +72,7 @@ def test_10_raw_data_stays_raw_on_disk(recording: str, tmp_path: Path) -> None:
         return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
 
     before = files()
-    train(recording, tmp_path, network={"normalize_observations": True, "frames": 2})
+    run_train(recording, tmp_path, network={"normalize_observations": True, "frames": 2})
     assert files() == before
     first = next(iter(by_id(recording).values())).observations[0]
     assert np.abs(first).max() <= 0.05, "CartPole begins within 0.05, and so it is recorded"
@@ -136,7 +136,7 @@ def test_10_a_clone_of_rllibs_recording_acts_in_the_units_of_the_environment(rll
     """It is at the bounds as often as RLlib's policy was."""
     run_import(rllib_recordings / "pendulum_table", tmp_path / "data", environment={"id": "Pendulum-v1"})
     optimizer = {"max_epochs": 10, "updates_per_iteration": 600}
-    result = train(str(tmp_path / "data"), tmp_path / "clone", optimizer=optimizer, evaluation={"play": False})
+    result = run_train(str(tmp_path / "data"), tmp_path / "clone", optimizer=optimizer, evaluation={"play": False})
     policy = load_policy(result.checkpoint)
     actions = policy.act(observations(str(tmp_path / "data")), explore=True)
     share = RLLIBS["pendulum_table"] / 4000

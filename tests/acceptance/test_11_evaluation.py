@@ -20,14 +20,14 @@ from offline_core.judging.estimation.estimate import enforce, estimate
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.evaluation.evaluate import evaluate
-from tests.acceptance.forms import by_id, metrics, run_import, train
+from tests.acceptance.forms import by_id, metrics, run_import, run_train
 from tests.data.formats.sources.factories import SEEDS, steps, write_steps
 
 
 @pytest.mark.slow
 def test_11_in_the_environment_every_k_iterations(recording: str, tmp_path: Path) -> None:
     """k updates: an iteration is what lies between two evaluations."""
-    result = train(recording, tmp_path, optimizer={"updates_per_iteration": 20})
+    result = run_train(recording, tmp_path, optimizer={"updates_per_iteration": 20})
     assert [updates for updates, _ in result.curve][:3] == [20, 40, 60]
     assert result.metrics["episodes"] == 2
     assert result.metrics["episode_return_mean"] == max(mean for _, mean in result.curve)
@@ -38,7 +38,7 @@ def test_11_in_the_environment_every_k_iterations(recording: str, tmp_path: Path
 def test_11_in_parallel_to_training_with_an_interval_and_actors_of_its_own(recording: str, tmp_path: Path) -> None:
     """Checkpoints come each iteration, evaluations every second one and at the end, by two actors."""
     evaluation = {"location": "actor", "actors": 2, "interval_iterations": 2, "episodes": 3}
-    result = train(recording, tmp_path, optimizer={"updates_per_iteration": 20}, evaluation=evaluation)
+    result = run_train(recording, tmp_path, optimizer={"updates_per_iteration": 20}, evaluation=evaluation)
     reports = [updates for updates, _ in result.losses]
     assert [updates for updates, _ in result.curve] == sorted({*reports[1::2], reports[-1]})
     assert result.metrics["episodes"] == 3
@@ -48,7 +48,7 @@ def test_11_without_an_environment_spaces_are_given(tmp_path: Path) -> None:
     given = {"observation_space": space_to_json(spaces.Box(0, 20, (2,))), "action_space": space_to_json(spaces.Discrete(5))}
     write_steps(tmp_path / "in" / "x.parquet", steps())
     result, _ = run_import(tmp_path / "in", tmp_path / "data", mapping=SEEDS, **given)
-    trained = train(result.dataset.uri, tmp_path / "out", evaluation={"target_return": None})
+    trained = run_train(result.dataset.uri, tmp_path / "out", evaluation={"target_return": None})
     assert not trained.metrics and not trained.curve
     assert load_policy(trained.checkpoint).action_space == spaces.Discrete(5)
 
@@ -56,7 +56,7 @@ def test_11_without_an_environment_spaces_are_given(tmp_path: Path) -> None:
 def test_11_without_an_environment_spaces_are_read_from_the_data(tmp_path: Path) -> None:
     write_steps(tmp_path / "in" / "x.parquet", steps())
     result, _ = run_import(tmp_path / "in", tmp_path / "data", mapping=SEEDS)
-    trained = train(result.dataset.uri, tmp_path / "out", evaluation={"target_return": None})
+    trained = run_train(result.dataset.uri, tmp_path / "out", evaluation={"target_return": None})
     assert load_policy(trained.checkpoint).action_space == spaces.Discrete(2)
     assert load_policy(trained.checkpoint).observation_space.shape == (2,)
 
@@ -65,7 +65,7 @@ def test_11_on_held_out_data(recording: str, tmp_path: Path) -> None:
     split(SplitConfig(held_out_fraction=0.3), dataset=recording, output=str(tmp_path))
     learned, held_out = (open_dataset(str(tmp_path / side)) for side in ("train", "held_out"))
     assert (learned.ref.episodes, held_out.ref.episodes) == (14, 6)
-    result = train(learned.ref.uri, tmp_path / "out", evaluation={"held_out": held_out.ref.uri})
+    result = run_train(learned.ref.uri, tmp_path / "out", evaluation={"held_out": held_out.ref.uri})
     recorded = [record["held_out_loss"] for record in metrics(tmp_path / "out") if "held_out_loss" in record]
     assert recorded == [loss for _, loss in result.held_out_losses] and len(recorded) > 1
     policy = load_policy(result.last_checkpoint)

@@ -14,7 +14,7 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.importing.config import ConversionConfig
 from offline_core.data.store.location import Location
 from offline_core.policies.checkpoint import load_policy
-from tests.acceptance.forms import by_id, observations, run_import, train, weights
+from tests.acceptance.forms import by_id, observations, run_import, run_train, weights
 from tests.data.formats.sources.factories import SEEDS, steps, write_steps
 from tests.object_storage.conftest import SETTINGS
 
@@ -36,10 +36,10 @@ def test_12_s3_is_trained_from_and_to_and_streamed(bucket: str, recording: str, 
     there = convert(ConversionConfig(format="table"), dataset=recording, output=f"{bucket}/table").dataset.uri
     assert by_id(there) == by_id(recording)
     for data in ({}, {"resident_bytes": 0, "window_steps": 100}):
-        result = train(there, f"{bucket}/policy", data=data)
+        result = run_train(there, f"{bucket}/policy", data=data)
         here = convert(ConversionConfig(format="table"), dataset=recording, output=str(tmp_path / "table")).dataset.uri
         assert result.checkpoint.startswith(f"{bucket}/policy")
-        assert weights(result) == weights(train(here, tmp_path / str(len(data)), data=data))
+        assert weights(result) == weights(run_train(here, tmp_path / str(len(data)), data=data))
         assert load_policy(result.checkpoint).act(observations(recording)).shape == (result.dataset.steps,)
 
 

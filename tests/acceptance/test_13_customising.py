@@ -20,7 +20,7 @@ from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.evaluation.evaluate import evaluate
 from offline_core.policies.rollouts.metric import PlayedStep
 from offline_core.runtime.config import parse
-from tests.acceptance.forms import metrics, run_import, train
+from tests.acceptance.forms import metrics, run_import, run_train
 
 
 def own(name: str, **arguments: Any) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def test_13_a_connector_changes_what_is_learned_from(recording: str, tmp_path: P
     """All returns become those of no reward, so there is nothing to value."""
     clip = own("examples.reward_clipping:clip_rewards", low=0.0, high=0.0)
     for name, connectors in (("raw", []), ("clipped", [clip])):
-        train(recording, tmp_path / name, algorithm="marwil", data={"connectors": connectors}, evaluation={"episodes": 1})
+        run_train(recording, tmp_path / name, algorithm="marwil", data={"connectors": connectors}, evaluation={"episodes": 1})
     raw, clipped = (metrics(tmp_path / name)[0]["value_target"] for name in ("raw", "clipped"))
     assert raw > 5 and abs(clipped) < 1
 
@@ -45,7 +45,7 @@ def test_13_a_prelearner_makes_episodes_of_text(tmp_path: Path) -> None:
     text = write_sentences(tmp_path / "in" / "text.txt", count=50, seed=0)
     prelearner = own("examples.text:TextPreLearner", vocabulary=VOCABULARY)
     data = {"source": {"format": "read_text"}, "prelearner": prelearner}
-    result = train(text, tmp_path / "out", data=data, evaluation={"target_return": None})
+    result = run_train(text, tmp_path / "out", data=data, evaluation={"target_return": None})
     tokens = sum(len(line.split()) - 1 for line in Path(text).read_text().splitlines())
     assert result.steps == 2 * tokens and len(SENTENCES) == 5
     assert load_policy(result.checkpoint).action_space.n == len(VOCABULARY)  # type: ignore[attr-defined]
@@ -107,7 +107,7 @@ def test_13_lambdas_and_classes_of_the_script_as_connectors_and_prelearners(reco
     for name, prelearners, factor in (("local", 0, 0.5), ("pool", 1, 0.5), ("other", 0, 0.25)):
         connector = {"path": lambda steps, factor=factor: steps | {"obs": steps["obs"] * factor}, "name": "scale"}
         data = {"prelearners": prelearners, "prelearner": Counted, "connectors": [connector]}
-        result = train(recording, tmp_path / name, data=data, evaluation={"play": False})
+        result = run_train(recording, tmp_path / name, data=data, evaluation={"play": False})
         losses[name] = result.losses
     assert losses["local"] == losses["pool"] != losses["other"]
 
@@ -127,7 +127,7 @@ def pruning(*filters: Any) -> Any:
         (pruning(Raises), ConfigError),
         (pruning(lambda episode: episode.no), DataError),
         (lambda data, _: check(parse(QualityConfig, {"rules": [Raises]}), dataset=data), ConfigError),
-        (lambda data, out: train(data, out, data={"connectors": [Raises]}), ConfigError),
+        (lambda data, out: run_train(data, out, data={"connectors": [Raises]}), ConfigError),
         (lambda data, out: run_import(data, out, source={"format": Raises}), ConfigError),
     ],
 )

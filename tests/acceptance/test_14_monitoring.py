@@ -9,7 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from offline_core.learning.result import TrainingResult
-from tests.acceptance.forms import metrics, train
+from tests.acceptance.forms import metrics, run_train
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(recording: str, output: Path) -> TrainingResult:
-    return train(recording, output)
+    return run_train(recording, output)
 
 
 @pytest.mark.slow
@@ -49,7 +49,7 @@ def test_14_rows_per_second_of_each_layer(trained: TrainingResult, output: Path)
 def test_14_rates_of_each_layer_in_each_iteration(recording: str, tmp_path: Path, prelearners: int) -> None:
     """Of a stream, which each epoch reads and maps anew; in this process, or in actors."""
     data = {"resident_bytes": 0, "prelearners": prelearners, "cpus_per_prelearner": 0.5}
-    train(
+    run_train(
         recording, tmp_path, data=data, optimizer={"updates_per_iteration": None, "max_epochs": 3}, evaluation={"play": False}
     )
     records = [record for record in metrics(tmp_path) if "loss" in record]

@@ -8,7 +8,7 @@ from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.train import train_expert
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
-from tests.acceptance.forms import train
+from tests.acceptance.forms import run_train
 from tests.learning.datasets import dataset_of
 from tests.learning.test_train import balancing_episodes
 
@@ -16,7 +16,7 @@ from tests.learning.test_train import balancing_episodes
 def test_15_a_cloned_policy_continues_in_online_training(tmp_path: Path) -> None:
     """From where the clone is, and not from nothing; it becomes better, and it is known where it comes from."""
     data = dataset_of(tmp_path / "data", balancing_episodes(4, 50))
-    clone = train(data, tmp_path / "clone", optimizer={"max_epochs": 1}, evaluation={"episodes": 20})
+    clone = run_train(data, tmp_path / "clone", optimizer={"max_epochs": 1}, evaluation={"episodes": 20})
     config = parse(
         ExpertConfig,
         {

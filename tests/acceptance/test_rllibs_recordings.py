@@ -22,7 +22,7 @@ from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.evaluation.evaluate import evaluate
 from offline_core.runtime.config import parse
-from tests.acceptance.forms import by_id, metrics, run_import, train
+from tests.acceptance.forms import by_id, metrics, run_import, run_train
 from tests.cases import slow_but
 
 PENDULUM = {"environment": {"id": "Pendulum-v1"}}
@@ -82,7 +82,7 @@ def test_07_the_best_episodes_are_kept(cartpole: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("algorithm", slow_but(["bc", "marwil", "dqn"], "bc"))
 def test_08_learning_from_discrete_actions(cartpole: str, tmp_path: Path, algorithm: str) -> None:
     """A clone pushes the way that RLlib's policy did."""
-    trained = train(cartpole, tmp_path, algorithm=algorithm, optimizer=QUICK, evaluation=NO_PLAY)
+    trained = run_train(cartpole, tmp_path, algorithm=algorithm, optimizer=QUICK, evaluation=NO_PLAY)
     records = [record for record in metrics(tmp_path) if "loss" in record]
     assert records and all(np.isfinite(record["loss"]) for record in records)
     if algorithm != "dqn":
@@ -99,14 +99,14 @@ def agreement(checkpoint: str, recorded: dict[str, Episode]) -> float:
 @pytest.mark.parametrize("algorithm", slow_but(["bc", "marwil", "cql", "iql"], "iql"))
 def test_08_learning_from_continuous_actions(pendulum: str, tmp_path: Path, algorithm: str) -> None:
     network = {"squash": algorithm == "cql"}
-    trained = train(pendulum, tmp_path, algorithm=algorithm, network=network, optimizer=QUICK, evaluation=NO_PLAY)
+    trained = run_train(pendulum, tmp_path, algorithm=algorithm, network=network, optimizer=QUICK, evaluation=NO_PLAY)
     space = load_policy(trained.checkpoint).action_space
     assert space == gym.make("Pendulum-v1").action_space and np.isfinite(trained.losses).all()
 
 
 def test_11_a_clone_is_played_and_measured_on_held_out_episodes(cartpole: str, tmp_path: Path) -> None:
 
-    trained = train(cartpole, tmp_path, optimizer=QUICK, evaluation={"play": False, "held_out": cartpole})
+    trained = run_train(cartpole, tmp_path, optimizer=QUICK, evaluation={"play": False, "held_out": cartpole})
     assert any("held_out_loss" in record for record in metrics(tmp_path))
     played = evaluate(EvaluationConfig(episodes=3), policy=trained.checkpoint)
     assert played.metrics["episodes"] == 3
@@ -116,7 +116,7 @@ def test_11_estimates_of_continuous_recordings_are_honest(rllib_recordings: Path
     """A clone is worth what RLlib's policy was; the recorded log-probabilities are those of what was played."""
     data = run_import(rllib_recordings / "pendulum_episodes", tmp_path / "data", **PENDULUM)[0].dataset.uri
     optimizer = {"max_epochs": 10, "updates_per_iteration": 600, "batch_size": 256}
-    clone = train(data, tmp_path / "clone", optimizer=optimizer, evaluation=NO_PLAY).checkpoint
+    clone = run_train(data, tmp_path / "clone", optimizer=optimizer, evaluation=NO_PLAY).checkpoint
     config = OffPolicyConfig(methods=["wpdis"], gamma=0.9, min_effective_episodes=1)
     found = estimate(config, policy=clone, dataset=data)
     discounts = 0.9 ** np.arange(200)

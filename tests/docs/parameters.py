@@ -15,7 +15,8 @@ from offline_core.runtime.stage import STAGES
 
 CHAINS = ("expert_to_policy", "logs_to_policy", "improve_policy")
 """Their parameters are groups, one a stage."""
-FLOWS = [*CHAINS, *STAGES]
+_STAGES = {each.attribute: each for each in STAGES.values()}
+FLOWS = [*CHAINS, *_STAGES]
 
 
 def fill_in(flow: str, values: dict[str, Any]) -> None:
@@ -36,7 +37,7 @@ def names() -> set[str]:
         hints = typing.get_type_hints(function)
         for name in inspect.signature(function).parameters:
             found |= set(_names(hints[name]))
-            if flow in CHAINS or name in STAGES[flow].groups:
+            if flow in CHAINS or name in _STAGES[flow].groups:
                 found |= {f"{name}.{inner}" for inner in _names(hints[name])}
     return found
 

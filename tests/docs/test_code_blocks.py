@@ -176,12 +176,12 @@ def _check_command(words: list[str], block: Block) -> None:
         return
     given = command.make_context(words[1], words[2:]).params
     if "settings" in given:
-        flow = next((name for name, stage in TABLE.items() if stage.verb == words[1]), words[1].replace("-", "_"))
+        flow = words[1].replace("-", "_")
         values = read_values(given["settings"], next(iter(given["config_files"]), None))
         for group in TABLE[flow].groups if flow in TABLE else ():
             values.pop(group, None)
         try:
-            fill_in(flow, values)
+            fill_in(TABLE[flow].attribute if flow in TABLE else flow, values)
         except ConfigError as error:
             pytest.fail(f"{block}: {' '.join(words)}: {error}")
 
@@ -233,7 +233,7 @@ def _check_yaml(block: Block) -> None:
     errors = []
     for flow in FLOWS:
         try:
-            fill_in(flow, values)
+            fill_in(TABLE[flow].attribute if flow in TABLE else flow, values)
             return
         except ConfigError as error:
             errors.append(str(error))

@@ -165,7 +165,7 @@ def store_result(
         "place": (final or location).uri,
         "identity": identity,
         "made": dict(fingerprints),
-        "result": result.model_dump(mode="python"),
+        "result": result.model_dump(mode="python", warnings=False),
     }
     location.write(with_checksum(json.dumps(values, indent=2, default=str)))
 

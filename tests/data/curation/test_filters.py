@@ -18,7 +18,7 @@ from offline_core.data.datasets.manifest import Format, Operation
 from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError, DataError, EmptyDatasetError, OfflineError, SchemaError
-from tests.data.curation.test_prune import prune
+from tests.data.curation.test_prune import run_prune
 from tests.data.datasets.factories import FORMATS, episode, write_dataset
 
 RETURNS = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0, 5.0, 3.0]
@@ -90,7 +90,7 @@ def test_filters_see_what_the_rules_before_have_left(
 ) -> None:
     some = ten()
     write_dataset(tmp_path / "in", some, format, batch=3)
-    result = prune(tmp_path, **config)
+    result = run_prune(tmp_path, **config)
     assert kept(result) == numbers
     assert list(result.dropped.values()) == dropped
     assert set(result.dropped) - {"where", "keep_top_fraction"} == {each["path"] for each in config["filters"]}
@@ -100,14 +100,14 @@ def test_filters_see_what_the_rules_before_have_left(
 
 def test_a_filter_twice_is_reported_together(tmp_path: Path) -> None:
     write_dataset(tmp_path / "in", ten())
-    result = prune(tmp_path, filters=[own("at_least", value=2), own("at_least", value=5)])
+    result = run_prune(tmp_path, filters=[own("at_least", value=2), own("at_least", value=5)])
     assert result.dropped == {f"{__name__}:at_least": 6}
     assert kept(result) == [4, 5, 7, 8]
 
 
 def test_steps_are_chosen_of_what_filters_keep(tmp_path: Path) -> None:
     write_dataset(tmp_path / "in", ten(), batch=3)
-    result = prune(tmp_path, filters=[own("at_least", value=5)], where_steps="t < 2 and not (max(rewards) = 9)")
+    result = run_prune(tmp_path, filters=[own("at_least", value=5)], where_steps="t < 2 and not (max(rewards) = 9)")
     assert result.dropped == {f"{__name__}:at_least": 6, "where_steps": 1}
     assert kept(result) == [4, 7, 8] and result.after.steps == 6
 
@@ -117,7 +117,7 @@ def test_only_what_is_left_is_decoded(tmp_path: Path, monkeypatch: pytest.Monkey
     decoded = []
     decode = row_groups.decode
     monkeypatch.setattr(row_groups, "decode", lambda item: decoded.append(one := decode(item)) or one)
-    prune(tmp_path, where="return in (4, 9)", filters=[own("at_least"), own("at_least")])
+    run_prune(tmp_path, where="return in (4, 9)", filters=[own("at_least"), own("at_least")])
     assert [one.eps_id for one in decoded] == ["episode-0002", "episode-0005"]
 
 
@@ -145,21 +145,21 @@ def test_only_what_is_left_is_decoded(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_errors_name_the_filter(tmp_path: Path, filter: dict[str, Any], error: type[OfflineError], message: str) -> None:
     write_dataset(tmp_path / "in", ten())
     with pytest.raises(error, match=message):
-        prune(tmp_path, filters=[filter])
+        run_prune(tmp_path, filters=[filter])
     assert not (tmp_path / "out" / "_versions").exists()
 
 
 def test_when_nothing_is_left_the_filters_are_named(tmp_path: Path) -> None:
     write_dataset(tmp_path / "in", ten())
     with pytest.raises(EmptyDatasetError, match=f"{__name__}:at_least"):
-        prune(tmp_path, filters=[own("at_least", value=100)])
+        run_prune(tmp_path, filters=[own("at_least", value=100)])
 
 
 def test_other_arguments_are_another_pruning_and_the_same_is_found(tmp_path: Path) -> None:
     write_dataset(tmp_path / "in", ten())
-    first = prune(tmp_path, filters=[own("at_least", value=5)])
-    assert prune(tmp_path, filters=[own("at_least", value=5)]) == first.model_copy(update={"reused": True})
-    assert prune(tmp_path, filters=[own("at_least", value=6)]).dataset.version == 2
+    first = run_prune(tmp_path, filters=[own("at_least", value=5)])
+    assert run_prune(tmp_path, filters=[own("at_least", value=5)]) == first.model_copy(update={"reused": True})
+    assert run_prune(tmp_path, filters=[own("at_least", value=6)]).dataset.version == 2
 
 
 def test_a_pruning_without_filters_is_the_operation_it_was() -> None:

@@ -13,7 +13,7 @@ from offline_core.data.episodes import Episode, EpisodeBatch
 from offline_core.data.episodes.action_masks import with_mask
 from offline_core.errors import SpaceError
 from offline_core.learning.prelearner.connectors import CheckSpaces
-from tests.data.quality.datasets import broken, check, places
+from tests.data.quality.datasets import broken, places, run_check
 
 THREE = spaces.Discrete(3)
 SPACE = with_mask(spaces.Box(-1, 1, (2,)), THREE)
@@ -54,7 +54,7 @@ def test_forbidden_actions(tmp_path: Path, name: str, format: Literal["episodes"
     change, terminated, expected = CASES[name]
     others: list[Any] = [episode(number, (0, [1, 0, 1])) for number in range(3)]
     data = [*others, episode(9, change, terminated=terminated)]
-    report = check(tmp_path, data, format)
+    report = run_check(tmp_path, data, format)
     found = broken(report).get("forbidden_actions")
     assert (found is not None) == bool(expected)
     if found is not None:

@@ -17,7 +17,7 @@ from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.policy import Policy
 from tests.judging.estimation.chains import episode_of
 from tests.judging.estimation.test_diagnostics import again
-from tests.judging.estimation.test_estimate import QUICK, estimate, saved
+from tests.judging.estimation.test_estimate import QUICK, run_estimate, saved
 from tests.learning.datasets import dataset_of
 
 BOX = spaces.Box(-1, 1, (1,), np.float32)
@@ -66,7 +66,7 @@ def test_of_another_policy_it_is_what_that_is_paid(tmp_path: Path, acts_squashed
     acted, evaluated = gaussian(0, 1, squash=acts_squashed), gaussian(0.5, 0.8, squash=squash)
     data, policy = bandit(tmp_path / "data", acted, 3_000), saved(evaluated, tmp_path / "policy")
     by = saved(acted, tmp_path / "acted") if behaviour else None
-    result = estimate(policy, data, methods=QUICK, behaviour=by, resamples=200, confidence=0.99)
+    result = run_estimate(policy, data, methods=QUICK, behaviour=by, resamples=200, confidence=0.99)
     truth = value(0.5, 0.8, squash=squash)
     assert result.warnings == [] and abs(value(0, 1, squash=acts_squashed)) < 1e-9
     for name, found in result.estimates.items():
@@ -77,9 +77,9 @@ def test_the_greedy_policy_of_a_box_is_told_by_fqe_alone(tmp_path: Path) -> None
     data, policy = bandit(tmp_path / "data", gaussian(0, 1, squash=False), 50), gaussian(0.5, 0.8, squash=False)
     place = saved(policy, tmp_path / "policy")
     with pytest.raises(ConfigError, match=r"is: no recorded action is ever the most likely one of Box.* or methods to \[fqe\]"):
-        estimate(place, data, methods=["is", "fqe"], explore=False)
-    assert np.isfinite(estimate(place, data, methods=["fqe"], explore=False).estimates["fqe"].value)
-    assert np.isfinite(estimate(place, data, methods=["wdr"]).estimates["wdr"].value)
+        run_estimate(place, data, methods=["is", "fqe"], explore=False)
+    assert np.isfinite(run_estimate(place, data, methods=["fqe"], explore=False).estimates["fqe"].value)
+    assert np.isfinite(run_estimate(place, data, methods=["wdr"]).estimates["wdr"].value)
 
 
 def test_who_clips_cannot_be_weighed_by_who_squashes(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_who_clips_cannot_be_weighed_by_who_squashes(tmp_path: Path) -> None:
     data, policy = bandit(tmp_path / "data", acted, 50), saved(gaussian(0.5, 0.8, squash=False), tmp_path / "policy")
     behaviour = saved(acted, tmp_path / "acted")
     with pytest.raises(ConfigError, match=r"The behaviour squashes its actions.* whose network.squash is that of this one"):
-        estimate(policy, data, methods=["is", "fqe"], behaviour=behaviour)
-    assert estimate(policy, data, methods=["fqe"], behaviour=behaviour).estimates.keys() == {"fqe"}
+        run_estimate(policy, data, methods=["is", "fqe"], behaviour=behaviour)
+    assert run_estimate(policy, data, methods=["fqe"], behaviour=behaviour).estimates.keys() == {"fqe"}
 
 
 def test_a_bound_that_float32_has_reached_weighs_as_much_if_it_is_known_who_acted(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_a_bound_that_float32_has_reached_weighs_as_much_if_it_is_known_who_acte
     def weights(result: OffPolicyResult) -> float | None:
         return result.estimates["is"].effective_episodes
 
-    assert weights(estimate(policy, data, methods=["is"])) == 0
-    assert weights(estimate(policy, data, methods=["is"], behaviour=policy)) == pytest.approx(50)
+    assert weights(run_estimate(policy, data, methods=["is"])) == 0
+    assert weights(run_estimate(policy, data, methods=["is"], behaviour=policy)) == pytest.approx(50)
     recorder = read_policy_manifest(policy).parent_entry(policy)
     again(data, Operation(name="record", config={"explore": True}), [recorder])
-    assert weights(estimate(policy, data, methods=["is"])) == pytest.approx(50)
+    assert weights(run_estimate(policy, data, methods=["is"])) == pytest.approx(50)

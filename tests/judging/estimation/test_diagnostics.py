@@ -28,12 +28,12 @@ from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.policy import Policy
 from offline_core.runtime.config import parse
 from tests.judging.estimation.chains import BEHAVIOUR, SPACES, TARGET, played, policy_of, recorded
-from tests.judging.estimation.test_estimate import QUICK, chain, estimate, saved
+from tests.judging.estimation.test_estimate import QUICK, chain, run_estimate, saved
 from tests.learning.datasets import dataset_of
 
 
 def doubts(policy: str, dataset: str, **config: object) -> str:
-    return "\n".join(estimate(policy, dataset, **{"methods": ["is"], "min_effective_episodes": 1} | config).warnings)
+    return "\n".join(run_estimate(policy, dataset, **{"methods": ["is"], "min_effective_episodes": 1} | config).warnings)
 
 
 def trained_on(place: Path, *uris: str) -> str:

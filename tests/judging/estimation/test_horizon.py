@@ -23,7 +23,7 @@ from offline_core.judging.estimation.logged import read_logged
 from offline_core.judging.estimation.trajectories import Model, Trajectories
 from tests.judging.estimation import days
 from tests.judging.estimation.chains import policy_of
-from tests.judging.estimation.test_estimate import QUICK, estimate, saved
+from tests.judging.estimation.test_estimate import QUICK, run_estimate, saved
 from tests.learning.datasets import dataset_of
 
 FQE: dict[str, Any] = {"updates": 250, "learning_rate": 0.005, "network": {"hidden_sizes": [32]}}
@@ -46,7 +46,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def estimated(place: Path, **config: Any):
-    return estimate(str(place / "policy"), str(place / "data"), **{"gamma": days.GAMMA, "resamples": 200, "fqe": FQE} | config)
+    return run_estimate(
+        str(place / "policy"), str(place / "data"), **{"gamma": days.GAMMA, "resamples": 200, "fqe": FQE} | config
+    )
 
 
 # Which steps count.

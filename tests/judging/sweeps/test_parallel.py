@@ -15,7 +15,7 @@ from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
 from offline_core.runtime.provenance import RUN, made_in_run
 from tests.judging.sweeps.dying import MARK
-from tests.judging.sweeps.test_sweep import DYING, SWEEP, TRAINING, sweep, weights
+from tests.judging.sweeps.test_sweep import DYING, SWEEP, TRAINING, run_sweep, weights
 from tests.learning.datasets import dataset_of
 from tests.learning.test_train import balancing_episodes
 
@@ -31,7 +31,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_runs_at_once_are_the_same_to_the_bit_whatever_the_others_come_to(tmp_path: Path, data: str) -> None:
     grid = {"algorithm": ["marwil", DYING], "optimizer.learning_rate": [0.01, 0.001]}
     with made_in_run("a run"):
-        alone, together = (sweep(data, tmp_path / f"{parallel}", grid=grid, parallel=parallel) for parallel in (1, 2))
+        alone, together = (run_sweep(data, tmp_path / f"{parallel}", grid=grid, parallel=parallel) for parallel in (1, 2))
     assert len(weights(alone)) == 4 and weights(together) == weights(alone)
     assert [setting.scores for setting in together.settings] == [setting.scores for setting in alone.settings]
     assert len(alone.failures) == 4 and together.failures == alone.failures
@@ -44,16 +44,16 @@ def test_runs_at_once_are_the_same_to_the_bit_whatever_the_others_come_to(tmp_pa
 def test_a_run_whose_worker_dies_goes_on(tmp_path: Path, data: str) -> None:
     (tmp_path / "marks").mkdir()
     dying = DYING | {"arguments": {"folder": str(tmp_path / "marks")}}
-    result = sweep(data, tmp_path / "out", grid={"algorithm": [dying]}, parallel=2)
+    result = run_sweep(data, tmp_path / "out", grid={"algorithm": [dying]}, parallel=2)
     assert (tmp_path / "marks" / MARK).exists() and result.failures == []
-    assert weights(result) == weights(sweep(data, tmp_path / "whole", grid={"algorithm": [dying]}))
+    assert weights(result) == weights(run_sweep(data, tmp_path / "whole", grid={"algorithm": [dying]}))
 
 
 @pytest.mark.slow
 def test_a_run_whose_worker_dies_too_often_fails_and_may_pass(tmp_path: Path, data: str) -> None:
     dying = DYING | {"arguments": {"folder": str(tmp_path / "nowhere")}}  # without a mark it dies each time
     compute = {"compute": {"max_failures": 0}}
-    result = sweep(data, tmp_path / "out", grid={"algorithm": ["bc", dying]}, training=TRAINING | compute, parallel=2)
+    result = run_sweep(data, tmp_path / "out", grid={"algorithm": ["bc", dying]}, training=TRAINING | compute, parallel=2)
     assert [failure.may_pass for failure in result.failures] == [True, True]
     assert "WorkerCrashedError" in result.failures[0].error and len(result.settings) == 1
 
@@ -82,4 +82,4 @@ def test_as_many_train_at_once_as_there_are_cpus_for(
 
 def test_runs_with_learners_of_their_own_are_not_many_at_once(tmp_path: Path, data: str) -> None:
     with pytest.raises(ConfigError, match="train one after the other: set parallel to 1"):
-        sweep(data, tmp_path, training={"compute": {"learners": 2}}, parallel=2)
+        run_sweep(data, tmp_path, training={"compute": {"learners": 2}}, parallel=2)

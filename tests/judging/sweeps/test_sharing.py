@@ -22,7 +22,7 @@ from offline_core.learning.run import loaded_columns
 from offline_core.learning.train import make_run, train
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
-from tests.judging.sweeps.test_sweep import DYING, SWEEP, TRAINING, sweep
+from tests.judging.sweeps.test_sweep import DYING, SWEEP, TRAINING, run_sweep
 from tests.learning.datasets import SPACES, dataset_of
 from tests.learning.test_train import balancing_episodes
 
@@ -95,7 +95,7 @@ def test_a_sweep_reads_each_set_of_columns_once(tmp_path: Path, discrete: str, m
 
     monkeypatch.setattr(run_module, "training_columns", counted)
     held_out = TRAINING | {"evaluation": {"held_out": discrete}}
-    sweep(discrete, tmp_path, training=held_out, grid={"optimizer.learning_rate": [0.1, 0.01]}, seeds=3)
+    run_sweep(discrete, tmp_path, training=held_out, grid={"optimizer.learning_rate": [0.1, 0.01]}, seeds=3)
     assert len(read) == 1
 
 
