@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from offline_core.judging.decisions.words import in_words
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from offline_core.judging.decisions.result import Candidate, DecisionResult
-from offline_core.judging.decisions.words import in_words
 
 WIDTH = 100
 MOST_ROWS = 20

@@ -18,10 +18,11 @@ from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.evaluation.result import EvaluationResult
 from offline_core.policies.recording.config import RecordingConfig
 from offline_core.runtime.ray_session import ray_scope
+from offline_core.runtime.reporting.card import Card
+from offline_core.runtime.reporting.returns import beside_expert
 from tasks import stages as tasks
 from tasks.chain import ChainResult, Stages, reading, summarize_chain
 from tasks.crash import crashing
-from tasks.headlines import beside_expert
 
 
 class ExpertToPolicyResult(ChainResult):
@@ -35,6 +36,22 @@ class ExpertToPolicyResult(ChainResult):
     quality: QualityReport
     training: TrainingResult
     evaluation: EvaluationResult
+
+    def card(self) -> Card:
+        expert, evaluated = self.expert, self.evaluation
+        return self.chain_card(
+            "Expert to policy",
+            beside_expert(evaluated.metrics, expert.metrics, expert.target_return, evaluated.actions),
+            returns={
+                "expert": expert.mean_return,
+                "recorded": self.pruning.before.returns.mean,
+                "kept": self.pruning.after.returns.mean,
+                "policy": evaluated.mean_return,
+            },
+            checkpoint=self.training.checkpoint,
+            details={"Environment": evaluated.environment},
+            next=evaluated.card().next,
+        )
 
 
 @flow(name="expert-to-policy", flow_run_name="expert-to-policy-{expert.environment.id}-{seed}")
@@ -100,6 +117,8 @@ def expert_to_policy(
             )
             evaluated = stages.run("evaluate", tasks.evaluate, evaluation.model_copy(update=seeded), policy=trained.checkpoint)
         result = ExpertToPolicyResult(
+            reused=stages.outcomes[-1].reused,  # it is made of what all others made
+            root=place.uri,
             stages=stages.outcomes,
             seconds=stages.seconds,
             expert=expert_result,
@@ -110,20 +129,9 @@ def expert_to_policy(
             training=trained,
             evaluation=evaluated,
         )
-        returns = {
-            "expert": expert_result.metrics["episode_return_mean"],
-            "recorded": pruned.before.returns.mean,
-            "kept": pruned.after.returns.mean,
-            "policy": evaluated.metrics["episode_return_mean"],
-        }
         summarize_chain(
             "expert_to_policy",
             result,
-            rows={"Environment": evaluated.environment, "Policy's return": f"{returns['policy']:.1f}"},
-            returns=returns,
-            checkpoint=trained.checkpoint,
-            root=place.uri,
-            headline=beside_expert(evaluated, expert_result),
             parameters={
                 "expert": expert,
                 "recording": recording,

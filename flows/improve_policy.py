@@ -15,7 +15,7 @@ from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import QualityReport
 from offline_core.data.store.location import Location
 from offline_core.judging.decisions.config import DecisionConfig
-from offline_core.judging.decisions.result import Candidate, DecisionResult
+from offline_core.judging.decisions.result import DecisionResult
 from offline_core.judging.estimation.estimators import weighing
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.result import SweepResult
@@ -24,11 +24,10 @@ from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.policies.registry.history import entry_of, last_move
 from offline_core.policies.registry.move import Move
 from offline_core.runtime.ray_session import ray_scope
+from offline_core.runtime.reporting.card import Card
 from tasks import stages as tasks
 from tasks.chain import ChainResult, Stages, reading, summarize_chain
 from tasks.crash import crashing
-from tasks.decision_card import told_difference
-from tasks.headlines import headline_of
 
 SCORING_SHARE = 0.2
 """Of the episodes to learn from; by them a sweep whose policies are not played compares its runs."""
@@ -48,6 +47,29 @@ class ImprovePolicyResult(ChainResult):
     """None: no approval was asked for, or it was refused."""
     promotion: PromotionResult | None
     """None: the alias names what it named before."""
+    registry: str
+    """Address of the alias."""
+
+    def card(self) -> Card:
+        decided, moved = self.decision, self.promotion
+        judged = {f"Candidate {rank}": each for rank, each in enumerate((e for e in decided.candidates if e.judged), 1)}
+        told = decided.card()
+        return self.chain_card(
+            "Improve policy",
+            told,
+            returns={
+                "recorded": decided.recorded,
+                **{f"{name} (wdr)": each.estimates["wdr"] for name, each in judged.items() if "wdr" in each.estimates},
+            },
+            checkpoint=decided.checkpoint if moved is None else moved.checkpoint,
+            details={
+                "Against": decided.against,
+                "Registry": self.registry,
+                "Moved": moved is not None,
+                **{name: f"{each.name}, {each.judged}" for name, each in judged.items()},
+            },
+            next=told.next if moved is None else moved.card().next,
+        )
 
 
 @flow(name="improve-policy", flow_run_name="improve-policy-{seed}")
@@ -116,6 +138,9 @@ def improve_policy(
             signed = promotion if approved is None else promotion.model_copy(update={"moved_by": approved})
             moved = stages.run("promote", tasks.promote, signed, registry=registry, source=decided.uri)
     result = ImprovePolicyResult(
+        reused=stages.outcomes[-1].reused,  # it is made of what all others made
+        root=place.uri,
+        registry=address,
         stages=stages.outcomes,
         seconds=stages.seconds,
         imported=imported,
@@ -131,19 +156,6 @@ def improve_policy(
     summarize_chain(
         "improve_policy",
         result,
-        rows={
-            "Source": source,
-            "Against": decided.against,
-            "Registry": address,
-            "Moved": moved is not None,
-            **{name: f"{each.name}, {told_difference(each.judged)}" for name, each in _judged(decided).items() if each.judged},
-        },
-        returns={
-            "recorded": decided.recorded,
-            **{f"{name} (wdr)": each.estimates["wdr"] for name, each in _judged(decided).items() if "wdr" in each.estimates},
-        },
-        checkpoint=decided.checkpoint if moved is None else moved.checkpoint,
-        root=place.uri,
         parameters={
             "importing": importing,
             "conversion": conversion,
@@ -154,7 +166,6 @@ def improve_policy(
             "decision": decision,
             "promotion": promotion,
         },
-        headline=headline_of(decided),
     )
     return result
 
@@ -184,9 +195,3 @@ def _scored(
 
 def _name(champion: Move | None) -> str:
     return "behaviour" if champion is None else champion.fingerprint
-
-
-def _judged(decision: DecisionResult) -> dict[str, Candidate]:
-    """Candidates that were judged, by a name for pictures."""
-    judged = (each for each in decision.candidates if each.judged is not None)
-    return {f"Candidate {rank}": each for rank, each in enumerate(judged, 1)}

@@ -24,10 +24,10 @@ from offline_core.learning.result import TrainingResult
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.evaluation.result import EvaluationResult
 from offline_core.runtime.ray_session import ray_scope
+from offline_core.runtime.reporting.card import Card
 from tasks import stages as tasks
 from tasks.chain import ChainResult, Stages, reading, summarize_chain
 from tasks.crash import crashing
-from tasks.headlines import headline_of
 
 
 class LogsToPolicyResult(ChainResult):
@@ -41,6 +41,25 @@ class LogsToPolicyResult(ChainResult):
     training: TrainingResult
     evaluation: EvaluationResult | None
     estimate: OffPolicyResult | None
+
+    def card(self) -> Card:
+        told = (self.evaluation or self.estimate or self.training).card()
+        return self.chain_card(
+            "Logs to policy",
+            told,
+            returns=self._returns(),
+            checkpoint=self.training.checkpoint,
+            details={"Environment": "none" if self.evaluation is None else self.evaluation.environment},
+            next=told.next,
+        )
+
+    def _returns(self) -> dict[str, float]:
+        """Mean returns; an estimate is of discounted returns, and so has its own."""
+        if self.estimate is not None:
+            estimates = {f"policy ({name})": each.value for name, each in self.estimate.estimates.items()}
+            return {"held out": self.estimate.recorded.value, **estimates}
+        played = {} if self.evaluation is None else {"policy": self.evaluation.mean_return}
+        return {"logs": self.pruning.before.returns.mean, "kept": self.pruning.after.returns.mean, **played}
 
 
 @flow(name="logs-to-policy", flow_run_name="logs-to-policy-{seed}")
@@ -121,6 +140,8 @@ def logs_to_policy(
                     **reading(sides.held_out),
                 )
         result = LogsToPolicyResult(
+            reused=stages.outcomes[-1].reused,  # it is made of what all others made
+            root=place.uri,
             stages=stages.outcomes,
             seconds=stages.seconds,
             imported=imported,
@@ -135,11 +156,6 @@ def logs_to_policy(
         summarize_chain(
             "logs_to_policy",
             result,
-            rows={"Source": source, "Environment": "none" if environment is None else environment.id},
-            returns=_returns(result),
-            checkpoint=trained.checkpoint,
-            root=place.uri,
-            headline=headline_of(evaluated or estimated or trained),
             parameters={
                 "importing": importing,
                 "conversion": conversion,
@@ -177,16 +193,3 @@ def _behaviour(
         **reading(sides.train),
         output=place.child("behaviour").uri,
     ).checkpoint
-
-
-def _returns(result: LogsToPolicyResult) -> dict[str, float]:
-    """Mean returns for the card; an estimate is of discounted returns, and so has its own."""
-    if result.estimate is not None:
-        estimates = {f"policy ({name})": each.value for name, each in result.estimate.estimates.items()}
-        return {"held out": result.estimate.recorded.value, **estimates}
-    assert result.evaluation is not None
-    return {
-        "logs": result.pruning.before.returns.mean,
-        "kept": result.pruning.after.returns.mean,
-        "policy": result.evaluation.metrics["episode_return_mean"],
-    }

@@ -1,22 +1,23 @@
-"""Runs the stages of a chain, with the time and outcome of each, and makes the card of the whole chain."""
+"""Runs the stages of a chain, with the time and the card of each, and keeps the card of the whole chain."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.datasets.dataset import DatasetRef
-from offline_core.data.store.location import Location
-from offline_core.runtime.reporting.card import Headline
-from offline_core.runtime.reporting.cards import chain_card
+from offline_core.keeping.cards import keep_card
+from offline_core.runtime.reporting import figures
+from offline_core.runtime.reporting.card import Card, Mark, Section, Verdict
+from offline_core.runtime.reporting.returns import Told
 from offline_core.runtime.result import Result
 from offline_core.runtime.units import duration_text
-from tasks.artifacts import Page, publish, warn_without_card
-from tasks.outcomes import outcome_of
+from tasks.artifacts import publish
 from tasks.stage import as_task
 
 log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
@@ -31,17 +32,65 @@ class StageOutcome(BaseModel):
 
     name: str
     seconds: float
-    outcome: str = Field(description="What it came to, in a few words.")
+    verdict: Verdict = Field(description="Of its card.")
+    sentence: str = Field(description="Of its card: what it came to.")
     reused: bool = Field(description="An earlier run of the same stage on the same inputs had made it.")
 
 
-class ChainResult(BaseModel):
-    """What a chain came to; each chain adds the results of its stages."""
+class ChainResult(Result):
+    """What a chain came to; each chain adds the results of its stages, and says what they mean."""
 
-    model_config = ConfigDict(frozen=True)
-
+    root: str = Field(description="Folder of everything that the chain made.")
     stages: list[StageOutcome] = Field(description="In the order in which they ran.")
     seconds: float = Field(description="Wall time of the whole chain, with Ray's start and end.")
+
+    def chain_card(
+        self,
+        title: str,
+        told: Told | Card,
+        *,
+        returns: Mapping[str, float],
+        checkpoint: str,
+        details: Mapping[str, object],
+        next: str,
+    ) -> Card:
+        """The card of a chain: a row for each stage.
+
+        Arguments:
+            told: what matters most, as the card of its last stage says it.
+            returns: mean return of each thing that was made, for a picture.
+            checkpoint: of the policy that came out.
+        """
+        rows = [
+            (
+                each.name,
+                Mark(each.verdict, each.verdict),
+                each.sentence,
+                duration_text(each.seconds),
+                "yes" if each.reused else "",
+            )
+            for each in self.stages
+        ]
+        seconds = {each.name: each.seconds for each in self.stages}
+        return Card(
+            title,
+            verdict=told.verdict,
+            word=told.word,
+            sentence=told.sentence,
+            facts={each.name.capitalize(): f"{'reused: ' if each.reused else ''}{each.sentence}" for each in self.stages},
+            warnings=told.warnings if isinstance(told, Card) else (),
+            sections=[Section("Stages", columns=("stage", "verdict", "result", "time", "reused"), rows=rows)],
+            details={**details, "Time": duration_text(self.seconds)},
+            draw=figures.drawn(
+                lambda: [
+                    partial(figures.bars, values=returns, x="mean return"),
+                    partial(figures.bars, values=seconds, x="seconds"),
+                ]
+            ),
+            next=next,
+            about=(checkpoint, None),
+            places=[f"{self.root}/card"],
+        )
 
 
 class Stages:
@@ -59,9 +108,11 @@ class Stages:
     def run(self, name: str, task: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         begin = time.perf_counter()
         result = task(*args, **kwargs)
-        outcome = StageOutcome(name=name, seconds=time.perf_counter() - begin, outcome=outcome_of(result), reused=result.reused)
-        log.info("%s, %.1f s: %s", outcome.name, outcome.seconds, outcome.outcome)
-        self.outcomes.append(outcome)
+        card, seconds = result.card(), time.perf_counter() - begin
+        log.info("%s, %.1f s: %s", name, seconds, card.headline)
+        self.outcomes.append(
+            StageOutcome(name=name, seconds=seconds, verdict=card.verdict, sentence=card.sentence, reused=result.reused)
+        )
         return result
 
 
@@ -71,39 +122,11 @@ def reading(ref: DatasetRef) -> dict[str, Any]:
 
 
 @as_task("summarize-chain")
-def summarize_chain(
-    name: str,
-    result: ChainResult,
-    *,
-    rows: Mapping[str, object],
-    returns: Mapping[str, float],
-    checkpoint: str,
-    root: str,
-    parameters: Mapping[str, BaseModel],
-    headline: Headline,
-) -> None:
-    """Leaves one card for the whole chain as an artifact, and in `root`.
+def summarize_chain(name: str, result: ChainResult, *, parameters: Mapping[str, BaseModel]) -> None:
+    """Leave one card for the whole chain as an artifact, and in its root.
 
     Arguments:
         name: of the chain, as `expert_to_policy`.
-        rows: facts about the run; the outcome of each stage follows them.
-        returns: mean return of each thing that was made.
-        checkpoint: of the policy that came out.
-        headline: what matters most.
     """
-    with warn_without_card():
-        outcomes = {each.name.capitalize(): each.outcome for each in result.stages}
-        card = chain_card(
-            name.replace("_", " ").capitalize(),
-            rows={**rows, **outcomes, "Time": duration_text(result.seconds)},
-            seconds={each.name: each.seconds for each in result.stages},
-            returns=returns,
-            headline=headline,
-        )
-        publish(
-            Page(card, (checkpoint, None), [Location.of(root).child("card")]),
-            key=f"{name.replace('_', '-')}-card",
-            operation=name,
-            config=parameters,
-            reused=result.stages[-1].reused,  # it is made of what all others made
-        )
+    card = keep_card(result.card(), name, parameters, is_reused=result.reused)
+    publish(card, key=f"{name.replace('_', '-')}-card")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 import sys
@@ -16,14 +15,13 @@ from prefect.settings import PREFECT_UI_URL
 from prefect.tasks import exponential_backoff
 
 from offline_core.errors import OfflineError
+from offline_core.keeping.cards import keep_stage_card
+from offline_core.keeping.tracking import track
 from offline_core.runtime.provenance import made_in_run
 from offline_core.runtime.stage import Stage, load
-from tasks.artifacts import publish, warn_without_card
-from tasks.cards import CARDS
+from tasks.artifacts import publish
 from tasks.crash import crashing
-from tasks.headlines import headline_of
 from tasks.progress import progress_shown
-from tasks.tracking import track
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,18 +38,9 @@ def task_of(entry: Stage[..., Any]) -> Any:
             config = config.model_copy(update={"runs_url": f"{ui.rstrip('/')}/runs"})
         with progress_shown():
             result = entry(config, **arguments)
-        with warn_without_card():
-            page = CARDS[entry.attribute](result, config, **arguments)
-            if page.card.headline is None:
-                page = page._replace(card=dataclasses.replace(page.card, headline=headline_of(result)))
-            track(result, config, page.card, operation=entry.name)
-            publish(
-                page,
-                key=f"{entry.title}-card",
-                operation=entry.name,
-                config=config,
-                reused=result.reused,
-            )
+        card = keep_stage_card(entry, result, config, arguments)
+        track(result, config, card, operation=entry.name)
+        publish(card, key=f"{entry.title}-card")
         if entry.gate is not None:
             load(entry.gate)(result, config)
         return result

@@ -120,6 +120,7 @@ def _result(
         "kept": series_of(checkpoints.folder),
         "networks_sha256": save_networks(monitor.learner.algorithm, checkpoints.folder),
         "dataset": run.dataset,
+        "algorithm": str(run.config.algorithm),
         "updates": monitor.updates,
         "steps": monitor.steps,
         "epochs": monitor.steps / run.epoch_steps,

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pydantic import AliasChoices, Field
 
 from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.store.location import Location
 from offline_core.policies.series import KeptCheckpoint
+from offline_core.runtime.reporting import figures
+from offline_core.runtime.reporting.card import Card, command
+from offline_core.runtime.reporting.returns import episode_facts, played
 from offline_core.runtime.result import PolicyResult
+from offline_core.runtime.units import duration_text
 
 
 class TrainingResult(PolicyResult):
@@ -17,6 +24,7 @@ class TrainingResult(PolicyResult):
     kept: list[KeptCheckpoint] = Field([], description="The series of policies that `keep` asks for, in order.")
     networks_sha256: str | None = Field(None, description="Hash of all networks at the end, in networks.safetensors.")
     dataset: DatasetRef
+    algorithm: str = Field("", description="Its name; empty: of a result that older code stored.")
     updates: int
     steps: int = Field(description="Steps learned from, each epoch counted anew.")
     epochs: float = Field(description="Passes over the dataset, with fractions.")
@@ -43,6 +51,59 @@ class TrainingResult(PolicyResult):
     data_wait_seconds: float = Field(description="Waiting for the next window of steps.")
     bottleneck: str = Field(description="Where the time went, and what to do about it.")
     steps_per_second: float = Field(description="While updating and waiting for batches.")
+
+    def card(self) -> Card:
+        told = played(self.metrics, self.target_return, is_reached=self.reached_target)
+        is_played = "episode_return_mean" in self.metrics
+        return Card(
+            "Policy",
+            verdict=told.verdict,
+            word=told.word,
+            sentence=told.sentence,
+            facts={
+                "Policy": self.checkpoint,
+                "Learned from": self.dataset,
+                **({"Algorithm": self.algorithm} if self.algorithm else {}),
+                "Updates": f"{self.updates:,}, {self.epochs:,.3g} epochs, {self.steps_per_second:,.0f} steps a second",
+                **episode_facts(self.metrics),
+                "Time": duration_text(self.seconds),
+            },
+            warnings=self.warnings,
+            details={
+                **{name.replace("_", " ").capitalize(): value for name, value in self.training_metrics.items()},
+                **({} if self.recorded_return is None else {"Recorded return, beside Q": self.recorded_return}),
+                "Bottleneck": self.bottleneck,
+                "Last policy": self.last_checkpoint,
+            },
+            draw=figures.drawn(self._pictures),
+            next=command("offline", "evaluate", self.checkpoint)
+            if is_played
+            else command("offline", "estimate", self.checkpoint, self.dataset.uri),
+            about=(self.checkpoint, None),
+            places=[f"{self.checkpoint.rpartition('/')[0]}/card"],
+        )
+
+    def _pictures(self) -> list[figures.Picture]:
+        from offline_core.learning.metrics import series
+
+        seconds = {
+            "loading": self.load_seconds,
+            "waiting for data": self.data_wait_seconds,
+            "gathering batches": self.gather_seconds,
+            "updating": self.update_seconds,
+        }
+        weights = series(Location.of(self.checkpoint).parent, "effective_sample_size")
+        lines = {"held out": self.held_out_losses}
+        curves = [
+            (
+                self.curve,
+                partial(figures.curve, points=self.curve, x="updates", y="mean greedy return", target=self.target_return),
+            ),
+            (self.losses, partial(figures.curve, points=self.losses, x="updates", y="loss", beside=lines)),
+            (weights, partial(figures.curve, points=weights, x="updates", y="effective sample size")),
+        ]
+        drawn = [draw for points, draw in curves if len(points) > 1]  # a single point is a number, and among the facts
+        return [*drawn, partial(figures.bars, values={name: round(each, 2) for name, each in seconds.items()}, x="seconds")]
 
     @property
     def mean_return(self) -> float | None:

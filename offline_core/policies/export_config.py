@@ -7,7 +7,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.runtime.config import Config
+from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.result import Result
+from offline_core.runtime.units import duration_text
 
 Format = Literal["onnx", "torch_export", "onnx_rows"]
 
@@ -41,6 +43,9 @@ class Latency(_Outcome):
     p50_microseconds: float
     p99_microseconds: float
 
+    def __str__(self) -> str:
+        return f"half of the calls in {self.p50_microseconds:g} µs, 99 % in {self.p99_microseconds:g} µs"
+
 
 class ExportedModel(_Outcome):
     """One exported file, its difference from the policy, and its latency."""
@@ -64,3 +69,23 @@ class PolicyExportResult(Result):
     """By format."""
     policy_latency: dict[str, Latency]
     seconds: float
+
+    def card(self) -> Card:
+        largest = max((model.max_abs_difference for model in self.models.values()), default=0.0)
+        latencies: dict[str, object] = {f"policy, {batch}": each for batch, each in self.policy_latency.items()}
+        for format, model in self.models.items():
+            latencies |= {f"{format}, {batch}": each for batch, each in model.latency.items()}
+        onnx = [f"{self.output}/{model.file}" for format, model in self.models.items() if format != "torch_export"]
+        torch = [f"{self.output}/{model.file}" for format, model in self.models.items() if format == "torch_export"]
+        return Card(
+            "Exported policy",
+            verdict="good",
+            word="Exported",
+            sentence=f"{', '.join(self.models)}; on {self.observations_compared:,} observations the outputs differ by "
+            f"{largest:.2g} at most.",
+            facts={"Policy": self.policy, "Export": self.output, "Time": duration_text(self.seconds)},
+            details=latencies,
+            next=f"onnxruntime.InferenceSession({onnx[0]!r})" if onnx else f"torch.export.load({torch[0]!r})" if torch else "",
+            about=(self.policy, None),
+            places=[f"{self.output}/card"],
+        )

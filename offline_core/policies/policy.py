@@ -21,7 +21,7 @@ from offline_core.policies.heads import make_head
 from offline_core.policies.layers import make_layers
 from offline_core.policies.memory import Memory
 from offline_core.policies.state import PolicyState
-from offline_core.runtime.result import html_table
+from offline_core.runtime.reporting.card import Card
 
 if TYPE_CHECKING:
     from offline_core.data.inputs.frames import Rows
@@ -308,7 +308,7 @@ class Policy(nn.Module):
         return f"Policy({', '.join(f'{name}={value}' for name, value in self._described().items())})"
 
     def _repr_html_(self) -> str:
-        return html_table("Policy", self._described())
+        return Card("Policy", self._described()).html(is_page=False)
 
     def _described(self) -> dict[str, object]:
         network = self.network.model_dump(exclude_defaults=True)

@@ -7,11 +7,13 @@ from pydantic import ByteSize
 
 
 def duration_text(seconds: float) -> str:
-    """`3.1 s`, `45 s`, `12 min`, `1.8 h`, `3.5 days`; what is shorter than a second as `0.25 s`, `3e-06 s`."""
+    """`3.1 s`, `45 s`, `3 min 5 s`, `12 min`, `1.8 h`, `3.5 days`; what is shorter than a second as `0.25 s`, `3e-06 s`."""
     if seconds < 1:
         return f"{seconds:.2g} s"
     if seconds < 100:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 600 and (rest := round(seconds) % 60):
+        return f"{round(seconds) // 60} min {rest} s"
     if seconds < 6000:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:,.1f} days"
@@ -23,5 +25,5 @@ def date_text(nanoseconds: float) -> str:
 
 
 def size_text(count: float) -> str:
-    """Bytes: `75.8 KiB`."""
-    return ByteSize(count).human_readable(separator=" ")
+    """Bytes: `75.8 kB`, `1.2 MB`."""
+    return ByteSize(count).human_readable(decimal=True, separator=" ").replace("KB", "kB")

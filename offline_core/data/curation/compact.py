@@ -7,10 +7,12 @@ import numpy as np
 from offline_core.data.curation.config import CompactionConfig
 from offline_core.data.datasets.copying import copy_episodes
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
+from offline_core.data.datasets.dataset_card import dataset_card, reading
 from offline_core.data.datasets.episode_index import episode_index
 from offline_core.data.datasets.manifest import Statistics
 from offline_core.data.datasets.new_version import NewVersion
 from offline_core.data.datasets.writer import EpisodeWriter
+from offline_core.runtime.reporting.card import Card, command
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
 
@@ -23,6 +25,18 @@ class CompactionResult(Result):
     files_before: int
     files_after: int
     statistics: Statistics
+
+    def card(self) -> Card:
+        return dataset_card(
+            "Compaction",
+            [self.dataset],
+            {"compacted": self.dataset},
+            verdict="good",
+            word="Compacted",
+            sentence=f"{self.files_before:,} files became {self.files_after:,}; {self.dataset.episodes:,} episodes as before.",
+            facts={"From": self.source, "To": self.dataset},
+            next=command("offline", "train", *reading(self.dataset)),
+        )
 
 
 @stage(

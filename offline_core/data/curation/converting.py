@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
+from offline_core.data.datasets.dataset_card import dataset_card
 from offline_core.data.datasets.manifest import Statistics
 from offline_core.data.datasets.new_version import NewVersion
 from offline_core.data.datasets.row_groups import row_groups
@@ -20,6 +21,7 @@ from offline_core.runtime.engine import map_items
 from offline_core.runtime.prefetch import prefetched
 from offline_core.runtime.progress import progress
 from offline_core.runtime.ray_session import ray_session
+from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
 
@@ -33,6 +35,18 @@ class ConversionResult(Result):
     dataset: DatasetRef
     source: DatasetRef
     statistics: Statistics = Field(description="Of both.")
+
+    def card(self) -> Card:
+        before, after = (ref.bytes / max(1, ref.steps) for ref in (self.source, self.dataset))
+        return dataset_card(
+            "Conversion",
+            [self.dataset],
+            {"converted": self.dataset},
+            verdict="good",
+            word="Converted",
+            sentence=f"{self.dataset.episodes:,} episodes, {self.dataset.steps:,} steps; nothing is lost.",
+            facts={"From": self.source, "To": self.dataset, "Bytes per step": f"{before:.1f} before, {after:.1f} after"},
+        )
 
 
 @stage(

@@ -16,6 +16,7 @@ from offline_core.data.curation.scores import Scores, scores_of
 from offline_core.data.curation.selection import choose, condition, decides_alone, pruning_index
 from offline_core.data.datasets.copying import NOWHERE, copy_episodes
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
+from offline_core.data.datasets.dataset_card import dataset_card, reading
 from offline_core.data.datasets.deriving import only_files, written_by_file
 from offline_core.data.datasets.episode_index import STEP_CORE, episode_index
 from offline_core.data.datasets.manifest import Statistics
@@ -25,6 +26,7 @@ from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.data.episodes import Episode, columns, nested
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, EmptyDatasetError, SchemaError
+from offline_core.runtime.reporting.card import Card, command
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
 
@@ -43,6 +45,21 @@ class PruningResult(Result):
         description="Pieces beside the first of their episode: "
         "before.episodes + further_pieces = after.episodes + dropped_episodes, always."
     )
+
+    def card(self) -> Card:
+        before, after = self.before, self.after
+        return dataset_card(
+            "Pruning",
+            [self.dataset],
+            {"before": self.source, "after": self.dataset},
+            verdict="good" if after.episodes else "fair",
+            word="Pruned",
+            sentence=f"{after.episodes:,} of {before.episodes:,} episodes kept; "
+            f"mean return {before.returns.mean:,.1f} before, {after.returns.mean:,.1f} after.",
+            facts={"From": self.source, "To": self.dataset, "Steps kept": f"{after.steps:,} of {before.steps:,}"},
+            details={f"Dropped by {rule}": f"{episodes:,} episodes" for rule, episodes in self.dropped.items()},
+            next=command("offline", "train", *reading(self.dataset)),
+        )
 
 
 @stage(

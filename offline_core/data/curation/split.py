@@ -16,6 +16,7 @@ from offline_core.data.curation.split_by_id import split_by_id
 from offline_core.data.datasets.commit import find_version
 from offline_core.data.datasets.copying import commit_copy, copy_episodes
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
+from offline_core.data.datasets.dataset_card import dataset_card, reading
 from offline_core.data.datasets.episode_index import episode_constants, episode_index, first_parts
 from offline_core.data.datasets.manifest import Operation, Statistics
 from offline_core.data.datasets.prepare import prepared
@@ -23,6 +24,7 @@ from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, EmptyDatasetError
+from offline_core.runtime.reporting.card import Card, command
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, output, stage
 
@@ -42,6 +44,19 @@ class SplitResult(Result):
     source: DatasetRef
     before: Statistics
     duplicates: int = Field(description="Episodes that go to the side of an earlier one: its copies and parts.")
+
+    def card(self) -> Card:
+        return dataset_card(
+            "Split",
+            [self.train, self.held_out],
+            {"train": self.train, "held out": self.held_out},
+            verdict="good",
+            word="Split",
+            sentence=f"{self.train.episodes:,} episodes to train on, {self.held_out.episodes:,} held out.",
+            facts={"From": self.source, "To train on": self.train, "Held out": self.held_out},
+            details={"Copies and parts that stay on the side of their episode": self.duplicates},
+            next=command("offline", "train", *reading(self.train)),
+        )
 
 
 @stage(

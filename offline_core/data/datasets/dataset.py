@@ -39,7 +39,7 @@ from offline_core.errors import (
     VersionNotFoundError,
 )
 from offline_core.runtime.garbage import collection_paused
-from offline_core.runtime.result import html_table
+from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.units import size_text
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Dataset:
         return f"Dataset({', '.join(f'{name}={value}' for name, value in self._described().items())})"
 
     def _repr_html_(self) -> str:
-        return html_table("Dataset", self._described())
+        return Card("Dataset", self._described()).html(is_page=False)
 
     def _described(self) -> dict[str, object]:
         manifest, statistics = self.manifest, self.statistics

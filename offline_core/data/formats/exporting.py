@@ -22,6 +22,7 @@ from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import Config, EnvironmentSpec, parse
 from offline_core.runtime.progress import progress
 from offline_core.runtime.python_object import Arguments, Code, PythonObject, unwrapped
+from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, stage
 from offline_core.runtime.stage import output as of_output
@@ -68,6 +69,18 @@ class ExportResult(Result):
     format: str
     episodes: int
     steps: int
+    folder: str | None = Field(None, description="Of this result; None: of a user's writer, which may make a single file.")
+
+    def card(self) -> Card:
+        return Card(
+            "Export",
+            verdict="good",
+            word="Exported",
+            sentence=f"{self.episodes:,} episodes, {self.steps:,} steps as {self.format}.",
+            facts={"From": self.source, "To": self.output},
+            about=(self.source.uri, self.source.version),
+            places=[] if self.folder is None else [f"{self.folder}/card"],
+        )
 
 
 @stage(
@@ -102,6 +115,7 @@ def export(config: ExportConfig, *, dataset: str, output: str, version: int | No
         format=str(config.format),
         episodes=statistics.episodes,
         steps=statistics.steps,
+        folder=None if place is None else place.parent.uri,
     )
 
     def complete(temporary: Location) -> None:

@@ -14,6 +14,7 @@ from offline_core.data.formats.published import FOLDERS, TAG, TableFormat
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, SchemaError, VersionNotFoundError
 from offline_core.runtime.config import Config
+from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, stage
 
@@ -36,6 +37,18 @@ class PublishResult(Result):
     dataset: DatasetRef
     format: TableFormat
     table: str = Field(description="What readers name: the folder of the table.")
+
+    def card(self) -> Card:
+        delta = f"polars.scan_delta({self.table!r})"
+        return Card(
+            "Published table",
+            verdict="good",
+            word="Published",
+            sentence=f"{self.dataset.episodes:,} episodes as a table of {self.format.capitalize()}; nothing was copied.",
+            facts={"Dataset": self.dataset, "Table": self.table},
+            next=delta if self.format == "delta" else f"polars.scan_iceberg({self.table!r})",
+            about=(self.dataset.uri, self.dataset.version),
+        )
 
 
 @stage(

@@ -14,7 +14,7 @@ from offline_core.data.import_plan.roles import Role
 from offline_core.data.import_plan.schema import Column
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.report import Counts
-from offline_core.runtime.result import html_table
+from offline_core.runtime.reporting.card import Card
 
 MAX_COLUMNS = 40
 MAX_REFUSED = 8
@@ -111,7 +111,7 @@ class ImportPlan(BaseModel):
         rows: dict[str, Any] = {"verdict": self.verdict, "source": ", ".join(self.source), "format": self.format}
         rows |= {role.name: f"{role.source} ({role.reason})" for role in self.roles}
         rows |= {decision.name: decision.question for decision in self.decisions}
-        return html_table("ImportPlan", rows)
+        return Card("Import plan", rows).html(is_page=False)
 
 
 def _head(plan: ImportPlan) -> Iterator[str]:

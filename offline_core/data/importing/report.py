@@ -10,10 +10,12 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.datasets.dataset import Dataset, DatasetRef
+from offline_core.data.datasets.dataset_card import dataset_card
 from offline_core.data.datasets.manifest import digest
 from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.store.location import Location
 from offline_core.errors import SchemaError
+from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.result import Result
 
 __all__ = ["QUARANTINE", "Unreadable", "list_unreadable", "refuse"]
@@ -167,6 +169,36 @@ class ImportResult(Result):
     )
     appended: Appended | None = Field(None, description="Of an append: what it did to the version before.")
     quarantine: str | None = Field(None, description="Where rows and files that cannot be read are listed, with the reasons.")
+
+    def card(self) -> Card:
+        counts = self.counts
+        told = f"{counts.rows:,} rows became {counts.steps:,} steps of {counts.episodes:,} episodes"
+        is_part = bool(counts.quarantined_rows + counts.quarantined_files)
+        if is_part:
+            more = " and more in unreadable files" if counts.quarantined_files else ""
+            told += f"; {counts.quarantined_rows:,} rows{more} could not be read"
+        counted: dict[str, object] = {name: count for name, count in counts.model_dump().items() if count}
+        if counts.quarantined_files:  # the number of rows in unreadable parts of files is unknown
+            counted |= {name: f"at least {getattr(counts, name):,}" for name in ("rows", "quarantined_rows")}
+        did, warnings = (self.notes[:1], self.notes[1:]) if self.appended else ([], self.notes)
+        return dataset_card(
+            "Import",
+            [self.dataset],
+            {"imported": self.dataset},
+            verdict="fair" if is_part else "good",
+            word="Imported in part" if is_part else "Imported",
+            sentence=f"{told}.",
+            facts={
+                "Dataset": self.dataset,
+                "Observation space": self.observation_space or "not known",
+                "Action space": self.action_space or "not known",
+                **({"Replaces": self.replaced} if self.replaced else {}),
+                **({"Appended": did[0]} if did else {}),
+                **({"Not read, and why": self.quarantine} if self.quarantine else {}),
+            },
+            warnings=warnings,
+            details={name.replace("_", " ").capitalize(): count for name, count in counted.items()},
+        )
 
 
 def result_of(dataset: Dataset, *, replaced: str | None = None, reused: bool = False) -> ImportResult:

@@ -20,7 +20,7 @@ from offline_core.data.quality.duplicates import DuplicateContents, DuplicateIds
 from offline_core.data.quality.endings import OpenEpisodes, TimeLimits
 from offline_core.data.quality.masks import ForbiddenActions
 from offline_core.data.quality.order import AfterEnd, ObservationChain, StepOrder, TimeJumps
-from offline_core.data.quality.result import SEVERITY, Finding, Histogram, QualityReport
+from offline_core.data.quality.result import CHECKS, SEVERITY, Finding, Histogram, QualityReport
 from offline_core.data.quality.rule import Rule
 from offline_core.data.quality.user_rule import UserRule, check_names
 from offline_core.data.quality.values import ConstantFeatures, NonFinite, OutsideSpace, SaturatedActions
@@ -31,8 +31,6 @@ from offline_core.runtime.stage import DATASET, VERSION, Made, stage
 log = logging.getLogger(__name__)
 
 _WITHOUT_STATISTICS = {columns.NEW_OBS, columns.T, columns.TERMINATEDS, columns.TRUNCATEDS}
-CHECKS = "_checks"
-"""Folder of the reports inside a dataset, one a version, named like its manifest."""
 
 
 def enforce(report: QualityReport, config: QualityConfig) -> None:
@@ -43,7 +41,7 @@ def enforce(report: QualityReport, config: QualityConfig) -> None:
     """
     if broken := _broken(report, config.stop_on):
         lines = [f"{report.dataset} breaks {len(broken)} of {len(report.findings)} rules:"]
-        lines += [_line(finding) for finding in broken]
+        lines += [f"  {finding}" for finding in broken]
         lines.append("Correct the data, or set stop_on to 'never' to go on with it as it is.")
         raise QualityError("\n".join(lines))
 
@@ -203,9 +201,3 @@ _PER_EPISODE = ("returns", "lengths", "terminated", "truncated")
 
 def _broken(report: QualityReport, stop_on: str) -> list[Finding]:
     return [finding for finding in report.findings if SEVERITY[finding.verdict] >= SEVERITY[stop_on]]
-
-
-def _line(finding: Finding) -> str:
-    first = finding.examples[0] if finding.examples else None
-    where = f" First: episode {first.eps_id}, step {first.t}." if first else ""
-    return f"  {finding.rule} ({finding.verdict}): {finding.message}{where} {finding.advice}"

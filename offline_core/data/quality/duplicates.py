@@ -81,8 +81,8 @@ class DuplicateContents(CountingRule):
     verdict = "warn"
     message = "episodes repeat an earlier one step by step"
     advice = (
-        "If a recording was written twice, drop duplicates by pruning; if they were recorded so, check the seeds of the "
-        "environments. If each was observed by itself, keep them, and set max_duplicate_fraction to 1."
+        "If a recording was written twice, prune with drop_duplicates: true; if they were recorded so, check the seeds of the "
+        "environments. If each was observed by itself, keep them, and check with max_duplicate_fraction: 1."
     )
 
     def __init__(self, max_fraction: float) -> None:

@@ -53,7 +53,8 @@ class TimeLimits:
             "time_limit_as_termination",
             "warn",
             f"episodes terminate at exactly the longest length, {self._longest:,} steps",
-            f"If {self._longest:,} steps are a time limit, declare it when importing, so that these episodes are truncated.",
+            f"If {self._longest:,} steps are a time limit, import again with episodes: {{time_limit_steps: {self._longest}}}, "
+            "so that these episodes are truncated.",
             is_broken=self._longest > 1 and are_many and tally.count > 2 * near,
         )
 
@@ -82,5 +83,5 @@ class OpenEpisodes:
             "open_episodes",
             "warn",
             "episodes neither terminate nor are truncated",
-            "Set `truncateds` at the last step where episodes were cut off, or drop them by pruning.",
+            "Set `truncateds` at the last step where episodes were cut off, or prune with where: terminated or truncated.",
         )

@@ -54,7 +54,7 @@ class TimeJumps(CountingRule):
     name = "time_jumps"
     verdict = "warn"
     message = f"steps come over {GAP_FACTOR} times as long after it as is usual in their episode"
-    advice = "If these are several episodes, import them again with episodes.max_gap, or with episodes.ids_per: date, say."
+    advice = "If these are several episodes, import again with episodes: {ids_per: date}, or with episodes: {max_gap: …}."
 
     def __init__(self, *, is_declared: bool = False) -> None:
         super().__init__()

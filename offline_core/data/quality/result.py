@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.datasets.dataset_card import BOTH, reading
 from offline_core.data.datasets.manifest import Statistics
 from offline_core.data.quality.config import QualityConfig
+from offline_core.runtime.reporting import figures
+from offline_core.runtime.reporting.card import Card, Mark, Section, command
+from offline_core.runtime.reporting.card import Verdict as CardVerdict
 from offline_core.runtime.result import Result
 
 Verdict = Literal["pass", "warn", "fail"]
 
+CHECKS = "_checks"
+"""Folder of the reports inside a dataset, one a version, named like its manifest."""
 SEVERITY: dict[str, int] = {"pass": 0, "warn": 1, "fail": 2, "never": 3}
 """From harmless to serious; nothing is as serious as what stops a gate that never stops."""
+
+
+COLORS: Mapping[str, CardVerdict] = {"fail": "bad", "warn": "fair", "not applicable": "grey", "pass": "good"}
+"""Of outcomes, the worst first."""
 
 
 class _Result(BaseModel):
@@ -46,6 +58,12 @@ class Finding(_Result):
     def outcome(self) -> Verdict | Literal["not applicable"]:
         """The verdict for people: a rule that looked at nothing and did not complain has not been met."""
         return "not applicable" if self.verdict == "pass" and not self.of else self.verdict
+
+    def __str__(self) -> str:
+        """What breaks the rule, the first place of it, and what to do."""
+        first = self.examples[0] if self.examples else None
+        where = f"First: episode {first.eps_id}, step {first.t}." if first else ""
+        return f"{self.rule} ({self.verdict}): {' '.join(filter(None, (self.message, where, self.advice)))}"
 
 
 class Histogram(_Result):
@@ -78,3 +96,38 @@ class QualityReport(Result):
     returns: Histogram = Field(description="Of the returns of the episodes.")
     lengths: Histogram = Field(description="Of their lengths in steps.")
     config: QualityConfig
+
+    def card(self) -> Card:
+        worst_first = sorted(self.findings, key=lambda finding: [*COLORS].index(finding.outcome))
+        rules = {outcome: [each.rule for each in self.findings if each.outcome == outcome] for outcome in COLORS}
+        met = f"{len(rules['pass'])} of {len(self.findings)} rules are met, {len(rules['not applicable'])} do not apply"
+        broken = ", ".join(rules["fail"] or rules["warn"])
+        bins = {"return": self.returns, "steps per episode": self.lengths}
+        if self.returns == self.lengths:
+            bins = {BOTH: self.returns}
+        ref, statistics = self.dataset, self.statistics
+        return Card(
+            "Quality",
+            verdict="bad" if self.verdict == "fail" else "good",
+            word="Gate failed" if self.verdict == "fail" else "Gate passed",
+            sentence=f"{f'Broken: {broken}; ' if broken else ''}{met}.",
+            facts={
+                "Dataset": ref,
+                "Ends": f"{statistics.terminated:,} episodes terminated, {statistics.truncated:,} truncated",
+            },
+            warnings=[str(finding) for finding in worst_first if finding.verdict != "pass"],
+            sections=[
+                Section(
+                    "Rules",
+                    columns=("verdict", "rule", "found"),
+                    rows=[(Mark(each.outcome, COLORS[each.outcome]), each.rule, each.message) for each in worst_first],
+                )
+            ],
+            draw=figures.drawn(
+                lambda: [partial(figures.counts, edges=each.edges, heights=each.counts, x=x) for x, each in bins.items()]
+            ),
+            next="" if self.verdict == "fail" else command("offline", "train", *reading(ref)),
+            about=(ref.uri, ref.version),
+            # Nothing is written next to files that are not a version of this pipeline.
+            places=[f"{ref.uri}/{CHECKS}/{ref.version:06d}"] if ref.version else [],
+        )

@@ -53,7 +53,7 @@ class NonFinite:
             "non_finite",
             "fail",
             f"steps hold NaN or infinity{where}",
-            "Drop those episodes by pruning (drop_non_finite), and look for the division or overflow that made them.",
+            "Prune with drop_non_finite: true, and look for the division or overflow that made them.",
         )
 
 
@@ -159,7 +159,7 @@ class OutsideSpace:
             f"{what}_outside_space",
             verdict,
             f"steps have {what} that their space does not contain{_listed([name for name, n in self._leaves.items() if n])}",
-            "Check scaling, dtype and shape, or declare the space that the data is really of.",
+            f"Check scaling, dtype and shape, or import again with {what.removesuffix('s')}_space: {{…}}, the one of the data.",
         )
 
 

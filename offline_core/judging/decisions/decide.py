@@ -159,6 +159,8 @@ def _decided(
         reasons=refusals,
         warnings=warnings,
         seconds=time.perf_counter() - start,
+        margin=config.margin,
+        min_overlap=config.min_overlap,
     )
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from html import escape
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.judging.decisions.config import BEHAVIOUR
+from offline_core.runtime.reporting import figures
+from offline_core.runtime.reporting.card import Card, Mark, Section, command
+from offline_core.runtime.reporting.card import Verdict as CardVerdict
 from offline_core.runtime.result import PolicyResult
+from offline_core.runtime.units import duration_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,6 +25,33 @@ SIDES, MODEL = "sides", "behaviour"
 Verdict = Literal["promote", "test", "collect", "keep", "refused"]
 """promote: replace what runs today. test: an A/B test is worth it. collect: more episodes would tell. keep: no candidate is
 better. refused: this log cannot tell."""
+THIN, FAIR = 50.0, 200.0
+"""Effective episodes below which the evidence is called thin, and fair."""
+NEARLY = 0.7
+"""Share of the first one's gain that is nearly as good."""
+NEXT: Mapping[Verdict, str] = {
+    "promote": "Let it run on a part first, watch it, and go on recording with exploration.",
+    "test": "Run it beside what runs today on a part of the traffic, and compare.",
+    "collect": "Record more episodes as before, and decide again.",
+    "keep": "Nothing changes; train other candidates, or record other data.",
+    "refused": "Nothing changes; mend what is said above, and decide again.",
+}
+COLORS: Mapping[Verdict, CardVerdict] = {"promote": "good", "refused": "fair"}
+"""Grey: the others."""
+HOLDS: Mapping[str, CardVerdict] = {"holds": "good", "unsure": "fair", "falls": "bad"}
+MOST_ROWS, MOST_DRAWN, MOST_LIGHTS = 50, 10, 6
+"""Candidates in the table of a card and in a picture, and guardrails in one."""
+COLUMNS = (
+    "Candidate",
+    "Difference, judged",
+    "Difference, selecting side",
+    "Ranked by",
+    "Chance of an improvement",
+    "Effective episodes",
+    "Overlap",
+    "Guardrails",
+    "Why not",
+)
 
 
 class _Part(BaseModel):
@@ -44,6 +77,9 @@ class Difference(_Part):
         """How sure the log is of an improvement."""
         return 1 - self.p_value
 
+    def __str__(self) -> str:
+        return f"{self.value:+.4g} ({self.low:+.4g} to {self.high:+.4g})"
+
 
 class GuardrailFinding(_Part):
     """What is said of one guardrail for one candidate."""
@@ -52,6 +88,12 @@ class GuardrailFinding(_Part):
     difference: Difference = Field(description="p_value: of a fall by more than max_fall.")
     max_fall: float
     passed: bool = Field(description="Shown not to fall by more, at the whole risk; several finalists share it.")
+
+    @property
+    def mark(self) -> Mark:
+        """holds: shown. unsure: not shown, though the estimate is that it does. falls: the estimate is that it does not."""
+        word = "holds" if self.passed else "unsure" if self.difference.value >= -self.max_fall else "falls"
+        return Mark(word, HOLDS[word])
 
 
 class Candidate(_Part):
@@ -109,6 +151,89 @@ class DecisionResult(PolicyResult):
     reasons: list[str] = Field(description="Why the log cannot be judged; empty unless refused.")
     warnings: list[str]
     seconds: float
+    margin: float = Field(0.0, description="Discounted return by which a candidate has to be better, at least.")
+    min_overlap: float = Field(0.8, description="Overlap that a candidate has to have, at least.")
+
+    def card(self) -> Card:
+        first = self.first
+        judged = [each for each in self.candidates if each.judged is not None]
+        guardrails = [(each, finding) for each in judged for finding in each.guardrails]
+        calibration = "" if self.calibration_error is None else f"; off by {100 * self.calibration_error:.1f} % on average"
+        promote = command("offline", "promote", "runs/registry/policy", self.uri)
+        return Card(
+            "Decision",
+            verdict=COLORS.get(self.verdict, "grey"),
+            word=self.verdict,
+            sentence=self.sentence,
+            facts={
+                "Against": "what the log recorded" if self.against == BEHAVIOUR else self.against,
+                "First": f"{first.name}{f', {first.judged}' if first.judged else ''}",
+                "Policy": self.checkpoint,
+                "Dataset": self.dataset,
+                "Candidates": f"{len(self.candidates):,}, of which {len(judged):,} were judged",
+                **({} if self.episodes_needed is None else {"Episodes needed": f"about {self.episodes_needed:,} more"}),
+                "Time": duration_text(self.seconds),
+            },
+            warnings=self.warnings,
+            sections=[
+                Section("In plain words", in_words(self)),
+                Section("Candidates", columns=COLUMNS, rows=[_row(each) for each in self.candidates[:MOST_ROWS]]),
+                Section(
+                    "Guardrails",
+                    columns=["Candidate", "Guardrail", "Holds", "Difference", "May fall by"],
+                    rows=[
+                        [each.name, finding.name, finding.mark, finding.difference, f"{finding.max_fall:g}"]
+                        for each, finding in guardrails
+                    ],
+                ),
+                Section("Worth an A/B test", self.worth_testing),
+                Section("Why this log cannot be judged", self.reasons),
+                Section(f"Where {first.name} acts otherwise than what acted", first.differs_where),
+                Section(f"Where the log has little of what {first.name} does", first.unsupported_where),
+                Section(
+                    f"Episodes that carry the estimate of {first.name}",
+                    columns=["Episode", "Share of the evidence"],
+                    rows=[[name, f"{100 * share:.1f} %"] for name, share in first.carried_by.items()],
+                ),
+                Section(
+                    f"Value of {first.name} by each method (wdr decides)",
+                    columns=["Method", "Discounted return"],
+                    rows=[[name, value] for name, value in first.estimates.items()],
+                ),
+            ],
+            details={
+                "Ranked on": f"{self.selecting.episodes:,} episodes",
+                "Judged on": f"{self.judging.episodes:,} other episodes",
+                "Recorded": f"{self.recorded:.4g} on the judging episodes, discounted by {self.gamma:g}",
+                "Horizon": "until it terminates" if self.horizon is None else f"{self.horizon:,} steps",
+                "Risk": f"{100 * self.risk:g} % over all that are judged, of a difference of {self.margin:g} or less",
+                "Intervals": f"{100 * self.confidence:g} %, of each candidate alone",
+                "What acted": f"{self.behaviour}{calibration}" if self.behaviour else "the recorded action_logp",
+            },
+            draw=figures.drawn(self._pictures),
+            next=promote if self.verdict == "promote" else NEXT[self.verdict],
+            about=(self.checkpoint, None),
+            places=[f"{self.uri}/card"],
+        )
+
+    def _pictures(self) -> list[figures.Picture]:
+        drawn = self.candidates[:MOST_DRAWN]
+        differences = {each.name: (_bounds(each.judged), _bounds(each.selected)) for each in drawn}
+        overlaps = {each.name: each.overlap for each in drawn if each.judged is not None}
+        lights = {
+            f"{each.name}, {finding.name}": (finding.mark.word, f"{finding.difference}, may fall by {finding.max_fall:g}")
+            for each in self.candidates
+            if each.judged is not None
+            for finding in each.guardrails
+        }
+        lines = {"what runs today": 0.0, "margin": self.margin or None}
+        said, done = "probability by the model", "share that was done"
+        return [
+            partial(figures.forest, rows=differences, x="difference of discounted return", lines=lines),
+            partial(figures.shares, values=overlaps, x="overlap with what acted", least=self.min_overlap),
+            *([partial(figures.lights, rows=dict([*lights.items()][:MOST_LIGHTS]))] if lights else []),
+            *([partial(figures.calibration, tenths=self.calibration, x=said, y=done)] if self.calibration else []),
+        ]
 
     @property
     def first(self) -> Candidate:
@@ -142,14 +267,64 @@ class DecisionResult(PolicyResult):
             }
         )
 
-    def __repr__(self) -> str:
-        import polars as pl
 
-        with pl.Config(tbl_cols=-1, tbl_width_chars=160, tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True):
-            return f"{self.verdict}: {self.sentence}\n{self.table().drop('checkpoint')}"
+def _bounds(difference: Difference | None) -> figures.Interval | None:
+    return None if difference is None else (difference.value, difference.low, difference.high)
 
-    def __str__(self) -> str:
-        return repr(self)
 
-    def _repr_html_(self) -> str:
-        return f"<p><b>{escape(self.verdict)}</b>: {escape(self.sentence)}</p>{self.table()._repr_html_()}"
+def _row(each: Candidate) -> list[object]:
+    judged = each.judged
+    return [
+        each.name,
+        "no finalist" if judged is None else judged,
+        "–" if each.selected is None else each.selected,
+        f"{each.score:+.4g}",
+        "–" if judged is None else f"{100 * judged.chance:.1f} %",
+        "–" if judged is None else f"{judged.effective_episodes:,.1f}",
+        "–" if judged is None else f"{100 * each.overlap:.0f} %",
+        ", ".join(f"{finding.mark}: {finding.name}" for finding in each.guardrails) or "none set",
+        "; ".join(each.reasons) or "–",
+    ]
+
+
+def in_words(result: DecisionResult) -> list[str]:
+    """The gain, how strong the evidence is, guardrails, the next best, and what to do."""
+    return [*_sentences(result), f"Next: {NEXT[result.verdict]}"]
+
+
+def _sentences(result: DecisionResult) -> Iterator[str]:
+    first = result.first
+    if (judged := first.judged) is None or result.verdict == "refused":
+        return
+    if result.against == BEHAVIOUR and result.recorded:
+        share, least = (100 * value / abs(result.recorded) for value in (judged.value, judged.at_least))
+        gain = f"{first.name} is {share:+.0f} % from that, {least:+.0f} % at least"
+        yield f"The log returned {result.recorded:.4g} an episode; {gain}."
+    counting = min(judged.effective_episodes, judged.carrying_episodes)
+    word = "thin" if counting < THIN else "fair" if counting < FAIR else "strong"
+    why = "as the others did little of what it does"
+    if counting < judged.effective_episodes:
+        why = "as a few episodes carry most of the difference"
+    yield (
+        f"The evidence for {first.name} is {word}: of {result.judging.episodes:,} judging episodes about "
+        f"{counting:,.0f} count, {why}."
+    )
+    yield _guardrails(first)
+    for each in result.candidates:
+        other = None if each is first or each.reasons else each.judged
+        if other is not None and _is_better_backed(other, judged):
+            yield f"{each.name} gains {other.value:.3g} on stronger evidence (about {other.effective_episodes:,.0f})."
+            return
+
+
+def _guardrails(first: Candidate) -> str:
+    if not first.guardrails:
+        return "No guardrail was set: nothing here says whether another return falls (guardrails)."
+    broken = [each.name for each in first.guardrails if not each.passed]
+    if broken:
+        return f"Not shown to hold: {', '.join(broken)}."
+    return f"All guardrails are shown to hold: {', '.join(each.name for each in first.guardrails)}."
+
+
+def _is_better_backed(other: Difference, first: Difference) -> bool:
+    return other.effective_episodes > first.effective_episodes and other.value >= NEARLY * first.value > 0

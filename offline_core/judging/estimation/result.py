@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.runtime.reporting import figures
+from offline_core.runtime.reporting.card import Card, command
+from offline_core.runtime.reporting.returns import Told
 from offline_core.runtime.result import PolicyResult
+from offline_core.runtime.units import duration_text
+
+NOTED_UNRECORDED = 0.1
+"""Share of a return that was not recorded, from which on a card says so first."""
 
 
 class Interval(BaseModel):
@@ -17,6 +26,9 @@ class Interval(BaseModel):
     value: float
     low: float
     high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
 
 
 class Estimate(Interval):
@@ -50,6 +62,66 @@ class OffPolicyResult(PolicyResult):
         "the Q function's word in fqe, dr and wdr, and missing in is, wis, pdis and wpdis. Weighted as in wpdis."
     )
     seconds: float
+
+    def card(self) -> Card:
+        told, episodes = self._told(), self.dataset.episodes
+        weighed = {name: each for name, each in self.estimates.items() if each.effective_episodes is not None}
+        intervals = {name: (each.value, each.low, each.high) for name, each in self.estimates.items()}
+        lines = {"recorded": self.recorded.value}
+        pictures = [partial(figures.intervals, values=intervals, x="discounted return", lines=lines)]
+        if weighed:
+            sizes = {name: each.effective_episodes or 0.0 for name, each in weighed.items()}
+            pictures.append(partial(figures.bars, values=sizes, x="effective episodes"))
+        return Card(
+            "Off-policy estimate",
+            verdict=told.verdict,
+            word=told.word,
+            sentence=told.sentence,
+            facts={
+                "Policy": self.checkpoint,
+                "Dataset": self.dataset,
+                "Recorded": self.recorded,
+                "Estimates": ", ".join(f"{name} {each}" for name, each in self.estimates.items()),
+                "Horizon": self.told_horizon,
+                "Time": duration_text(self.seconds),
+            },
+            warnings=self.warnings,
+            details={
+                **{
+                    f"Weights of {name}": f"{each.effective_episodes:,.1f} of {episodes:,} episodes count, the heaviest for "
+                    f"{each.largest_weight or 0.0:.1%}"
+                    for name, each in weighed.items()
+                },
+                "Weighed by": self.behaviour or "the recorded action_logp",
+                "Actions": "sampled" if self.explore else "greedy",
+                "Discount": f"{self.gamma:g}",
+                "Intervals": f"{100 * self.confidence:g} % of resamples of the episodes",
+            },
+            draw=figures.drawn(lambda: pictures),
+            next=command("offline", "decide", self.dataset.uri, self.checkpoint),
+            about=(self.checkpoint, None),
+            places=[self.uri.removesuffix(".json")],
+        )
+
+    def _told(self) -> Told:
+        """Better or worse only if all methods say so; and only perhaps if the stage warns, or part of it was not recorded."""
+        name, last = next(reversed(self.estimates.items()))
+        recorded = self.recorded.value
+        told = f"{name} estimates {last}; what was recorded returned {recorded:.4g}"
+        others = ", ".join(f"{other} {each.value:.4g}" for other, each in self.estimates.items() if other != name)
+        is_better, is_worse = last.low > recorded, last.high < recorded
+        if not is_better and not is_worse:
+            return Told("grey", "Not told apart", f"{told}.")
+        word = "better" if is_better else "worse"
+        every = [each.low > recorded if is_better else each.high < recorded for each in self.estimates.values()]
+        if not all(every):
+            return Told("fair", f"Methods disagree on {word}", f"{told}; other methods: {others}.")
+        if self.unrecorded_share > NOTED_UNRECORDED:
+            share = f"{100 * self.unrecorded_share:.0f} % of the return was not recorded"
+            return Told("fair", f"Perhaps {word}", f"{told}; {share}.")
+        if self.warnings:
+            return Told("fair", f"Perhaps {word}", f"{told}; the warnings say what speaks against it.")
+        return Told("good" if is_better else "bad", f"Likely {word}", f"{told}.")
 
     @property
     def told_horizon(self) -> str:

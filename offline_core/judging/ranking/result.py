@@ -7,7 +7,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.judging.ranking.advice import Advice
 from offline_core.judging.ranking.measures import Measures
+from offline_core.judging.ranking.reasons import MOST_DEVIATIONS
+from offline_core.runtime.reporting.card import Card, Section, command
 from offline_core.runtime.result import Result
+from offline_core.runtime.units import duration_text
+
+MOST_TOLD = 3
+"""Outliers among the facts of a card."""
 
 
 class Outlier(BaseModel):
@@ -40,3 +46,33 @@ class OutlierResult(Result):
     measures: Measures
     advice: Advice
     seconds: float
+
+    def card(self) -> Card:
+        scores = ", ".join(f"{_score(value)} of {100 * float(share):g} %" for share, value in self.quantiles.items())
+        columns = ("episode", "id", "score", "reason")
+        rows = [(each.episode, each.eps_id, _score(each.score), each.reason) for each in self.outliers]
+        where = f"outlier_score < {self.threshold:g}"
+        return Card(
+            "Outliers",
+            word="Advice",
+            sentence=str(self.advice),
+            facts={
+                "Dataset": self.dataset,
+                "Outliers": f"{self.count:,} of {self.dataset.episodes:,} episodes, from a score of {self.threshold:g} on",
+                **{f"Episode {each.episode:,}": each.reason for each in self.outliers[:MOST_TOLD]},
+                "Time": duration_text(self.seconds),
+            },
+            warnings=self.notes,
+            sections=[
+                Section("Outliers", columns=columns, rows=rows),
+                Section("What the data is like", self.advice.sentences),
+            ],
+            details={"Scores": self.scores, "Scores up to": scores},
+            next=command("offline", "prune", self.dataset.uri, "-s", f"outliers={self.uri}", "-s", f"where={where}"),
+            about=(self.dataset.uri, self.dataset.version),
+            places=[f"{self.uri}/card"],
+        )
+
+
+def _score(score: float) -> str:
+    return f"{score:.1f}" if score < MOST_DEVIATIONS else f"over {MOST_DEVIATIONS:,}"

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.judging.sweeps.statistics import performance_profile
+from offline_core.runtime.reporting import figures
+from offline_core.runtime.reporting.card import Card, Section, command
 from offline_core.runtime.result import PolicyResult
+from offline_core.runtime.units import duration_text
 
 if TYPE_CHECKING:
     import polars as pl
+
+MOST_TOLD, MOST_ROWS = 4, 50
+"""Settings among the facts of a card, and in its table."""
+MOST_POINTS, MOST_LINES = 12, 6
+"""Settings in a picture."""
 
 
 class _Part(BaseModel):
@@ -49,6 +60,17 @@ class SweptSetting(_Part):
         """Of each run."""
         return [run.score for run in self.runs]
 
+    @property
+    def interval(self) -> tuple[float, float, float]:
+        """The interquartile mean with its ends, which are itself if there is a single run."""
+        value = self.interquartile_mean
+        return value, value if self.low is None else self.low, value if self.high is None else self.high
+
+    def __str__(self) -> str:
+        value, low, high = self.interval
+        bounds = "" if self.low is None else f" ({low:.4g} to {high:.4g})"
+        return f"{value:.4g}{bounds}, {len(self.runs)} runs"
+
 
 class FailedRun(_Part):
     """One training that ended in an error."""
@@ -77,6 +99,64 @@ class SweepResult(PolicyResult):
     failures: list[FailedRun]
     confidence: float
     seconds: float
+
+    def card(self) -> Card:
+        score, first = self.score.replace("_", " "), self.settings[0]
+        ranked = {f"{rank}. {setting.name}": setting for rank, setting in enumerate(self.settings, 1)}
+        runs = sum(len(setting.runs) for setting in self.settings)
+        return Card(
+            "Sweep",
+            verdict="bad" if self.failures else "grey",
+            word="Compared in part" if self.failures else "Compared",
+            sentence=f"{len(self.settings):,} settings by {score}; the best is {first.name}, {first.interquartile_mean:.4g}.",
+            facts={
+                "Best policy": self.checkpoint,
+                "Dataset": self.dataset,
+                **{name: str(ranked[name]) for name in [*ranked][:MOST_TOLD]},
+                "Runs": f"{runs:,}, {len(self.failures):,} failed",
+                "Time": duration_text(self.seconds),
+            },
+            warnings=[str(failure) for failure in self.failures[:MOST_ROWS]],
+            sections=[
+                Section(
+                    f"Settings by {score}",
+                    columns=("setting", "interquartile mean", "low", "high", "mean", "runs"),
+                    rows=[
+                        (name, *(f"{each:.4g}" for each in (*setting.interval, setting.mean)), len(setting.runs))
+                        for name, setting in [*ranked.items()][:MOST_ROWS]
+                    ],
+                )
+            ],
+            details={"Intervals": f"{100 * self.confidence:g} %, of the interquartile mean"},
+            draw=figures.drawn(self._pictures),
+            next=command("offline", "evaluate" if self.score.endswith("return") else "estimate", self.checkpoint),
+            about=(self.checkpoint, None),
+            places=[f"{first.folder.rsplit('/', 2)[0]}/card"],  # a setting's is <output>/runs/<digest>
+        )
+
+    def _pictures(self) -> list[figures.Picture]:
+        """The settings by rank."""
+        score, ranked = self.score.replace("_", " "), {str(rank): setting for rank, setting in enumerate(self.settings, 1)}
+        every = [run.score for setting in self.settings for run in setting.runs]
+        thresholds = np.linspace(min(every), max(every), 101)
+        shown = {name: ranked[name] for name in [*ranked][:MOST_LINES]}
+        profiles = {
+            name: [*zip(thresholds.tolist(), self._profile(setting, thresholds).tolist(), strict=True)]
+            for name, setting in shown.items()
+        }
+        curves = {name: setting.curve for name, setting in shown.items() if len(setting.curve) > 1}
+        points = {name: ranked[name].interval for name in [*ranked][:MOST_POINTS]}
+        best = {name: [*enumerate(values, 1)] for name, values in self.expected_best.items()}
+        return [
+            partial(figures.intervals, values=points, x=score, lines={}),
+            *([partial(figures.lines, named=curves, x="updates", y="mean, interval")] if curves else []),
+            partial(figures.lines, named=profiles, x=score, y="share of runs better"),
+            partial(figures.lines, named=best, x="policies tried", y=f"best {score}, expected"),
+        ]
+
+    def _profile(self, setting: SweptSetting, thresholds: np.ndarray) -> np.ndarray:
+        """The share of the runs that are better than each threshold."""
+        return performance_profile(self.sign * np.array(setting.scores), self.sign * thresholds)
 
     @property
     def sign(self) -> int:
@@ -112,18 +192,6 @@ class SweepResult(PolicyResult):
             },
         }
         return pl.DataFrame(parameters | numbers)
-
-    def __repr__(self) -> str:
-        import polars as pl
-
-        with pl.Config(tbl_cols=-1, tbl_width_chars=160, tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True):
-            return f"{type(self).__name__}: {len(self.settings)} settings by {self.score}\n{self.table().drop('folder')}"
-
-    def __str__(self) -> str:
-        return repr(self)
-
-    def _repr_html_(self) -> str:
-        return str(self.table()._repr_html_())
 
 
 def _column(values: list[Any]) -> list[Any]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from offline_core.runtime.config import Config
+from offline_core.runtime.reporting.card import Card, Section, command
 from offline_core.runtime.result import Result
+from offline_core.runtime.units import duration_text, size_text
 
 
 class ReportConfig(Config):
@@ -35,6 +37,10 @@ class ReportConfig(Config):
     seed: int = Field(0, ge=0, le=2**31 - 1, title="Seed", description="Of the samples.")
 
 
+MOST_PROBLEMS = 50
+"""On a card."""
+
+
 class ReportResult(Result):
     """What is in a report."""
 
@@ -49,3 +55,22 @@ class ReportResult(Result):
     problems: list[str] = Field(description="Files that could not be read, and why; the rest is in the page.")
     bytes: int = Field(description="Of the HTML file.")
     seconds: float
+
+    def card(self) -> Card:
+        return Card(
+            "Report",
+            verdict="good",
+            word="Reported",
+            sentence=f"{self.datasets:,} datasets, {self.runs:,} experiments and {self.policies:,} policies are on one page.",
+            facts={
+                "Page": self.uri,
+                "Versions": self.versions,
+                "Episodes": f"{self.episodes:,} listed, {self.episodes_with_steps:,} with their steps",
+                "Size": size_text(self.bytes),
+                "Time": duration_text(self.seconds),
+            },
+            warnings=[f"{len(self.problems):,} files could not be read; the page names them."] if self.problems else [],
+            sections=[Section("Not read", self.problems[:MOST_PROBLEMS])],
+            next=command("python", "-m", "webbrowser", self.uri),
+            about=(self.root, None),
+        )

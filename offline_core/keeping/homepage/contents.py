@@ -15,8 +15,8 @@ from pydantic import BaseModel, ValidationError
 
 from offline_core.data.datasets.dataset import VERSIONS, Dataset, open_version
 from offline_core.data.datasets.result_cache import RESULT_FILE
-from offline_core.data.quality.check import CHECKS, last_report
-from offline_core.data.quality.result import QualityReport
+from offline_core.data.quality.check import last_report
+from offline_core.data.quality.result import CHECKS, QualityReport
 from offline_core.data.store.json_files import without_checksum
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError, StorageError

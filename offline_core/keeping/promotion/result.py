@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from offline_core.policies.registry.history import HISTORY
 from offline_core.policies.registry.move import Move
+from offline_core.runtime.reporting.card import Card, command
 from offline_core.runtime.result import PolicyResult
 
 
@@ -14,3 +16,28 @@ class PromotionResult(PolicyResult):
     checkpoint: str = Field(description="URI of the policy: its copy in the registry.")
     address: str = Field(description="`<registry>/<name>@<alias>`, which stages take as a policy.")
     move: Move = Field(description="As it is in the history.")
+
+    def card(self) -> Card:
+        move, entry = self.move, self.address.rpartition("@")[0]
+        moved = f"{move.moved_at:%Y-%m-%d %H:%M} UTC"
+        evidence = {}
+        if move.evidence is not None:
+            evidence["Decision"] = f"{move.evidence.decision}: {move.evidence.verdict}, against {move.evidence.against}"
+        return Card(
+            "Rollback" if move.kind == "rollback" else "Promotion",
+            verdict="good",
+            word="Moved",
+            sentence=f"{self.address} names policy {move.fingerprint} since {moved}"
+            f"{'; nothing is moved' if self.reused else ''}.",
+            facts={
+                "Policy": self.checkpoint,
+                "Because": move.because,
+                "Copied from": move.source,
+                "Named before": "nothing" if move.previous is None else f"{entry}/{move.previous}",
+                **evidence,
+            },
+            details={"Move": f"{move.number}, {move.kind}, by {move.moved_by}"},
+            next=command("offline", "registry", entry),
+            about=(self.checkpoint, None),
+            places=[f"{entry}/{HISTORY}/{move.number:06d}"],
+        )

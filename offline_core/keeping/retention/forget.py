@@ -24,6 +24,7 @@ from offline_core.keeping.retention.subjects import Subjects, find_subjects, par
 from offline_core.keeping.retention.texts import Names, mentions, rewrite
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.registry.history import CHECKPOINTS, read_history
+from offline_core.runtime.reporting.card import Card, Section
 from offline_core.runtime.result import Result
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,31 @@ class ForgetResult(Result):
         "and files of no version that cannot be read: look at them by hand."
     )
     deleted: bool = Field(description="False: nothing was changed, this is what would be.")
+
+    def card(self) -> Card:
+        warnings = {
+            "policies learned from them; train these again, then delete them": self.policies,
+            "aliases name such a policy; promote another one there": self.addresses,
+            "other files name them, or cannot be read; delete these by hand": self.left,
+        }
+        return Card(
+            "Forgetting",
+            verdict="good" if self.deleted else "grey",
+            word="Forgot" if self.deleted else "Would forget",
+            sentence=f"{self.ids:,} episodes in {len(self.versions):,} versions below {self.root}.",
+            warnings=[f"{len(found):,} {what}: {', '.join(found)}" for what, found in warnings.items() if found],
+            sections=[
+                Section(
+                    "Versions",
+                    columns=("version", "episodes", "steps"),
+                    rows=[(f"{each.uri} {each.version}", each.episodes, each.steps) for each in self.versions],
+                ),
+                Section("Checks, cards, exports, estimates and decisions of these versions, which go", self.removed),
+                Section("Texts in which their names are replaced", self.texts),
+            ],
+            next="" if self.deleted or not self.ids else "the same command with --delete",
+            about=(self.root, None),
+        )
 
 
 def forget(config: ForgetConfig, *, root: str) -> ForgetResult:

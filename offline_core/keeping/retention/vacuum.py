@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.datasets.commit import mark_used
 from offline_core.data.datasets.dataset import VERSIONS, Dataset, is_dataset, numbers
+from offline_core.data.datasets.dataset_card import CARDS
 from offline_core.data.datasets.tags import read_tags
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
@@ -21,8 +22,10 @@ from offline_core.keeping.retention.catalog import Catalog, read_catalog
 from offline_core.keeping.retention.config import VacuumConfig
 from offline_core.keeping.retention.descriptions import beside, named_by_results
 from offline_core.keeping.retention.holding import hold
+from offline_core.runtime.reporting.card import Card, Section, command
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import Argument, stage
+from offline_core.runtime.units import size_text
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,34 @@ class VacuumResult(Result):
     busy: list[str] = Field([], description="Datasets that other runs are writing: nothing of them went.")
     freed_bytes: int = Field(description="Bytes of all files that go.")
     deleted: bool = Field(description="False: nothing was deleted, this is what would be.")
+
+    def card(self) -> Card:
+        fates = [(each, "gone" if self.deleted else "goes") for each in self.removed] + [(each, "stays") for each in self.kept]
+        is_next = not self.deleted and bool(self.removed or self.leftovers)
+        return Card(
+            "Vacuum",
+            verdict="good" if self.deleted else "grey",
+            word="Deleted" if self.deleted else "Would delete",
+            sentence=f"{len(self.removed):,} versions and {len(self.leftovers):,} files of no version below {self.root}, "
+            f"{size_text(self.freed_bytes)}; {len(self.kept):,} versions stay.",
+            warnings=[
+                f"Nothing of {uri} went, as another run is writing there. Do it again when that is done." for uri in self.busy
+            ],
+            sections=[
+                Section(
+                    "Versions",
+                    columns=("version", "made", "size", "", "because"),
+                    rows=[
+                        (f"{each.uri} {each.version}", f"{each.created_at:%Y-%m-%d}", size_text(each.bytes), fate, each.reason)
+                        for each, fate in fates
+                    ],
+                ),
+                Section("Files of no version", [f"{uri} ({size_text(size)})" for uri, size in self.leftovers.items()]),
+            ],
+            next=command("offline", "vacuum", self.root, "-s", "delete=true") if is_next else "",
+            about=(self.root, None),
+            places=[f"{self.root}/{CARDS}/vacuum"],
+        )
 
 
 @stage(

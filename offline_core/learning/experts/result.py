@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.runtime.reporting import figures
+from offline_core.runtime.reporting.card import Card, command
+from offline_core.runtime.reporting.returns import episode_facts, played
 from offline_core.runtime.result import PolicyResult
+from offline_core.runtime.units import duration_text
 
 
 class ExpertResult(PolicyResult):
@@ -30,6 +35,31 @@ class ExpertResult(PolicyResult):
     """The checkpoints of `snapshots_at_returns` that were reached, by return."""
     recording: DatasetRef | None = None
     """The episodes recorded during training, if `recording` is configured."""
+
+    def card(self) -> Card:
+        told = played(self.metrics, self.target_return, is_reached=self.reached_target, actions=self.actions)
+        picture = partial(
+            figures.curve, points=self.curve, x="environment steps", y="mean greedy return", target=self.target_return
+        )
+        folder = self.checkpoint.rpartition("/")[0]
+        return Card(
+            "Expert",
+            verdict=told.verdict,
+            word=told.word,
+            sentence=told.sentence,
+            facts={
+                "Policy": self.checkpoint,
+                **episode_facts(self.metrics),
+                "Environment steps": self.env_steps,
+                **({} if self.recording is None else {"Recording": f"{self.recording}, actions sampled"}),
+                "Time": duration_text(self.seconds),
+            },
+            details={f"Policy at a return of {reached:g}": uri for reached, uri in self.snapshots.items()},
+            draw=figures.drawn(lambda: [picture]) if len(self.curve) > 1 else None,  # a single point is a number
+            next=command("offline", "record", self.checkpoint),
+            about=(self.checkpoint, None),
+            places=[f"{folder}/card"],
+        )
 
     @property
     def mean_return(self) -> float:

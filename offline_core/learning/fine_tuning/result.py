@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
+
 from pydantic import Field
 
+from offline_core.runtime.reporting import figures
+from offline_core.runtime.reporting.card import Card, command
+from offline_core.runtime.reporting.returns import Told, episode_facts, mean_of, of_enough, returned
 from offline_core.runtime.result import PolicyResult
+from offline_core.runtime.units import duration_text
 
 
 class FineTuneResult(PolicyResult):
@@ -20,6 +27,40 @@ class FineTuneResult(PolicyResult):
     rollbacks: int = Field(description="How often an evaluation fell below that of the first policy, and the best came back.")
     curve: list[tuple[int, float]] = Field(description="(environment steps, mean greedy return) of each evaluation.")
     seconds: float
+
+    def card(self) -> Card:
+        told = self._told()
+        picture = partial(
+            figures.curve, points=self.curve, x="environment steps", y="mean greedy return", target=self.target_return
+        )
+        return Card(
+            "Fine-tuning",
+            verdict=told.verdict,
+            word=told.word,
+            sentence=told.sentence,
+            facts={
+                "Policy": self.checkpoint,
+                **episode_facts(self.metrics),
+                "Target": "none" if self.target_return is None else f"{self.target_return:,g}",
+                "Environment steps": self.env_steps,
+                "Rolled back": f"{self.rollbacks:,} times",
+                "Time": duration_text(self.seconds),
+            },
+            details={"Updates": self.updates},
+            draw=figures.drawn(lambda: [picture]) if len(self.curve) > 1 else None,  # a single point is a number
+            next=command("offline", "evaluate", self.checkpoint),
+            about=(self.checkpoint, None),
+            places=[f"{self.checkpoint.rpartition('/')[0]}/card"],
+        )
+
+    def _told(self) -> Told:
+        mean, std, episodes = mean_of(self.metrics)
+        told = f"Return {returned(self.metrics)}; it began at {self.start_return:,.1f}."
+        if not mean > self.start_return:
+            return Told("fair", "Not better", told)
+        if not mean - 2 * std / math.sqrt(episodes) > self.start_return:
+            return Told("fair", "Not clearly better", told)
+        return Told(of_enough(self.metrics), "Better", told)
 
     @property
     def mean_return(self) -> float:

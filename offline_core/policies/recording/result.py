@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.datasets.dataset_card import dataset_card
 from offline_core.data.datasets.manifest import Statistics
 from offline_core.data.formats.exporting import ExportResult
+from offline_core.runtime.reporting.card import Card
+from offline_core.runtime.reporting.returns import return_text
 from offline_core.runtime.result import Result
+from offline_core.runtime.units import duration_text
 
 if TYPE_CHECKING:
     from offline_core.policies.recording.recorder import Written
@@ -26,6 +30,11 @@ class RecorderShare(BaseModel):
     episodes: int
     steps: int
     seconds: float = Field(description="Playing and writing.")
+
+    def __str__(self) -> str:
+        speed = self.steps / max(self.seconds, 1e-9)
+        where = self.node if self.node == "here" else f"on {self.node}"
+        return f"{self.episodes:,} episodes, {self.steps:,} steps {where}, {speed:,.0f} steps a second"
 
     @classmethod
     def of(cls, node: str, written: Sequence[Written]) -> RecorderShare:
@@ -54,6 +63,32 @@ class RecordingResult(Result):
     export: ExportResult | None = Field(None, description="The export, if one was configured.")
     clips: list[str] = Field([], description="Files of the clips, if any were asked for.")
 
+    def card(self) -> Card:
+        statistics, returns = self.statistics, self.statistics.returns
+        told = return_text(returns.mean, returns.std, statistics.episodes, self.actions)
+        greedy = f"Greedy actions return {self.greedy_return:,.1f}; set explore to false for them."
+        return dataset_card(
+            "Recording",
+            [self.dataset],
+            {"recorded": self.dataset},
+            verdict="fair" if self.is_below_greedy else "good",
+            word="Recorded, below the policy" if self.is_below_greedy else "Recorded",
+            sentence=f"{statistics.episodes:,} episodes; return {told}.",
+            warnings=[greedy] if self.is_below_greedy else [],
+            facts={
+                "Dataset": self.dataset,
+                "Environment": self.environment,
+                "Ends": f"{statistics.terminated:,} episodes terminated, {statistics.truncated:,} truncated",
+                "Time": duration_text(self.seconds),
+                **({} if self.export is None else {"Exported": f"{self.export.output}, as {self.export.format}"}),
+            },
+            details={
+                "Fingerprint of the policy": self.policy,
+                "Bytes per step": self.dataset.bytes / max(1, self.dataset.steps),
+                **{f"Recorder {number}": str(recorder) for number, recorder in enumerate(self.recorders, 1)},
+            },
+        )
+
     @property
     def is_below_greedy(self) -> bool:
         """Sampling cost more than a quarter of the greedy return, and more than two standard errors."""
@@ -69,3 +104,18 @@ class MixtureResult(Result):
     dataset: DatasetRef
     steps: dict[str, int] = Field(description="Steps by source.")
     is_complete: bool = Field(description="False: a dataset ran out of episodes before `steps` was reached.")
+
+    def card(self) -> Card:
+        return dataset_card(
+            "Mixture",
+            [self.dataset],
+            {"mixed": self.dataset},
+            verdict="good" if self.is_complete else "fair",
+            word="Mixed" if self.is_complete else "Mixed in part",
+            sentence=f"{self.dataset.episodes:,} episodes of {len(self.steps):,} sources.",
+            warnings=[]
+            if self.is_complete
+            else ["A source ran out of episodes before all steps that were asked for were there."],
+            facts={"To": self.dataset},
+            details={uri: f"{steps:,} steps" for uri, steps in self.steps.items()},
+        )

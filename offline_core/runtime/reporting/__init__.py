@@ -1,1 +1,1 @@
-"""Cards: what a stage did, as a table of numbers and a picture, in Markdown. Knows results only by their numbers."""
+"""Cards: what a result says to people, and how that is shown. Knows results only by their cards."""

@@ -1,135 +1,44 @@
-"""A card: what a stage did, on one page of Markdown or HTML."""
+"""A card: what a stage came to, said once, and shown as a page, as Markdown, in a notebook and on a terminal."""
 
 from __future__ import annotations
 
 import base64
+import dataclasses
+import os
 import re
+import shlex
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import jinja2
-
+from offline_core.errors import OfflineError
 from offline_core.runtime.reporting import palette
 from offline_core.runtime.reporting.values import text_of
 from offline_core.secrets import masked
 
-Tone = Literal["good", "bad", "warning", "neutral"]
-"""good: what was asked for. bad: not that. warning: done, and worth a look. neutral: nothing was asked for."""
-MARKS: Mapping[Tone, str] = {"good": "🟢", "bad": "🔴", "warning": "🟠", "neutral": "⚪"}
-"""What Markdown has for a colour; the word is next to it."""
+if TYPE_CHECKING:
+    from offline_core.runtime.reporting.figures import Drawing
 
-
-_STYLE = (
-    f"""{palette.css()}
-@media (prefers-color-scheme: dark) {{ img {{ filter: invert(.91) hue-rotate(180deg); }} }}
-"""
-    + """
-body { margin: 0 auto; max-width: 62rem; padding: 1.5rem; background: var(--page); color: var(--ink);
-  font: 15px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.5rem; margin: 0 0 1rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
-.headline { display: flex; gap: 1rem; align-items: baseline; padding: 1rem; border: 1px solid var(--line);
-  border-left: .5rem solid var(--tone); border-radius: .4rem; background: var(--band); font-size: 1.1rem; }
-.word { white-space: nowrap; background: var(--tone);
-  color: var(--page); border-radius: 1rem; padding: .1rem .8rem; font-weight: 600; }
-.good { --tone: var(--good); } .bad { --tone: var(--bad); }
-.warning { --tone: var(--warning); } .neutral { --tone: var(--neutral); }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; margin: 1rem 0; width: 100%; }
-th, td { border-bottom: 1px solid var(--line); padding: .3rem .8rem .3rem 0; text-align: left; vertical-align: top;
-  overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
-thead th, thead ~ tbody td, thead ~ tr td { overflow-wrap: normal; }
-th { color: var(--quiet); font-weight: 500; } tbody th { width: 13rem; }
-img { max-width: 100%; border-radius: .4rem; }
-pre { background: var(--band); border-radius: .4rem; padding: 1rem; overflow-x: auto; font-size: .85rem; }
-.lineage { list-style: none; padding: 0; } .versions { color: var(--quiet); font-size: .85rem; overflow-wrap: anywhere; }
-"""
-)
-
-_TEMPLATE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<title>{{ card.title | text }}</title>
-<style>{{ style | safe }}</style>
-</head>
-<body>
-<h1>{{ card.title | text }}</h1>
-{% if card.headline -%}
-<p class="headline {{ card.headline.tone }}"><span class="word">{{ card.headline.word | text }}</span>
-<span>{{ card.headline.sentence | text }}</span></p>
-{% endif -%}
-<div class="wide"><table><tbody>
-{% for name, value in card.rows.items() -%}
-<tr><th scope="row">{{ name | text }}</th><td>{{ value | text }}</td></tr>
-{% endfor -%}
-</tbody></table></div>
-{% if picture -%}
-<img src="data:image/png;base64,{{ picture }}" alt="{{ card.title | text }}">
-{% endif -%}
-{% for section in card.sections if section.sentences or section.rows -%}
-<h2>{{ section.title | text }}</h2>
-{% if section.sentences -%}
-<ul>{% for sentence in section.sentences %}<li>{{ sentence | text }}</li>{% endfor %}</ul>
-{% endif -%}
-{% if section.rows -%}
-<div class="wide"><table>
-<thead><tr>{% for column in section.columns %}<th scope="col">{{ column | text }}</th>{% endfor %}</tr></thead>
-{% for row in section.rows -%}
-<tr>{% for cell in row %}<td>{{ cell | text }}</td>{% endfor %}</tr>
-{% endfor -%}
-</table></div>
-{% endif -%}
-{% endfor -%}
-{% if card.ancestors -%}
-<h2>Lineage</h2>
-<ul class="lineage">
-{% for depth, label in card.ancestors -%}
-<li style="padding-left: {{ 1.5 * depth }}rem">{{ "← " if depth }}{{ label | text }}</li>
-{% endfor -%}
-</ul>
-{% endif -%}
-{% if card.ran -%}
-<h2>What ran</h2>
-<pre>{{ card.ran.yaml }}</pre>
-<p class="versions">
-{%- for name, version in card.ran.versions.items() -%}
-{{ ", " if not loop.first }}{{ name | text }} {{ version | text }}
-{%- endfor -%}
-</p>
-{% endif -%}
-</body>
-</html>
-"""
+Verdict = Literal["good", "fair", "bad", "grey"]
+"""good: what was asked for. fair: done, and worth a look. bad: not what was asked for. grey: nothing was asked for."""
+MARKS: Mapping[Verdict, str] = {"good": "[ok]", "fair": "[!]", "bad": "[x]", "grey": "[-]"}
+"""For a colour where there is none; every font has them."""
+MOST_WARNINGS = 3
+"""On a terminal, unless all is asked for."""
+NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """What ran: the operation, those of its parameters that are not at their defaults, and versions of code by name."""
-
-    operation: str
-    parameters: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-
-    @property
-    def yaml(self) -> str:
-        """The operation and its parameters, as in a file of parameters."""
-        import yaml
-
-        text: str = yaml.safe_dump({self.operation: masked(self.parameters)}, sort_keys=False, allow_unicode=True)
-        return text if self.parameters else f"{self.operation}:  # all parameters at their defaults\n"
-
-
-@dataclass(frozen=True, slots=True)
-class Headline:
-    """What matters most, in one word and one sentence."""
+class Mark:
+    """A word with the colour of a verdict, in a cell of a table."""
 
     word: str
-    sentence: str
-    tone: Tone
+    verdict: Verdict
+
+    def __str__(self) -> str:
+        return self.word
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,64 +52,178 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
+class Ran:
+    """What ran: the operation, those of its parameters that are not at their defaults, and versions of code by name."""
+
+    operation: str
+    parameters: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    command: str = ""
+    """Repeats the run."""
+
+    @property
+    def yaml(self) -> str:
+        """The operation and its parameters, as in a file of parameters."""
+        import yaml
+
+        text: str = yaml.safe_dump({self.operation: masked(self.parameters)}, sort_keys=False, allow_unicode=True)
+        return text if self.parameters else f"{self.operation}:  # all parameters at their defaults\n"
+
+
+@dataclass(frozen=True, slots=True)
 class Card:
-    """What a stage did, for people."""
+    """What a stage came to, for people. A result makes one without reading anything; its pictures are drawn when shown."""
 
     title: str
-    rows: Mapping[str, object]
-    """What came out."""
-    draw: Callable[[], bytes] | None = None
-    """Gives the picture as PNG, the same at each call; a card that nobody reads draws none."""
+    facts: Mapping[str, object] = NOTHING
+    """What came out: at most eight."""
+    verdict: Verdict = "grey"
+    word: str = ""
+    """The verdict in a word or a few: "Target reached"."""
+    sentence: str = ""
+    """What matters most."""
+    warnings: Sequence[str] = ()
+    """What speaks against the result; a good verdict with warnings is a fair one."""
+    sections: Sequence[Section] = ()
+    draw: Callable[[], Drawing] | None = None
+    """Gives the pictures, the same at each call; see `figures.drawn`."""
+    next: str = ""
+    """The command, or the line of Python, that comes next."""
+    details: Mapping[str, object] = NOTHING
+    """Everything else that is worth keeping."""
+    about: tuple[str, int | None] = ("", None)
+    """URI, and version of a dataset, of what was made, or else of what was looked at."""
+    places: Sequence[str] = ()
+    """URIs at which the files of the card belong, without `.html`, `.md` and `.png`."""
     ran: Ran | None = None
     lineage: str = ""
     """The lineage of the result, as Mermaid."""
     ancestors: Sequence[tuple[int, str]] = ()
     """The same as lines, each with its depth."""
-    headline: Headline | None = None
-    sections: Sequence[Section] = ()
+    root: str = ""
+    """The folder that holds all that the result was made from: pages name what is in it relative to it."""
+
+    def __post_init__(self) -> None:
+        if self.verdict == "good" and self.warnings:
+            more = "a warning" if len(self.warnings) == 1 else f"{len(self.warnings):,} warnings"
+            object.__setattr__(self, "verdict", "fair")
+            object.__setattr__(self, "word", f"{self.word}, with {more}")
 
     @property
-    def picture(self) -> bytes | None:
-        """PNG."""
+    def headline(self) -> str:
+        """The verdict and the sentence in one line."""
+        return ": ".join(filter(None, (self.word, text_of(self.sentence))))
+
+    def drawable(self) -> Card:
+        """This card, or one without pictures if what they show cannot be read any more."""
+        try:
+            self.drawing()
+        except OfflineError:
+            return dataclasses.replace(self, draw=None)
+        return self
+
+    def drawing(self) -> Drawing | None:
+        """The pictures."""
         return None if self.draw is None else self.draw()
+
+    def terminal(self, *, verbose: bool = False) -> str:
+        """The verdict, the facts, warnings, and what comes next, in a few lines; or all that there is, without pictures."""
+        lines = [f"{MARKS[self.verdict]} {self.headline or text_of(self.title)}", *_aligned(self.facts)]
+        shown = self.warnings if verbose else self.warnings[:MOST_WARNINGS]
+        lines += [f"  ! {text_of(warning)}" for warning in shown]
+        if left := len(self.warnings) - len(shown):
+            lines.append(f"  ! {left:,} more; -v shows them.")
+        if verbose:
+            lines += _aligned(self.details)
+            for section in self.sections:
+                lines += _plain(section)
+            if self.ancestors:
+                lines += ["", "Lineage", *(f"  {'  ' * depth}{text_of(text)}" for depth, text in self.ancestors)]
+            if self.ran is not None:
+                lines += ["", "What ran", *(f"  {line}" for line in self.ran.yaml.splitlines())]
+        if self.ran is not None and self.ran.command and verbose:
+            lines.append(f"again: {self.ran.command}")
+        lines += [f"card: {place}.html" for place in self.places[:1]]
+        lines += [f"next: {self.next}"] if self.next else []
+        here = os.getcwd().rstrip("/")
+        return "\n".join(lines).replace(f"{here}/", "") if here else "\n".join(lines)
 
     def markdown(self, link: str | None = None) -> str:
         """The card as Markdown; the picture is in the text itself unless a link to it is given."""
-        parts = [f"# {_text(self.title)}"]
-        if self.headline is not None:
-            mark, word, sentence = MARKS[self.headline.tone], self.headline.word, self.headline.sentence
-            parts.append(f"{mark} **{_text(word)}** {_text(sentence)}")
-        parts.append(_table(["", ""], self.rows.items()))
-        if self.picture is not None:
-            link = link or f"data:image/png;base64,{base64.b64encode(self.picture).decode()}"
-            parts.append(f"![{_text(self.title)}]({link})")
-        for section in self.sections:
+        card = self._below_root()
+        parts = [f"# {_text(card.title)}"]
+        if card.word:
+            parts.append(f"**{MARKS[card.verdict]} {_text(card.word)}.** {_text(card.sentence)}")
+        if card.warnings:
+            parts.append("\n".join(f"- **Warning:** {_text(warning)}" for warning in card.warnings))
+        if card.facts:
+            parts.append(_table(["", ""], card.facts.items()))
+        if (drawing := card.drawing()) is not None:
+            link = link or f"data:image/png;base64,{_base64(drawing.together)}"
+            parts.append(f"![{_text(card.title)}]({link})")
+        for section in card.sections:
             if section.sentences or section.rows:
                 parts.append(f"## {_text(section.title)}")
             if section.sentences:
                 parts.append("\n".join(f"- {_line(sentence)}" for sentence in section.sentences))
             if section.rows:
                 parts.append(_table(section.columns, section.rows))
-        if self.lineage:
-            parts += ["## Lineage", _fenced("mermaid", self.lineage)]
-        if self.ran is not None:
-            parts += ["## What ran", _fenced("yaml", self.ran.yaml)]
-            if self.ran.versions:
-                parts.append(", ".join(f"{_text(name)} {_text(version)}" for name, version in self.ran.versions.items()))
+        if card.next:
+            parts += ["## Next", _fenced("console", card.next)]
+        if card.details:
+            parts += ["## Details", _table(["", ""], card.details.items())]
+        if card.lineage:
+            parts += ["## Lineage", _fenced("mermaid", card.lineage)]
+        if card.ran is not None:
+            parts += ["## What ran", _fenced("yaml", card.ran.yaml)]
+            parts += [_fenced("console", card.ran.command)] if card.ran.command else []
+            if card.ran.versions:
+                parts.append(", ".join(f"{_text(name)} {_text(version)}" for name, version in card.ran.versions.items()))
         return "\n\n".join(parts) + "\n"
 
-    def html(self) -> str:
-        """The card as one page of HTML, with the picture inside and all that a name or a value holds as text: no script,
-        nothing fetched, light or dark as the reader's browser is."""
+    def html(self, *, is_page: bool = True) -> str:
+        """The card as HTML, with the pictures inside and all that a name or a value holds as text: no script, nothing
+        fetched, light or dark as the reader's browser is.
+
+        Arguments:
+            is_page: a page of its own; otherwise a part of one, as notebooks show it.
+        """
+        import jinja2
+
         environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
         environment.filters["text"] = text_of
-        picture = None if self.picture is None else base64.b64encode(self.picture).decode()
-        return environment.from_string(_TEMPLATE).render(card=self, picture=picture, style=_STYLE)
+        environment.tests["mark"] = lambda value: isinstance(value, Mark)
+        card, drawing = self._below_root(), self.drawing()
+        pictures = [] if drawing is None else [_base64(picture) for picture in drawing.pictures]
+        style = palette.css(":root" if is_page else ".offline-card") + _STYLE
+        body = environment.from_string(_BODY).render(card=card, pictures=pictures, style=style)
+        return environment.from_string(_PAGE).render(title=card.title, body=body) if is_page else body
 
     def files(self, name: str) -> dict[str, bytes]:
-        """The card as files of one folder: `<name>.png`, if it has a picture, `<name>.html` and `<name>.md`."""
-        picture = {} if self.picture is None else {f"{name}.png": self.picture}
-        return picture | {f"{name}.html": self.html().encode(), f"{name}.md": self.markdown(f"{name}.png").encode()}
+        """The card as files of one folder: `<name>.png`, if it has pictures, `<name>.html` and `<name>.md`."""
+        drawing = self.drawing()
+        pictures = {} if drawing is None else {f"{name}.png": drawing.together}
+        return pictures | {f"{name}.html": self.html().encode(), f"{name}.md": self.markdown(f"{name}.png").encode()}
+
+    def _below_root(self) -> Card:
+        if not self.root:
+            return self
+
+        def short(value: object) -> object:
+            return value if isinstance(value, Mark) else text_of(value).replace(f"{self.root}/", "")
+
+        return dataclasses.replace(
+            self,
+            sentence=str(short(self.sentence)),
+            facts={name: short(value) for name, value in self.facts.items()} | {"Root": self.root},
+            details={name: short(value) for name, value in self.details.items()},
+            warnings=[str(short(warning)) for warning in self.warnings],
+        )
+
+
+def command(*words: object) -> str:
+    """A command as one types it: each word quoted for a shell where it needs that."""
+    return shlex.join(str(word) for word in words)
 
 
 def links(addresses: Mapping[str, str], *, hours: float) -> str:
@@ -211,6 +234,151 @@ def links(addresses: Mapping[str, str], *, hours: float) -> str:
     """
     lines = [f"- [{_text(name)}](<{address}>)" for name, address in addresses.items()]
     return "\n".join(["## Files", "", *lines, "", f"These links open without a login for {hours:g} hours."]) + "\n"
+
+
+_STYLE = """
+.offline-card { margin: 0 auto; max-width: 62rem; padding: 1.5rem; background: var(--page); color: var(--ink);
+  font: 15px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+.offline-card h1 { font-size: 1.5rem; margin: 0 0 1rem; } .offline-card h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
+.offline-card .headline { display: flex; flex-wrap: wrap; gap: .3rem 1rem; align-items: baseline; padding: 1rem;
+  border: 1px solid var(--line); border-left: .5rem solid var(--tone); border-radius: .4rem; background: var(--band);
+  font-size: 1.1rem; }
+.offline-card .word { background: var(--tone); color: var(--page); border-radius: 1rem; padding: .1rem .8rem;
+  font-weight: 600; }
+.offline-card .good { --tone: var(--good); } .offline-card .fair { --tone: var(--fair); }
+.offline-card .bad { --tone: var(--bad); } .offline-card .grey { --tone: var(--grey); }
+.offline-card .warnings { list-style: none; padding: 0; }
+.offline-card .warnings li { border-left: .3rem solid var(--fair); padding: .2rem 1rem; margin: .4rem 0; }
+.offline-card .wide { overflow-x: auto; }
+.offline-card table { border-collapse: collapse; margin: 1rem 0; width: 100%; background: none; }
+.offline-card th, .offline-card td { border-bottom: 1px solid var(--line); padding: .3rem .8rem .3rem 0; text-align: left;
+  vertical-align: top; font-variant-numeric: tabular-nums; background: none; }
+.offline-card .many th, .offline-card .many td { overflow-wrap: break-word; min-width: 3.5rem; }
+.offline-card th { color: var(--quiet); font-weight: 500; } .offline-card .facts th { width: 30%; }
+.offline-card .pictures { display: flex; flex-wrap: wrap; gap: .5rem; }
+.offline-card img { max-width: 100%; height: auto; }
+.offline-card pre { background: var(--band); color: var(--ink); border-radius: .4rem; padding: 1rem; overflow-x: auto;
+  font-size: .85rem; }
+.offline-card summary { cursor: pointer; margin-top: 2rem; font-weight: 600; }
+.offline-card .lineage { list-style: none; padding: 0; } .offline-card .versions { color: var(--quiet); font-size: .85rem; }
+"""
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<title>{{ title | text }}</title>
+</head>
+<body style="margin: 0; background: var(--page)">
+{{ body | safe }}
+</body>
+</html>
+"""
+
+_BODY = """{% macro facts(values) -%}
+<div class="wide facts"><table><tbody>
+{% for name, value in values.items() -%}
+<tr><th scope="row">{{ name | text }}</th><td>{{ value | text }}</td></tr>
+{% endfor -%}
+</tbody></table></div>
+{%- endmacro -%}
+<style>{{ style | safe }}</style>
+<div class="offline-card">
+<h1>{{ card.title | text }}</h1>
+{% if card.word -%}
+<p class="headline {{ card.verdict }}"><span class="word">{{ card.word | text }}</span>
+<span>{{ card.sentence | text }}</span></p>
+{% endif -%}
+{% if card.warnings -%}
+<ul class="warnings">{% for warning in card.warnings %}<li>{{ warning | text }}</li>{% endfor %}</ul>
+{% endif -%}
+{% if card.facts %}{{ facts(card.facts) }}{% endif %}
+{% if pictures -%}
+<div class="pictures">
+{% for picture in pictures -%}
+<img src="data:image/png;base64,{{ picture }}" alt="{{ card.title | text }}">
+{% endfor -%}
+</div>
+{% endif -%}
+{% for section in card.sections if section.sentences or section.rows -%}
+<h2>{{ section.title | text }}</h2>
+{% if section.sentences -%}
+<ul>{% for sentence in section.sentences %}<li>{{ sentence | text }}</li>{% endfor %}</ul>
+{% endif -%}
+{% if section.rows -%}
+<div class="wide many"><table>
+<thead><tr>{% for column in section.columns %}<th scope="col">{{ column | text }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in section.rows -%}
+<tr>{% for cell in row -%}
+<td{% if cell is mark %} class="{{ cell.verdict }}"><span class="word">{{ cell | text }}</span>
+{%- else %}>{{ cell | text }}{% endif %}</td>
+{%- endfor %}</tr>
+{% endfor -%}
+</tbody></table></div>
+{% endif -%}
+{% endfor -%}
+{% if card.next -%}
+<h2>Next</h2>
+<pre>{{ card.next }}</pre>
+{% endif -%}
+{% if card.details or card.ancestors or card.ran -%}
+<details>
+<summary>Details</summary>
+{% if card.details %}{{ facts(card.details) }}{% endif %}
+{% if card.ancestors -%}
+<h2>Lineage</h2>
+<ul class="lineage">
+{% for depth, label in card.ancestors -%}
+<li style="padding-left: {{ [1.5 * depth, 9] | min }}rem">{{ "← " if depth }}{{ label | text }}</li>
+{% endfor -%}
+</ul>
+{% endif -%}
+{% if card.ran -%}
+<h2>What ran</h2>
+{% if card.ran.command %}<pre>{{ card.ran.command }}</pre>
+{% endif -%}
+<pre>{{ card.ran.yaml }}</pre>
+<p class="versions">
+{%- for name, version in card.ran.versions.items() -%}
+{{ ", " if not loop.first }}{{ name | text }} {{ version | text }}
+{%- endfor -%}
+</p>
+{% endif -%}
+</details>
+{% endif -%}
+</div>
+"""
+
+
+def _aligned(values: Mapping[str, object]) -> list[str]:
+    """Names and values as lines of a terminal."""
+    width = max(map(len, values), default=0)
+    return [f"  {name:{width}}  {text_of(value)}" for name, value in values.items()]
+
+
+def _plain(section: Section) -> list[str]:
+    """A section as lines of a terminal; of a table that is wider than it, each row as names and values."""
+    if not section.sentences and not section.rows:
+        return []
+    lines = ["", section.title, *(f"  {text_of(sentence)}" for sentence in section.sentences)]
+    rows = [[text_of(cell) for cell in row] for row in section.rows]
+    widths = [max(map(len, column)) for column in zip(section.columns, *rows, strict=True)]
+    if sum(widths) + 2 * len(widths) <= shutil.get_terminal_size((120, 24)).columns:
+        table = [section.columns, *rows] if rows else []
+        return lines + [
+            f"  {'  '.join(f'{cell:{size}}' for cell, size in zip(row, widths, strict=True))}".rstrip() for row in table
+        ]
+    for first, *others in rows:
+        named = {name: cell for name, cell in zip(section.columns[1:], others, strict=True) if cell}
+        lines += [f"  {first}", *(f"  {line}" for line in _aligned(named))]
+    return lines
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -1,25 +1,26 @@
-"""Pictures for the cards, drawn with matplotlib into PNG bytes."""
+"""Pictures for the cards, drawn with matplotlib into PNG bytes: transparent, in colours that read on light and on dark."""
 
 from __future__ import annotations
 
 import functools
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from offline_core.runtime.reporting.palette import LIGHT, SERIES, pale
+from offline_core.runtime.reporting.palette import PICTURE, SERIES, pale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from PIL.Image import Image
 
 WIDTH_INCHES, HEIGHT_INCHES = 3.6, 2.4
 DOTS_PER_INCH = 125  # two pictures are 900 wide, and still readable where the UI has room for 580
 MAX_BINS = 40
-FIRST, SECOND, *_ = COLORS = [LIGHT[name] for name in SERIES]
-QUIET, GOOD = LIGHT["quiet"], LIGHT["good"]
+FIRST, SECOND, *_ = COLORS = [PICTURE[name] for name in SERIES]
+QUIET, GOOD = PICTURE["quiet"], PICTURE["good"]
 Interval = tuple[float, float, float]
 """(value, low, high)."""
 Picture = Callable[["Axes"], None]
@@ -174,7 +175,7 @@ def shares(axes: Axes, values: Mapping[str, float], *, x: str, least: float) -> 
     for row, value in enumerate([*values.values()][::-1]):
         length = min(value, 1.0) if np.isfinite(value) else 0.0
         color, hatch = (FIRST, "") if length >= least else (SECOND, "///")
-        axes.barh(row, length, color=color, hatch=hatch, edgecolor="white", height=0.6)
+        axes.barh(row, length, color=color, hatch=hatch, edgecolor=QUIET, height=0.6)
         axes.text(length + 0.02, row, f"{100 * length:.0f} %", va="center", fontsize=7)
     axes.axvline(least, color=QUIET, linestyle="--", linewidth=1, label=f"needed: {100 * least:g} %")
     _legend_above(axes)
@@ -186,7 +187,7 @@ def _legend_above(axes: Axes) -> None:
     axes.legend(fontsize=6, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False)
 
 
-LIGHTS = {"holds": LIGHT["good"], "unsure": LIGHT["warning"], "falls": LIGHT["bad"]}
+LIGHTS = {"holds": PICTURE["good"], "unsure": PICTURE["fair"], "falls": PICTURE["bad"]}
 """Colours of traffic lights, by the word that is next to them."""
 
 
@@ -226,37 +227,70 @@ def _short(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 1 else f"{value:.2g}"
 
 
-def drawn(pictures: Callable[[], Sequence[Picture]]) -> Callable[[], bytes]:
-    """What gives a PNG of these pictures, drawn when it is first asked for."""
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Pictures as PNG: one by one for pages, which let them flow, and all in one."""
+
+    pictures: Sequence[bytes]
+    together: bytes
+
+
+def drawn(pictures: Callable[[], Sequence[Picture]]) -> Callable[[], Drawing]:
+    """What gives these pictures, drawn when they are first asked for; two lie side by side where all are in one."""
 
     @functools.cache
-    def picture() -> bytes:
-        draws = pictures()
-        figure, axes = new_figure(len(draws))
-        for draw, each in zip(draws, axes, strict=True):
-            draw(each)
-        return png(figure)
+    def drawing() -> Drawing:
+        from PIL import Image
 
-    return picture
+        images = [Image.fromarray(_pixels(draw)) for draw in pictures()]
+        columns, rows = min(len(images), 2), (len(images) + 1) // 2
+        width, height = images[0].size
+        together = Image.new("RGBA", (columns * width, rows * height))
+        for number, image in enumerate(images):
+            together.paste(image, (number % columns * width, number // columns * height))
+        whole = _png(together)
+        return Drawing([whole] if len(images) == 1 else [_png(image) for image in images], whole)
+
+    return drawing
 
 
-def new_figure(pictures: int) -> tuple[Figure, list[Axes]]:
-    """A figure with that many pictures, two side by side, and a last one without a neighbour as wide as two."""
+def new_axes() -> Axes:
+    """Axes to draw a picture in, alone in their figure."""
     from matplotlib.figure import Figure
 
-    columns, rows = min(pictures, 2), (pictures + 1) // 2
-    figure = Figure(figsize=(WIDTH_INCHES * columns, HEIGHT_INCHES * rows), layout="constrained")
-    numbers = [min(cell, pictures - 1) for cell in range(rows * columns)]
-    placed: dict[Any, Axes] = figure.subplot_mosaic(np.reshape(numbers, (rows, columns)).tolist())
-    axes = [placed[number] for number in range(pictures)]
-    for each in axes:
-        each.set_prop_cycle(color=COLORS)
-        each.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+    figure = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES), dpi=DOTS_PER_INCH, layout="constrained", facecolor="none")
+    axes: Axes = figure.subplots()
+    axes.set_prop_cycle(color=COLORS)
+    axes.set_facecolor("none")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["bottom", "left"]].set_color(QUIET)
+    axes.tick_params(colors=QUIET)
+    return axes
 
 
-def png(figure: Figure) -> bytes:
-    """The figure as PNG."""
+def pixels(axes: Axes) -> np.ndarray:
+    """(height, width, 4) bytes of the figure of these axes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    for label in (axes.xaxis.label, axes.yaxis.label, *axes.texts):
+        label.set_color(QUIET)
+    if (legend := axes.get_legend()) is not None:
+        legend.get_frame().set(alpha=0)
+        for label in legend.get_texts():
+            label.set_color(QUIET)
+    figure = axes.get_figure(root=True)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()  # type: ignore[no-untyped-call]
+    return np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
+
+
+def _pixels(draw: Picture) -> np.ndarray:
+    axes = new_axes()
+    draw(axes)
+    return pixels(axes)
+
+
+def _png(image: Image) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DOTS_PER_INCH)
+    image.save(buffer, "PNG")
     return buffer.getvalue()

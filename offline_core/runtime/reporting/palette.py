@@ -1,8 +1,8 @@
 """The colours of cards and pages, light and dark, told apart by colour-blind readers too; as CSS properties and for pictures.
 
-Pictures are drawn in the colours of `LIGHT` and name the properties, so that each shows in the colours of what it is in.
-Contrast: text 4.5 to 1, lines and areas 3 to 1, on the page and on bands. Series follow Okabe and Ito, "Color Universal
-Design", 2008, darker on light and lighter on dark.
+Pictures are transparent and lie on either: they are drawn in `PICTURE`, which reads on both.
+Contrast: text 4.5 to 1, lines and areas 3 to 1, on the page and on bands; text in pictures 4 to 1. Series follow
+Okabe and Ito, "Color Universal Design", 2008, darker on light and lighter on dark.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ LIGHT: Mapping[str, str] = {
     "quiet": "#57606a",
     "good": "#1a7451",
     "bad": "#c4242c",
-    "warning": "#8f5f00",
-    "neutral": "#4f6378",
+    "fair": "#8f5f00",
+    "grey": "#4f6378",
     "series-1": "#0072b2",
     "series-2": "#c25100",
     "series-3": "#00805e",
@@ -35,8 +35,8 @@ DARK: Mapping[str, str] = {
     "quiet": "#a3aeb9",
     "good": "#4cc38a",
     "bad": "#ff8078",
-    "warning": "#e6b450",
-    "neutral": "#9db1c5",
+    "fair": "#e6b450",
+    "grey": "#9db1c5",
     "series-1": "#56b4e9",
     "series-2": "#f2954f",
     "series-3": "#3fcaa2",
@@ -44,6 +44,8 @@ DARK: Mapping[str, str] = {
     "series-5": "#e3cb52",
     "series-6": "#aab4be",
 }
+PICTURE: Mapping[str, str] = {**LIGHT, "ink": "#747d88", "quiet": "#747d88", "good": "#208a61"}
+"""Of pictures, for pages of any colour."""
 SERIES = [f"series-{number}" for number in range(1, 7)]
 
 
@@ -52,13 +54,13 @@ def properties(colors: Mapping[str, str]) -> str:
     return " ".join(f"--{name}: {color};" for name, color in colors.items())
 
 
-def css() -> str:
-    """The properties on `:root`, which follow the reader's browser, or `data-theme` of the root where a page has a switch."""
+def css(selector: str = ":root") -> str:
+    """The properties on what is selected, which follow the reader's browser, or its `data-theme` where a page has a switch."""
     return (
-        f":root {{ color-scheme: light dark; {properties(LIGHT)} }}\n"
-        f"@media (prefers-color-scheme: dark) {{ :root {{ {properties(DARK)} }} }}\n"
-        f':root[data-theme="light"] {{ color-scheme: light; {properties(LIGHT)} }}\n'
-        f':root[data-theme="dark"] {{ color-scheme: dark; {properties(DARK)} }}\n'
+        f"{selector} {{ color-scheme: light dark; {properties(LIGHT)} }}\n"
+        f"@media (prefers-color-scheme: dark) {{ {selector} {{ {properties(DARK)} }} }}\n"
+        f'{selector}[data-theme="light"] {{ color-scheme: light; {properties(LIGHT)} }}\n'
+        f'{selector}[data-theme="dark"] {{ color-scheme: dark; {properties(DARK)} }}\n'
     )
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from offline_core.secrets import masked_text
 
-FEW_EPISODES = 20
-"""Below this, a mean return says little."""
-
 
 def text_of(value: object) -> str:
     """A value as one line of text, without secrets; numbers with three digits or thousands."""
@@ -17,12 +14,6 @@ def text_of(value: object) -> str:
     if isinstance(value, float):
         return _number(value)
     return masked_text(" ".join(str(value).split()))
-
-
-def return_text(mean: float, std: float, episodes: int, actions: str) -> str:
-    """A mean return with its spread, and of what both are; `actions` are sampled or greedy."""
-    few = "; so few say little" if episodes < FEW_EPISODES else ""
-    return f"{mean:,.1f} ± {std:,.1f} ({actions} actions, standard deviation of {episodes:,} episodes{few})"
 
 
 def _number(value: float) -> str:

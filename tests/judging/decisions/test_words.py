@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offline_core.judging.decisions.words import in_words
+from offline_core.judging.decisions.result import in_words
 from tests.judging.decisions.made_up import candidate, difference, guardrail, made_up
 
 

@@ -1,0 +1,75 @@
+"""The card of what made or looked at datasets: pictures of their episodes, and where the card belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from offline_core.data.datasets.dataset import DatasetRef, open_dataset
+from offline_core.data.datasets.episode_index import episode_index
+from offline_core.data.episodes import columns
+from offline_core.runtime.reporting import figures
+from offline_core.runtime.reporting.card import Card, command
+
+CARDS = "_cards"
+"""Folder of the cards inside a dataset, one a version, named like its manifest."""
+BOTH = "return, which is the steps per episode"
+
+
+def dataset_card(
+    title: str,
+    made: Sequence[DatasetRef],
+    drawn: Mapping[str, DatasetRef],
+    *,
+    warnings: Sequence[str] = (),
+    next: str = "",
+    **values: Any,
+) -> Card:
+    """A card of the datasets `made`, with histograms of the episodes of those `drawn`, which are named by a legend.
+
+    Arguments:
+        next: what comes next; a check unless given.
+        values: other fields of the card.
+    """
+    return Card(
+        title,
+        draw=figures.drawn(lambda: _histograms(drawn)),
+        about=(made[0].uri, made[0].version),
+        places=[f"{ref.uri}/{CARDS}/{ref.version:06d}" for ref in made],
+        warnings=[*warnings, *(_older(ref) for ref in made if ref.latest is not None)],
+        next=next or command("offline", "check", *reading(made[0])),
+        **values,
+    )
+
+
+def reading(ref: DatasetRef) -> list[str]:
+    """The words by which a command reads this version."""
+    return [ref.uri] if ref.latest is None else [ref.uri, "--version", str(ref.version)]
+
+
+def returns_and_lengths(
+    returns: Mapping[str, Sequence[float]], lengths: Mapping[str, Sequence[float]]
+) -> list[figures.Picture]:
+    """Histograms of both, one a group; a single one where they are the same, as in CartPole."""
+    if all([*returns[name]] == [*lengths[name]] for name in returns):
+        return [partial(figures.histogram, groups=returns, x=BOTH)]
+    return [
+        partial(figures.histogram, groups=returns, x="return"),
+        partial(figures.histogram, groups=lengths, x="steps per episode"),
+    ]
+
+
+def _histograms(drawn: Mapping[str, DatasetRef]) -> list[figures.Picture]:
+    indices = {name: episode_index(open_dataset(ref.uri, ref.version)) for name, ref in drawn.items()}
+    returns, lengths = (
+        {name: index[column].to_list() for name, index in indices.items()} for column in (columns.RETURN, columns.LENGTH)
+    )
+    return returns_and_lengths(returns, lengths)
+
+
+def _older(ref: DatasetRef) -> str:
+    return (
+        f"{ref.uri}: version {ref.version} is reused; the latest is version {ref.latest}. "
+        f"Give the next command --version {ref.version}, for without it the latest is read."
+    )

@@ -1,0 +1,148 @@
+"""Keeps the card of a result next to what was made, with what ran, on what, and the command that repeats it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from offline_core.data.store.location import Location
+from offline_core.errors import OfflineError, StorageError
+from offline_core.policies.lineage import Lineage, lineage, mermaid, outline
+from offline_core.runtime.provenance import provenance
+from offline_core.runtime.reporting.card import Card, Ran, command
+from offline_core.runtime.reporting.figures import Drawing
+from offline_core.runtime.result import Result
+from offline_core.runtime.stage import Stage, load
+from offline_core.secrets import masked
+
+log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
+
+Config = BaseModel | Mapping[str, BaseModel]
+"""The parameters of a stage, or by name those of the stages of a chain."""
+
+
+def keep_stage_card(stage: Stage[..., Any], result: Result, config: BaseModel, arguments: Mapping[str, Any]) -> Card:
+    """Keep the card of what a stage returned for these parameters and arguments; if its gate refuses that, the card says so."""
+    card = result.card()
+    try:
+        if stage.gate is not None:
+            load(stage.gate)(result, config)
+    except OfflineError as error:
+        if card.verdict != "bad":
+            card = dataclasses.replace(card, verdict="bad", word="Gate failed", warnings=[str(error), *card.warnings])
+    return keep_card(card, stage.name, config, is_reused=result.reused, repeat=_repeating(stage, config, arguments))
+
+
+def keep_card(card: Card, operation: str, config: Config, *, is_reused: bool, repeat: str = "") -> Card:
+    """Write a card as files next to what it is about, and return it with all that is known; whatever fails is a warning.
+
+    Arguments:
+        is_reused: files that are there stay, as they describe the run that made the result.
+        repeat: the command that runs it again.
+    """
+    try:
+        card = _described(card, operation, config, is_reused, repeat)
+        for place in map(Location.of, card.places):
+            _put(card, place, replace=not is_reused)
+    except Exception as error:  # the work is done
+        log.warning("The work is done, but its card could not be kept: %s: %s", type(error).__name__, error)
+    return card
+
+
+def _described(card: Card, operation: str, config: Config, is_reused: bool, repeat: str) -> Card:
+    graph = lineage(*card.about)
+    node = graph.nodes[0]
+    made = node if node.operation == operation else None
+    facts = dict(card.facts)
+    if is_reused:
+        facts = {"Reused": f"yes, made {made.created_at:%Y-%m-%d %H:%M} UTC" if made and made.created_at else "yes"} | facts
+    card = dataclasses.replace(
+        card,
+        facts=facts,
+        ran=Ran(operation, _changed(config), made.provenance if made else provenance(), repeat),
+        lineage=mermaid(graph),
+        ancestors=outline(graph),
+        root=_root_of(graph),
+    )
+    if is_reused and (stored := _stored_picture(card)):
+        return dataclasses.replace(card, draw=lambda: stored)
+    drawable = card.drawable()
+    if drawable is not card:
+        log.warning("The card has no picture, for what it shows cannot be read any more.")
+    return drawable
+
+
+def _stored_picture(card: Card) -> Drawing | None:
+    """That of the run which made the result."""
+    for picture in (Location.of(f"{place}.png") for place in card.places):
+        if picture.is_file():
+            data = picture.read()
+            return Drawing([data], data)
+    return None
+
+
+def _root_of(graph: Lineage) -> str:
+    """The folder that holds all that a result was made from; empty if that is not one folder, or the top of a disk or store."""
+    places = [node.uri.rstrip("/").split("/")[:-1] for node in graph.nodes]
+    common = [names[0] for names in itertools.takewhile(lambda names: len({*names}) == 1, zip(*places, strict=False))]
+    return "/".join(common) if len(common) > 2 else ""
+
+
+def _put(card: Card, place: Location, *, replace: bool) -> None:
+    folder, name = place.parent, place.uri.rpartition("/")[2]
+    try:
+        if replace or not folder.child(f"{name}.md").is_file():
+            for file, data in card.files(name).items():
+                folder.child(file).write(data)
+    except StorageError as error:  # read-only data can be looked at, and the card is shown
+        log.warning("The card cannot be written next to the data: %s", error)
+
+
+def _repeating(stage: Stage[..., Any], config: BaseModel, arguments: Mapping[str, Any]) -> str:
+    """The command that runs a stage again, without the parameters that are at their defaults."""
+    words: list[object] = []
+    for argument in stage.arguments:
+        value = arguments.get(argument.name)
+        if value is not None:
+            values = value if isinstance(value, list | tuple) else [value]
+            words += [f"--{argument.name}", *values] if argument.is_option else values
+    for name, text in _settings(config, masked(_changed(config))):
+        words += ["-s", f"{name}={text}"]
+    return command("offline", stage.title, *words)
+
+
+def _changed(config: Config) -> dict[str, Any]:
+    """The parameters that are not at their defaults."""
+    if isinstance(config, BaseModel):
+        return config.model_dump(mode="json", exclude_defaults=True)
+    return {name: values for name, each in config.items() if (values := _changed(each))}
+
+
+def _settings(config: BaseModel, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Values as `-s` takes them: by dotted names down to those that are no group, as YAML in one line."""
+    for name, value in values.items():
+        group = getattr(config, name, None)
+        if isinstance(group, BaseModel) and isinstance(value, Mapping) and value:
+            for inner, text in _settings(group, value):
+                yield f"{name}.{inner}", text
+        else:
+            yield name, _yaml(value)
+
+
+def _yaml(value: Any) -> str:
+    """A text as it is where it is read as that very text; else JSON, which YAML includes."""
+    import yaml
+
+    if isinstance(value, str):
+        try:
+            if yaml.safe_load(value) == value:
+                return value
+        except (yaml.YAMLError, ValueError):
+            pass
+    return json.dumps(value, ensure_ascii=False)
