@@ -6,6 +6,7 @@ A verb imports what it needs when it runs: `--help` loads only click, and `--sho
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import json
 import os
@@ -17,7 +18,7 @@ from typing import Any
 
 import click
 
-from flows.verbs import app, as_json, config_options, verb
+from flows.verbs import app, as_json, config_options, is_verbose, verb
 from offline_core.runtime.stage import DATASET, ENVIRONMENT, STAGES, VERSION, Argument, Stage, load
 
 OBJECTS_UNTIL_GC = 20_000
@@ -110,7 +111,7 @@ def _add_stage(stage: Stage[..., Any]) -> None:
 
             print_plan(stage, **arguments)
         else:
-            _print(stage, _call(_flow(stage.attribute), **arguments, **groups))
+            _shown(lambda: _call(_flow(stage.attribute), **arguments, **groups))
 
 
 for _stage in STAGES.values():
@@ -120,17 +121,36 @@ for _stage in STAGES.values():
 @verb("inspect", [Argument("place", "Folder of the dataset, policy, training or sweep."), VERSION])
 def inspect(place: str, version: int | None) -> None:
     """Show a dataset (versions, files, spaces, statistics), a policy, or what a training or sweep left; and the lineage."""
-    from flows.inspection import print_dataset_or_policy
+    from flows.inspection import card_at
+    from flows.results import print_card
 
-    print_dataset_or_policy(_place(place), version)
+    print_card(card_at(_place(place), version), verbose=True)
+
+
+@verb(
+    "card",
+    [Argument("place", "Folder of the result, dataset or policy, or file of the result."), VERSION],
+    click.Option(["--open"], is_flag=True, help="Open the page of the card in a browser."),
+    has_verbose=True,
+)
+def card(place: str, version: int | None, open: bool) -> None:
+    """Show the card of what is in a folder in a few lines, and where its page is."""
+    from flows.inspection import card_at
+    from flows.results import print_card
+
+    found = card_at(_place(place), version)
+    print_card(found, verbose=is_verbose())
+    if open and found.places:
+        click.launch(f"{found.places[0]}.html")
 
 
 @verb("registry", [Argument("place", "Folder of a registry, or of one name in it.", "runs/registry")])
 def registry(place: str) -> None:
     """Show what the aliases of a registry name, since when and why; of one name, its history too."""
-    from flows.registry import print_registry
+    from flows.registry import registry_card
+    from flows.results import print_card
 
-    print_registry(_place(place))
+    print_card(registry_card(_place(place)), verbose=True)
 
 
 @verb("verify", [Argument("place", "Folder of a dataset or policy, or one that holds some."), VERSION])
@@ -164,12 +184,12 @@ def tag(dataset: str, name: str, version: int | None, remove: bool) -> None:
 )
 def forget(root: str, where: str, delete: bool) -> None:
     """Take episodes out of all versions of all datasets below a folder, for good; list the policies that learned from them."""
-    from flows.retention import print_forgotten
+    from flows.results import print_card
     from offline_core.keeping.retention.config import ForgetConfig
     from offline_core.keeping.retention.forget import forget
     from offline_core.runtime.config import parse
 
-    print_forgotten(forget(parse(ForgetConfig, {"where": where, "delete": delete}), root=_place(root)))
+    print_card(forget(parse(ForgetConfig, {"where": where, "delete": delete}), root=_place(root)).card(), verbose=True)
 
 
 @verb("completion", [Argument("shell", "bash, zsh or fish.", "bash")])
@@ -186,41 +206,28 @@ def completion(shell: str) -> None:
 
 
 def _run_chain(name: str, given: dict[str, Any], more: list[str], *, root: str, **arguments: Any) -> None:
-    from flows.results import print_chain, print_json
+    from flows.results import print_card, print_json
     from flows.settings import arguments_of
 
     flow = _flow(name)
     configs = arguments_of(flow.fn, _values(given, more))
-    result = _call(flow, root=(root := _place(root)), **arguments, **configs)
+    result = _call(flow, root=_place(root), **arguments, **configs)
     if as_json():
         print_json(result)
     else:
-        print_chain(name.replace("_", " ").capitalize(), result, root=root)
+        print_card(result.card(), verbose=is_verbose())
 
 
-def _print(stage: Stage[..., Any], result: Any) -> None:
-    from flows.decision import print_decision
-    from flows.results import print_findings, print_json, print_outliers, print_result, print_settings
+def _shown(call: Callable[[], Any]) -> None:
+    """Runs a stage, and shows its card as soon as that is kept, which is before a gate refuses it."""
+    from flows.results import print_card, print_json
+    from offline_core.keeping.cards import observe_cards
 
     if as_json():
-        print_json(result)
+        print_json(call())
         return
-
-    show: dict[str, Callable[[Any], None]] = {
-        "check": print_findings,
-        "outliers": print_outliers,
-        "decide": print_decision,
-        "sweep": print_settings,
-    }
-    if stage.title == "vacuum":
-        from flows.retention import print_vacuumed
-
-        show[stage.title] = print_vacuumed
-    if stage.title in ("promote", "rollback"):
-        from flows.registry import print_promotion
-
-        show[stage.title] = print_promotion
-    show.get(stage.title, print_result)(result)
+    with observe_cards(functools.partial(print_card, verbose=is_verbose())):
+        call()
 
 
 def _checked(arguments: Iterable[Argument], given: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from flows.results import console_of_output, print_json
+from flows.results import print_json
 from flows.verbs import as_json
 from offline_core.data.curation.plan import QUANTILES, PruningPlan
 from offline_core.data.store.location import Location
@@ -77,7 +77,9 @@ def _print_pruning(plan: PruningPlan) -> None:
     for name, found in (("now", plan.before), ("then", plan.after)):
         if found is not None:
             returns.add_row(name, *(f"{number:,.4g}" for number in (found.mean, *found.quantiles)))
-    console_of_output().print(facts, returns, "Nothing was written.")
+    console = Console()
+    wide = console if console.is_terminal else Console(width=160)  # as tables need where the output is a file or a pipe
+    wide.print(facts, returns, "Nothing was written.")
 
 
 def _cells(amount: Amount) -> list[str]:

@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 from offline_core.runtime.stage import Argument
 
 _as_json: ContextVar[bool] = ContextVar("as_json", default=False)
+_verbose: ContextVar[bool] = ContextVar("verbose", default=False)
 
 
 class Verbs(click.Group):
@@ -75,16 +76,23 @@ def _parameter(argument: Argument) -> click.Parameter:
 
 
 def verb(
-    name: str, arguments: Iterable[Argument], *options: click.Option, help: str | None = None, has_json: bool = False
+    name: str,
+    arguments: Iterable[Argument],
+    *options: click.Option,
+    help: str | None = None,
+    has_json: bool = False,
+    has_verbose: bool = False,
 ) -> Callable[..., Any]:
     """Adds a function of these arguments and options to the command line.
 
     Arguments:
-        has_json: `--json` is an option; `as_json` says whether it was given.
+        has_json: `--json` and `-v` are options; `as_json` and `is_verbose` say whether they were given.
+        has_verbose: of these two, only `-v` is.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        params = [*map(_parameter, arguments), *options, *([_json()] if has_json else [])]
+        shown = [*([_json()] if has_json else []), *([_verbosely()] if has_json or has_verbose else [])]
+        params = [*map(_parameter, arguments), *options, *shown]
         text = help or function.__doc__
         command = Verb(name, callback=function, params=params, help=text, short_help=text)
         command.arguments = arguments
@@ -100,6 +108,19 @@ def _json() -> click.Option:
 
     text = "Print the result, or the error, as one JSON document on stdout; all else goes to stderr."
     return click.Option(["--json"], is_flag=True, is_eager=True, expose_value=False, callback=keep, help=text)
+
+
+def _verbosely() -> click.Option:
+    def keep(_: click.Context, __: click.Parameter, is_wanted: bool) -> None:
+        _verbose.set(is_wanted)
+
+    text = "Print the whole card: tables, details, lineage and the command that repeats the run."
+    return click.Option(["-v", "--verbose"], is_flag=True, is_eager=True, expose_value=False, callback=keep, help=text)
+
+
+def is_verbose() -> bool:
+    """Whether the command that runs was given `-v`."""
+    return _verbose.get()
 
 
 def as_json() -> bool:

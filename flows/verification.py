@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 
-from flows.results import console_of_output
+import click
+
 from offline_core.data.datasets.verify import verify
 
 
 def print_verified(uri: str, version: int | None) -> bool:
     """Whether all that is there is what was written; a line for each version and checkpoint, and for what is damaged."""
-    console = console_of_output()
     counts: Counter[str] = Counter()
     damaged = 0
     for each in verify(uri, version):
         counts[each.what] += 1
         damaged += bool(each.wrong)
         for wrong in each.wrong:
-            console.print(f"{each.name}: {wrong}", markup=False, highlight=False, soft_wrap=True)
+            click.echo(f"{each.name}: {wrong}")
         if not each.wrong and each.what != "result":
-            console.print(f"{each.name}: ok", markup=False, highlight=False, soft_wrap=True)
+            click.echo(f"{each.name}: ok")
     found = ", ".join(f"{count:,} {what}{'' if count == 1 else 's'}" for what, count in sorted(counts.items()))
-    console.print(f"Compared {found}: {f'{damaged:,} damaged' if damaged else 'all as written'}.", highlight=False)
+    click.echo(f"Compared {found}: {f'{damaged:,} damaged' if damaged else 'all as written'}.")
     return not damaged

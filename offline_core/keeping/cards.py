@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 from pydantic import BaseModel
@@ -23,6 +25,7 @@ from offline_core.secrets import masked
 
 log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
 
+_observers: ContextVar[tuple[Callable[[Card], None], ...]] = ContextVar("card observers", default=())
 Config = BaseModel | Mapping[str, BaseModel]
 """The parameters of a stage, or by name those of the stages of a chain."""
 
@@ -36,7 +39,20 @@ def keep_stage_card(stage: Stage[..., Any], result: Result, config: BaseModel, a
     except OfflineError as error:
         if card.verdict != "bad":
             card = dataclasses.replace(card, verdict="bad", word="Gate failed", warnings=[str(error), *card.warnings])
-    return keep_card(card, stage.name, config, is_reused=result.reused, repeat=_repeating(stage, config, arguments))
+    card = keep_card(card, stage.name, config, is_reused=result.reused, repeat=_repeating(stage, config, arguments))
+    for observer in _observers.get():
+        observer(card)
+    return card
+
+
+@contextlib.contextmanager
+def observe_cards(observer: Callable[[Card], None]) -> Iterator[None]:
+    """Show the card of each stage that ends inside to `observer`."""
+    token = _observers.set((*_observers.get(), observer))
+    try:
+        yield
+    finally:
+        _observers.reset(token)
 
 
 def keep_card(card: Card, operation: str, config: Config, *, is_reused: bool, repeat: str = "") -> Card:
@@ -114,6 +130,9 @@ def _repeating(stage: Stage[..., Any], config: BaseModel, arguments: Mapping[str
             words += [f"--{argument.name}", *values] if argument.is_option else values
     for name, text in _settings(config, masked(_changed(config))):
         words += ["-s", f"{name}={text}"]
+    for group in (name for name in stage.groups if arguments.get(name) is not None):
+        for name, text in _settings(arguments[group], masked(_changed(arguments[group]))):
+            words += ["-s", f"{group}.{name}={text}"]
     return command("offline", stage.title, *words)
 
 

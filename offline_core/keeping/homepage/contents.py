@@ -2,53 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from offline_core.data.datasets.dataset import VERSIONS, Dataset, open_version
 from offline_core.data.datasets.result_cache import RESULT_FILE
 from offline_core.data.quality.check import last_report
 from offline_core.data.quality.result import CHECKS, QualityReport
-from offline_core.data.store.json_files import without_checksum
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError, StorageError
-from offline_core.judging.decisions.result import MODEL, SIDES, DecisionResult
+from offline_core.judging.decisions.result import MODEL, SIDES
 from offline_core.judging.estimation.estimate import ESTIMATES
 from offline_core.judging.estimation.result import OffPolicyResult
-from offline_core.judging.ranking.result import OutlierResult
-from offline_core.judging.sweeps.result import SweepResult
-from offline_core.learning.experts.result import ExpertResult
-from offline_core.learning.fine_tuning.result import FineTuneResult
+from offline_core.keeping.stored_results import read_result
 from offline_core.learning.metrics import METRICS_FILE
-from offline_core.learning.result import TrainingResult
 from offline_core.policies.evaluation.evaluate import EVALUATIONS
 from offline_core.policies.evaluation.result import EvaluationResult
 from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
 from offline_core.policies.registry.history import CHECKPOINTS, HISTORY, History, read_history
 from offline_core.policies.series import SERIES
 from offline_core.runtime.config import problems
+from offline_core.runtime.result import Result
 
 log = logging.getLogger(__name__)
 
 READERS = 16
 """Files that are read at a time where they are remote."""
-KINDS: Mapping[type[BaseModel], frozenset[str]] = {
-    SweepResult: frozenset({"settings", "score"}),
-    DecisionResult: frozenset({"verdict", "candidates"}),
-    OutlierResult: frozenset({"scores", "threshold"}),
-    FineTuneResult: frozenset({"start_return", "curve"}),
-    ExpertResult: frozenset({"env_steps", "curve"}),
-    TrainingResult: frozenset({"losses", "epochs"}),
-}
-"""Results by fields that no other kind has; what has none of these, an export, is not shown."""
 _MANIFEST = re.compile(rf"(?:(.*)/)?{VERSIONS}/(\d{{6,}})\.json")
 _SIDE = re.compile(rf"(?:(.*)/)?{SIDES}/[0-9a-f]{{16}}/[^/]+/{VERSIONS}/\d{{6,}}\.json")
 _OF_POLICY = re.compile(rf"(?:(.*)/)?(?:{EVALUATIONS}|{ESTIMATES})/[0-9a-f]+\.json")
@@ -71,8 +57,8 @@ class Contents:
     """The last one by folder and version."""
     policies: dict[str, PolicyManifest] = field(default_factory=dict)
     """Without copies in a registry, kept series, and the last policy where there is a best one."""
-    results: dict[str, BaseModel] = field(default_factory=dict)
-    """One of `KINDS` by the folder of its `result.json`."""
+    results: dict[str, Result] = field(default_factory=dict)
+    """By the folder of its `result.json`."""
     evaluations: dict[str, list[EvaluationResult]] = field(default_factory=dict)
     """By policy."""
     estimates: dict[str, list[OffPolicyResult]] = field(default_factory=dict)
@@ -192,26 +178,14 @@ def _read_policies(found: Contents, names: list[str]) -> None:
 
 
 def _read_results(found: Contents, names: list[str]) -> None:
-    def stored(name: str) -> Mapping[str, Any]:
-        place = found.place(name)
-        return dict(json.loads(without_checksum(place.read(), place.uri))["result"])
-
-    def result(name: str) -> BaseModel | bool:
-        values = stored(name)
-        kind = next((kind for kind, fields in KINDS.items() if fields <= values.keys()), None)
-        return True if kind is None else kind.model_validate(values)
-
-    def of_policy(name: str) -> EvaluationResult | OffPolicyResult:
-        values = stored(name)
-        return OffPolicyResult.model_validate(values) if "estimates" in values else EvaluationResult.model_validate(values)
+    def read(name: str) -> Result | None:
+        return read_result(found.place(name))
 
     results = (name for name in names if posixpath.basename(name) == RESULT_FILE)
-    for name, each in found.each(results, result):
-        if isinstance(each, BaseModel):
-            found.results[posixpath.dirname(name)] = each
-    for name, of in found.each(filter(_OF_POLICY.fullmatch, names), of_policy):
+    found.results = {posixpath.dirname(name): result for name, result in found.each(results, read) if result}
+    for name, of in found.each(filter(_OF_POLICY.fullmatch, names), read):
         folder = posixpath.dirname(posixpath.dirname(name))
         if isinstance(of, EvaluationResult):
             found.evaluations.setdefault(folder, []).append(of)
-        else:
+        elif isinstance(of, OffPolicyResult):
             found.estimates.setdefault(folder, []).append(of)

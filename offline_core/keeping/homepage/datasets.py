@@ -80,11 +80,12 @@ def _version(found: Contents, dataset: Dataset, tags: Mapping[str, int], report:
 
 
 def _quality(report: QualityReport) -> dict[str, Any]:
+    card = report.card()
     findings = [
         [each.rule, each.outcome, each.message, each.advice]
         for each in sorted(report.findings, key=lambda each: {"fail": 0, "warn": 1, "pass": 2}[each.verdict])
     ]
-    return {"verdict": report.verdict, "findings": findings}
+    return {"verdict": report.verdict, "level": card.verdict, "told": card.headline, "findings": findings}
 
 
 def _scores(found: Contents, dataset: Dataset) -> pl.DataFrame | None:

@@ -13,8 +13,6 @@ from offline_core.keeping.homepage.values import minute, number
 from offline_core.policies.evaluation.result import EPISODE_METRICS, EvaluationResult
 from offline_core.runtime.provenance import RUN
 
-LEVELS = {"promote": "good", "test": "warning", "collect": "warning", "keep": "neutral", "refused": "bad"}
-
 
 def policies_of(found: Contents) -> list[dict[str, Any]]:
     """One entry a policy, the newest first."""
@@ -48,8 +46,11 @@ def _policy(found: Contents, name: str, aliases: Mapping[str, list[str]]) -> dic
 def _evaluation(result: EvaluationResult) -> dict[str, Any]:
     import numpy as np
 
-    metrics = result.metrics
+    card, metrics = result.card(), result.metrics
     return {
+        "level": card.verdict,
+        "status": card.word,
+        "told": card.sentence,
         "environment": result.environment,
         "mean": number(result.mean_return, 5),
         "std": number(metrics["episode_return_std"], 4),
@@ -60,8 +61,11 @@ def _evaluation(result: EvaluationResult) -> dict[str, Any]:
 
 
 def _estimate(found: Contents, result: OffPolicyResult) -> dict[str, Any]:
-    intervals = {"recorded": result.recorded, **result.estimates}
+    card, intervals = result.card(), {"recorded": result.recorded, **result.estimates}
     return {
+        "level": card.verdict,
+        "status": card.word,
+        "told": card.sentence,
         "dataset": f"{found.name_of(result.dataset.uri)} v{result.dataset.version}",
         "actions": "sampled" if result.explore else "greedy",
         "confidence": number(result.confidence),
@@ -78,11 +82,12 @@ def decisions_of(found: Contents) -> list[dict[str, Any]]:
 
 
 def _decision(found: Contents, name: str, result: DecisionResult) -> dict[str, Any]:
+    card = result.card()
     return {
         "name": name,
-        "verdict": result.verdict,
-        "level": "warning" if result.verdict == "promote" and result.warnings else LEVELS[result.verdict],
-        "sentence": result.sentence,
+        "verdict": card.word,
+        "level": card.verdict,
+        "sentence": card.sentence,
         "against": found.name_of(result.against),
         "dataset": f"{found.name_of(result.dataset.uri)} v{result.dataset.version}",
         "selected_on": result.selecting.episodes,

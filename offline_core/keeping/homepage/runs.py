@@ -51,14 +51,7 @@ def _finished(
     found: Contents, name: str, result: Finished, settings: Mapping[str, tuple[SweptSetting, int]], points: int
 ) -> dict[str, Any]:
     policy = found.policy_of(name)
-    mean, target = result.metrics.get("episode_return_mean"), result.target_return
-    if target is None:
-        level, status = "neutral", "no target"
-    else:
-        level, status = ("good", "target reached") if result.reached_target else ("bad", "target not reached")
-    if warnings := result.warnings if isinstance(result, TrainingResult) else []:
-        level = "warning" if level == "good" else level
-        status += f", {len(warnings):,} warning{'s' if len(warnings) > 1 else ''}"
+    card, mean, target = result.card(), result.metrics.get("episode_return_mean"), result.target_return
     setting, seed = settings.get("/".join(name.split("/")[-2:]), (None, None))
     losses, held_out = (result.losses, result.held_out_losses) if isinstance(result, TrainingResult) else ([], [])
     return {
@@ -73,8 +66,9 @@ def _finished(
         "dataset": f"{found.name_of(result.dataset.uri)} v{result.dataset.version}"
         if isinstance(result, TrainingResult)
         else "",
-        "status": status,
-        "level": level,
+        "status": card.word,
+        "level": card.verdict,
+        "told": card.sentence,
         "return": number(mean, 5),
         "episodes": int(result.metrics.get("episodes", 0)),
         "target": number(target),
@@ -109,7 +103,8 @@ def _unfinished(found: Contents, name: str, points: int) -> dict[str, Any]:
         "seed": None,
         "dataset": "",
         "status": "not finished",
-        "level": "warning",
+        "level": "fair",
+        "told": "It runs, or was stopped.",
         "return": number(max((value for _, value in curve), default=None), 5),
         "episodes": 0,
         "target": None,

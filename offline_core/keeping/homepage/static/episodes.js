@@ -1,7 +1,7 @@
 // The episodes of a dataset: a list, and one of them over time.
 function explorer(dataset, number, chosen) {
   const found = dataset.episodes;
-  if (!found) return [el("p", { class: "note warning" }, "The episodes of this version could not be read; see Problems on the overview.")];
+  if (!found) return [el("p", { class: "note fair" }, "The episodes of this version could not be read; see Problems on the overview.")];
   const stored = Object.keys(found.steps).length, rows = found.id.length;
   const said = stored === found.total ? `The steps of all ${counted(stored, "episode")} are in this page.` : `${text(rows)} of ${text(found.total)} episodes are listed; the steps of ${text(stored)} of ${text(found.total)} are in this page: best, worst, median, outliers and a sample.`;
   const why = found.id.map((_, row) => found.chosen[row] || "");
@@ -36,7 +36,7 @@ function episode(dataset, number, row) {
   const close = el("a", { href: `#dataset/${number}` }, "Close the episode");
   const facts = el("p", null, `Return ${text(found.return[row])}, ${text(found.length[row])} steps, ${found.end[row]}${found.chosen[row] ? `; here as: ${found.chosen[row]}` : ""}. `, close);
   const film = clip ? clipOf(clip) : null;
-  const because = found.reason && found.reason[row] ? el("p", { class: "note warning" }, `Outlier: ${found.reason[row]}`) : null;
+  const because = found.reason && found.reason[row] ? el("p", { class: "note fair" }, `Outlier: ${found.reason[row]}`) : null;
   if (!steps) return el("section", { id: "episode" }, head, facts, because, film);
   const values = floats(steps.values), points = steps.names.length ? values.length / steps.names.length : 0;
   const x = Array.from({ length: points }, (_, i) => i * steps.stride);

@@ -2,14 +2,14 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const MAIN = document.getElementById("main");
 const SECTIONS = { overview: "Overview", datasets: "Datasets", experiments: "Experiments", policies: "Policies", lineage: "Lineage" };
-const LEVELS = { pass: "good", warn: "warning", fail: "bad" };
+const LEVELS = { pass: "good", warn: "fair", fail: "bad" };
 const RUNS = DATA.runs.name || [];
 const OVERLAID = 8, UNFINISHED = 5;
 let overlaid = null;
 const POLICY_OF = new Map(DATA.policies.map((each, i) => [each.name.replace(/\/(best|last)$/, ""), i]));
 
-const verdict = (word) => mark(LEVELS[word] || "neutral", { pass: "passed", warn: "passed with warnings", fail: "failed" }[word] || word);
-const ruled = (word) => (word === "warn" ? mark("warning", "warning") : verdict(word));
+const verdict = (word) => mark(LEVELS[word] || "grey", { pass: "passed", warn: "passed with warnings", fail: "failed" }[word] || word);
+const ruled = (word) => (word === "warn" ? mark("fair", "warning") : verdict(word));
 const returned = (of, episodes) => (of === null ? "–" : `${text(of)}${episodes ? ` (n = ${text(episodes)})` : ""}`);
 const isLinked = /^https?:\/\//.test(DATA.runs_url);
 const runLink = (id) => (id && isLinked ? el("a", { href: `${DATA.runs_url}/flow-run/${encodeURIComponent(id)}`, rel: "noreferrer" }, id.slice(0, 8)) : text(id));
@@ -23,14 +23,14 @@ function overview() {
   const empty = !DATA.datasets.length && !RUNS.length && !DATA.policies.length;
   return [
     el("div", { class: "tiles" }, tiles.map(([where, count, one, many = `${one}s`]) => el("a", { class: "tile", href: `#${where}` }, el("b", null, text(count)), count === 1 ? one : many))),
-    empty ? el("p", { class: "note neutral" }, `Nothing was made below ${DATA.root} yet. Begin with: offline expert-to-policy ${DATA.root}`) : null,
+    empty ? el("p", { class: "note grey" }, `Nothing was made below ${DATA.root} yet. Begin with: offline expert-to-policy ${DATA.root}`) : null,
     DATA.problems.length ? [title("Problems"), el("p", null, `${DATA.problems.length === 1 ? "One file" : `${text(DATA.problems.length)} files`} could not be read; the rest is in this page.`),
       table([column("file", DATA.problems, (each) => each[0], { class: "long" }), column("reason", DATA.problems, (each) => each[1])], { caption: "problems" }).element] : null,
     failed.length ? [title("Quality"), failed.slice(0, 20).map(([each, i]) => el("p", { class: "note bad" }, mark("bad", each.name), ` failed its check: ${each.quality.findings.filter(([, word]) => word === "fail").map(([rule]) => rule).join(", ")}. `, el("a", { href: `#dataset/${i}` }, "Look")))] : null,
-    unfinished.length ? [title("Not finished"), unfinished.slice(0, UNFINISHED).map((name) => el("p", { class: "note warning" },
-      mark("warning", name), ` runs, or was stopped: ${text(DATA.runs.updates[RUNS.indexOf(name)])} updates, last metrics ${DATA.runs.made[RUNS.indexOf(name)]} UTC.`)),
+    unfinished.length ? [title("Not finished"), unfinished.slice(0, UNFINISHED).map((name) => el("p", { class: "note fair" },
+      mark("fair", name), ` runs, or was stopped: ${text(DATA.runs.updates[RUNS.indexOf(name)])} updates, last metrics ${DATA.runs.made[RUNS.indexOf(name)]} UTC.`)),
       unfinished.length > UNFINISHED ? el("p", null, el("a", { href: "#experiments" }, `${text(unfinished.length - UNFINISHED)} more`)) : null] : null,
-    DATA.registry.length ? [title("What runs"), current().map((each) => el("p", { class: "note neutral" }, el("b", null, each.name), ` names ${each.fingerprint} since ${each.at} UTC: ${each.because || each.kind}`))] : null,
+    DATA.registry.length ? [title("What runs"), current().map((each) => el("p", { class: "note grey" }, el("b", null, each.name), ` names ${each.fingerprint} since ${each.at} UTC: ${each.because || each.kind}`))] : null,
     DATA.decisions.length ? [title("Decisions"), DATA.decisions.map(decisionNote)] : null,
     DATA.datasets.length ? [title("Datasets"), datasetsTable()] : null,
     RUNS.length ? [title("Best experiments"), runsTable(best(10)).element] : null,
@@ -71,7 +71,7 @@ function dataset(number, episodeRow) {
   return [
     el("p", null, el("a", { href: "#datasets" }, "All datasets")),
     title(each.name),
-    quality ? el("p", { class: `note ${LEVELS[quality.verdict]}` }, "Quality: ", verdict(quality.verdict)) : el("p", { class: "note neutral" }, `Not checked: offline check ${DATA.root}/${each.name}`),
+    quality ? el("p", { class: `note ${quality.level}` }, "Quality: ", mark(quality.level, quality.told)) : el("p", { class: "note grey" }, `Not checked: offline check ${DATA.root}/${each.name}`),
     el("h3", null, `Episodes of version ${versions[0].version}`), explorer(each, number, episodeRow),
     el("h3", null, "Versions"), table([
       column("version", versions, (of) => of.version, { number: true }), column("made", versions, (of) => of.made, { class: "short" }), column("by", versions, (of) => of.by, { class: "short" }),
@@ -181,7 +181,7 @@ function policy(number) {
   if (!each) return [el("p", null, "There is no such policy.")];
   const run = RUNS.findIndex((name) => [`${name}/best`, `${name}/last`].includes(each.name));
   const curves = run < 0 ? {} : DATA.runs.curves[run], of = (key) => DATA.runs[key][run];
-  const learned = run < 0 ? {} : { result: mark(of("level"), of("status")), algorithm: of("algorithm"), setting: of("setting"), dataset: of("dataset"), time: duration(of("seconds")) };
+  const learned = run < 0 ? {} : { result: el("span", null, mark(of("level"), of("status")), ` ${of("told")}`), algorithm: of("algorithm"), setting: of("setting"), dataset: of("dataset"), time: duration(of("seconds")) };
   return [
     el("p", null, el("a", { href: "#policies" }, "All policies")),
     title(each.name),
@@ -190,11 +190,11 @@ function policy(number) {
       ? el("div", null, el("h3", null, kind === "return" ? "Mean greedy return" : kind), lines([{ name: kind, x, y }], { width: wide(1 / 2), x: DATA.runs.x[run], y: kind, points: true }).figure)
       : el("p", null, `${kind}: ${text(y[0])} after ${text(x[0])} ${DATA.runs.x[run]}`)))),
     each.evaluations.map((of) => [el("h3", null, `Evaluation in ${of.environment}`),
-      el("p", null, `Return ${text(of.mean)} ± ${text(of.std)} (standard deviation of ${text(of.episodes)} episodes${of.episodes < 20 ? "; so few that the mean is uncertain" : ""})`),
+      el("p", null, mark(of.level, of.status), ` ${of.told}`),
       Object.keys(of.more).length ? facts(of.more) : null, histogram(of.returns, "return", of.std === 0 ? of.mean : null)]),
-    each.estimates.map((of) => [el("h3", null, `Estimate on ${of.dataset}`),
+    each.estimates.map((of) => [el("h3", null, `Estimate on ${of.dataset}`), el("p", null, mark(of.level, of.status), ` ${of.told}`),
       el("p", { class: "quiet" }, `${of.actions} actions, discount ${of.gamma}, intervals of ${100 * of.confidence} %`),
-      intervals(Object.entries(of.intervals), "discounted return"), of.warnings.map((warning) => el("p", { class: "note warning" }, mark("warning", "Warning"), ` ${warning}`))]),
+      intervals(Object.entries(of.intervals), "discounted return"), of.warnings.map((warning) => el("p", { class: "note fair" }, mark("fair", "Warning"), ` ${warning}`))]),
   ];
 }
 

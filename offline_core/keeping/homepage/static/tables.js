@@ -3,7 +3,7 @@ const PAGE = 50;
 const SHORT = 32; // characters that are not broken into lines
 
 function mark(level, words) {
-  const signs = { good: "✓", bad: "✗", warning: "⚠", neutral: "·" };
+  const signs = { good: "✓", bad: "✗", fair: "!", grey: "·" };
   return el("span", { class: `mark ${level}` }, `${signs[level]} ${words}`);
 }
 
