@@ -110,7 +110,7 @@ class QualityReport(Result):
             "Quality",
             verdict="bad" if self.verdict == "fail" else "good",
             word="Gate failed" if self.verdict == "fail" else "Gate passed",
-            sentence=f"{f'Broken: {broken}; ' if broken else ''}{met}.",
+            sentence=f"{'Broken' if rules['fail'] else 'Look at'} {broken}; {met}." if broken else f"{met}.",
             facts={
                 "Dataset": ref,
                 "Ends": f"{statistics.terminated:,} episodes terminated, {statistics.truncated:,} truncated",

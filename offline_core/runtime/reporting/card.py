@@ -27,7 +27,8 @@ MARKS: Mapping[Verdict, str] = {"good": "[ok]", "fair": "[!]", "bad": "[x]", "gr
 """For a colour where there is none; every font has them."""
 MOST_WARNINGS = 3
 """On a terminal, unless all is asked for."""
-NOTHING: Mapping[str, object] = MappingProxyType({})
+MIN_LAST = 20
+"""Letters of the last column of a table that a terminal has to have room for; it is folded there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Card:
     """What a stage came to, for people. A result makes one without reading anything; its pictures are drawn when shown."""
 
     title: str
-    facts: Mapping[str, object] = NOTHING
+    facts: Mapping[str, object] = field(default_factory=dict)
     """What came out: at most eight."""
     verdict: Verdict = "grey"
     word: str = ""
@@ -89,7 +90,7 @@ class Card:
     """Gives the pictures, the same at each call; see `figures.drawn`."""
     next: str = ""
     """The command, or the line of Python, that comes next."""
-    details: Mapping[str, object] = NOTHING
+    details: Mapping[str, object] = field(default_factory=dict)
     """Everything else that is worth keeping."""
     about: tuple[str, int | None] = ("", None)
     """URI, and version of a dataset, of what was made, or else of what was looked at."""
@@ -360,13 +361,13 @@ def _aligned(values: Mapping[str, object]) -> list[str]:
 
 
 def _plain(section: Section) -> list[str]:
-    """A section as lines of a terminal; of a table that is wider than it, each row as names and values."""
+    """A section as lines of a terminal; of a table that is much wider than it, each row as names and values."""
     if not section.sentences and not section.rows:
         return []
     lines = ["", section.title, *(f"  {text_of(sentence)}" for sentence in section.sentences)]
     rows = [[text_of(cell) for cell in row] for row in section.rows]
     widths = [max(map(len, column)) for column in zip(section.columns, *rows, strict=True)]
-    if sum(widths) + 2 * len(widths) <= shutil.get_terminal_size((120, 24)).columns:
+    if sum(widths[:-1]) + 2 * len(widths) + MIN_LAST <= shutil.get_terminal_size((120, 24)).columns:
         table = [section.columns, *rows] if rows else []
         return lines + [
             f"  {'  '.join(f'{cell:{size}}' for cell, size in zip(row, widths, strict=True))}".rstrip() for row in table
