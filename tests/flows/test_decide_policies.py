@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from flows.decision import print_decision
 
 import offline_core as offline
-from flows.decision import print_decision
 from flows.stages import decide
 from offline_core.errors import CheckpointError
 from offline_core.plans.refusal import refuse

@@ -9,11 +9,11 @@ from html.parser import HTMLParser
 
 import pytest
 from PIL import Image
+from tasks.decision_card import decide
 
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.result import Verdict
 from offline_core.runtime.reporting.card import Card
-from tasks.decision_card import decide
 from tests.judging.decisions.made_up import CALIBRATED, SENTENCES, candidate, difference, guardrail, made_up
 
 HOSTILE = "a|b `c` $d$ <script>alert(1)</script> ![f](http://g) \"'> ]]> {{ 7*7 }}\n# out 🎲"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from tasks.headlines import beside_expert, headline_of, stage_headline
 
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.data.importing.report import ImportResult
@@ -20,7 +21,6 @@ from offline_core.policies.evaluation.result import EvaluationResult
 from offline_core.policies.recording.result import RecordingResult
 from offline_core.runtime.reporting.card import Headline
 from tasks import headlines
-from tasks.headlines import beside_expert, headline_of, stage_headline
 
 STAGES_THAT_WARN = [DecisionResult, ImportResult, OffPolicyResult, TrainingResult]
 METRICS = {"episode_return_mean": 97.25, "episode_return_std": 3.0, "episodes": 30}

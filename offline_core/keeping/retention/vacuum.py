@@ -22,7 +22,7 @@ from offline_core.keeping.retention.catalog import Catalog, read_catalog
 from offline_core.keeping.retention.config import VacuumConfig
 from offline_core.keeping.retention.descriptions import beside, named_by_results
 from offline_core.keeping.retention.holding import hold
-from offline_core.runtime.reporting.card import Card, Section, command
+from offline_core.runtime.reporting.card import Card, Section
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import Argument, stage
 from offline_core.runtime.units import size_text
@@ -78,7 +78,7 @@ class VacuumResult(Result):
                 ),
                 Section("Files of no version", [f"{uri} ({size_text(size)})" for uri, size in self.leftovers.items()]),
             ],
-            next=command("offline", "vacuum", self.root, "-s", "delete=true") if is_next else "",
+            next="the same command with -s delete=true" if is_next else "",
             about=(self.root, None),
             places=[f"{self.root}/{CARDS}/vacuum"],
         )

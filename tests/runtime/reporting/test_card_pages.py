@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-
-from offline_core.judging.decisions.config import DecisionConfig
-from offline_core.runtime.reporting.card import Card, Headline, Ran, Section
 from offline_core.runtime.reporting.cards import (
     chain_card,
     episodes_card,
@@ -21,6 +18,9 @@ from offline_core.runtime.reporting.cards import (
     training_card,
 )
 from tasks.decision_card import decide
+
+from offline_core.judging.decisions.config import DecisionConfig
+from offline_core.runtime.reporting.card import Card, Headline, Ran, Section
 from tests.chromium import MARKS, SCREENSHOTS, browser
 from tests.judging.decisions.made_up import CALIBRATED, made_up
 
