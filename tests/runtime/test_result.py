@@ -8,33 +8,25 @@ from gymnasium import spaces
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
-from offline_core.runtime.result import html_table
 
 
-def test_a_table_is_escaped_and_long_values_are_cut() -> None:
-    table = html_table("a<b", {"<script>": "&" * 300, "n": 7})
-    assert table == (
-        "<table><caption>a&lt;b</caption><tr><th>&lt;script&gt;</th>"
-        f"<td>{'&amp;' * 200}…</td></tr><tr><th>n</th><td>7</td></tr></table>"
-    )
-
-
-def test_a_result_shows_its_fields_and_names_its_policy() -> None:
+def test_a_result_shows_itself_as_its_card_and_names_its_policy() -> None:
+    metrics = {"episode_return_mean": 7.5, "episode_return_std": 1.0, "episodes": 30.0}
+    ends = {"episode_return_min": 1.0, "episode_return_max": 9.0, "episode_length_mean": 8.0}
     result = ExpertResult(
         checkpoint="/runs/<best>",
         reached_target=True,
         target_return=None,
-        metrics={"episode_return_mean": 7.5},
+        metrics=metrics | ends,
         env_steps=10,
         updates=1,
         seconds=1.0,
         curve=[],
     )
     assert result.best == "/runs/<best>" and result.mean_return == 7.5
+    assert repr(result) == "ExpertResult(Played: Return 7.5 ± 1.0 over 30 episodes (greedy actions).)"
     shown = result._repr_html_()
-    assert shown.startswith("<table><caption>ExpertResult</caption>")
-    assert "<tr><th>checkpoint</th><td>/runs/&lt;best&gt;</td></tr>" in shown
-    assert [shown.count(f"<th>{name}</th>") for name in ExpertResult.model_fields] == [1] * len(ExpertResult.model_fields)
+    assert 'class="offline-card"' in shown and "<td>/runs/&lt;best&gt;</td>" in shown and "<html" not in shown
 
 
 @pytest.mark.parametrize("show", ["__repr__", "_repr_html_"])

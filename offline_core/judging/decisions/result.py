@@ -30,11 +30,11 @@ THIN, FAIR = 50.0, 200.0
 NEARLY = 0.7
 """Share of the first one's gain that is nearly as good."""
 NEXT: Mapping[Verdict, str] = {
-    "promote": "Let it run on a part first, watch it, and go on recording with exploration.",
-    "test": "Run it beside what runs today on a part of the traffic, and compare.",
-    "collect": "Record more episodes as before, and decide again.",
-    "keep": "Nothing changes; train other candidates, or record other data.",
-    "refused": "Nothing changes; mend what is said above, and decide again.",
+    "promote": "let it run on a part first, watch it, and go on recording with exploration.",
+    "test": "run it beside what runs today on a part of the traffic, and compare.",
+    "collect": "record more episodes as before, and decide again.",
+    "keep": "nothing changes; train other candidates, or record other data.",
+    "refused": "nothing changes; mend what is said above, and decide again.",
 }
 COLORS: Mapping[Verdict, CardVerdict] = {"promote": "good", "refused": "fair"}
 """Grey: the others."""

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 import offline_core as offline
+from offline_core.keeping import tracking
 from offline_core.keeping.promotion.config import PromotionConfig, RollbackConfig
 from offline_core.policies.evaluation.config import EvaluationConfig
-from tasks import artifacts, tracking
+from tasks import artifacts
 from tasks.stages import evaluate, promote, rollback
 from tests.keeping.promotion.decisions import policy_at
 

@@ -9,9 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 from PIL import Image
-from tasks.decision_card import decide
 
-from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.result import Verdict
 from offline_core.runtime.reporting.card import Card
 from tests.judging.decisions.made_up import CALIBRATED, SENTENCES, candidate, difference, guardrail, made_up
@@ -40,6 +38,9 @@ TAGS = {
         "img",
         "ul",
         "li",
+        "pre",
+        "details",
+        "summary",
     ]
 }
 
@@ -61,38 +62,38 @@ class Page(HTMLParser):
 
 
 def card_of(verdict: Verdict, **values: object) -> Card:
-    return decide(made_up(verdict, **values), DecisionConfig(), output="runs/decision").card
+    return made_up(verdict, **values).card()
 
 
 def size_of(card: Card) -> tuple[int, int]:
-    assert card.picture is not None
-    with Image.open(io.BytesIO(card.picture)) as image:
+    drawing = card.drawing()
+    assert drawing is not None
+    with Image.open(io.BytesIO(drawing.together)) as image:
         return image.size
 
 
 @pytest.mark.parametrize(
-    ("verdict", "mark", "tone"),
+    ("verdict", "mark", "color"),
     [
-        ("promote", "🟢", "good"),
-        ("test", "⚪", "neutral"),
-        ("collect", "⚪", "neutral"),
-        ("keep", "⚪", "neutral"),
-        ("refused", "🟠", "warning"),
+        ("promote", "[ok]", "good"),
+        ("test", "[-]", "grey"),
+        ("collect", "[-]", "grey"),
+        ("keep", "[-]", "grey"),
+        ("refused", "[!]", "fair"),
     ],
 )
-def test_the_verdict_is_on_top_in_a_word_a_colour_and_a_sentence(verdict: Verdict, mark: str, tone: str) -> None:
+def test_the_verdict_is_on_top_in_a_word_a_colour_and_a_sentence(verdict: Verdict, mark: str, color: str) -> None:
     card = card_of(verdict, warnings=[])
     sentence = SENTENCES[verdict]
-    assert card.markdown().startswith(f"# Decision\n\n{mark} **{verdict}** {sentence}\n")
+    assert card.markdown().startswith(f"# Decision\n\n**{mark} {verdict}.** {sentence}\n")
     page = Page(card.html())
-    assert ("p", {"class": f"headline {tone}"}) in page.tags
+    assert ("p", {"class": f"headline {color}"}) in page.tags
     assert page.text.index(verdict) < page.text.index(sentence) < page.text.index("Against")
     assert size_of(card) == (900, 600)
 
 
 def test_a_promotion_that_the_decision_warns_of_is_not_green() -> None:
-    assert card_of("promote").markdown().startswith("# Decision\n\n🟠 **promote** ")
-    assert f"{SENTENCES['promote']} There is a warning below." in card_of("promote").markdown()
+    assert card_of("promote").markdown().startswith("# Decision\n\n**[!] promote, with a warning.** ")
 
 
 def test_each_part_is_on_the_card_of_both_kinds() -> None:
@@ -101,8 +102,8 @@ def test_each_part_is_on_the_card_of_both_kinds() -> None:
         shown = " ".join(text.replace("\\", "").split())
         for part in (
             "+1.2 (+0.65 to +1.75)",
-            "🟢 holds: comfort, 🟡 unsure: cost",
-            "🔴 falls: comfort",
+            "holds: comfort, unsure: cost",
+            "falls: comfort",
             "no finalist",
             "and 80 % are needed (min_overlap)",
             "in its first third",
@@ -118,7 +119,12 @@ def test_each_part_is_on_the_card_of_both_kinds() -> None:
 def test_what_a_decision_lacks_is_left_out() -> None:
     bare = candidate("bc", judged=difference(-0.1), overlap=0.99)
     card = card_of("keep", candidates=[bare], warnings=[])
-    assert re.findall(r"^## (.+)$", card.markdown("card.png"), flags=re.M) == ["In plain words", "Candidates"]
+    assert re.findall(r"^## (.+)$", card.markdown("card.png"), flags=re.M) == [
+        "In plain words",
+        "Candidates",
+        "Next",
+        "Details",
+    ]
     assert size_of(card) == (900, 300), "neither guardrails nor a fitted behaviour"
     assert "Worth an A/B test" in card_of("test").markdown("card.png")
     assert "Why this log cannot be judged" in card_of("refused").markdown("card.png")
@@ -128,8 +134,8 @@ def test_what_a_decision_lacks_is_left_out() -> None:
 def test_the_page_runs_nothing_and_asks_no_other_host() -> None:
     page = Page(card_of("promote").html())
     assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object", "form", "a"}
-    [picture] = [attributes["src"] for tag, attributes in page.tags if tag == "img"]
-    assert str(picture).startswith("data:image/png;base64,")
+    pictures = [attributes["src"] for tag, attributes in page.tags if tag == "img"]
+    assert len(pictures) == 3 and all(str(picture).startswith("data:image/png;base64,") for picture in pictures)
     [policy] = [attributes["content"] for _, attributes in page.tags if "http-equiv" in attributes]
     assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     assert "prefers-color-scheme: dark" in page.text
@@ -155,5 +161,5 @@ def test_names_stay_names(name: str) -> None:
     widths = {len(re.findall(r"(?<!\\)\|", line)) - 1 for line in tables}
     assert widths == {2, 5, 9}
     headings = [line for line in text.splitlines() if line.startswith("#")]
-    assert len(headings) == 8 and "![f]" not in text and "<script" not in text.replace("\\<", "")
+    assert len(headings) == 9 and "![f]" not in text and "<script" not in text.replace("\\<", "")
     assert not [line for line in text.splitlines() if re.match(r"- ([#>+-]|\d+[.)]) ", line)]
