@@ -66,7 +66,6 @@ class RecordingResult(Result):
     def card(self) -> Card:
         statistics, returns = self.statistics, self.statistics.returns
         told = return_text(returns.mean, returns.std, statistics.episodes, self.actions)
-        greedy = f"Greedy actions return {self.greedy_return:,.1f}; set explore to false for them."
         return dataset_card(
             "Recording",
             [self.dataset],
@@ -74,7 +73,9 @@ class RecordingResult(Result):
             verdict="fair" if self.is_below_greedy else "good",
             word="Recorded, below the policy" if self.is_below_greedy else "Recorded",
             sentence=f"{statistics.episodes:,} episodes; return {told}.",
-            warnings=[greedy] if self.is_below_greedy else [],
+            warnings=[f"Greedy actions return {self.greedy_return:,.1f}; set explore to false for them."]
+            if self.is_below_greedy
+            else [],
             facts={
                 "Dataset": self.dataset,
                 "Environment": self.environment,
