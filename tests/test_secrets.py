@@ -28,7 +28,7 @@ from offline_core.policies.recording.config import RecordingConfig
 from offline_core.runtime import config
 from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import EnvironmentSpec
-from offline_core.runtime.reporting.card import Card, Headline, Ran
+from offline_core.runtime.reporting.card import Card, Ran
 from offline_core.secrets import MASK, has_masked, is_secret, masked, masked_text
 from tests.data.datasets.factories import episode, write_dataset
 
@@ -233,8 +233,8 @@ def test_an_environment_that_cannot_be_made_is_told_without_secrets() -> None:
 def test_a_card_has_no_secrets() -> None:
     ran = Ran("import", parameters={"source": {"arguments": {"storage_options": {"key": SECRET, "user": "me"}}}})
     uri = f"https://host/a.csv?sig={SECRET}"
-    card = Card(f"Import of {uri}", {"From": uri}, ran=ran, headline=Headline("Imported", f"5 steps of {uri}.", "good"))
-    shown = b"".join(card.files("card").values()).decode()
+    card = Card(f"Import of {uri}", {"From": uri}, word="Imported", sentence=f"5 steps of {uri}.", warnings=[uri], ran=ran)
+    shown = b"".join(card.files("card").values()).decode() + card.terminal(verbose=True)
     assert SECRET not in shown and "user: me" in shown
 
 

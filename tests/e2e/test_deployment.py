@@ -36,7 +36,7 @@ def test_the_chain_runs_from_the_command_line(orchestra: Orchestra) -> None:
         "train-expert-card",
         "train-card",
     }
-    assert "Policy" in cards["expert-to-policy-card"]
+    assert "Train policy" in cards["expert-to-policy-card"]
     root = orchestra.root / "runs" / "smoke" / "chain"
     recorded, pruned = (open_dataset(str(root / name)).ref.episodes for name in ("recording", "pruned"))
     assert (recorded, pruned) == (20, 10)

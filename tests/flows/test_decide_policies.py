@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from flows.decision import print_decision
 
 import offline_core as offline
 from flows.stages import decide
@@ -14,7 +12,6 @@ from offline_core.errors import CheckpointError
 from offline_core.plans.refusal import refuse
 from tests.flows.test_cli import run
 from tests.flows.test_data_flows import card_of
-from tests.judging.decisions.made_up import candidate, difference, made_up
 from tests.judging.estimation.chains import BEHAVIOUR, TARGET, policy_of
 from tests.judging.estimation.test_estimate import chain, saved
 
@@ -31,28 +28,18 @@ def test_the_verb_says_which_policy_may_replace_what_the_log_recorded(tmp_path: 
     worse = saved(policy_of(1 - TARGET), tmp_path / "worse")
     arguments = ("decide", data, worse, better, "-o", str(tmp_path / "decision"), "-s", QUICK, "-s", GUARDRAIL)
     code, shown = run(*arguments)
-    told = shown[shown.index("promote: Promote better") :]
-    assert code == 0 and max(map(len, told.splitlines())) <= 100
-    assert told.index("Promote better") < told.index("│ better") < told.index("│ worse") < told.index("evidence on better")
-    assert "1 of 1 hold" in told and f"{tmp_path.name}/decision/card.html" in told.replace("\n", "")
+    told = shown[shown.index("Promote better") :]
+    assert code == 0 and len(told.splitlines()) <= 15 and f"{tmp_path.name}/decision/card.html" in told
+    _, whole = run(*arguments, "-v")
+    assert whole.index("Promote better") < whole.index("In plain words") < whole.index("holds: early")
     card = card_of(decide, "decide-card")
-    assert "🟢 **promote** Promote better" in card and "🟢 holds: early" in card and "base64" in card
+    assert "promote" in card and "Promote better" in card and "holds: early" in card and "base64" in card
     assert {"card.md", "card.html", "card.png"} < {path.name for path in (tmp_path / "decision").iterdir()}
     assert "<h2>Lineage</h2>" in (tmp_path / "decision" / "card.html").read_text()
 
     code, again = run(*arguments)
-    assert code == 0 and "promote: Promote better" in again
+    assert code == 0 and "Promote better" in again
     assert "| Reused | yes" in card_of(decide, "decide-card")
-
-
-@pytest.mark.parametrize("verdict", ["promote", "test", "collect", "keep", "refused"])
-def test_each_verdict_is_printed_in_at_most_a_hundred_columns(verdict, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
-    names = [f"[red]lr=0.000{number},hidden_sizes={'x' * 60}/seed-{number}/best" for number in range(30)]
-    many = [candidate(name, judged=difference(1e6, np.inf), reasons=["no. " * 60]) for name in names]
-    print_decision(made_up(verdict, candidates=many))
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"{verdict}: ") and max(map(len, lines)) <= 100
-    assert sum("[red]" in line for line in lines) >= 20 and any("… 10 more" in line for line in lines)
 
 
 def test_a_candidate_that_is_missing_is_named_before_a_server_starts(tmp_path: Path) -> None:

@@ -23,9 +23,10 @@ def test_a_policy_is_let_through_or_stopped_and_its_card_is_there_in_both_cases(
     dataset, policy = chain(tmp_path), saved(policy_of(TARGET), tmp_path / "policy")
     result = estimate(policy=policy, dataset=dataset, config=QUICK)
     card = card_of(estimate, "estimate-card")
-    assert re.search(r"\| Estimate wis \| \d\.\d+ \(\d\.\d+ to \d\.\d+\); \d+\.\d of 200 episodes effective, largest", card)
+    assert re.search(r"\| Weights of wis \| \d+\.\d of 200 episodes count, the heaviest for", card)
+    assert re.search(r"\| Estimates \|.* wdr \d\.\d+ \(\d\.\d+ to \d\.\d+\)", card)
     assert "| Horizon | until it terminates |" in card
-    assert "| Required | nothing |" in card and "data:image/png;base64," in card
+    assert "Gate failed" not in card and "data:image/png;base64," in card
     place = tmp_path / "policy" / "_estimates"
     assert {path.suffix for path in place.iterdir()} == {".json", ".md", ".html", ".png"}
 
@@ -36,4 +37,4 @@ def test_a_policy_is_let_through_or_stopped_and_its_card_is_there_in_both_cases(
     with pytest.raises(PromotionError, match="not shown to reach a discounted return of 50"):
         estimate(policy=policy, dataset=dataset, config=QUICK.model_copy(update={"require_return": 50.0}))
     card = card_of(estimate, "estimate-card")
-    assert "| Required | 50 by wdr |" in card and "| Reused | yes" in card
+    assert "[x] Gate failed." in card and "discounted return of 50" in card and "| Reused | yes" in card

@@ -91,11 +91,11 @@ def test_from_nothing_to_a_policy(ray_up: None, tmp_path: Path, monkeypatch: pyt
     rows = {
         "train-expert-card": "| Environment steps |",
         "record-card": "| Bytes per step |",
-        "prune-card": "| Episodes kept | 54 of 60 |",
+        "prune-card": "54 of 60 episodes kept",
         "check-card": "| verdict | rule | found |",
         "train-card": "| Bottleneck |",
         "evaluate-card": "| Steps per episode |",
-        "expert-to-policy-card": "| Policy's return |",
+        "expert-to-policy-card": "| stage | verdict | result | time | reused |",
     }
     assert cards.keys() == rows.keys()
     for key, text in cards.items():
@@ -142,6 +142,6 @@ def test_a_training_that_nobody_plays_leaves_its_card_too(tmp_path: Path) -> Non
     wanted = parse(TrainingConfig, {"algorithm": "marwil", "evaluation": {"held_out": other}, "optimizer": {"max_epochs": 2}})
     result = train(dataset=data, output=str(tmp_path / "out"), config=wanted)
     (card,) = (str(card.data) for card in artifacts_of(latest_run().id) if card.key == "train-card")
-    for row in ("never played", "Effective sample size", "Normalizer", "steps/s"):
+    for row in ("Never played", "Effective sample size", "Normalizer", "steps/s"):
         assert row in card
     assert result.metrics == {} and result.held_out_losses

@@ -1,13 +1,11 @@
-"""What people are shown of a dataset."""
+"""What people are shown of what is in a folder."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
-import pytest
-
-from flows.inspection import print_dataset, print_dataset_or_policy
+from flows.inspection import card_at
 from offline_core.data.curation.config import MergeConfig, PruningConfig
 from offline_core.data.curation.merge import merge
 from offline_core.data.curation.prune import prune
@@ -17,39 +15,45 @@ from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.sweep import sweep
 from offline_core.learning.train import train
 from offline_core.runtime.config import parse
+from offline_core.runtime.reporting.card import Card
 from tests.data.datasets.factories import episode, write_dataset
 from tests.learning.test_train import balancing_episodes, config, dataset_of
 
 
-def test_columns_of_a_pruned_dataset_are_those_of_its_last_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_columns_of_a_pruned_dataset_are_those_of_its_last_check(tmp_path: Path) -> None:
     """Its episodes were copied unopened."""
     write_dataset(tmp_path / "in", [episode(i) for i in range(6)])
     pruned = prune(PruningConfig(keep_top_fraction=0.5), dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
-    print_dataset(pruned.dataset.uri, None)
-    assert "Statistics of columns are not known yet; 'offline check' computes them." in capsys.readouterr().out
+    assert "They are not known yet; 'offline check' computes them." in card_at(pruned.dataset.uri).terminal(verbose=True)
     check(QualityConfig(stop_on="never"), dataset=pruned.dataset.uri)
-    print_dataset(pruned.dataset.uri, None)
-    shown = capsys.readouterr().out
-    assert "obs[3]" in shown and "action_logp" in shown
+    card = card_at(pruned.dataset.uri)
+    shown = card.terminal(verbose=True)
+    assert "obs[3]" in shown and "action_logp" in shown and card.word.startswith("Gate passed")
 
 
-def test_a_policy_is_shown_with_all_its_ancestors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_is_shown_with_all_its_ancestors(tmp_path: Path) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes(10, 20), environment=None)
     pruned = prune(PruningConfig(keep_top_fraction=0.5), dataset=data, output=str(tmp_path / "pruned")).dataset
     trained = train(config(), dataset=pruned.uri, output=str(tmp_path / "policy"))
-    print_dataset_or_policy(trained.checkpoint, None)
-    shown = capsys.readouterr().out
-    assert "train" in shown and "Discrete(2)" in shown
-    lines = [line.strip("└─ │") for line in shown.splitlines()[-3:]]
-    assert [line.partition(",")[0] for line in lines] == ["policy/best", _named("pruned", tmp_path), _named("data", tmp_path)]
+    card = card_at(trained.checkpoint)
+    shown = card.terminal(verbose=True)
+    assert "train" in shown and "Discrete(2)" in shown and card.headline == trained.card().headline
+    names = [line.partition(",")[0] for _, line in card.ancestors]
+    assert names == [
+        "policy/best",
+        _named("pruned", tmp_path),
+        _named("data", tmp_path),
+    ]
 
 
-def _listed(shown: str) -> list[list[str]]:
+def _listed(card: Card) -> list[list[str]]:
     """The rows of the table of policies."""
-    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")]
+    return [
+        [str(cell) for cell in row] for each in card.sections if each.title == "Policies to choose from" for row in each.rows
+    ]
 
 
-def test_a_training_lists_its_series_also_while_it_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_training_lists_its_series_also_while_it_goes_on(tmp_path: Path) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes(), environment=None)
     run = tmp_path / "run"
     evaluation = {"play": False, "held_out": data}
@@ -58,32 +62,31 @@ def test_a_training_lists_its_series_also_while_it_goes_on(tmp_path: Path, capsy
     kept = [[str(n), str(u), f"{losses[u]:,.6g}"] for n, u in enumerate((10, 16), start=1)]
     ends = [[name, "16", f"{losses[16]:,.6g}"] for name in ("best", "last")]
     for place in (run, run / "best"):
-        print_dataset_or_policy(str(place), None)
-        shown = capsys.readouterr().out
+        card = card_at(str(place))
+        shown = card.terminal(verbose=True)
         assert "train" in shown and "Discrete(2)" in shown
-        rows = _listed(shown)
+        rows = _listed(card)
         assert [[number, updates, loss] for number, updates, _, loss, _ in rows] == [*kept, *ends]
         assert {returns for _, _, returns, _, _ in rows} == {"–"}
-    print_dataset_or_policy(trained.kept[0].checkpoint, None)
-    assert not _listed(capsys.readouterr().out), "one of many is itself"
+    assert not _listed(card_at(trained.kept[0].checkpoint)), "one of many is itself"
     for name in ("best", "last"):
         shutil.rmtree(run / name)
-    print_dataset_or_policy(str(run), None)
-    assert [row[1] for row in _listed(capsys.readouterr().out)] == ["10", "16"]
+    (run / "result.json").unlink()
+    card = card_at(str(run))
+    assert card.word == "Not finished" and [row[1] for row in _listed(card)] == ["10", "16"]
 
 
-def test_a_sweep_lists_the_policies_of_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_lists_the_policies_of_its_settings(tmp_path: Path) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes())
     training = {"evaluation": {"episodes": 2, "location": "process"}, "optimizer": {"max_epochs": 1, "batch_size": 256}}
     run_sweep = {"training": training, "grid": {"optimizer.learning_rate": [0.01, 0.02]}, "seeds": 1, "parallel": 1}
     result = sweep(parse(SweepConfig, run_sweep), dataset=data, output=str(tmp_path / "sweep"))
-    print_dataset_or_policy(str(tmp_path / "sweep"), None)
-    rows = _listed(capsys.readouterr().out)
+    rows = _listed(card_at(str(tmp_path / "sweep")))
     assert [row[1] for row in rows if row[0]] == [setting.name for setting in result.settings]
     assert [row[3] for row in rows if row[0]] == [f"{run.score:,.4g}" for setting in result.settings for run in setting.runs]
 
 
-def test_an_ancestor_of_several_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_ancestor_of_several_is_shown_once(tmp_path: Path) -> None:
     """From merge to merge there are twice as many ways to the first."""
     whole = write_dataset(tmp_path / "0", [episode(i) for i in range(6)]).location.uri
     for level in ("1", "2"):
@@ -92,8 +95,7 @@ def test_an_ancestor_of_several_is_shown_once(tmp_path: Path, capsys: pytest.Cap
             for side, where in (("a", "terminated"), ("b", "not terminated"))
         ]
         whole = merge(MergeConfig(), datasets=halves, output=str(tmp_path / level)).dataset.uri
-    print_dataset(whole, None)
-    lines = [line.strip("└─├│ \xa0") for line in capsys.readouterr().out.splitlines() if f"{tmp_path.name}/" in line][1:]
+    lines = [line for _, line in card_at(whole).ancestors]
     names = [line.partition(" version")[0].rpartition("/")[2] for line in lines]
     assert names == ["2", "2a", "1", "1a", "0", "1b", "0", "2b", "1"]
     assert [name for name, line in zip(names, lines, strict=True) if line.endswith("version 1, see above")] == ["0", "1"]

@@ -20,14 +20,14 @@ pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.filterwarni
 def test_a_promotion_and_a_rollback_leave_cards_in_prefect_and_beside_the_history(tmp_path: Path) -> None:
     registry, policy = str(tmp_path / "registry" / "hvac"), policy_at(tmp_path / "policy", 1)
     promote(registry=registry, source=decision_at(tmp_path / "decision", policy))
-    card = card_of(promote, "promotion-card")
+    card = card_of(promote, "promote-card")
     assert "is better. |" in card and "promote, against behaviour |" in card and "| Named before | nothing |" in card
     stale = decision_at(tmp_path / "stale", policy_at(tmp_path / "next", 2))
     with pytest.raises(PromotionError, match="compared with what the log recorded"):
         promote(registry=registry, source=stale)
     promote(registry=registry, source=stale, config=PromotionConfig(override="as we know better"))
     rollback(registry=registry, config=RollbackConfig(reason="we did not"))
-    card = card_of(rollback, "promotion-card")
+    card = card_of(rollback, "rollback-card")
     assert "# Rollback" in card and "back to move 1: we did not |" in card
     history = tmp_path / "registry" / "hvac" / "history"
     names = [path.name for path in sorted(history.iterdir())]
@@ -44,7 +44,7 @@ def test_the_verbs_move_an_alias_and_show_why(tmp_path: Path) -> None:
     code, shown = run("promote", registry, policy)
     assert code == 1 and "PromotionError: There is no decision in" in shown
     code, shown = run("promote", registry, policy, "-s", "override=the first one", "-s", "moved_by=[bold]eve")
-    assert code == 0 and f"{registry}@champion names policy " in shown and "because: override: the first one" in shown
+    assert code == 0 and f"{registry}@champion names policy " in shown and "Because       override: the first one" in shown
     code, shown = run("promote", registry, policy, "-s", "override=again")
     assert code == 0 and "nothing is moved" in shown
     challenger = ("-s", "alias=challenger", "-s", "moved_by=the building team")
@@ -54,5 +54,5 @@ def test_the_verbs_move_an_alias_and_show_why(tmp_path: Path) -> None:
     assert code == 1 and "it named nothing before move 1" in shown
     for place in (registry, str(tmp_path / "registry")):
         code, shown = run("registry", place)
-        assert code == 0 and "History of hvac" in shown
+        assert code == 0 and "History" in shown
         assert all(word in shown for word in ("hvac@champion", "[bold]eve", "override: the first one"))

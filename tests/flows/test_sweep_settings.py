@@ -33,7 +33,7 @@ def test_a_sweep_leaves_its_card_in_prefect_and_beside_the_runs(tmp_path: Path) 
     data = dataset_of(tmp_path / "data", balancing_episodes(4))
     result = sweep(dataset=data, output=str(tmp_path / "out"), config=config())
     card = sweep_card()
-    for row in ("| Compared by | last return", "| 1. algorithm=", "| 2. algorithm=", "2 settings, 4 runs, 0 failed", "base64"):
+    for row in ("2 settings by last return", "| 1. algorithm=", "| 2. algorithm=", "| Runs | 4, 0 failed |", "base64"):
         assert row in card
     written = (tmp_path / "out" / "card.md").read_text()
     assert result.best.removeprefix(f"{tmp_path}/") in written.replace("\\", "") and (tmp_path / "out" / "card.png").is_file()
@@ -49,7 +49,7 @@ def test_a_sweep_of_which_runs_failed_fails_with_a_card(tmp_path: Path) -> None:
     state = latest_run().state
     assert state is not None and state.is_failed()
     card = sweep_card()
-    assert "1 settings, 2 runs, 2 failed" in card and "nothing was divided" in card
+    assert "1 settings by" in card and "| Runs | 2, 2 failed |" in card and "nothing was divided" in card
 
 
 @pytest.mark.slow
@@ -61,6 +61,6 @@ def test_the_verb_plans_and_prints_the_settings(tmp_path: Path) -> None:
     assert code == 0 and "3 settings with 2 seeds: 6 of 6 runs are to be trained, 1 at once" in " ".join(shown.split())
     assert not (tmp_path / "out").exists()
     code, shown = run(*arguments)
-    assert code == 0 and shown.count("│ marwil ") == 2 and "interquartile_mean" in shown and "best: " in shown
+    assert code == 0 and shown.count("marwil") >= 2 and "Compared: 3 settings by" in shown and "Best policy" in shown
     code, shown = run(*arguments, "-s", "grid.marwil.gamma=[2]", "-s", "seeds=0")
     assert code == 1 and "seeds" in shown and "Input should be greater than or equal to 1" in shown

@@ -73,7 +73,6 @@ def test_links_of_a_policy(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None
     save_policy(Policy(*spaces_of(environment)), f"{bucket}/policy", operation=Operation(name="x"), environment=environment)
     told: list[str] = []
     monkeypatch.setattr(artifacts, "create_markdown_artifact", lambda markdown, **_: told.append(markdown))
-    page = artifacts.Page(Card("Title", {}), about=(f"{bucket}/policy", None), beside=[])
-    artifacts.publish(page, key="k", operation="x", config={})
+    artifacts.publish(Card("Title", about=(f"{bucket}/policy", None)), key="k")
     [(uri, link)] = links_in(told[0]).items()
     assert uri == f"{bucket}/policy/policy.json" and httpx.get(link).json()["operation"]["name"] == "x"

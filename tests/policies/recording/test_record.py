@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from flows.inspection import print_dataset
+from flows.inspection import card_at
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.dataset import DatasetRef, open_dataset, versions
 from offline_core.data.datasets.episode_index import episode_index
@@ -93,16 +93,13 @@ def test_what_was_recorded_is_found_and_says_who_recorded_it(tmp_path: Path, car
 
 
 @pytest.mark.parametrize(("explore", "said"), [(True, "sampled"), (False, "greedy")])
-def test_a_recording_says_how_actions_were_chosen(
-    tmp_path: Path, cartpole_policy: str, capsys: pytest.CaptureFixture[str], explore: bool, said: str
-) -> None:
+def test_a_recording_says_how_actions_were_chosen(tmp_path: Path, cartpole_policy: str, explore: bool, said: str) -> None:
     config = RecordingConfig(episodes=2, explore=explore, envs_per_recorder=2)
     result = record_with_result(config, policy=cartpole_policy, output=str(tmp_path))
     dataset = open_dataset(str(tmp_path))
     assert result.actions == dataset.manifest.actions == said
     assert f"actions={said}" in repr(dataset)
-    print_dataset(str(tmp_path), None)
-    assert f"actions {said}" in capsys.readouterr().out
+    assert f"actions {said}" in card_at(str(tmp_path)).terminal(verbose=True)
 
 
 @pytest.mark.parametrize(

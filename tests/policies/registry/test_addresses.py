@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import offline_core as offline
-from flows.inspection import print_dataset_or_policy
+from flows.inspection import card_at
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.errors import ConfigError
 from offline_core.plans.recording import plan_recording
@@ -123,11 +123,10 @@ def test_two_names_of_one_policy_are_not_mixed(hvac: str, copy: str, tmp_path: P
         offline.mix(policies={f"{hvac}@champion": 0.5, copy: 0.5}, steps=10, output=tmp_path / "out")
 
 
-def test_a_plan_and_an_inspection_take_it(hvac: str, copy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_and_an_inspection_take_it(hvac: str, copy: str, tmp_path: Path) -> None:
     plan = plan_recording(RecordingConfig(episodes=2), policy=f"{hvac}@champion", output=str(tmp_path / "out"))
     assert [each.uri for each in plan.reads] == [copy]
-    print_dataset_or_policy(f"{hvac}@champion", None)
-    shown = capsys.readouterr().out
+    shown = card_at(f"{hvac}@champion").terminal(verbose=True)
     assert copy.rpartition("/")[2] in shown and CARTPOLE.id in shown
 
 
