@@ -6,7 +6,6 @@ A verb imports what it needs when it runs: `--help` loads only click, and `--sho
 from __future__ import annotations
 
 import atexit
-import functools
 import gc
 import json
 import os
@@ -221,13 +220,26 @@ def _run_chain(name: str, given: dict[str, Any], more: list[str], *, root: str, 
 def _shown(call: Callable[[], Any]) -> None:
     """Runs a stage, and shows its card as soon as that is kept, which is before a gate refuses it."""
     from flows.results import print_card, print_json
+    from offline_core.errors import OfflineError, first_line
     from offline_core.keeping.cards import observe_cards
+    from offline_core.runtime.reporting.card import Card
 
     if as_json():
         print_json(call())
         return
-    with observe_cards(functools.partial(print_card, verbose=is_verbose())):
-        call()
+    shown: list[Card] = []
+
+    def show(card: Card) -> None:
+        print_card(card, verbose=is_verbose())
+        shown.append(card)
+
+    with observe_cards(show):
+        try:
+            call()
+        except OfflineError as error:
+            if shown and shown[-1].verdict == "bad":  # which says the rest
+                raise type(error)(first_line(error).rstrip(":")) from None
+            raise
 
 
 def _checked(arguments: Iterable[Argument], given: dict[str, Any]) -> dict[str, Any]:

@@ -126,7 +126,9 @@ class QualityReport(Result):
             draw=figures.drawn(
                 lambda: [partial(figures.counts, edges=each.edges, heights=each.counts, x=x) for x, each in bins.items()]
             ),
-            next="" if self.verdict == "fail" else command("offline", "train", *reading(ref)),
+            next="correct the data; to go on with it as it is, the same command with -s stop_on=never"
+            if self.verdict == "fail"
+            else command("offline", "train", *reading(ref)),
             about=(ref.uri, ref.version),
             # Nothing is written next to files that are not a version of this pipeline.
             places=[f"{ref.uri}/{CHECKS}/{ref.version:06d}"] if ref.version else [],

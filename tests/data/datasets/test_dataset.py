@@ -74,7 +74,7 @@ def test_a_dataset_lists_its_episodes_and_describes_itself(tmp_path: Path, forma
     described = f"uri={tmp_path}, version=1, format={format}, episodes=5, steps=35, environment=<b>CartPole</b>"
     assert repr(dataset) == f"Dataset({described})"
     shown = dataset._repr_html_()
-    assert shown.startswith("<table>") and "&lt;b&gt;CartPole" in shown and "<b>" not in shown
+    assert 'class="offline-card"' in shown and "&lt;b&gt;CartPole" in shown and "<b>" not in shown
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -121,8 +121,9 @@ def test_the_result_is_a_table(swept: tuple[Path, SweepResult]) -> None:
     assert table["mean"].to_list() == [setting.mean for setting in result.settings]
     betas = {row["algorithm"]: row["marwil.beta"] for row in table.iter_rows(named=True)}
     assert betas["bc"] is None and betas["marwil"] in (1.0, 3.0)
-    for shown in (repr(result), str(result), result._repr_html_()):
-        assert "marwil" in shown and "interquartile_mean" in shown
+    for shown in (repr(result), str(result)):
+        assert shown.startswith("SweepResult(Compared: 3 settings by last return; the best is ") and "\n" not in shown
+    assert "interquartile mean" in result._repr_html_() and "marwil" in result._repr_html_()
     assert result.parameters == result.settings[0].parameters
 
 
