@@ -266,7 +266,7 @@ def test_the_error_says_what_is_wrong_where_and_what_to_do(tmp_path: Path) -> No
     assert "First: episode episode-4, step 3." in text
     assert "duplicate_ids (fail): 1 of 22 episodes" in text
     assert "open_episodes" not in text, "a warning does not stop by default"
-    assert "pruning" in text
+    assert "Prune with drop_non_finite: true" in text
     assert "stop_on" in text
 
 
