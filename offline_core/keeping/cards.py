@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError, StorageError
 from offline_core.policies.lineage import Lineage, lineage, mermaid, outline
+from offline_core.runtime.config import without_defaults
 from offline_core.runtime.provenance import provenance
 from offline_core.runtime.reporting.card import Card, Ran, command
 from offline_core.runtime.reporting.figures import Drawing
@@ -139,7 +140,7 @@ def _repeating(stage: Stage[..., Any], config: BaseModel, arguments: Mapping[str
 def _changed(config: Config) -> dict[str, Any]:
     """The parameters that are not at their defaults."""
     if isinstance(config, BaseModel):
-        return config.model_dump(mode="json", exclude_defaults=True)
+        return without_defaults(config)
     return {name: values for name, each in config.items() if (values := _changed(each))}
 
 
