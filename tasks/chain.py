@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.keeping.cards import keep_card
 from offline_core.runtime.reporting import figures
-from offline_core.runtime.reporting.card import Card, Mark, Section, Verdict
+from offline_core.runtime.reporting.card import MARKS, Card, Verdict
 from offline_core.runtime.reporting.returns import Told
 from offline_core.runtime.result import Result
 from offline_core.runtime.units import duration_text
@@ -35,6 +35,10 @@ class StageOutcome(BaseModel):
     verdict: Verdict = Field(description="Of its card.")
     sentence: str = Field(description="Of its card: what it came to.")
     reused: bool = Field(description="An earlier run of the same stage on the same inputs had made it.")
+
+    def __str__(self) -> str:
+        again = "reused: " if self.reused else ""
+        return f"{MARKS[self.verdict]} {again}{self.sentence} ({duration_text(self.seconds)})"
 
 
 class ChainResult(Result):
@@ -61,25 +65,14 @@ class ChainResult(Result):
             returns: mean return of each thing that was made, for a picture.
             checkpoint: of the policy that came out.
         """
-        rows = [
-            (
-                each.name,
-                Mark(each.verdict, each.verdict),
-                each.sentence,
-                duration_text(each.seconds),
-                "yes" if each.reused else "",
-            )
-            for each in self.stages
-        ]
         seconds = {each.name: each.seconds for each in self.stages}
         return Card(
             title,
             verdict=told.verdict,
             word=told.word,
             sentence=told.sentence,
-            facts={each.name.capitalize(): f"{'reused: ' if each.reused else ''}{each.sentence}" for each in self.stages},
+            facts={each.name.capitalize(): str(each) for each in self.stages},
             warnings=told.warnings if isinstance(told, Card) else (),
-            sections=[Section("Stages", columns=("stage", "verdict", "result", "time", "reused"), rows=rows)],
             details={**details, "Time": duration_text(self.seconds)},
             draw=figures.drawn(
                 lambda: [

@@ -66,7 +66,7 @@ def test_help_names_every_verb_and_its_arguments() -> None:
     ]
     assert verbs[:4] == ["expert-to-policy", "logs-to-policy", "improve-policy", "train-expert"]
     assert verbs[-5:] == ["registry", "verify", "tag", "forget", "completion"]
-    assert {stage.verb for stage in STAGES.values()} < {*verbs} and len(verbs) == len(STAGES) + 9
+    assert {stage.title for stage in STAGES.values()} < {*verbs} and len(verbs) == len(STAGES) + 10
     _, shown = run("prune", "--help")
     assert "OUTPUT   Folder of the dataset to write.  [default: runs/pruned]" in shown and "--plan" in shown
     assert run("merge")[0] == 2
@@ -77,7 +77,7 @@ def test_help_loads_nothing_heavy_and_shown_parameters_only_their_models() -> No
     assert not imported_by("train", "--show-config") & HEAVY
 
 
-@pytest.mark.parametrize("stage", STAGES.values(), ids=lambda stage: stage.verb)
+@pytest.mark.parametrize("stage", STAGES.values(), ids=lambda stage: stage.title)
 def test_the_table_of_stages_says_what_flows_and_core_take(stage: Stage) -> None:
     flow = flow_of(stage.operation)
     assert flow.name == stage.name
@@ -86,7 +86,7 @@ def test_the_table_of_stages_says_what_flows_and_core_take(stage: Stage) -> None
     }
     taken = {name: value.default for name, value in inspect.signature(flow.fn).parameters.items()}
     assert taken["config"] == load(stage.config)()
-    if stage.verb == "import":  # one, where the command line has a list of one
+    if stage.title == "import":  # one, where the command line has a list of one
         expected["source"] = "data"
     assert {name: value for name, value in taken.items() if name != "config" and name not in stage.groups} == expected
     core = inspect.signature(load(stage.core)).parameters
@@ -95,7 +95,7 @@ def test_the_table_of_stages_says_what_flows_and_core_take(stage: Stage) -> None
         load(stage.plan)
 
 
-@pytest.mark.parametrize("verb", ["expert-to-policy", "logs-to-policy", *(stage.verb for stage in STAGES.values())])
+@pytest.mark.parametrize("verb", ["expert-to-policy", "logs-to-policy", *(stage.title for stage in STAGES.values())])
 def test_shown_parameters_can_be_read_back(verb: str) -> None:
     code, shown = run(verb, "--show-config")
     assert code == 0
