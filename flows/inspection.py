@@ -6,7 +6,7 @@ import dataclasses
 import posixpath
 from collections.abc import Mapping
 
-from offline_core.data.datasets.dataset import Dataset, open_dataset, versions
+from offline_core.data.datasets.dataset import Dataset, is_dataset, open_dataset, versions
 from offline_core.data.datasets.dataset_card import CARDS
 from offline_core.data.datasets.result_cache import RESULT_FILE, is_result
 from offline_core.data.datasets.statistics import ColumnStatistics
@@ -51,6 +51,8 @@ def card_at(uri: str, version: int | None = None) -> Card:
         return dataclasses.replace(card, sections=[*card.sections, _runs(result)]) if isinstance(result, SweepResult) else card
     if saved_in(place):
         return Card("Training", word="Not finished", sentence=f"{place.uri} runs, or was stopped.", sections=[_series(place)])
+    if place.child("card.html").is_file() and not is_dataset(uri):
+        return Card("Chain", word="Made by a chain", sentence="Its card is a page.", places=[place.child("card").uri])
     return dataset_card(uri, version)
 
 

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from prefect import Flow
 from prefect.exceptions import ParameterTypeError
 from pyarrow import fs
 
+from flows.cli import app
 from flows.stages import (
     check,
     compact,
@@ -112,6 +114,9 @@ def test_a_run_stops_at_data_that_is_not_good_but_leaves_the_card(tmp_path: Path
     card = card_of(check, "check-card")
     assert "21" in card
     assert latest_run().state_name == "Failed"
+    done = CliRunner().invoke(app, ["check", bad.uri])
+    assert done.stdout.startswith("[x] Gate failed: Broken actions_outside_space;") and len(done.stdout.splitlines()) <= 15
+    assert str(done.exception) == f"{bad} breaks 1 of 16 rules", "the card says the rest"
     assert check(dataset=bad.uri, config=QualityConfig(stop_on="never")).verdict == "fail"
 
 

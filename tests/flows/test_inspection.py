@@ -103,3 +103,8 @@ def test_an_ancestor_of_several_is_shown_once(tmp_path: Path) -> None:
 
 def _named(name: str, root: Path) -> str:
     return f"{root.name}/{name} version 1"
+
+
+def test_the_folder_of_a_chain_leads_to_its_card(tmp_path: Path) -> None:
+    (tmp_path / "card.html").write_text("<html>")
+    assert card_at(str(tmp_path)).places == [f"{tmp_path}/card"]

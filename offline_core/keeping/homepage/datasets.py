@@ -85,7 +85,8 @@ def _quality(report: QualityReport) -> dict[str, Any]:
         [each.rule, each.outcome, each.message, each.advice]
         for each in sorted(report.findings, key=lambda each: {"fail": 0, "warn": 1, "pass": 2}[each.verdict])
     ]
-    return {"verdict": report.verdict, "level": card.verdict, "told": card.headline, "findings": findings}
+    told = {"level": card.verdict, "status": card.word, "told": card.sentence}
+    return {"verdict": report.verdict, "findings": findings} | told
 
 
 def _scores(found: Contents, dataset: Dataset) -> pl.DataFrame | None:

@@ -71,7 +71,7 @@ function dataset(number, episodeRow) {
   return [
     el("p", null, el("a", { href: "#datasets" }, "All datasets")),
     title(each.name),
-    quality ? el("p", { class: `note ${quality.level}` }, "Quality: ", mark(quality.level, quality.told)) : el("p", { class: "note grey" }, `Not checked: offline check ${DATA.root}/${each.name}`),
+    quality ? el("p", { class: `note ${quality.level}` }, mark(quality.level, quality.status), ` ${quality.told}`) : el("p", { class: "note grey" }, `Not checked: offline check ${DATA.root}/${each.name}`),
     el("h3", null, `Episodes of version ${versions[0].version}`), explorer(each, number, episodeRow),
     el("h3", null, "Versions"), table([
       column("version", versions, (of) => of.version, { number: true }), column("made", versions, (of) => of.made, { class: "short" }), column("by", versions, (of) => of.by, { class: "short" }),
