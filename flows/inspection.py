@@ -27,7 +27,7 @@ from offline_core.runtime.units import size_text
 
 MAX_FILES = 20
 BEST, LAST = "best", "last"
-OF_DATASETS = ("shown", "episodes", "steps", "return", "length")
+OF_DATASETS = ("Shown", "Episodes", "Steps", "Return", "Length")
 """The facts of a dataset that come first."""
 
 
@@ -60,10 +60,10 @@ def dataset_card(uri: str, version: int | None) -> Card:
     """Versions, content, spaces, files and lineage of a dataset, and what its last check says."""
     dataset = open_dataset(uri, version)
     manifest, report = dataset.manifest, last_report(dataset)
-    told = dataset_facts(dataset)
+    told = {name.capitalize(): text for name, text in dataset_facts(dataset).items()}
     facts = {
-        "dataset": dataset.location.uri,
-        "versions": ", ".join(map(str, versions(uri))) or "none: a folder of Parquet files",
+        "Dataset": dataset.location.uri,
+        "Versions": ", ".join(map(str, versions(uri))) or "none: a folder of Parquet files",
         **{name: told[name] for name in OF_DATASETS if name in told},
     }
     checked = None if report is None else report.card()
@@ -100,14 +100,14 @@ def policy_card(uri: str) -> Card:
         played(policy.metrics) if {"episode_return_mean", "episode_return_std", "episodes"} <= policy.metrics.keys() else None
     )
     described: dict[str, object] = {
-        "made": f"fingerprint {policy.fingerprint}, {policy.created_at:%Y-%m-%d %H:%M} UTC",
-        "environment": policy.environment.id if policy.environment else "not said",
-        "observations": str(space_from_json(policy.observation_space)),
-        "actions": str(space_from_json(policy.action_space)),
+        "Made": f"fingerprint {policy.fingerprint}, {policy.created_at:%Y-%m-%d %H:%M} UTC",
+        "Environment": policy.environment.id if policy.environment else "not said",
+        "Observations": str(space_from_json(policy.observation_space)),
+        "Actions": str(space_from_json(policy.action_space)),
     }
     card = Card(
         "Policy",
-        {"policy": location.uri} | described,
+        {"Policy": location.uri} | described,
         verdict="grey" if told is None else told.verdict,
         word="Policy" if told is None else told.word,
         sentence="" if told is None else told.sentence,
@@ -120,9 +120,9 @@ def policy_card(uri: str) -> Card:
         details={
             **({} if result is None else described),
             **card.details,
-            **made_by(policy.operation, policy.provenance),
-            "network": policy.network.model_dump_json(),
-            **{name.replace("_", " "): f"{value:,.4g}" for name, value in policy.metrics.items()},
+            **{name.capitalize(): text for name, text in made_by(policy.operation, policy.provenance).items()},
+            "Network": policy.network.model_dump_json(),
+            **{name.replace("_", " ").capitalize(): f"{value:,.4g}" for name, value in policy.metrics.items()},
         },
         sections=[*card.sections, *([_series(training)] if is_best else [])],
         ancestors=outline(lineage(uri)),
