@@ -2,7 +2,7 @@
 
     python -m benchmarks.orchestration [--runs 50] [--repeats 3] [--database sqlite]
 
-The chain is expert-to-policy, small, in processes of its own: core alone, with a server of its own, with a server that is
+The chain is expert-to-policy, small, in processes of its own: core alone, with a temporary server, with a server that is
 up, one after the other, `repeats` times. Run on a quiet machine.
 """
 
@@ -93,27 +93,27 @@ def main() -> None:
 
 def chain(place: Path, orchestra: Orchestra, *, repeats: int) -> None:
     """Prefect's share of a run, and how fast a run is that finds everything made."""
-    own = {"PREFECT_HOME": str(place / "embedded")}
-    up = {"PREFECT_API_URL": orchestra.api_url, "PREFECT_HOME": str(place / "embedded")}
+    own = {"PREFECT_HOME": str(place / "temporary")}
+    up = {"PREFECT_API_URL": orchestra.api_url, "PREFECT_HOME": str(place / "temporary")}
     settings = str(place / "chain.yaml")
     first = seconds(_offline, str(place / "first"), settings, own)
-    took: dict[str, list[float]] = {"core": [], "embedded": [], "server": [], "reuse": [], "reuse embedded": []}
+    took: dict[str, list[float]] = {"core": [], "temporary": [], "server": [], "reuse": [], "reuse temporary": []}
     for i in range(repeats):
         took["core"].append(seconds(_run, [sys.executable, "-c", CORE, str(place / f"core-{i}"), settings], {}))
-        took["embedded"].append(seconds(_offline, str(place / f"embedded-{i}"), settings, own))
+        took["temporary"].append(seconds(_offline, str(place / f"temporary-{i}"), settings, own))
         took["server"].append(seconds(_offline, str(place / f"server-{i}"), settings, up))
         took["reuse"].append(seconds(_offline, str(place / f"server-{i}"), settings, up))
-        took["reuse embedded"].append(seconds(_offline, str(place / f"embedded-{i}"), settings, own))
+        took["reuse temporary"].append(seconds(_offline, str(place / f"temporary-{i}"), settings, own))
     medians = {name: statistics.median(values) for name, values in took.items()}
     figure("core.seconds", medians["core"], "s")
     figure(
-        "overhead.embedded.seconds",
-        medians["embedded"] - medians["core"],
+        "overhead.temporary.seconds",
+        medians["temporary"] - medians["core"],
         "s",
         first_run_ever=round(first - medians["core"], 1),
     )
     figure("overhead.server.seconds", medians["server"] - medians["core"], "s")
-    figure("reuse.seconds", medians["reuse"], "s", embedded=round(medians["reuse embedded"], 1))
+    figure("reuse.seconds", medians["reuse"], "s", temporary=round(medians["reuse temporary"], 1))
 
 
 def requests(place: Path) -> None:
@@ -121,7 +121,7 @@ def requests(place: Path) -> None:
     home = place / "counted"
     with Orchestra.with_server(home=home, root=place / "checkout", PREFECT_SERVER_LOGGING_LEVEL="INFO") as orchestra:
         before = len((home / "server.log").read_text())
-        up = {"PREFECT_API_URL": orchestra.api_url, "PREFECT_HOME": str(place / "embedded")}
+        up = {"PREFECT_API_URL": orchestra.api_url, "PREFECT_HOME": str(place / "temporary")}
         _offline(str(place / "counted-runs"), str(place / "chain.yaml"), up)
         time.sleep(EVENTS_SECONDS)
         events = orchestra.ask("POST", "/events/filter", {"filter": {}})["total"]

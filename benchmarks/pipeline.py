@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def flow(root: str, seed: int) -> None:
-    """The chain as a user calls it, in one process and distributed; each with a Prefect server of its own."""
+    """The chain as a user calls it, in one process and distributed; each with a temporary Prefect server."""
     took = {
         name: chain(f"{root}/{name}", seed, *more)
         for name, more in {"flow": (), "distributed.flow": ("-c", DISTRIBUTED)}.items()

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import sys
 import traceback
 from typing import Any
@@ -25,13 +26,23 @@ for _variable, _value in {
 logging.getLogger("offline_core").setLevel(logging.INFO)
 
 
-def _without_traceback(record: logging.LogRecord) -> bool:
-    """These errors say what is wrong, the second that the server is gone; Prefect would log where they came from as well."""
+_ENDED = re.compile(r"Finished in state (Failed|Crashed)")
+
+
+def _told_once(record: logging.LogRecord) -> bool:
+    """What ends a flow run is told by one line of it: not by its task before, nor by the states that both then have.
+
+    Errors of the pipeline say what is wrong, and those of a server that it is gone: neither needs a traceback.
+    """
     error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
     httpx = sys.modules.get("httpx")  # nothing is raised by it before it is imported
-    if isinstance(error, OfflineError) or (httpx is not None and isinstance(error, httpx.TransportError)):
+    is_readable = isinstance(error, OfflineError) or (httpx is not None and isinstance(error, httpx.TransportError))
+    if is_readable:
         record.exc_info = record.exc_text = None
-    return True
+    if (state := _ENDED.match(str(record.msg))) is not None:
+        record.msg, record.args = f"{state[0]}()", None
+    is_of_task = record.name == "prefect.task_runs"
+    return not (is_of_task and (is_readable or str(record.msg).startswith("Crash detected!")))
 
 
 def _without_secrets(*args: Any, **kwargs: Any) -> logging.LogRecord:
@@ -54,4 +65,4 @@ _make_record = logging.getLogRecordFactory()
 logging.setLogRecordFactory(_without_secrets)
 
 for _name in ("prefect.flow_runs", "prefect.task_runs", "prefect.engine", "prefect.flow_engine", "prefect.task_engine"):
-    logging.getLogger(_name).addFilter(_without_traceback)
+    logging.getLogger(_name).addFilter(_told_once)

@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from flows.server_settings import api_url
 from flows.verbs import app, as_json, config_options, is_verbose, verb
 from offline_core.runtime.stage import DATASET, ENVIRONMENT, STAGES, VERSION, Argument, Stage, load
 
@@ -92,14 +93,15 @@ def improve_policy(source: tuple[str, ...], root: str, seed: int, registry: str,
 
 def _add_stage(stage: Stage[..., Any]) -> None:
     """Adds the verb of a stage."""
+    server = click.Option(["--server"], is_flag=True, help="Run it as a flow of Prefect, also where no server is set.")
     plan = click.Option(["--plan"], is_flag=True, help=stage.plan_help)
 
     options = config_options(
         lambda: {"": load(stage.config)}, lambda: {name: load(path) for name, path in stage.groups.items()}
     )
 
-    @verb(stage.title, stage.arguments, *([plan] if stage.plan else []), *options, help=stage.help, has_json=True)
-    def run(plan: bool = False, env: str | None = None, append: bool = False, **given: Any) -> None:
+    @verb(stage.title, stage.arguments, *([plan] if stage.plan else []), *options, server, help=stage.help, has_json=True)
+    def run(server: bool, plan: bool = False, env: str | None = None, append: bool = False, **given: Any) -> None:
         from offline_core.runtime.config import parse
 
         values = _values(given, [f"environment.id={env}"] * bool(env) + ["append=true"] * append)
@@ -110,7 +112,8 @@ def _add_stage(stage: Stage[..., Any]) -> None:
 
             print_plan(stage, **arguments)
         else:
-            _shown(lambda: _call(_flow(stage.attribute), **arguments, **groups))
+            has_server = server or api_url() is not None
+            _shown(lambda: _run_stage(stage, has_server=has_server, **arguments, **groups))
 
 
 for _stage in STAGES.values():
@@ -275,13 +278,23 @@ def _flow(name: str) -> Any:
     return flow_of(name)
 
 
+def _run_stage(stage: Stage[..., Any], *, has_server: bool, **arguments: Any) -> Any:
+    """The result of a stage: of a flow run, or of a call in this process."""
+    if has_server:
+        return _call(_flow(stage.attribute), **arguments)
+    from flows.in_process import run_in_process
+
+    return run_in_process(stage, **arguments)
+
+
 def _call(flow: Any, **arguments: Any) -> Any:
-    from flows.prefect_server import watched
+    from flows.prefect_server import check_answer
     from flows.ui import use_preferred_ui
 
-    use_preferred_ui()
-    with watched(flow) as call:
-        return call(**arguments)
+    if url := api_url():
+        check_answer(url)
+        use_preferred_ui()
+    return flow(**arguments)
 
 
 def _values(given: dict[str, Any], more: list[str]) -> dict[str, Any]:
@@ -305,8 +318,7 @@ def main() -> None:
     sys.excepthook = _show
     gc.set_threshold(OBJECTS_UNTIL_GC)
     atexit.register(gc.freeze)  # at the end nothing needs to be collected any more
-    if sys.stderr.isatty():  # before Prefect sets its logging up
-        os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_CLASS", "flows.console.ConsoleHandler")
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_CLASS", "flows.console.ConsoleHandler")
     sys.path.append(os.getcwd())  # for user code; last, for the folder may have a tasks.py
     stopping = Stopping()
     try:

@@ -1,4 +1,4 @@
-"""Log lines and progress bars on one terminal: a line appears above the bar and does not break it."""
+"""Prefect's log lines on the terminal of a command: beside its progress bars, and without what the command says at its end."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import logging
 from prefect.logging.handlers import PrefectConsoleHandler
 from tqdm import tqdm
 
+AT_THE_END = ("Encountered exception during execution", "Crash detected!", "Stopping temporary server")
+"""How lines begin that tell what ended a flow run, or come after: what the command itself says of it comes last."""
+
 
 class ConsoleHandler(PrefectConsoleHandler):
     """Prefect's own, which takes the bars away for the moment in which it writes."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        with tqdm.external_write_mode(file=self.stream):
-            super().emit(record)
+        if not str(record.msg).startswith(AT_THE_END):
+            with tqdm.external_write_mode(file=self.stream):
+                super().emit(record)

@@ -3,51 +3,48 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, ParamSpec, TypeVar, get_type_hints
 
-from prefect import Flow, Task
+from prefect import Flow
+from prefect.context import FlowRunContext
 from prefect.utilities.callables import get_call_parameters
 from pydantic import BaseModel, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
-from flows import embedded_server
-from offline_core.data.store.allowed_roots import IS_URI, is_limited, uris_in
-from offline_core.data.store.location import Location
+from flows.prefect_server import needs_temporary_server, temporary_server
 from offline_core.errors import ConfigError
+from offline_core.plans.permission import check_permitted
 from offline_core.runtime.config import name_choices, shown
-from offline_core.runtime.stage import STAGES
-from offline_core.runtime.user_code import check_imports
 
-LOCATIONS = {each.name for stage in STAGES.values() for each in stage.arguments if each.is_place}
-"""Parameters of flows that are locations."""
+MADE_UP = re.compile(r"[a-z]+-[a-z]+")
+"""Names such as dainty-sawfly, which Prefect and the forms of its UI give to runs that nobody has named."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class LocalFlow(Flow[P, R]):
-    """A flow that brings a server with it where it needs one; to deploy it is to deploy a flow of Prefect."""
+    """A flow that is called without a server refuses what is wrong, and then runs on Prefect's temporary one."""
 
     def __call__(self, *args: Any, return_state: bool = False, wait_for: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
-        from offline_core.plans.refusal import refuse  # a flow is also imported to be deployed
-
         run: Any = functools.partial(super().__call__, *args, return_state=return_state, wait_for=wait_for, **kwargs)
-        if not embedded_server.is_needed():
+        if not needs_temporary_server():
             return run()
         parameters = get_call_parameters(self.fn, args, kwargs)
         if parameters.get("approval"):
             raise ConfigError(
-                "approval pauses the run until a person answers in the UI, and a server that a run brings with it has none. "
-                "Keep one up ('prefect server start'), and set PREFECT_API_URL to it."
+                "approval pauses the run until a person answers in the UI, and a temporary server has none. Keep one up "
+                "('prefect server start'), and set PREFECT_API_URL to it."
             )
         if not return_state:  # else what is wrong is a state
+            from offline_core.plans.refusal import refuse  # a flow is also imported to be deployed
+
             refuse(self.validate_parameters(parameters))
-        server = embedded_server.start()
-        self._import_stages()  # while it starts
-        with embedded_server.used(server):
+        with temporary_server():
             return run()
 
     def validate_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -58,26 +55,29 @@ class LocalFlow(Flow[P, R]):
             ConfigError: `OFFLINE_IMPORTS` does not allow one.
         """
         found = super().validate_parameters(parameters)
-        check_imports(*found.values())
-        if is_limited():
-            for name, parameter in inspect.signature(self.fn).parameters.items():
-                marks = (IS_URI,) if name in LOCATIONS else getattr(parameter.annotation, "__metadata__", ())  # of short forms
-                for uri in uris_in(found.get(name), marks):
-                    Location.of(uri)
+        annotations = {name: each.annotation for name, each in inspect.signature(self.fn).parameters.items()}
+        of_short_forms = {name: getattr(kind, "__metadata__", ()) for name, kind in annotations.items()}
+        check_permitted(found, of_short_forms)
         return found
 
-    def _import_stages(self) -> None:
-        for name in ("prefect.flow_engine", "matplotlib.figure"):  # most stages draw a card
-            importlib.import_module(name)
-        tasks = {each.name for each in inspect.unwrap(self.fn).__globals__.values() if isinstance(each, Task)}
-        for stage in STAGES.values():
-            if stage.title == self.name or stage.title in tasks:
-                importlib.import_module(f"offline_core.{stage.function.partition(':')[0]}")
+
+@dataclass(frozen=True)
+class RunName:
+    """Names a run by its parameters, unless a person has named it."""
+
+    template: str
+
+    def __call__(self) -> str:
+        run = FlowRunContext.get()
+        assert run is not None and run.flow_run is not None, "Prefect asks while it starts a run"
+        name = run.flow_run.name
+        return name if MADE_UP.fullmatch(name) is None else self.template.format(**run.parameters or {})
+
+    def __str__(self) -> str:
+        return self.template
 
 
-def flow(
-    *, name: str, flow_run_name: str | Callable[[dict[str, Any]], str] | None = None, refuses: bool = True
-) -> Callable[[Callable[P, R]], LocalFlow[P, R]]:
+def flow(*, name: str, flow_run_name: str | None = None, refuses: bool = True) -> Callable[[Callable[P, R]], LocalFlow[P, R]]:
     """As `prefect.flow`; forms label the parameters with words.
 
     Arguments:
@@ -95,7 +95,8 @@ def flow(
         if hasattr(fn, "__signature__"):  # of a function that was made
             own = [each.replace(annotation=fn.__annotations__.get(name, each.annotation)) for name, each in parameters.items()]
             fn.__signature__ = fn.__signature__.replace(parameters=own)
-        return LocalFlow(_refusing(fn) if refuses else fn, name=name, flow_run_name=flow_run_name)  # type: ignore[arg-type]
+        run_name = None if flow_run_name is None else RunName(flow_run_name)
+        return LocalFlow(_refusing(fn) if refuses else fn, name=name, flow_run_name=run_name)
 
     return decorate
 

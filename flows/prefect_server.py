@@ -1,63 +1,96 @@
-"""Prefect's server: what the command line says where it does not answer, or is busy."""
+"""The Prefect server of a flow run: whether it answers, and Prefect's own temporary one where none is set."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import os
-import socket
-import threading
-import time
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from flows.stopping import end_at_once
 from offline_core.secrets import masked_text
 
-GONE_SECONDS = 8.0
-"""A server that refuses connections for so long is gone. Prefect's client would ask it for minutes."""
-ASK_SECONDS = 1.0
-
+ANSWER_SECONDS = 5.0
 AGAIN = "what was done is found when you run the same again."
 
 
-@contextlib.contextmanager
-def watched(flow: Any) -> Iterator[Any]:
-    """`flow`, whose call ends the process with code 1 where its server goes away before the flow's code runs, or after.
+def check_answer(url: str) -> None:
+    """Look whether anything answers there: Prefect's client would ask for minutes.
 
-    While it runs nothing is ended: hours of work do not need the server.
+    Raises:
+        httpx.TransportError: nothing does. A server that is only slow is none of this.
     """
+    import httpx
+
+    with contextlib.suppress(httpx.ReadTimeout):
+        httpx.get(url, timeout=ANSWER_SECONDS, verify=False)  # neither asks nor tells anything; Prefect's client verifies
+
+
+def needs_temporary_server() -> bool:
+    """Whether a flow that is called now would start a server."""
+    from prefect.context import FlowRunContext
     from prefect.settings import get_current_settings
 
-    if (url := get_current_settings().api.url) is None:
-        yield flow
-        return
-    working, over = threading.Event(), threading.Event()
-    copy = flow.with_options()
+    return not get_current_settings().api.url and FlowRunContext.get() is None
 
-    @functools.wraps(flow.fn)
-    def fn(*args: Any, **kwargs: Any) -> Any:
-        working.set()
-        try:
-            return flow.fn(*args, **kwargs)
-        finally:
-            working.clear()
 
-    copy.fn = fn
-    threading.Thread(target=_watch, args=(url, working, over), name="server watch", daemon=True).start()
-    try:
-        yield copy
-    finally:
-        over.set()
+@contextlib.contextmanager
+def temporary_server() -> Iterator[None]:
+    """Let flows that are called inside the block share Prefect's temporary server, which ends with this process."""
+    from prefect.settings import temporary_settings
+
+    with temporary_settings(_settings_of_temporary_server()):
+        yield
+
+
+@functools.cache
+def _settings_of_temporary_server() -> Mapping[Any, Any]:
+    """Prefect's settings of it, one password for all runs of this process.
+
+    Without a password every web page that is open on this machine could ask it to run code. There is no UI, so no addresses of
+    runs are printed, and no automation reads heartbeats, which each run would take a second to stop.
+    """
+    from prefect import settings
+
+    password = f"run:{secrets.token_hex(16)}"
+    return {
+        settings.PREFECT_SERVER_EPHEMERAL_ENABLED: True,
+        settings.PREFECT_SERVER_API_AUTH_STRING: password,
+        settings.PREFECT_API_AUTH_STRING: password,
+        settings.PREFECT_SERVER_CORS_ALLOWED_ORIGINS: "",
+        settings.PREFECT_SERVER_DATABASE_CONNECTION_URL: _database_url(settings.get_current_settings().home),
+        settings.PREFECT_API_BLOCKS_REGISTER_ON_START: False,  # no flow here uses blocks
+        settings.PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION: False,  # else a later server would take them for registered
+        settings.PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
+        settings.PREFECT_LOGGING_TO_API_ENABLED: False,  # its logs would be seen nowhere
+        settings.PREFECT_UI_URL: "",
+    }
+
+
+def _database_url(home: Path) -> str:
+    """A database beside that of a server that may be up, for whose locks it would wait.
+
+    It stays, for Prefect takes seconds to make one. In memory where nothing can be written to Prefect's home.
+    """
+    with contextlib.suppress(OSError):
+        home.mkdir(parents=True, exist_ok=True)
+    return f"sqlite+aiosqlite:///{home / 'temporary.db' if os.access(home, os.W_OK) else ':memory:'}"
 
 
 def trouble(error: BaseException) -> str | None:
     """What `error` says about Prefect's server in words, and what to do; None if it is about something else."""
-    from httpx import HTTPStatusError, TransportError
+    from httpx import HTTPStatusError, InvalidURL, TransportError
 
-    if isinstance(error, TransportError) or str(error).startswith("Failed to reach API"):
+    if isinstance(error, TransportError | InvalidURL) or str(error).startswith("Failed to reach API"):
         return _no_server()
+    if str(error).startswith("Timed out while attempting to connect to ephemeral"):
+        why = str(error).partition("API server. ")[2] or "the machine is overloaded."
+        return (
+            f"Prefect's temporary server did not start: {why} Run it again later, or start one server for all runs "
+            "('prefect server start') and set PREFECT_API_URL."
+        )
     if isinstance(error, HTTPStatusError) and error.response.status_code == 503:
         return (
             "The Prefect server's database was busy for too long: it answered 503, and again each time it was asked. Run "
@@ -66,37 +99,12 @@ def trouble(error: BaseException) -> str | None:
     return None
 
 
-def _watch(url: str, working: threading.Event, over: threading.Event) -> None:
-    gone_since: float | None = None
-    while not over.wait(ASK_SECONDS):
-        if working.is_set() or not _refuses(url):
-            gone_since = None
-        elif gone_since is None:
-            gone_since = time.monotonic()
-        elif time.monotonic() - gone_since > GONE_SECONDS:
-            end_at_once(1, _no_server())
-
-
-def _refuses(url: str) -> bool:
-    """Only what says so counts: a server behind a proxy cannot be reached like this, nor one that is slow."""
-    address = urlsplit(url)
-    try:
-        with socket.create_connection(
-            (address.hostname, address.port or {"https": 443}.get(address.scheme, 80)), timeout=ASK_SECONDS
-        ):
-            return False
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False
-
-
 def _no_server() -> str:
-    """Where there is no server, and what to do: by Prefect's own settings, which it also reads from profiles and files."""
-    from prefect.settings import get_current_settings
+    """Where there is no server, and what to do."""
+    from flows.server_settings import api_url
 
-    if (url := get_current_settings().api.url) is None:
-        return f"The Prefect server that this run had brought with it does not answer; {AGAIN}"
+    if (url := api_url()) is None:
+        return f"Prefect's temporary server does not answer any more; {AGAIN}"
     name = "PREFECT_API_URL"
     variable = "unset the variable" if name in os.environ else f"unset {name} where 'prefect config view' says that it is set"
     return (

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from prefect.artifacts import create_markdown_artifact
+from prefect.settings import PREFECT_UI_URL
 
 from offline_core.data.datasets.dataset import VERSIONS
 from offline_core.data.store.location import Location
@@ -23,6 +24,8 @@ def publish(card: Card, *, key: str) -> None:
     Arguments:
         key: of the artifact's history; lower case, digits and dashes.
     """
+    if PREFECT_UI_URL.value() == "":  # of a temporary server: nobody would see it
+        return
     uri, version = card.about
     manifest = POLICY_FILE if version is None else f"{VERSIONS}/{version:06d}.json"
     files = [f"{place}.{kind}" for place in card.places for kind in ("png", "html", "md")]

@@ -1,4 +1,4 @@
-"""Shows in Prefect's UI how far a stage is: a progress artifact, and a line in the log now and then."""
+"""Shows in Prefect's UI how far a stage is: a progress artifact, beside a line in the log now and then."""
 
 from __future__ import annotations
 
@@ -11,13 +11,7 @@ from uuid import UUID
 
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
-from offline_core.runtime.progress import Progress, observe
-
-LONG_SECONDS = 10.0
-"""What takes longer is shown."""
-LATER = 1.25
-"""How much older the work is at each report than at the last. Each is some writes to the server's database; there are 5 in
-30 s, 27 in an hour and 41 in a day."""
+from offline_core.runtime.progress import Milestones, Progress, observe, progress_logged
 
 log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
 
@@ -28,7 +22,7 @@ def progress_shown() -> Iterator[None]:
     with ThreadPoolExecutor(1, thread_name_prefix="progress") as teller:
         artifacts = _Artifacts(teller)
         try:
-            with observe(artifacts.show):
+            with progress_logged(), observe(artifacts.show):
                 yield
         finally:
             artifacts.is_over = True
@@ -43,22 +37,16 @@ class _Artifacts:
         self.is_over = False
         """A bar that the garbage collector ends later reports nothing."""
         self._told: Future[None] | None = None
+        self._milestones = Milestones()
+        """Each is some writes to the server's database."""
         self._ids: dict[str, UUID] = {}
-        self._due_seconds: dict[str, float] = {}
 
     def show(self, progress: Progress) -> None:
         """Takes note of a report; quick."""
-        if self.is_over:
-            return
-        is_shown = progress.what in self._due_seconds
-        if not (progress.ended and is_shown) and progress.seconds < self._due_seconds.get(progress.what, LONG_SECONDS):
+        if self.is_over or not self._milestones.passed(progress):
             return
         if progress.ended or self._told is None or self._told.done():
-            log.info("%s", progress)
-            self._due_seconds[progress.what] = LATER * progress.seconds
             self._told = self._teller.submit(self._context.run, self._tell, progress)
-        if progress.ended:
-            del self._due_seconds[progress.what]
 
     def _tell(self, progress: Progress) -> None:
         percent = 100.0 * min(1.0, progress.n / progress.total) if progress.total else 100.0 * progress.ended

@@ -15,10 +15,9 @@ from prefect.settings import PREFECT_UI_URL
 from prefect.tasks import exponential_backoff
 
 from offline_core.errors import OfflineError
-from offline_core.keeping.cards import keep_stage_card
-from offline_core.keeping.tracking import track
+from offline_core.keeping.perform import perform
 from offline_core.runtime.provenance import made_in_run
-from offline_core.runtime.stage import Stage, load
+from offline_core.runtime.stage import Stage
 from tasks.artifacts import publish
 from tasks.crash import crashing
 from tasks.progress import progress_shown
@@ -34,16 +33,9 @@ def task_of(entry: Stage[..., Any]) -> Any:
     """The task of a stage."""
 
     def run(config: Any, **arguments: Any) -> Any:
-        if "runs_url" in type(config).model_fields and not config.runs_url and (ui := url_of_ui()):
-            config = config.model_copy(update={"runs_url": f"{ui.rstrip('/')}/runs"})
         with progress_shown():
-            result = entry(config, **arguments)
-        card = keep_stage_card(entry, result, config, arguments)
-        track(result, config, card, operation=entry.name)
-        publish(card, key=f"{entry.title}-card")
-        if entry.gate is not None:
-            load(entry.gate)(result, config)
-        return result
+            show = functools.partial(publish, key=f"{entry.title}-card")
+            return perform(entry, config, arguments, runs_url=url_of_ui(), show=show)
 
     run.__name__ = run.__qualname__ = entry.attribute
     run.__doc__ = entry.help
@@ -79,7 +71,7 @@ def as_task(name: str, run_name: str | None = None) -> Callable[[Callable[P, R]]
 
 
 def _run_to_look_at() -> str | None:
-    """The id of the running flow, if a UI will know it later: that of a server which a run brings with it will not."""
+    """The id of the running flow, if a UI will know it later: there is none of a temporary server."""
     return flow_run.id if PREFECT_UI_URL.value() else None
 
 

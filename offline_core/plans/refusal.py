@@ -6,20 +6,17 @@ The stage looks again when it runs. What would take longer than a glance, or may
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from offline_core.data.curation.config import PruningConfig
 from offline_core.data.datasets.dataset import is_dataset, open_committed, open_dataset
-from offline_core.data.importing.config import ImportConfig
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError
-from offline_core.judging.decisions.config import BEHAVIOUR, DecisionConfig
-from offline_core.judging.estimation.config import OffPolicyConfig
-from offline_core.learning.experts.config import ExpertConfig
-from offline_core.policies.manifest import environment_for, find_policy
-from offline_core.policies.registry.history import entry_of
-from offline_core.runtime.code_permission import remember_code
+
+if TYPE_CHECKING:
+    from offline_core.data.importing.config import ImportConfig
+
+# Each check imports what it needs: a command of one stage would spend more time on the models of others than on its work.
 
 GLANCE_BYTES = 16 * 2**20
 """Up to this size the first file of an import is opened with all that its columns are made of, to try its first rows."""
@@ -44,11 +41,15 @@ def _places(parameters: Mapping[str, Any]) -> None:
         if isinstance(place := parameters.get(name), str):
             Location.of(place)
     if isinstance(registry := parameters.get("registry"), str):
+        from offline_core.policies.registry.history import entry_of
+
         entry_of(registry)
 
 
 def _conditions(parameters: Mapping[str, Any]) -> None:
     """In a chain the recording would come first, and take hours."""
+    from offline_core.data.curation.config import PruningConfig
+
     for config in parameters.values():
         if isinstance(config, PruningConfig) and (config.where or config.where_steps):
             from offline_core.data.curation.condition import Condition
@@ -67,19 +68,28 @@ def _dataset(parameters: Mapping[str, Any]) -> None:
     version = parameters.get("version")
     if is_dataset(uri):
         open_dataset(uri, version)
-    elif not isinstance(config, OffPolicyConfig | QualityConfig):  # these two also read files without a manifest
+    elif not (isinstance(config, QualityConfig) or "policy" in parameters):  # check and estimate read other files as well
         open_committed(uri, version)
 
 
 def _candidates(parameters: Mapping[str, Any]) -> None:
-    config = parameters.get("config")
-    if isinstance(config, DecisionConfig):
+    if "candidates" in parameters:
+        from offline_core.judging.decisions.config import BEHAVIOUR
+        from offline_core.policies.manifest import find_policy
+
+        config = parameters["config"]
         for uri in (*parameters["candidates"], *([] if config.against == BEHAVIOUR else [config.against])):
             find_policy(uri)
 
 
 def _environment(parameters: Mapping[str, Any]) -> None:
     policy, config = parameters.get("policy"), cast(Any, parameters.get("config"))
+    if policy is None and not any(hasattr(each, "environment") for each in parameters.values()):
+        return
+    from offline_core.learning.experts.config import ExpertConfig
+    from offline_core.policies.manifest import environment_for, find_policy
+    from offline_core.runtime.code_permission import remember_code
+
     environments = [each.environment for each in parameters.values() if isinstance(each, ExpertConfig)]
     if policy is not None:
         policy, manifest = find_policy(policy)
@@ -95,8 +105,12 @@ def _environment(parameters: Mapping[str, Any]) -> None:
 
 
 def _source(parameters: Mapping[str, Any]) -> None:
+    if (source := parameters.get("source")) is None:
+        return
+    from offline_core.data.importing.config import ImportConfig
+
     [*configs] = (config for config in parameters.values() if isinstance(config, ImportConfig))
-    if not configs or (source := parameters.get("source")) is None:
+    if not configs:
         return
     config, paths = configs[0], [source] if isinstance(source, str) else source
     joined = [path for join in config.columns.joins for path in join.paths]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -13,7 +14,13 @@ from tqdm import tqdm
 
 from offline_core.runtime.units import duration_text
 
+log = logging.getLogger(__name__)
+
 SECONDS_BETWEEN_REPORTS = 2.0
+LONG_SECONDS = 10.0
+"""What takes longer is told where no bar is seen."""
+LATER = 1.25
+"""How much older the work is each time it is told: 5 times in 30 s, 27 in an hour and 41 in a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,36 @@ def observe(observer: Observer) -> Iterator[None]:
         yield
     finally:
         _observers.reset(token)
+
+
+class Milestones:
+    """Which reports of work are worth a line or a request: few of what takes long, none of what does not."""
+
+    def __init__(self) -> None:
+        self._due_seconds: dict[str, float] = {}
+
+    def passed(self, progress: Progress) -> bool:
+        """Whether this report is one."""
+        is_told = progress.what in self._due_seconds
+        if not (progress.ended and is_told) and progress.seconds < self._due_seconds.get(progress.what, LONG_SECONDS):
+            return False
+        self._due_seconds[progress.what] = LATER * progress.seconds
+        if progress.ended:
+            del self._due_seconds[progress.what]
+        return True
+
+
+@contextlib.contextmanager
+def progress_logged() -> Iterator[None]:
+    """Log now and then how far long work inside the block is, for those who see no bar."""
+    milestones = Milestones()
+
+    def tell(progress: Progress) -> None:
+        if milestones.passed(progress):
+            log.info("%s", progress)
+
+    with observe(tell):
+        yield
 
 
 class Bar:

@@ -149,16 +149,21 @@ def test_a_second_signal_ends_a_command_at_once(server: Orchestra) -> None:
     assert not [each for each in below if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
 
 
-def test_stopped_without_a_server_it_ends_in_order_with_the_one_it_brought(server: Orchestra) -> None:
-    settings = [f"-s{name}={value}" for name, value in ENDLESS.items()]
+@pytest.mark.parametrize(
+    ("verb", "group"),
+    [("train-expert", ""), ("expert-to-policy", "expert.")],
+    ids=["in its process", "on a temporary server"],
+)
+def test_stopped_without_a_server_it_ends_in_order(server: Orchestra, verb: str, group: str) -> None:
+    settings = [f"-s{group}{name}={value}" for name, value in ENDLESS.items()]
     environment = {name: value for name, value in server.environment.items() if name != "PREFECT_API_URL"}
-    process = begun(server, "alone", "train-expert", "runs/alone", *settings, **environment)
-    wait_until(lambda: "Beginning flow run" in said(server, "alone"), what="the training to begin")
+    process = begun(server, verb, verb, f"runs/alone-{verb}", *settings, **environment)
+    root = server.root / "runs" / f"alone-{verb}"
+    wait_until(lambda: process.poll() is not None or [*root.rglob(".lock")], what="the training to begin")
     below = psutil.Process(process.pid).children(recursive=True)
-    assert below, "it brought no server"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(PATIENCE_SECONDS) == 143
-    assert "Stopped by SIGTERM" in said(server, "alone")
+    assert process.wait(PATIENCE_SECONDS) == 143, said(server, verb)
+    assert "Stopped by SIGTERM" in said(server, verb).splitlines()[-1] and "Traceback" not in said(server, verb)
     assert_nothing_is_left(server, process.pid, below)
 
 

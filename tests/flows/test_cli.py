@@ -14,10 +14,10 @@ import httpx
 import pytest
 import yaml
 from click.testing import CliRunner
-from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows import cli
 from flows.cli import app
+from flows.local_flow import LocalFlow
 from flows.prefect_server import trouble
 from flows.settings import read_values
 from flows.stages import flow_of
@@ -25,6 +25,7 @@ from offline_core.errors import ConfigError, OfflineError
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.policies.recording.config import RecordingExport
 from offline_core.runtime.stage import STAGES, Stage, load
+from tests.e2e.orchestra import free_port
 
 OFFLINE = [sys.executable, "-c", "from flows.cli import main; main()"]
 HEAVY = {"torch", "ray", "prefect"}
@@ -79,8 +80,8 @@ def test_help_loads_nothing_heavy_and_shown_parameters_only_their_models() -> No
 
 @pytest.mark.parametrize("stage", STAGES.values(), ids=lambda stage: stage.title)
 def test_the_table_of_stages_says_what_flows_and_core_take(stage: Stage) -> None:
-    flow = flow_of(stage.operation)
-    assert flow.name == stage.name
+    flow = flow_of(stage.attribute)
+    assert flow.name == stage.title
     expected = {
         argument.name: argument.default for argument in stage.arguments if argument.kind not in ("environment", "switch")
     }
@@ -89,7 +90,7 @@ def test_the_table_of_stages_says_what_flows_and_core_take(stage: Stage) -> None
     if stage.title == "import":  # one, where the command line has a list of one
         expected["source"] = "data"
     assert {name: value for name, value in taken.items() if name != "config" and name not in stage.groups} == expected
-    core = inspect.signature(load(stage.core)).parameters
+    core = inspect.signature(stage.loaded).parameters
     assert {*taken} <= {*core}
     if stage.plan is not None:
         load(stage.plan)
@@ -133,7 +134,7 @@ def test_parameters_and_places_are_checked_before_a_flow_runs(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("flows.embedded_server.start", lambda: pytest.fail("a server starts"))
+    monkeypatch.setattr("flows.prefect_server.temporary_server", lambda: pytest.fail("a server starts"))
     code, shown = run(*arguments)
     assert code == 1 and message in " ".join(shown.split())
     assert "hidden" not in shown
@@ -184,29 +185,44 @@ def test_inspect_shows_foreign_folders_too(rllib_recordings: Path) -> None:
     assert code == 0 and "Box(" in shown and "Discrete(2)" in shown and "60" in shown
 
 
-@pytest.mark.filterwarnings("default")
-def test_a_prefect_server_that_does_not_answer_is_named(
+def test_a_prefect_server_that_does_not_answer_is_named_before_anything_starts(
     cartpole_policy: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    url = "http://127.0.0.1:9/api"
+    url = f"http://127.0.0.1:{free_port()}/api"
     monkeypatch.setenv("PREFECT_API_URL", url)
-    with temporary_settings({PREFECT_API_URL: url}):
-        code, _, errors = ended(monkeypatch, capsys, "evaluate", cartpole_policy)
-    assert code == 1
-    [line] = [line for line in errors.splitlines() if line.strip()]
-    assert line.startswith(f"No Prefect server answers at {url} (PREFECT_API_URL). Start it") and "unset the variable" in line
+    monkeypatch.setattr(LocalFlow, "__call__", lambda *_, **__: pytest.fail("a flow runs"))
+    for verb in (["evaluate", cartpole_policy], ["expert-to-policy"]):
+        code, _, errors = ended(monkeypatch, capsys, *verb)
+        assert code == 1
+        [line] = [line for line in errors.splitlines() if line.strip()]
+        assert (
+            line.startswith(f"No Prefect server answers at {url} (PREFECT_API_URL). Start it") and "unset the variable" in line
+        )
 
 
-def test_a_server_of_a_profile_is_unset_where_prefect_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
-        said = trouble(httpx.ConnectError("refused"))
+def test_a_server_of_a_profile_is_unset_where_prefect_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "profiles.toml").write_text('active = "a"\n[profiles.a]\nPREFECT_API_URL = "http://127.0.0.1:9/api"\n')
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    said = trouble(httpx.ConnectError("refused"))
     assert said is not None and "unset PREFECT_API_URL where 'prefect config view' says that it is set" in said
+
+
+@pytest.mark.parametrize(("asked", "url", "is_a_flow_run"), [([], None, False), (["--server"], None, True), ([], "up", True)])
+def test_a_verb_is_a_flow_run_where_a_server_is_set_or_asked_for(
+    asked: list[str], url: str | None, is_a_flow_run: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    monkeypatch.setattr("flows.cli.api_url", lambda: url)
+    monkeypatch.setattr("flows.cli._call", lambda flow, **_: ran.append(flow.name))
+    monkeypatch.setattr("flows.in_process.run_in_process", lambda stage, **_: ran.append("here"))
+    monkeypatch.setattr("flows.cli._print", lambda *_: None)
+    run("check", "runs/nowhere", *asked)
+    assert ran == ["check" if is_a_flow_run else "here"]
 
 
 def test_record_takes_an_export_beside_its_own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
-    monkeypatch.setattr("flows.cli._call", lambda flow, **arguments: given.update(arguments) or RecordingExport(output="x"))
+    monkeypatch.setattr("flows.cli._run_stage", lambda stage, **given_: given.update(given_) or RecordingExport(output="x"))
     run("record", "-s", "episodes=3", "-s", "export.format=d4rl", "-s", "export.output=out")
     assert given["config"].episodes == 3 and (given["export"].format, given["export"].output) == ("d4rl", "out")
     assert (given["policy"], given["output"]) == ("runs/expert/best", "runs/recording")
@@ -222,8 +238,6 @@ def test_json_is_all_that_a_process_writes_to_stdout(tmp_path: Path, cartpole_po
     assert result["environment"] == "CartPole-v1" and len(result["returns"]) == 3
 
 
-@pytest.mark.usefixtures("prefect_server")
-@pytest.mark.filterwarnings("default")
 def test_json_is_the_result_or_the_error_and_nothing_else_is_on_stdout(
     tmp_path: Path, cartpole_policy: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,8 +16,10 @@ from PIL import Image
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
 from prefect.client.schemas.objects import Artifact, FlowRun
+from prefect.flow_engine import run_flow
 
 from flows.expert_to_policy import expert_to_policy
+from flows.local_flow import flow
 from flows.stages import evaluate, train
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.datasets.dataset import open_dataset
@@ -107,6 +109,22 @@ def test_from_nothing_to_a_policy(ray_up: None, tmp_path: Path, monkeypatch: pyt
         assert picture is not None, key
         image = Image.open(io.BytesIO(base64.b64decode(picture.group(1))))
         assert image.width >= 400 and len(image.getcolors(1 << 20)) > 3, key
+
+
+@pytest.mark.parametrize(
+    ("given", "name"), [(None, "named-3"), ("dainty-sawfly", "named-3"), ("For the paper", "For the paper")]
+)
+def test_a_run_is_named_by_its_parameters_unless_a_person_named_it(given: str | None, name: str) -> None:
+    """Words as in dainty-sawfly are what Prefect makes up."""
+
+    @flow(name="named", flow_run_name="named-{seed}", refuses=False)
+    def named(seed: int = 0) -> None:
+        pass
+
+    with get_client(sync_client=True) as client:
+        run = client.create_flow_run(named, parameters={"seed": 3}, name=given)
+        run_flow(named, flow_run=run, parameters={"seed": 3})
+        assert client.read_flow_run(run.id).name == name
 
 
 def test_two_chains_cannot_have_one_root_at_once(tmp_path: Path) -> None:

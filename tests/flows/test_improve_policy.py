@@ -108,7 +108,7 @@ def test_a_person_approves_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_approval_needs_a_server_that_stays_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.embedded_server.is_needed", lambda: True)
+    monkeypatch.setattr("flows.local_flow.needs_temporary_server", lambda: True)
     with pytest.raises(ConfigError, match="set PREFECT_API_URL"):
         improve(tmp_path, str(tmp_path / "log"), approval=True)
     assert not (tmp_path / "root").exists()

@@ -40,7 +40,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     server = Server()
     monkeypatch.setattr(module, "create_progress_artifact", server.create)
     monkeypatch.setattr(module, "update_progress_artifact", server.update)
-    monkeypatch.setattr(module, "LONG_SECONDS", 0.0)
+    monkeypatch.setattr("offline_core.runtime.progress.LONG_SECONDS", 0.0)
     monkeypatch.setattr("offline_core.runtime.progress.SECONDS_BETWEEN_REPORTS", 0.0)
     return server
 
@@ -75,7 +75,7 @@ def test_what_ends_when_nobody_watches_any_more_tells_nobody(server: Server) -> 
 
 
 def test_the_longer_work_takes_the_rarer_the_server_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONG_SECONDS", 10.0)
+    monkeypatch.setattr("offline_core.runtime.progress.LONG_SECONDS", 10.0)
     clock = itertools.count()
     monkeypatch.setattr("offline_core.runtime.progress.time.monotonic", lambda: float(next(clock)))
     with progress_shown(), progress(3_600, what="train", unit="step") as bar:
@@ -87,7 +87,7 @@ def test_the_longer_work_takes_the_rarer_the_server_is_told(server: Server, monk
 
 
 def test_short_work_leaves_nothing(monkeypatch: pytest.MonkeyPatch, server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(module, "LONG_SECONDS", 10.0)
+    monkeypatch.setattr("offline_core.runtime.progress.LONG_SECONDS", 10.0)
     with caplog.at_level(logging.INFO, "offline_core"), progress_shown(), progress(4, what="load", unit="step") as bar:
         bar.to(4)
     assert not server.told and not caplog.messages

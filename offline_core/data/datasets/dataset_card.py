@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from offline_core.data.datasets.dataset import DatasetRef, open_dataset
-from offline_core.data.datasets.episode_index import episode_index
 from offline_core.data.episodes import columns
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, command
@@ -61,6 +60,8 @@ def returns_and_lengths(
 
 
 def _histograms(drawn: Mapping[str, DatasetRef]) -> list[figures.Picture]:
+    from offline_core.data.datasets.episode_index import episode_index  # here, as polars is slow to import
+
     indices = {name: episode_index(open_dataset(ref.uri, ref.version)) for name, ref in drawn.items()}
     returns, lengths = (
         {name: index[column].to_list() for name, index in indices.items()} for column in (columns.RETURN, columns.LENGTH)

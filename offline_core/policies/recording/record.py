@@ -79,7 +79,9 @@ def record(
     start = time.perf_counter()
     policy, manifest = find_policy(policy)
     environment = environment_for(policy, manifest, config.environment)
-    seed = secrets.randbelow(MAX_SEED + 1) if config.seed is None else config.seed
+    if (seed := config.seed) is None:
+        seed = secrets.randbelow(MAX_SEED + 1)
+        log.info("The seed is %d: it is another one each time, and this one plays the same episodes again.", seed)
     config = config.model_copy(update={"seed": seed, "environment": environment})
     if export is not None:
         remember_code(export)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from flows.local_flow import LOCATIONS
 from offline_core.data.formats.sources.data_files import data_files
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.store.allowed_roots import VARIABLE, IsUri
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, LocationError
+from offline_core.plans.permission import LOCATIONS
 from offline_core.runtime.config import Config
 from tests.deployments.flows import FLOWS, FORMS
 

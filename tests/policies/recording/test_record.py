@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import threading
@@ -73,7 +74,11 @@ def test_same_seed_same_fingerprint_and_same_episodes_in_both_formats(tmp_path: 
     assert run_record("d", seed=1).fingerprint != first.fingerprint
 
 
-def test_what_was_recorded_is_found_and_says_who_recorded_it(tmp_path: Path, cartpole_policy: str) -> None:
+def test_what_was_recorded_is_found_and_says_who_recorded_it(
+    tmp_path: Path, cartpole_policy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "offline_core")
+
     def run_record(**update: object) -> RecordingResult:
         return record_with_result(SMALL.model_copy(update=update), policy=cartpole_policy, output=str(tmp_path))
 
@@ -88,6 +93,7 @@ def test_what_was_recorded_is_found_and_says_who_recorded_it(tmp_path: Path, car
     one, other = run_record(seed=None), run_record(seed=None)
     assert one.dataset.fingerprint != other.dataset.fingerprint
     seed = open_dataset(str(tmp_path), one.dataset.version).manifest.operation.config["seed"]
+    assert f"The seed is {seed}:" in caplog.text
     assert run_record(seed=seed).dataset == one.dataset.model_copy(update={"latest": 4})
     assert versions(str(tmp_path)) == [1, 2, 3, 4]
 

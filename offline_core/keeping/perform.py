@@ -1,0 +1,39 @@
+"""Runs one stage in this process: its work, its card, its gate. Knows nothing of Prefect, and so needs no server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from offline_core.keeping.cards import keep_stage_card
+from offline_core.keeping.tracking import track
+from offline_core.runtime.reporting.card import Card
+from offline_core.runtime.stage import Stage, load
+
+
+def perform(
+    stage: Stage[..., Any],
+    config: Any,
+    arguments: Mapping[str, Any],
+    *,
+    runs_url: str | None = None,
+    show: Callable[[Card], object] = lambda _: None,
+) -> Any:
+    """Return the result of a stage, whose card lies next to it.
+
+    Arguments:
+        runs_url: of a UI, whose runs a report then links to.
+        show: is given the card, also where the gate then refuses the result.
+
+    Raises:
+        OfflineError: of the stage, or of its gate where the result does not meet the config.
+    """
+    if runs_url and "runs_url" in type(config).model_fields and not config.runs_url:
+        config = config.model_copy(update={"runs_url": f"{runs_url.rstrip('/')}/runs"})
+    result = stage(config, **arguments)
+    card = keep_stage_card(stage, result, config, arguments)
+    track(result, config, card, operation=stage.name)
+    show(card)
+    if stage.gate is not None:
+        load(stage.gate)(result, config)
+    return result
