@@ -215,7 +215,7 @@ def test_a_verb_is_a_flow_run_where_a_server_is_set_or_asked_for(
     monkeypatch.setattr("flows.cli.api_url", lambda: url)
     monkeypatch.setattr("flows.cli._call", lambda flow, **_: ran.append(flow.name))
     monkeypatch.setattr("flows.in_process.run_in_process", lambda stage, **_: ran.append("here"))
-    monkeypatch.setattr("flows.cli._print", lambda *_: None)
+    monkeypatch.setattr("flows.cli._shown", lambda call: call())
     run("check", "runs/nowhere", *asked)
     assert ran == ["check" if is_a_flow_run else "here"]
 

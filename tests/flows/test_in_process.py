@@ -48,9 +48,9 @@ def test_its_card_lies_beside_what_it_made_and_its_lines_are_plain(
 
 
 def test_warnings_say_that_they_are(dataset: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("tasks.artifacts._put", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("offline_core.keeping.cards._put", lambda *_, **__: 1 / 0)
     run_in_process(STAGES["check"], config=QualityConfig(), dataset=dataset, version=None)
-    assert "\nWARNING: The work is done, but its card could not be made" in f"\n{capsys.readouterr().err}"
+    assert "\nWARNING: The work is done, but its card could not be kept" in f"\n{capsys.readouterr().err}"
 
 
 def test_a_dataset_that_does_not_pass_is_an_error_and_has_its_card(tmp_path: Path) -> None:
@@ -63,6 +63,8 @@ def test_a_dataset_that_does_not_pass_is_an_error_and_has_its_card(tmp_path: Pat
 def test_a_report_links_the_runs_of_the_ui_that_is_set(dataset: str, monkeypatch: pytest.MonkeyPatch) -> None:
     linked: list[str] = []
     monkeypatch.setattr(Stage, "__call__", lambda _, config, **__: linked.append(config.runs_url))
+    for step in ("keep_stage_card", "track"):
+        monkeypatch.setattr(f"offline_core.keeping.perform.{step}", lambda *_, **__: None)
     monkeypatch.setenv("PREFECT_UI_URL", "http://prefect.example/")
     for given in ("", "http://other.example/runs"):
         run_in_process(STAGES["report"], config=ReportConfig(runs_url=given), root=dataset, output=None)
