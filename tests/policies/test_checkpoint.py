@@ -141,7 +141,7 @@ def test_the_json_says_what_it_is_and_where_it_comes_from(tmp_path: Path) -> Non
     environment = EnvironmentSpec(id="CartPole-v1", kwargs={"max_episode_steps": 7})
     save(policy_with(), tmp_path, environment=environment, parents=[parent], metrics={"episode_return_mean": 12.5})
     said = json.loads((tmp_path / "policy.json").read_text())
-    assert said["environment"] == {"id": "CartPole-v1", "kwargs": {"max_episode_steps": 7}}
+    assert EnvironmentSpec(**said["environment"]) == environment
     assert said["metrics"] == {"episode_return_mean": 12.5}
     assert said["operation"]["name"] == "made by a test" and said["operation"]["config"] == {"rate": 0.5}
     assert said["parents"] == [{"kind": "dataset", "uri": "/data/expert", "version": 3, "fingerprint": "abcd"}]

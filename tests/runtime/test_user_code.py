@@ -136,7 +136,3 @@ def test_code_is_found_wherever_it_is_named(module: Path) -> None:
     assert code_digests(EnvironmentSpec(id="someones_code:Own-v0")).keys() == {"someones_code:Own-v0"}
     assert code_digests(EnvironmentSpec(id="CartPole-v1")) == {}
     assert code_digests(UserCode(path="no_such_package:Thing")) == code_digests(UserCode(path="sys:path")) == {}
-
-
-def test_an_operation_without_such_code_says_nothing_of_it() -> None:
-    assert "code" not in Operation.of("stage", NetworkConfig()).model_dump()

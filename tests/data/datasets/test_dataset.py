@@ -93,6 +93,7 @@ def test_what_is_committed_can_be_opened(tmp_path: Path, format: Format) -> None
         "episodes": 5,
         "steps": 35,
         "bytes": sum(Path(path).stat().st_size for path in opened.paths),
+        "latest": None,
     }
     assert opened.parent_entry == Parent(kind="dataset", uri=str(tmp_path), version=1, fingerprint=opened.ref.fingerprint)
     assert str(opened.ref).startswith(f"{tmp_path} version 1 (5 episodes, 35 steps, ")
@@ -273,7 +274,7 @@ def test_a_manifest_that_says_more_than_we_know(tmp_path: Path) -> None:
             return [more(item) for item in value]
         if not isinstance(value, dict):
             return value
-        return {key: more(item) for key, item in value.items()} | {"from_the_future": {"a": [1]}}
+        return value and {key: more(item) for key, item in value.items()} | {"from_the_future": {"a": [1]}}
 
     known = {key: data[key] for key in ("observation_space", "action_space", "provenance")}
     manifest_file(tmp_path).write_bytes(with_checksum(json.dumps(more(data) | known)))

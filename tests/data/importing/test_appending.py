@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +26,9 @@ from offline_core.data.importing.late_rows import Late
 from offline_core.data.importing.lost import Lost
 from offline_core.data.importing.report import ImportResult
 from offline_core.data.importing.stored import Stored
+from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.errors import ConfigError, EmptyDatasetError, EpisodeError, SchemaError, SpaceError
+from offline_core.runtime.config import parse
 from tests.cases import slow_but
 from tests.data.importing.factories import Row, nonzero, run_import, steps, summary, without, write_rows
 
@@ -299,6 +302,24 @@ def test_what_cannot_be_appended_to(tmp_path: Path) -> None:
     prune(PruningConfig(), dataset=str(tmp_path / "out"), output=str(tmp_path / "pruned"))
     with pytest.raises(ConfigError, match="made by prune; only imports are appended to"):
         append(place, tmp_path / "pruned")
+
+
+def test_what_an_earlier_version_imported_is_appended_to(tmp_path: Path) -> None:
+    """It kept all parameters, those at their defaults too, but for a few that were newer."""
+    place = write_rows(tmp_path / "in/1.parquet", steps("a", 3)).parent
+    declared = {"mapping": {"rewards": "rewards"}, "columns": {"computed": {"more": "rewards + 1"}, "encode": {}}}
+    append(place, tmp_path / "out", **declared)
+    file = tmp_path / "out/_versions/000001.json"
+    manifest = json.loads(without_checksum(file.read_bytes(), ""))
+    everything = parse(ImportConfig, declared | {"append": True}).model_dump(mode="json", exclude={"engine"})
+    del everything["source"]["max_expansion"]
+    manifest["operation"] |= {"name": "import_dataset", "config": everything}
+    file.write_bytes(with_checksum(json.dumps(manifest)))
+    with pytest.raises(ConfigError, match=r"imported with episodes\.incomplete 'cut', not 'drop'"):
+        append(place, tmp_path / "out", **declared, episodes={"incomplete": "drop"})
+    write_rows(tmp_path / "in/2.parquet", steps("b", 3))
+    result, found = append(place, tmp_path / "out", **declared)
+    assert account(result)["episodes_added"] == 1 and [each.eps_id for each in found] == ["a", "b"]
 
 
 def test_columns_and_spaces_are_those_of_the_version_before(tmp_path: Path) -> None:

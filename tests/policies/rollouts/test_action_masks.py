@@ -20,6 +20,7 @@ from offline_core.learning.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
+from offline_core.policies.recording.player import EpisodesToPlay, Played
 from offline_core.policies.rollouts.loop import EnvironmentLoop
 from offline_core.runtime.config import EnvironmentSpec, parse
 from tests.policies.rollouts.games import ACTIONS
@@ -73,8 +74,13 @@ def test_environments_without_masks_are_refused(spec: dict[str, Any], message: s
         make_vector_env(EnvironmentSpec(action_mask=True, **spec), 2).reset(seed=0)
 
 
-def test_the_switch_does_not_change_what_environments_are_called() -> None:
-    assert "action_mask" not in EnvironmentSpec().model_dump_json()
+def test_the_switch_is_part_of_what_episodes_are_called_only_where_it_is_on() -> None:
+    task = EpisodesToPlay(round=0, recorder=0, episodes=1)
+    off, on = (
+        Played.of(EnvironmentSpec(action_mask=masked), task, identity="policy", num_envs=1, seed=0, explore=True).what
+        for masked in (False, True)
+    )
+    assert off.startswith('policy {"id":"CartPole-v1","kwargs":{}} ') and '"action_mask":true' in on
 
 
 @pytest.mark.slow
