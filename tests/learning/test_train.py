@@ -28,6 +28,7 @@ from offline_core.errors import (
     StorageError,
 )
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.decisive import decisive
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train
 from offline_core.policies.checkpoint import load_policy
@@ -231,10 +232,10 @@ def test_no_more_copies_are_played_than_are_allowed(tmp_path: Path, monkeypatch:
     assert copies == [5, 2]
 
 
-def test_default_options_of_playing_leave_the_identity_as_it_was() -> None:
-    assert not {"play", "num_envs"} & config(evaluation={"play": True, "num_envs": 128}).evaluation.model_dump().keys()
-    told = config(evaluation={"play": False, "num_envs": 1}).evaluation.model_dump()
-    assert (told["play"], told["num_envs"]) == (False, 1)
+def test_options_of_playing_decide_what_is_learned_unless_they_are_the_defaults() -> None:
+    assert decisive(config(evaluation={"play": True, "num_envs": 128})) == decisive(config(evaluation={}))
+    told = decisive(config(evaluation={"play": False, "num_envs": 1, "location": "process"}))
+    assert told["evaluation"] == {"play": False, "num_envs": 1}
 
 
 def broken(**changes: object) -> list[Episode]:
