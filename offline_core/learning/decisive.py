@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from offline_core.learning.algorithms.registry import algorithm_configs
 from offline_core.learning.config import TrainingConfig
 from offline_core.runtime.config import without_defaults
 
@@ -34,4 +33,4 @@ def decisive(config: TrainingConfig, *, streamed: bool = True) -> dict[str, Any]
     has_windows = streamed and config.data.buffer is None
     excluded = _SPEED_ONLY if has_windows else _SPEED_ONLY | {"data": _SPEED_ONLY["data"] | {"window_steps"}}
     settings = without_defaults(config, exclude=excluded)
-    return {name: value for name, value in settings.items() if name == config.algorithm or name not in algorithm_configs()}
+    return {name: value for name, value in settings.items() if name not in config.unused}

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from offline_core.runtime.overlay import given_values, overlaid
+from offline_core.runtime.parameter_names import did_you_mean
 
 _UPDATES = {"max_updates": 1_000_000, "updates_per_iteration": 5_000, "batch_size": 256, "learning_rate": 3e-4}
 _LOCOMOTION: dict[str, Any] = {
@@ -97,8 +98,10 @@ def with_preset(
         ValueError: There is no such preset.
     """
     algorithm, preset = values.get("algorithm", model.model_fields["algorithm"].default), values["preset"]
+    if not isinstance(preset, str):
+        return dict(values)  # which is refused, as of the wrong kind
     known = presets.get(algorithm, {}) if isinstance(algorithm, str) else {}
     if preset not in known:
         has = f"there are {', '.join(known)}" if known else "there is none"
-        raise ValueError(f"of the algorithm {algorithm} there is no preset {preset!r}; {has}")
+        raise ValueError(f"of the algorithm {algorithm} there is no preset {preset!r}{did_you_mean(preset, known)}; {has}")
     return overlaid(known[preset], given_values(values, model, but={"preset"}) | {"algorithm": algorithm})

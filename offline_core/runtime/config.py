@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Collection, Mapping
-from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, ValidationError, field_validator, model_validator
-from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from offline_core.errors import ConfigError
-from offline_core.secrets import MASK, has_masked, is_secret, masked
+from offline_core.runtime.parameter_errors import wrong_parameters
+from offline_core.secrets import has_masked, masked
 
-MOST_PLACES, MOST_LEVELS = 3, 4
-"""Places named in which a parameter is, and groups within groups that are looked through."""
-MAX_PROBLEMS = 5
 KINDS = {
     "string": "Text",
     "integer": "Whole number",
@@ -113,6 +107,11 @@ class Config(BaseModel):
         """What these parameters themselves name of the user's own: import path → arguments."""
         return {}
 
+    @property
+    def unused(self) -> set[str]:
+        """Groups that nothing reads, by their paths: those of algorithms that are not chosen."""
+        return {f"{name}.{path}" for name, value in self if isinstance(value, Config) for path in value.unused}
+
 
 _GIVEN: dict[str, dict[str, Any]] = {}
 """Arguments of environments with secrets in them that this process was given, by what records have of them."""
@@ -169,18 +168,6 @@ class EnvironmentSpec(Config):
 AnyConfig = TypeVar("AnyConfig", bound=BaseModel)
 
 
-def problems(error: ValidationError) -> str:
-    """What is wrong with a file, and where in it, without repeating what it says: that may be anything, and of any length."""
-    found = error.errors(include_input=False, include_url=False, include_context=False)
-    told = [f"{'.'.join(map(str, each['loc'])) or 'it'}: {each['msg']}"[:200] for each in found[:MAX_PROBLEMS]]
-    return "; ".join(told) + (f"; and {len(found) - MAX_PROBLEMS} more" if len(found) > MAX_PROBLEMS else "")
-
-
-def _shortened(name: str, value: Any) -> str:
-    text = repr(MASK if is_secret(name) else masked(value, arguments=True))
-    return text if len(text) <= 500 else f"{text[:500]}…"
-
-
 def parse(model: type[AnyConfig], values: dict[str, Any]) -> AnyConfig:
     """`model(**values)` whose error lists, in the user's words, every parameter that is wrong.
 
@@ -190,61 +177,5 @@ def parse(model: type[AnyConfig], values: dict[str, Any]) -> AnyConfig:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        found: dict[str, tuple[list[str], Any]] = {}
-        for each in error.errors():
-            name, known = _field(model, each["loc"])
-            messages, _ = found.setdefault(name or model.__name__, ([], each["input"]))
-            messages.append(_unknown(str(each["loc"][-1]), known, model) if each["type"] == "extra_forbidden" else each["msg"])
-        lines = [
-            f"  {name}: {', or: '.join(dict.fromkeys(messages)).replace('Value error, ', '')} (got {_shortened(name, value)})"
-            for name, (messages, value) in found.items()
-        ]
-        raise ConfigError(
-            "\n".join([f"{len(lines)} wrong parameter(s) for {model.__name__}:", *lines])
-        ) from None  # pydantic repeats all values
-
-
-def _unknown(name: str, known: Collection[str], model: type[BaseModel]) -> str:
-    """What is said of a name: where else it is a parameter, or which of those here is meant."""
-    meant = _places(model, name)[:MOST_PLACES] or difflib.get_close_matches(name, known, n=1)
-    return f"there is no such parameter; did you mean {' or '.join(meant)}?" if meant else "there is no such parameter"
-
-
-def _places(model: type[BaseModel], name: str) -> list[str]:
-    """The paths of all parameters with this name, the shortest first."""
-    found: list[str] = []
-    level: list[tuple[str, type[BaseModel]]] = [("", model)]
-    for _ in range(MOST_LEVELS):
-        fields = [(f"{path}{each}", field) for path, group in level for each, field in group.model_fields.items()]
-        found += [path for path, _ in fields if path.rpartition(".")[2] == name]
-        level = [
-            (f"{path}.", kind)
-            for path, field in fields
-            for kind in _choices(field.annotation)
-            if isinstance(kind, type) and issubclass(kind, BaseModel)
-        ]
-    return list(dict.fromkeys(found))
-
-
-def _field(model: type[BaseModel], place: tuple[int | str, ...]) -> tuple[str, Collection[str]]:
-    """The names that lead to a value, without pydantic's names for the choices of a type; and what could stand for the last."""
-    names: list[str] = []
-    fields: Mapping[str, FieldInfo] = {}
-    kinds: tuple[Any, ...] = (model,)
-    for part in place:
-        models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
-        if len(kinds) > 1:  # one of several types, which pydantic names here
-            kinds = tuple(kind for kind in models if kind.__name__ == part)
-            continue
-        names.append(str(part))
-        fields = models[0].model_fields if models else {}
-        kinds = tuple(kind for kind in _choices(fields[str(part)].annotation)) if part in fields else ()
-    return ".".join(names), fields
-
-
-def _choices(annotation: Any) -> list[Any]:
-    if get_origin(annotation) is Annotated:
-        return _choices(get_args(annotation)[0])
-    if get_origin(annotation) not in (Union, UnionType):
-        return [annotation]
-    return [kind for each in get_args(annotation) if each is not type(None) for kind in _choices(each)]
+        message = wrong_parameters(model, error, values)
+    raise ConfigError(message)  # out of the block above: pydantic's error repeats all values

@@ -63,4 +63,4 @@ def test_the_verb_plans_and_prints_the_settings(tmp_path: Path) -> None:
     code, shown = run(*arguments)
     assert code == 0 and shown.count("marwil") >= 2 and "Compared: 3 settings by" in shown and "Best policy" in shown
     code, shown = run(*arguments, "-s", "grid.marwil.gamma=[2]", "-s", "seeds=0")
-    assert code == 1 and "seeds" in shown and "Input should be greater than or equal to 1" in shown
+    assert code == 1 and "seeds" in shown and "has to be 1 or more" in shown

@@ -17,7 +17,8 @@ from offline_core.data.datasets.manifest import Operation, Parent, identity_of
 from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, StorageError, StorageUnavailableError
-from offline_core.runtime.config import Config, problems
+from offline_core.runtime.config import Config
+from offline_core.runtime.parameter_errors import problems
 from offline_core.runtime.stage import Stage
 
 log = logging.getLogger(__name__)

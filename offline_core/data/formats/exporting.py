@@ -20,6 +20,7 @@ from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import Config, EnvironmentSpec, parse
+from offline_core.runtime.parameter_names import did_you_mean
 from offline_core.runtime.progress import progress
 from offline_core.runtime.python_object import Arguments, Code, PythonObject, unwrapped
 from offline_core.runtime.reporting.card import Card
@@ -187,7 +188,8 @@ def _sink(
         return CustomSink(config.format, output, arguments)
     if not isinstance(config.format, str) or config.format not in FORMATS:
         raise ConfigError(
-            f"There is no format {config.format!r} to export to; there are {', '.join(FORMATS)} and package.module:Writer."
+            f"There is no format {config.format!r} to export to{did_you_mean(str(config.format), FORMATS)}; there are "
+            f"{', '.join(FORMATS)} and package.module:Writer."
         )
     module = importlib.import_module(
         f"offline_core.data.formats.exports.{config.format}"

@@ -27,6 +27,7 @@ from offline_core.data.store.s3 import S3Settings, S3Store
 from offline_core.data.store.stores import Store
 from offline_core.errors import ConfigError, LocationError
 from offline_core.runtime.config import Config
+from offline_core.runtime.parameter_errors import problems
 
 VARIABLE = "OFFLINE_FILESYSTEMS"
 
@@ -111,5 +112,6 @@ def _defined(text: str) -> dict[str, FilesystemSpec]:
             )
         return _BUILT_IN | specs
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'it'}: {each['msg']}" for each in error.errors())
-        raise ConfigError(f'{VARIABLE} is wrong: {wrong}. It is JSON such as {{"name": {{"filesystem": "s3"}}}}.') from None
+        raise ConfigError(
+            f'{VARIABLE} is wrong: {problems(error)}. It is JSON such as {{"name": {{"filesystem": "s3"}}}}.'
+        ) from None

@@ -9,7 +9,7 @@ import re
 from pydantic import ValidationError
 
 from offline_core.errors import CorruptFileError
-from offline_core.runtime.config import problems
+from offline_core.runtime.parameter_errors import problems
 from offline_core.secrets import masked
 
 _CHECKSUM = re.compile(rb',\s*"checksum":\s*"([^"]*)"\s*\}\s*$')

@@ -126,6 +126,11 @@ class SweepConfig(Config):
         return self
 
     @property
+    def unused(self) -> set[str]:
+        varied = {f"training.{name}" for paths in (self.grid, self.random) for name in map(str, paths.get("algorithm", ()))}
+        return super().unused - varied
+
+    @property
     def all_seeds(self) -> list[int]:
         """The seed of each run of a setting."""
         return [*range(self.seed, self.seed + self.seeds)] if isinstance(self.seeds, int) else self.seeds

@@ -18,7 +18,6 @@ from pydantic_core import to_jsonable_python
 from offline_core.data.datasets.manifest import digest
 from offline_core.errors import ConfigError
 from offline_core.judging.sweeps.config import Distribution, SweepConfig
-from offline_core.learning.algorithms.registry import algorithm_configs
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.decisive import decisive
 from offline_core.runtime.config import parse
@@ -179,8 +178,7 @@ def _with(base: Mapping[str, Any], parameters: Parameters) -> dict[str, Any]:
 
 def _effective(parameters: Parameters, config: TrainingConfig) -> Parameters:
     """Without the parameters of other algorithms than the chosen one."""
-    others = [name for name in algorithm_configs() if name != config.algorithm]
-    return {path: value for path, value in parameters.items() if path.partition(".")[0] not in others}
+    return {path: value for path, value in parameters.items() if path.partition(".")[0] not in config.unused}
 
 
 def _text(value: Any) -> str:

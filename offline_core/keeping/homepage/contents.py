@@ -28,7 +28,7 @@ from offline_core.policies.evaluation.result import EvaluationResult
 from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
 from offline_core.policies.registry.history import CHECKPOINTS, HISTORY, History, read_history
 from offline_core.policies.series import SERIES
-from offline_core.runtime.config import problems
+from offline_core.runtime.parameter_errors import problems
 from offline_core.runtime.result import Result
 
 log = logging.getLogger(__name__)

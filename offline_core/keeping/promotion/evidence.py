@@ -15,7 +15,7 @@ from offline_core.judging.decisions.config import BEHAVIOUR
 from offline_core.judging.decisions.result import DecisionResult
 from offline_core.policies.registry.history import History
 from offline_core.policies.registry.move import Evidence, Move
-from offline_core.runtime.config import problems
+from offline_core.runtime.parameter_errors import problems
 
 
 class Decision(NamedTuple):

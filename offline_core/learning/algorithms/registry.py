@@ -18,6 +18,7 @@ from offline_core.learning.algorithms.marwil_config import MARWILConfig
 from offline_core.learning.algorithms.sac_config import SACConfig
 from offline_core.learning.algorithms.td3_config import ReBRACConfig, TD3BCConfig, TD3Config
 from offline_core.runtime.config import Config, closed
+from offline_core.runtime.parameter_names import did_you_mean
 from offline_core.runtime.user_code import UserCode
 
 _USED = "Used if it is the algorithm."
@@ -55,8 +56,14 @@ class AlgorithmChoice(Config):
     @classmethod
     def _is_known(cls, algorithm: str | UserCode) -> str | UserCode:
         if isinstance(algorithm, str) and algorithm not in (known := algorithm_configs()):
-            raise ValueError(f"there is no algorithm {algorithm!r}; there are {', '.join(known)}")
+            raise ValueError(
+                f"there is no algorithm {algorithm!r}{did_you_mean(algorithm, known)}; there are {', '.join(known)}"
+            )
         return algorithm
+
+    @property
+    def unused(self) -> set[str]:
+        return super().unused | {name for name in algorithm_configs() if name != self.algorithm}
 
 
 def algorithm_configs() -> dict[str, type[AlgorithmConfig]]:

@@ -150,7 +150,7 @@ def test_whole_numbers_are_known_by_their_field(path: str, whole: bool) -> None:
         ({"grid": {"iql.beta": [1]}, "random": {"iql.beta": [2]}}, "iql.beta is in grid and in random"),
         ({"grid": {"iql.beta": [1], "iql": [{}]}}, "iql.beta is part of iql, which is there too"),
         ({"grid": {"iql.beta": [1], "iql": {"beta": [2]}}}, "a path is there twice"),
-        ({"grid": {"iql.beta": []}}, "grid.iql.beta: List should have at least 1 item"),
+        ({"grid": {"iql.beta": []}}, "grid.iql.beta: has to be 1 or more values, not 0"),
         ({"grid": {"algorithm.name": ["bc"]}, "training": {"algorithm": "bc"}}, "algorithm.name goes into 'algorithm'"),
         ({"random": {"iql.beta": {"low": 2, "high": 1}}}, "low is 2, above high, which is 1"),
         ({"random": {"iql.beta": {"low": 0, "high": 1, "log": True}}}, "which has no logarithm"),
@@ -171,7 +171,7 @@ def test_all_that_is_wrong_is_named_at_once() -> None:
         settings_of(sweep(grid=grid))
     text = str(raised.value)
     assert text.startswith("Nothing was started, as 7 of the settings cannot be:")
-    for part in ("optimizer.learning_rate: Input should be", "no algorithm 'nothing'", "iql.expectile: Input should be"):
+    for part in ("optimizer.learning_rate: has to be", "no algorithm 'nothing'", "iql.expectile: has to be"):
         assert part in text
 
 

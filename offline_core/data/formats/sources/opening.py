@@ -28,6 +28,7 @@ from offline_core.data.store.parquet_files import read_footer
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import ConfigError, OfflineError
 from offline_core.runtime.config import Config
+from offline_core.runtime.parameter_names import did_you_mean
 from offline_core.runtime.python_object import Arguments, Code, PythonObject, unwrapped
 from offline_core.runtime.user_code import import_object, texts
 from offline_core.secrets import masked_text
@@ -135,8 +136,9 @@ def open_source(
     if config.is_own:
         _refuse_pushdown(config, "arguments of your reader")
         return [_custom(config, path) for path in paths]
-    if config.format not in ("auto", *FORMATS):
-        raise ConfigError(f"There is no format {config.format!r}; there are auto, {', '.join(FORMATS)}.")
+    if config.format not in (known := ("auto", *FORMATS)):
+        meant = did_you_mean(str(config.format), known)
+        raise ConfigError(f"There is no format {config.format!r}{meant}; there are {', '.join(known)}.")
     listing, found = listing or Listing(), dict[str, tuple[StepReader, dict[str, str | None]]]()
     for place in config.places(paths):
         for reader, values in _open(place, config, listing):
