@@ -18,17 +18,20 @@ from typing import Any
 import click
 
 from flows.server_settings import api_url
-from flows.verbs import app, as_json, config_options, is_verbose, verb
+from flows.verbs import Parameters, app, as_json, is_verbose, verb
 from offline_core.runtime.stage import DATASET, ENVIRONMENT, STAGES, VERSION, Argument, Stage, load
 
 OBJECTS_UNTIL_GC = 20_000
 """Imports make hundreds of thousands of objects that stay; by Python's 700, a tenth of their time goes into collecting."""
 
 
-def _models_of(chain: str) -> Any:
-    from flows.settings import models_of
+def _parameters_of(chain: str) -> Parameters:
+    def defaults() -> Any:
+        from flows.settings import defaults_of
 
-    return models_of(_flow(chain).fn)
+        return defaults_of(_flow(chain).fn)
+
+    return Parameters(defaults)
 
 
 SEED = click.Option(["--seed"], type=click.IntRange(min=0), default=0, help="Seed of every stage.")
@@ -39,7 +42,7 @@ ROOT_HELP = "Folder for everything that the run makes."
     "expert-to-policy",
     [Argument("root", ROOT_HELP, "runs/demo"), ENVIRONMENT],
     SEED,
-    *config_options(lambda: _models_of("expert_to_policy")),
+    parameters=_parameters_of("expert_to_policy"),
     has_json=True,
 )
 def expert_to_policy(root: str, env: str | None, seed: int, **given: Any) -> None:
@@ -61,7 +64,7 @@ def expert_to_policy(root: str, env: str | None, seed: int, **given: Any) -> Non
         default="auto",
         help="Play the policy, or estimate its return; auto plays it if an environment is known.",
     ),
-    *config_options(lambda: _models_of("logs_to_policy")),
+    parameters=_parameters_of("logs_to_policy"),
     has_json=True,
 )
 def logs_to_policy(source: tuple[str, ...], root: str, seed: int, test: str, **given: Any) -> None:
@@ -80,7 +83,7 @@ def logs_to_policy(source: tuple[str, ...], root: str, seed: int, test: str, **g
     SEED,
     click.Option(["--registry"], default="runs/registry/policy", help="Folder of the registry and name of the policy."),
     click.Option(["--approval"], is_flag=True, help="Pause before a promotion, until it is approved in the form of the run."),
-    *config_options(lambda: _models_of("improve_policy")),
+    parameters=_parameters_of("improve_policy"),
     has_json=True,
 )
 def improve_policy(source: tuple[str, ...], root: str, seed: int, registry: str, approval: bool, **given: Any) -> None:
@@ -96,17 +99,23 @@ def _add_stage(stage: Stage[..., Any]) -> None:
     server = click.Option(["--server"], is_flag=True, help="Run it as a flow of Prefect, also where no server is set.")
     plan = click.Option(["--plan"], is_flag=True, help=stage.plan_help)
 
-    options = config_options(
-        lambda: {"": load(stage.config)}, lambda: {name: load(path) for name, path in stage.groups.items()}
+    parameters = Parameters(
+        lambda: {"": load(stage.config)()}, lambda: {name: load(path) for name, path in stage.groups.items()}
     )
 
-    @verb(stage.title, stage.arguments, *([plan] if stage.plan else []), *options, server, help=stage.help, has_json=True)
+    @verb(
+        stage.title,
+        stage.arguments,
+        *([plan] if stage.plan else []),
+        server,
+        parameters=parameters,
+        help=stage.help,
+        has_json=True,
+    )
     def run(server: bool, plan: bool = False, env: str | None = None, append: bool = False, **given: Any) -> None:
-        from offline_core.runtime.config import parse
-
-        values = _values(given, [f"environment.id={env}"] * bool(env) + ["append=true"] * append)
-        groups = {name: parse(load(path), values.pop(name)) for name, path in stage.groups.items() if name in values}
-        arguments = _checked(stage.arguments, given) | {"config": parse(load(stage.config), values)}
+        more = [f"environment.id={env}"] * bool(env) + ["append=true"] * append
+        groups = parameters.configs([*given["settings"], *more], given["config_files"])
+        arguments = _checked(stage.arguments, given) | {"config": groups.pop("")}
         if plan:
             from flows.planning import print_plan
 
@@ -197,22 +206,16 @@ def forget(root: str, where: str, delete: bool) -> None:
 @verb("completion", [Argument("shell", "bash, zsh or fish.", "bash")])
 def completion(shell: str) -> None:
     """Print what makes a shell complete verbs, options and parameters: offline completion bash >> ~/.bashrc"""
-    from click.shell_completion import get_completion_class
+    from flows.completion import script_of
 
-    from offline_core.errors import ConfigError
-
-    found = get_completion_class(shell)
-    if found is None:
-        raise ConfigError(f"There is no completion for {shell!r}; there is one for bash, zsh and fish.")
-    click.echo(found(app, {}, "offline", "_OFFLINE_COMPLETE").source())
+    click.echo(script_of(shell, app))
 
 
 def _run_chain(name: str, given: dict[str, Any], more: list[str], *, root: str, **arguments: Any) -> None:
     from flows.results import print_card, print_json
-    from flows.settings import arguments_of
 
     flow = _flow(name)
-    configs = arguments_of(flow.fn, _values(given, more))
+    configs = _parameters_of(name).configs([*given["settings"], *more], given["config_files"])
     result = _call(flow, root=_place(root), **arguments, **configs)
     if as_json():
         print_json(result)
@@ -295,17 +298,6 @@ def _call(flow: Any, **arguments: Any) -> Any:
         check_answer(url)
         use_preferred_ui()
     return flow(**arguments)
-
-
-def _values(given: dict[str, Any], more: list[str]) -> dict[str, Any]:
-    """What -s and -c say."""
-    from flows.settings import read_values
-    from offline_core.errors import ConfigError
-
-    files = given["config_files"]
-    if len(files) > 1:  # click would take the last one and ignore the others
-        raise ConfigError(f"-c takes one file, not {', '.join(files)}. Put them into one, or set the rest by -s NAME=VALUE.")
-    return read_values([*given["settings"], *more], files[0] if files else None)
 
 
 def main() -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from flows.yaml_values import load_yaml
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import parse
+from offline_core.runtime.parameter_names import is_model, meant_parameters
 
 
 def read_values(settings: Sequence[str], config_file: str | None) -> dict[str, Any]:
@@ -55,10 +58,11 @@ def read_values(settings: Sequence[str], config_file: str | None) -> dict[str, A
     return values
 
 
-def models_of(flow: Callable[..., Any]) -> dict[str, type[BaseModel]]:
-    """The models among a flow's parameters, by name."""
+def defaults_of(flow: Callable[..., Any]) -> dict[str, BaseModel]:
+    """The models among a flow's parameters, at their defaults, by name."""
     hints = typing.get_type_hints(flow)
-    return {name: hints[name] for name in inspect.signature(flow).parameters if _is_model(hints[name])}
+    parameters = inspect.signature(flow).parameters
+    return {name: each.default for name, each in parameters.items() if is_model(hints[name])}
 
 
 def arguments_of(flow: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, BaseModel]:
@@ -67,14 +71,44 @@ def arguments_of(flow: Callable[..., Any], values: Mapping[str, Any]) -> dict[st
     Raises:
         ConfigError: a group or a parameter is unknown or out of bounds; the message lists all.
     """
-    models = models_of(flow)
-    if unknown := sorted(values.keys() - models.keys()):
-        raise ConfigError(f"There is no group of parameters {', '.join(unknown)}; there are {', '.join(models)}.")
-    defaults = {name: inspect.signature(flow).parameters[name].default for name in models}
+    return configs_of(defaults_of(flow), {}, values)
+
+
+def configs_of(
+    defaults: Mapping[str, BaseModel], optional: Mapping[str, type[BaseModel]], values: Mapping[str, Any]
+) -> dict[str, BaseModel]:
+    """The configs of a verb, with `values` filled in, by the name of their group; the empty name stands for none.
+
+    Arguments:
+        optional: groups that are there only if there are values for them.
+
+    Raises:
+        ConfigError: a group or a parameter is unknown or out of bounds; the message lists all.
+    """
+    groups = {name: type(config) for name, config in defaults.items()} | dict(optional)
+    if unknown := sorted(values.keys() - groups.keys()):
+        if "" not in defaults:
+            raise ConfigError("\n".join(_no_group(name, groups, unused_of(defaults)) for name in unknown))
+        values = {"": {name: values[name] for name in values.keys() - optional.keys()}} | {
+            name: values[name] for name in optional if name in values
+        }
+    given = {name: dict(config.model_dump(exclude_unset=True)) for name, config in defaults.items()}
     return {
-        name: parse(model, defaults[name].model_dump(exclude_unset=True) | (values.get(name) or {}))
-        for name, model in models.items()
+        name: parse(model, given.get(name, {}) | (values.get(name) or {}))
+        for name, model in groups.items()
+        if name in defaults or name in values
     }
+
+
+def unused_of(configs: Mapping[str, BaseModel]) -> set[str]:
+    """The groups that nothing reads, by their paths."""
+    return {f"{name}.{path}".lstrip(".") for name, config in configs.items() for path in getattr(config, "unused", ())}
+
+
+def _no_group(name: str, groups: Mapping[str, type[BaseModel]], unused: Collection[str]) -> str:
+    meant = meant_parameters(name, groups, unused)
+    hint = f" (did you mean {' or '.join(meant)}?)" if meant else ""
+    return f"There is no group of parameters {name}{hint}; there are {', '.join(groups)}."
 
 
 def parameter_names(models: Mapping[str, type[BaseModel]]) -> dict[str, str]:
@@ -85,44 +119,72 @@ def parameter_names(models: Mapping[str, type[BaseModel]]) -> dict[str, str]:
     return found
 
 
+def completions(models: Mapping[str, type[BaseModel]], incomplete: str) -> dict[str, str]:
+    """What an incomplete name may become, up to the next dot, with descriptions: `optimizer.`, or `optimizer.schedule=`."""
+    begin = incomplete.rpartition(".")[0]
+    begin = f"{begin}." if begin else ""
+    found: dict[str, str] = {}
+    for name, text in parameter_names(models).items():
+        if name.startswith(incomplete):
+            word, dot, _ = name.removeprefix(begin).partition(".")
+            found.setdefault(begin + word + (dot or "="), "" if dot else text)
+    return found
+
+
 def _named(model: type[BaseModel], prefix: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, info in model.model_fields.items():
-        if _is_model(info.annotation):
+        if is_model(info.annotation):
             found |= _named(typing.cast(type[BaseModel], info.annotation), f"{prefix}{name}.")
         else:
             found[prefix + name] = info.description or ""
     return found
 
 
-def print_parameters(models: Mapping[str, type[BaseModel]], optional: Mapping[str, type[BaseModel]]) -> None:
-    """YAML of the defaults, each with its description as a comment; grouped by name, but for a model without one.
+def print_parameters(configs: Mapping[str, BaseModel], optional: Mapping[str, type[BaseModel]]) -> None:
+    """YAML of the configs, each value with its description as a comment; grouped by name, but for a config without one.
+
+    Groups that nothing reads, such as those of other algorithms than the chosen one, are left out.
 
     Arguments:
-        optional: groups that are not there by default, and so are comments.
+        optional: groups that are shown as comments unless they are among the configs.
     """
-    for name, model in models.items():
-        sys.stdout.writelines(_described(model, name or None))
+    for name, config in configs.items():
+        sys.stdout.writelines(_described(type(config), config, name or None, unused=set(getattr(config, "unused", ()))))
     for name, model in optional.items():
-        sys.stdout.write(f"# {inspect.cleandoc(model.__doc__ or '').splitlines()[0]} Only if these are given:\n")
-        sys.stdout.writelines(f"# {line}" for line in _described(model, name))
+        if name not in configs:
+            sys.stdout.write(f"# {inspect.cleandoc(model.__doc__ or '').splitlines()[0]} Only if these are given:\n")
+            sys.stdout.writelines(f"# {line}" for line in _described(model, None, name))
 
 
-def _is_model(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, BaseModel)
+def _described(
+    model: type[BaseModel], config: BaseModel | None, name: str | None, depth: int = 0, unused: Collection[str] = ()
+) -> Iterator[str]:
+    """The lines of one group.
 
-
-def _described(model: type[BaseModel], name: str | None, depth: int = 0) -> Iterator[str]:
+    Arguments:
+        config: its values; None: the defaults.
+        unused: paths of groups inside that are left out.
+    """
     indent = "  " * depth
     if name is not None:
         yield f"{indent}{name}:\n"
         indent += "  "
     for key, info in model.model_fields.items():
+        if key in unused:
+            continue
         yield f"{indent}# {info.description}\n"
-        if _is_model(info.annotation):
-            yield from _described(typing.cast(type[BaseModel], info.annotation), key, len(indent) // 2)
+        is_needed = config is None and info.is_required()
+        value = info.get_default(call_default_factory=True) if config is None else getattr(config, key)
+        if isinstance(value, BaseModel):
+            inside = {path.removeprefix(f"{key}.") for path in unused if path.startswith(f"{key}.")}
+            yield from _described(type(value), value, key, len(indent) // 2, inside)
         else:
-            default = None if info.is_required() else info.get_default(call_default_factory=True)
-            value = default.model_dump(mode="json") if isinstance(default, BaseModel) else default
-            text = yaml.safe_dump(value, default_flow_style=True).removesuffix("\n").removesuffix("\n...")
-            yield f"{indent}{key}: {'# needed' if info.is_required() else text}\n"
+            yield f"{indent}{key}: {'# needed' if is_needed else _text(value)}\n"
+    if left_out := [key for key in model.model_fields if key in unused]:
+        yield f"{indent}# Not shown, as nothing reads them now: {', '.join(left_out)}.\n"
+
+
+def _text(value: Any) -> str:
+    plain = to_jsonable_python(value, inf_nan_mode="constants")
+    return yaml.safe_dump(plain, default_flow_style=True, width=math.inf).removesuffix("\n").removesuffix("\n...")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from offline_core.runtime.stage import Argument
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 _as_json: ContextVar[bool] = ContextVar("as_json", default=False)
 _verbose: ContextVar[bool] = ContextVar("verbose", default=False)
@@ -28,11 +31,29 @@ EXIT_CODES = (
 )
 
 
+def _print_version(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    if is_wanted:
+        from offline_core.runtime.provenance import provenance
+
+        known = provenance()
+        commit = f", commit {known['git']}" if "git" in known else ""
+        click.echo(f"offline {known['offline-rl-pipeline']}{commit}, Python {known['python']}")
+        context.exit()
+
+
 @click.group(
     cls=Verbs,
     no_args_is_help=True,
     epilog=EXIT_CODES,
     context_settings={"show_default": True, "max_content_width": 120},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version, the commit if it is known, and Python's version.",
 )
 def app() -> None:
     """Turns experience into policies: train an expert, record it or import logs, prune, clone, evaluate.
@@ -42,15 +63,58 @@ def app() -> None:
 
 
 class Verb(click.Command):
-    """A command whose help describes its arguments too."""
+    """A command whose help describes its arguments too, and whose errors know its parameters."""
 
     arguments: Iterable[Argument] = ()
+    parameters: Parameters | None = None
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if self.parameters is not None and not ctx.resilient_parsing:
+            self._look(ctx, self.parameters, args)
+        return super().parse_args(ctx, args)
+
+    def _look(self, ctx: click.Context, parameters: Parameters, args: list[str]) -> None:
+        """Shows the parameters if that is asked for, before required arguments are missed; refuses those without -s."""
+        try:
+            given, more, _ = self.make_parser(ctx).parse_args([*args])
+        except click.NoSuchOption as error:
+            self._refuse_option(ctx, parameters, error, args)
+            raise
+        for argument in (each for each in self.params if isinstance(each, click.Argument)):
+            value = given.get(argument.name or "")
+            more += [value] if isinstance(value, str) else value if isinstance(value, tuple) else ()
+        for text in more:
+            name, equals, value = text.partition("=")
+            if equals and name.isprintable() and "/" not in name and (meant := parameters.meant(name, value)) is not None:
+                ctx.fail(f"{text} is a parameter, and no folder: {meant} (if it is a folder: ./{text})")
+        if given.get("show_config"):
+            parameters.show(given.get("settings") or (), given.get("config_files") or ())
+            ctx.exit()
+
+    def _refuse_option(self, ctx: click.Context, parameters: Parameters, error: click.NoSuchOption, args: list[str]) -> None:
+        """Says how a parameter is given that was given as an option."""
+        from offline_core.runtime.parameter_names import closest
+
+        option = error.option_name
+        if closest(option, (name for each in self.params for name in each.opts), cutoff=0.75):
+            return  # click names it
+        if (meant := parameters.meant(option.lstrip("-").replace("-", "_"), _value_of(option, args))) is not None:
+            ctx.fail(f"{option} is a parameter, and no option: {meant}")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if described := [_help_row(argument) for argument in self.arguments if not argument.is_option]:
             with formatter.section("Arguments"):
                 formatter.write_dl(described)
         super().format_options(ctx, formatter)
+
+
+def _value_of(option: str, args: list[str]) -> str:
+    """What stands after an option that no verb has."""
+    for text, following in zip(args, [*args[1:], "-"], strict=True):
+        name, equals, value = text.partition("=")
+        if name == option:
+            return value if equals else "…" if following.startswith("-") else following
+    return "…"
 
 
 def _help_row(argument: Argument) -> tuple[str, str]:
@@ -79,6 +143,7 @@ def verb(
     name: str,
     arguments: Iterable[Argument],
     *options: click.Option,
+    parameters: Parameters | None = None,
     help: str | None = None,
     has_json: bool = False,
     has_verbose: bool = False,
@@ -92,10 +157,10 @@ def verb(
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         shown = [*([_json()] if has_json else []), *([_verbosely()] if has_json or has_verbose else [])]
-        params = [*map(_parameter, arguments), *options, *shown]
+        params = [*map(_parameter, arguments), *options, *(parameters.options if parameters else ()), *shown]
         text = help or function.__doc__
         command = Verb(name, callback=function, params=params, help=text, short_help=text)
-        command.arguments = arguments
+        command.arguments, command.parameters = arguments, parameters
         app.add_command(command)
         return function
 
@@ -128,43 +193,78 @@ def as_json() -> bool:
     return _as_json.get()
 
 
-def config_options(models: Callable[[], Any], optional: Callable[[], Any] = dict) -> tuple[click.Option, ...]:
-    """-s, -c and --show-config, which shows the parameters of `models()`, classes by the name of their group if they have one.
+class Parameters:
+    """The parameters of a verb that `-s` and `-c` give: of configs, by the name of their group; the empty name stands for none.
 
     Arguments:
-        optional: likewise of groups that are not there by default.
+        defaults: the configs.
+        optional: models of groups that are not there by default.
     """
 
-    def show(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
-        if is_wanted:
-            from flows.settings import print_parameters
+    def __init__(
+        self,
+        defaults: Callable[[], Mapping[str, BaseModel]],
+        optional: Callable[[], Mapping[str, type[BaseModel]]] = dict,
+    ) -> None:
+        self._defaults, self._optional = defaults, optional
 
-            print_parameters(models(), optional())
-            context.exit()
+    @property
+    def models(self) -> dict[str, type[BaseModel]]:
+        """All models."""
+        return {name: type(config) for name, config in self._defaults().items()} | dict(self._optional())
 
-    def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from flows.settings import parameter_names
+    def configs(self, settings: Sequence[str], files: Sequence[str]) -> dict[str, BaseModel]:
+        """The configs with what `-s` and `-c` say; optional ones only if they say something of them."""
+        from flows.settings import configs_of, read_values
+        from offline_core.errors import ConfigError
 
-        names = parameter_names(models() | optional()).items()
-        return [CompletionItem(f"{name}=", help=text) for name, text in names if name.startswith(incomplete)]
+        if len(files) > 1:  # click would take the last one and ignore the others
+            raise ConfigError(
+                f"-c takes one file, not {', '.join(files)}. Put them into one, or set the rest by -s NAME=VALUE."
+            )
+        return configs_of(self._defaults(), self._optional(), read_values(settings, files[0] if files else None))
 
-    return (
-        click.Option(
-            ["settings", "--set", "-s"],
-            multiple=True,
-            shell_complete=complete,
-            metavar="NAME=VALUE",
-            help="A parameter, such as -s optimizer.batch_size=2048. Repeat for more.",
-        ),
-        click.Option(
-            ["config_files", "--config", "-c"], multiple=True, metavar="FILE", help="Parameters as YAML or JSON, in one file."
-        ),
-        click.Option(
-            ["--show-config"],
-            is_flag=True,
-            is_eager=True,  # before required arguments are missed
-            expose_value=False,
-            callback=show,
-            help="Print all parameters with their descriptions, and stop.",
-        ),
-    )
+    def show(self, settings: Sequence[str], files: Sequence[str]) -> None:
+        """Print them as YAML that `-c` takes."""
+        from flows.settings import print_parameters
+
+        print_parameters(self.configs(settings, files), self._optional())
+
+    def meant(self, name: str, value: str) -> str | None:
+        """How `-s` gives a value to the parameter that a name stands for; None if it stands for none."""
+        from flows.settings import unused_of
+        from offline_core.runtime.parameter_names import meant_parameters
+
+        found = meant_parameters(name, self.models, unused_of(self._defaults()))
+        return " or ".join(f"-s {each}={value}" for each in found) or None
+
+    @property
+    def options(self) -> tuple[click.Option, ...]:
+        """`-s`, `-c` and `--show-config`."""
+
+        def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+            from flows.settings import completions
+
+            return [CompletionItem(name, help=text or None) for name, text in completions(self.models, incomplete).items()]
+
+        return (
+            click.Option(
+                ["settings", "--set", "-s"],
+                multiple=True,
+                shell_complete=complete,
+                metavar="NAME=VALUE",
+                help="A parameter, such as -s optimizer.batch_size=2048. Repeat for more.",
+            ),
+            click.Option(
+                ["config_files", "--config", "-c"],
+                multiple=True,
+                metavar="FILE",
+                help="Parameters as YAML or JSON, in one file.",
+            ),
+            click.Option(
+                ["--show-config"],
+                is_flag=True,
+                expose_value=False,
+                help="Print the parameters that -s, -c and the defaults come to, with their descriptions, and stop.",
+            ),
+        )

@@ -128,7 +128,7 @@ class SweepConfig(Config):
     @property
     def unused(self) -> set[str]:
         varied = {f"training.{name}" for paths in (self.grid, self.random) for name in map(str, paths.get("algorithm", ()))}
-        return super().unused - varied
+        return (super().unused | ({f"training.{self.training.algorithm}"} if varied else set())) - varied
 
     @property
     def all_seeds(self) -> list[int]:
