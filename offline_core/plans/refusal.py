@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from offline_core.data.datasets.dataset import is_dataset, open_committed, open_dataset
+from offline_core.data.datasets.folder_kind import not_a_dataset
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.store.location import Location
-from offline_core.errors import OfflineError
+from offline_core.errors import DatasetNotFoundError, OfflineError
 
 if TYPE_CHECKING:
     from offline_core.data.importing.config import ImportConfig
@@ -70,6 +71,8 @@ def _dataset(parameters: Mapping[str, Any]) -> None:
         open_dataset(uri, version)
     elif not (isinstance(config, QualityConfig) or "policy" in parameters):  # check and estimate read other files as well
         open_committed(uri, version)
+    elif (told := not_a_dataset(uri)) is not None:
+        raise DatasetNotFoundError(told, uri=uri)
 
 
 def _candidates(parameters: Mapping[str, Any]) -> None:

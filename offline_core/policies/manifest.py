@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import logging
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from offline_core.data.datasets.folder_kind import POLICY_FILE as POLICY_FILE
+from offline_core.data.datasets.folder_kind import folder_at, not_a_policy
 from offline_core.data.datasets.manifest import Operation, Parent, digest
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.store.json_files import reason_of, without_checksum
@@ -26,7 +30,7 @@ from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.provenance import provenance
 
-POLICY_FILE = "policy.json"
+log = logging.getLogger(__name__)
 READS: Literal[1] = 1
 """The version of the checkpoint format that is written and read."""
 
@@ -94,7 +98,8 @@ def find_policy(policy: str) -> tuple[str, PolicyManifest]:
     """The checkpoint that a text names, and its manifest.
 
     Arguments:
-        policy: URI of a checkpoint, or the address of a registered one, `<registry>/<name>@<alias>`.
+        policy: URI of a checkpoint, or the address of a registered one, `<registry>/<name>@<alias>`. The folder of a training,
+            an expert, a fine-tuning, a sweep or a decision stands for the policy that it came to.
 
     Raises:
         CheckpointError: there is none, it cannot be read, or it is not the one that was registered.
@@ -103,7 +108,7 @@ def find_policy(policy: str) -> tuple[str, PolicyManifest]:
     """
     address = parse_address(policy)
     if address is None or (not address.exists and Location.of(policy).child(POLICY_FILE).is_file()):
-        return policy, read_policy_manifest(policy)
+        return _at(policy)
     move = address.move()
     uri = address.entry.inside(move.checkpoint).uri
     manifest = read_policy_manifest(uri)
@@ -114,6 +119,28 @@ def find_policy(policy: str) -> tuple[str, PolicyManifest]:
             f"alias={address.alias}', or promote another policy."
         )
     return uri, manifest
+
+
+def _at(uri: str) -> tuple[str, PolicyManifest]:
+    """The policy in a folder, or that which the folder of a run stands for."""
+    try:
+        return uri, read_policy_manifest(uri)
+    except CheckpointError as error:
+        if Location.of(uri).child(POLICY_FILE).is_file():
+            raise
+        folder = folder_at(uri)
+        if folder is not None and folder.policy is not None:
+            _say_what_is_taken(uri, folder.what, folder.policy)
+            return folder.policy, read_policy_manifest(folder.policy)
+        if (told := not_a_policy(uri)) is not None:
+            raise CheckpointError(told) from error
+        raise
+
+
+@functools.cache
+def _say_what_is_taken(uri: str, what: str, policy: str) -> None:
+    """Once: a policy is looked for before a stage begins, and by the stage."""
+    log.info("%s is %s: its policy %s is taken.", uri, what, policy)
 
 
 def environment_for(policy: str, manifest: PolicyManifest, chosen: EnvironmentSpec | None) -> EnvironmentSpec:

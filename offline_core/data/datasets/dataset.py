@@ -23,6 +23,8 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from offline_core.data.datasets import tags
+from offline_core.data.datasets.folder_kind import VERSIONS as VERSIONS
+from offline_core.data.datasets.folder_kind import not_a_dataset
 from offline_core.data.datasets.manifest import READS, FileEntry, Format, Manifest, Operation, Parent, Statistics
 from offline_core.data.episodes import columns, space_from_json, space_to_json
 from offline_core.data.episodes.table import spaces_of
@@ -45,7 +47,6 @@ from offline_core.runtime.units import size_text
 if TYPE_CHECKING:
     pass
 
-VERSIONS = "_versions"
 LAST = "last-"
 """Prefix of the file in `VERSIONS` whose name has the highest number used, also if manifests were deleted."""
 
@@ -199,7 +200,7 @@ def open_dataset(uri: str, version: int | None = None) -> Dataset:
     location = Location.of(uri)
     known = versions(uri)
     if not known and version in (None, 0):
-        return _open_foreign(location)
+        return _open_foreign(location, uri)
     wanted = known[-1] if version is None and known else version
     if wanted not in known:
         raise VersionNotFoundError(f"Dataset {uri} has no version {version}; it has {known or 'none'}.")
@@ -216,7 +217,7 @@ def open_committed(uri: str, version: int | None = None) -> Dataset:
     uri, version = addressed(uri, version)
     location = Location.of(uri)
     if not is_dataset(uri) and ("*" in uri or location.is_file() or location.files()):
-        raise not_imported(uri)
+        raise _other_kind(uri) or not_imported(uri)
     return open_dataset(uri, version)
 
 
@@ -244,7 +245,13 @@ def open_version(location: Location, version: int) -> Dataset:
     return Dataset(location, manifest)
 
 
-def _open_foreign(location: Location) -> Dataset:
+def _other_kind(uri: str) -> DatasetNotFoundError | None:
+    """The error for a folder that is known to be something else."""
+    told = not_a_dataset(uri)
+    return None if told is None else DatasetNotFoundError(told, uri=uri)
+
+
+def _open_foreign(location: Location, uri: str) -> Dataset:
     if not location.is_folder():
         location.check_bucket()
         raise DatasetNotFoundError(
@@ -254,6 +261,8 @@ def _open_foreign(location: Location) -> Dataset:
         raise DatasetNotFoundError(
             f"No version of {location.uri} was committed: what writes it is not done, or has failed. Run it (again)."
         )
+    if (error := _other_kind(uri)) is not None:
+        raise error
 
     @functools.cache
     def is_another_dataset(folder: str) -> bool:

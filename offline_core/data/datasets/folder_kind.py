@@ -1,0 +1,164 @@
+"""What a folder is, by its files: said to those who gave a folder of another kind than is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from offline_core.data.datasets.result_cache import RESULT_FILE
+from offline_core.data.datasets.tags import FOLDER as TAGS
+from offline_core.data.store.json_files import without_checksum
+from offline_core.data.store.location import Location
+from offline_core.errors import CorruptFileError, StorageError, StorageUnavailableError
+
+VERSIONS = posixpath.dirname(TAGS)
+POLICY_FILE = "policy.json"
+BEST, LAST = "best", "last"
+RESULT_KINDS: Mapping[str, frozenset[str]] = {
+    "sweep": frozenset({"settings", "score"}),
+    "decision": frozenset({"verdict", "candidates"}),
+    "outlier ranking": frozenset({"scores", "threshold"}),
+    "fine-tuning": frozenset({"start_return", "curve"}),
+    "expert": frozenset({"env_steps", "curve"}),
+    "training": frozenset({"losses", "epochs"}),
+}
+"""Kinds of stored results by fields that no other kind has; what has none of these is an export."""
+_MOST_NAMES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What a folder is."""
+
+    what: str
+    """With its article: "a dataset", "the folder of a training"."""
+    policy: str | None = None
+    """The policy that it stands for: itself, or what the run whose folder it is came to."""
+    dataset: str | None = None
+    """What the run read, or the policy learned from."""
+    datasets: tuple[str, ...] = ()
+    """Of a folder that holds several things."""
+    policies: tuple[str, ...] = ()
+    """Likewise."""
+
+
+def kind_of_result(values: Mapping[str, Any]) -> str | None:
+    """One of `RESULT_KINDS`, by the fields of a stored result."""
+    return next((kind for kind, fields in RESULT_KINDS.items() if fields <= values.keys()), None)
+
+
+def folder_at(uri: str) -> Folder | None:
+    """What a folder is; None if it is nothing of this pipeline, or not there.
+
+    Raises:
+        StorageUnavailableError: the storage does not answer.
+    """
+    location = Location.of(uri)
+    try:
+        if location.child(VERSIONS).is_folder():
+            return Folder("a dataset", dataset=uri)
+        if location.child(POLICY_FILE).is_file():
+            return Folder("a policy", policy=uri, dataset=_learned_from(location))
+        left = [f"{uri.rstrip('/')}/{name}" for name in (BEST, LAST) if location.child(f"{name}/{POLICY_FILE}").is_file()]
+        if (result := _result_in(location)) is not None:
+            kind, values = result
+            policy = left[0] if left else _checkpoint(location, values)
+            return Folder(f"the folder of {'an' if kind[0] in 'aeiou' else 'a'} {kind}", policy, _dataset(values))
+        if left:
+            return Folder("the folder of a training that is not done", left[0])
+        return _holding(location, uri)
+    except StorageUnavailableError:
+        raise
+    except (StorageError, CorruptFileError):
+        return None
+
+
+def not_a_dataset(uri: str) -> str | None:
+    """What a folder is that is no dataset, and what to give in its place; None if nothing is known of it."""
+    found = folder_at(uri)
+    if found is None or found.what == "a dataset":
+        return None
+    if found.datasets:
+        return f"{uri} is {found.what}, and no dataset itself. Give one of those in it: {_some(found.datasets)}."
+    source = None if found.dataset is None else f"a dataset, such as {_near(found.dataset)}, from which it was made"
+    instead = source or "the folder of a dataset"
+    return f"{uri} is {found.what}, not a dataset. Give {instead}."
+
+
+def not_a_policy(uri: str) -> str | None:
+    """What a folder is that neither is a policy nor stands for one, and what to give in its place; None if it is not known."""
+    found = folder_at(uri)
+    if found is None:
+        return None
+    if found.what == "a dataset":
+        return (
+            f"{uri} is a dataset, not a policy. Train one from it, 'offline train {uri}', and give the folder of that training."
+        )
+    if found.policies:
+        return f"{uri} is {found.what}, and no policy itself. Give one of those in it: {_some(found.policies)}."
+    return f"{uri} is {found.what}, not a policy. Give the folder of a policy, or of a training."
+
+
+def _result_in(location: Location) -> tuple[str, Mapping[str, Any]] | None:
+    """(kind, result) of the run whose folder this is."""
+    file = location.child(RESULT_FILE)
+    if not file.is_file():
+        return None
+    try:
+        stored = json.loads(without_checksum(file.read(), file.uri))
+        kind, values = kind_of_result(stored["result"]), stored["result"] | {"place": posixpath.dirname(stored["place"])}
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    return None if kind is None else (kind, values)
+
+
+def _checkpoint(location: Location, values: Mapping[str, Any]) -> str | None:
+    """The policy that a sweep or a decision names; where the folder was moved, the one that moved with it."""
+    named, place = values.get("checkpoint"), f"{values['place']}/"
+    if not isinstance(named, str):
+        return None
+    if named.startswith(place):
+        return location.inside(named.removeprefix(place)).uri
+    return named if location.is_near(named) else None
+
+
+def _dataset(values: Mapping[str, Any]) -> str | None:
+    found = values.get("dataset")
+    return str(found["uri"]) if isinstance(found, dict) and "uri" in found else None
+
+
+def _learned_from(policy: Location) -> str | None:
+    try:
+        parents = json.loads(without_checksum((file := policy.child(POLICY_FILE)).read(), file.uri))["parents"]
+        return next((str(each["uri"]) for each in parents if each["kind"] == "dataset"), None)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, CorruptFileError):
+        return None
+
+
+def _holding(location: Location, uri: str) -> Folder | None:
+    names = location.files()
+    split = [(name, name.split("/")) for name in names]
+    datasets = {"/".join(parts[: parts.index(VERSIONS)]) for _, parts in split if VERSIONS in parts}
+    policies = {posixpath.dirname(name) for name, parts in split if parts[-1] == POLICY_FILE}
+    loose = [name for name in names if name.endswith(".parquet") and not any(name.startswith(f"{each}/") for each in datasets)]
+    if loose or not (datasets or policies):
+        return None
+
+    def below(folders: set[str]) -> tuple[str, ...]:
+        return tuple(f"{uri.rstrip('/')}/{folder}" for folder in sorted(folders, key=lambda each: (each.count("/"), each)))
+
+    return Folder("a folder of several", datasets=below(datasets), policies=below(policies))
+
+
+def _some(uris: tuple[str, ...]) -> str:
+    more = f" and {len(uris) - _MOST_NAMES:,} more" if len(uris) > _MOST_NAMES else ""
+    return ", ".join(uris[:_MOST_NAMES]) + more
+
+
+def _near(uri: str) -> str:
+    """A path below the working directory, as people write it."""
+    return uri.removeprefix(f"{os.getcwd()}/")
