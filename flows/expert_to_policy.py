@@ -54,7 +54,7 @@ class ExpertToPolicyResult(ChainResult):
         )
 
 
-@flow(name="expert-to-policy", flow_run_name="expert-to-policy-{expert.environment.id}-{seed}")
+@flow(name="expert-to-policy", run_name="expert-to-policy: {training.algorithm} in {expert.environment.id}, seed {seed}")
 def expert_to_policy(
     root: str = "runs/demo",
     seed: int | None = 0,

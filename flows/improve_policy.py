@@ -72,7 +72,7 @@ class ImprovePolicyResult(ChainResult):
         )
 
 
-@flow(name="improve-policy", flow_run_name="improve-policy-{seed}")
+@flow(name="improve-policy", run_name="improve-policy: {registry} from {source}, seed {seed}")
 def improve_policy(
     source: str | list[str] = "data",
     root: str = "runs/improve",

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ParamSpec, TypeVar, get_type_hints
 
 from prefect import Flow
-from prefect.context import FlowRunContext
 from prefect.utilities.callables import get_call_parameters
 from pydantic import BaseModel, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
@@ -19,9 +16,7 @@ from flows.prefect_server import needs_temporary_server, temporary_server
 from offline_core.errors import ConfigError
 from offline_core.plans.permission import check_permitted
 from offline_core.runtime.config import name_choices, shown
-
-MADE_UP = re.compile(r"[a-z]+-[a-z]+")
-"""Names such as dainty-sawfly, which Prefect and the forms of its UI give to runs that nobody has named."""
+from tasks.run_names import RunName, name_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,26 +56,13 @@ class LocalFlow(Flow[P, R]):
         return found
 
 
-@dataclass(frozen=True)
-class RunName:
-    """Names a run by its parameters, unless a person has named it."""
-
-    template: str
-
-    def __call__(self) -> str:
-        run = FlowRunContext.get()
-        assert run is not None and run.flow_run is not None, "Prefect asks while it starts a run"
-        name = run.flow_run.name
-        return name if MADE_UP.fullmatch(name) is None else self.template.format(**run.parameters or {})
-
-    def __str__(self) -> str:
-        return self.template
-
-
-def flow(*, name: str, flow_run_name: str | None = None, refuses: bool = True) -> Callable[[Callable[P, R]], LocalFlow[P, R]]:
+def flow(
+    *, name: str, run_name: str | Callable[[Mapping[str, Any]], str], refuses: bool = True
+) -> Callable[[Callable[P, R]], LocalFlow[P, R]]:
     """As `prefect.flow`; forms label the parameters with words.
 
     Arguments:
+        run_name: of runs that nobody named: a template, see `name_of`, or what makes it of the parameters.
         refuses: look at the parameters before the first stage. False: they are not those of a stage or chain.
     """
 
@@ -95,8 +77,8 @@ def flow(*, name: str, flow_run_name: str | None = None, refuses: bool = True) -
         if hasattr(fn, "__signature__"):  # of a function that was made
             own = [each.replace(annotation=fn.__annotations__.get(name, each.annotation)) for name, each in parameters.items()]
             fn.__signature__ = fn.__signature__.replace(parameters=own)
-        run_name = None if flow_run_name is None else RunName(flow_run_name)
-        return LocalFlow(_refusing(fn) if refuses else fn, name=name, flow_run_name=run_name)
+        fill = functools.partial(name_of, run_name) if isinstance(run_name, str) else run_name
+        return LocalFlow(_refusing(fn) if refuses else fn, name=name, flow_run_name=RunName(fill))
 
     return decorate
 

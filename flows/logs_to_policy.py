@@ -62,7 +62,7 @@ class LogsToPolicyResult(ChainResult):
         return {"logs": self.pruning.before.returns.mean, "kept": self.pruning.after.returns.mean, **played}
 
 
-@flow(name="logs-to-policy", flow_run_name="logs-to-policy-{seed}")
+@flow(name="logs-to-policy", run_name="logs-to-policy: {training.algorithm} from {source}, seed {seed}")
 def logs_to_policy(
     source: str | list[str] = "data",
     root: str = "runs/logs",

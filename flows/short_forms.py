@@ -8,7 +8,6 @@ in any form.
 from __future__ import annotations
 
 import inspect
-import re
 import typing
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -24,6 +23,7 @@ from offline_core.runtime.config import parse
 from offline_core.runtime.overlay import overlaid
 from offline_core.runtime.stage import STAGES, Stage
 from offline_core.runtime.user_code import UserCode
+from tasks.run_names import RunName
 
 SUFFIX = "_short"
 
@@ -109,6 +109,11 @@ def _short(full: LocalFlow[..., Any], places: Mapping[str, str]) -> LocalFlow[..
     def run(**given: Any) -> Any:
         return full.fn(**arguments(given))
 
+    def run_name(given: Mapping[str, Any]) -> str:
+        named = full.flow_run_name
+        assert isinstance(named, RunName)
+        return named.fill(defaults | arguments(given))
+
     defaults = _defaults(full)
     fields = {name: _field(full, path.split(".")) for name, path in places.items()}
     signature = inspect.Signature(
@@ -121,16 +126,7 @@ def _short(full: LocalFlow[..., Any], places: Mapping[str, str]) -> LocalFlow[..
     run.__name__ = run.__qualname__ = full.fn.__name__ + SUFFIX
     told = "\n".join(f"    {name}: {' '.join(description.split())}" for name, (_, _, description) in fields.items())
     run.__doc__ = f"{(full.description or '').partition(chr(10))[0]} The fields that matter most.\n\nArgs:\n{told}"
-    return flow(name=full.name, flow_run_name=_run_name(full, places), refuses=False)(run)
-
-
-def _run_name(full: LocalFlow[..., Any], places: Mapping[str, str]) -> str | None:
-    """The template of the flow's run names, with the names of the short form, or the defaults where it has none."""
-    if full.flow_run_name is None:
-        return None
-    names = {path: f"{{{name}}}" for name, path in places.items()}
-    defaults = _defaults(full)
-    return re.sub(r"{(.+?)}", lambda found: names.get(found[1]) or found[0].format(**defaults), str(full.flow_run_name))
+    return flow(name=full.name, run_name=run_name, refuses=False)(run)
 
 
 def _nested(path: list[str], value: Any) -> dict[str, Any]:

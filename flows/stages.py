@@ -16,6 +16,7 @@ from offline_core.runtime.ray_session import ray_scope
 from offline_core.runtime.stage import STAGES, Argument, Stage, load
 from tasks import stages as tasks
 from tasks.crash import crashing
+from tasks.run_names import template_of
 
 _KINDS: dict[str, Any] = {"datasets": list[str], "policies": list[str], "sources": str | list[str], "version": int | None}
 """Types of arguments in a form; others are texts."""
@@ -68,7 +69,7 @@ def _flow_of(stage: Stage[..., Any]) -> LocalFlow[..., Any]:
     described |= {name: f"Optional: {_lower(_first_line(load(path)))}" for name, path in stage.groups.items()}
     lines = (f"    {each.name}: {described[each.name]}" for each in parameters)
     run.__doc__ = "\n".join([stage.summary, "", "Args:", *lines])
-    return flow(name=stage.title, flow_run_name=stage.run_name)(run)
+    return flow(name=stage.title, run_name=template_of(stage))(run)
 
 
 def _parameter(argument: Argument) -> inspect.Parameter:

@@ -21,6 +21,7 @@ from offline_core.runtime.stage import Stage
 from tasks.artifacts import publish
 from tasks.crash import crashing
 from tasks.progress import progress_shown
+from tasks.run_names import name_of, template_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,7 +40,7 @@ def task_of(entry: Stage[..., Any]) -> Any:
 
     run.__name__ = run.__qualname__ = entry.attribute
     run.__doc__ = entry.help
-    return as_task(entry.title, entry.run_name)(run)
+    return as_task(entry.title, template_of(entry))(run)
 
 
 def as_task(name: str, run_name: str | None = None) -> Callable[[Callable[P, R]], Task[P, R]]:
@@ -50,7 +51,7 @@ def as_task(name: str, run_name: str | None = None) -> Callable[[Callable[P, R]]
     """
     made = task(
         name=name,
-        task_run_name=run_name,
+        task_run_name=run_name and functools.partial(name_of, run_name),
         cache_policy=NO_CACHE,
         persist_result=False,
         retries=RETRIES,

@@ -56,7 +56,7 @@ class PublishResult(Result):
     after="mix",
     arguments=(DATASET, VERSION),
     hint="Delta is the default; -s format=iceberg chooses Iceberg.",
-    run_name="publish-{config.format}",
+    run_name="publish {dataset} as {config.format}",
 )
 def publish(config: PublishConfig, *, dataset: str, version: int | None = None) -> PublishResult:
     """Make a Delta or Iceberg table show a version by its own files, for Spark, DuckDB and Polars.

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
         VERSION,
     ),
     hint="Example: -s against=runs/champion -s risk=0.05.",
-    run_name="decide-{config.seed}",
+    run_name="decide on {dataset} among {candidates}, seed {config.seed}",
     short=("against", "by", "risk", "margin", "estimate.gamma"),
 )
 def decide(

@@ -44,7 +44,7 @@ def enforce(result: SweepResult, config: SweepConfig) -> None:
     after="fine_tune",
     arguments=(DATASET, output("runs/sweep", "Folder for all runs and their comparison."), VERSION),
     hint="Example: -s 'grid={algorithm: [bc, marwil]}' -s seeds=5.",
-    run_name="sweep-{config.seed}",
+    run_name="sweep on {dataset}, seed {config.seed}",
     plan="plans.sweeping:plan_sweep",
     gate=enforce,
     short=("grid", "seeds", "score", "training.algorithm", "training.preset"),

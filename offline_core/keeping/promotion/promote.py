@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
             "decision",
         ),
     ),
-    run_name="promote-to-{config.alias}",
+    run_name="promote {source} to {registry}@{config.alias}",
 )
 def promote(config: PromotionConfig, *, registry: str, source: str) -> PromotionResult:
     """Move an alias of the registry, champion by default, to the policy that a decision promotes.

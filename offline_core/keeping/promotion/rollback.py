@@ -16,7 +16,7 @@ from offline_core.runtime.stage import Argument, stage
     "rollback",
     after="promote",
     arguments=(Argument("registry", "Folder of the registry and name of the policy in it.", "runs/registry/policy"),),
-    run_name="rollback-{config.alias}",
+    run_name="rollback {registry}@{config.alias}",
 )
 def rollback(config: RollbackConfig, *, registry: str) -> PromotionResult:
     """Move an alias of the registry back to the policy that it named before.

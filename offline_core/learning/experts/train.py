@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
     version=3,
     arguments=(output("runs/expert", "Folder for the checkpoint."), ENVIRONMENT),
     leading=("environment",),
-    run_name="train-expert-{config.environment.id}-{config.seed}",
+    run_name="train-expert {config.algorithm} in {config.environment.id}, seed {config.seed}",
     short=("algorithm", "preset", "environment.id", "total_steps", "target_return", "seed"),
     is_alone=True,
 )

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
         output("runs/fine-tuned", "Folder for the checkpoint."),
         VERSION,
     ),
-    run_name="fine-tune-{config.seed}",
+    run_name="fine-tune {training} with {dataset}, seed {config.seed}",
     short=("environment", "total_steps", "target_return", "offline_share", "seed"),
     is_alone=True,
 )

@@ -29,7 +29,7 @@ EVALUATIONS = "_evaluations"
     version=3,
     after="sweep",
     arguments=(policy("play"),),
-    run_name="evaluate-{config.episodes}-{config.seed}",
+    run_name="evaluate {policy}, {config.episodes} episodes, seed {config.seed}",
 )
 def evaluate(config: EvaluationConfig, *, policy: str) -> Made[EvaluationResult]:
     """Play a policy on start states that no other stage has seen.

@@ -47,7 +47,7 @@ _HOW_FAST = {"cpus_per_recorder", "max_recorder_restarts", "video"}
     arguments=(of_policy("play", "runs/expert/best"), output("runs/recording")),
     writes=("dataset",),
     hint="With -s export.format=… and -s export.output=… it is also written in another format.",
-    run_name="record-{config.episodes}x{config.rounds}-{config.format}",
+    run_name="record {policy}, {config.episodes} episodes, seed {config.seed}",
     event="dataset.recorded",
     plan="plans.recording:plan_recording",
     groups={"export": RecordingExport},
