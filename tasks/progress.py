@@ -49,7 +49,7 @@ class _Artifacts:
             self._told = self._teller.submit(self._context.run, self._tell, progress)
 
     def _tell(self, progress: Progress) -> None:
-        percent = 100.0 * min(1.0, progress.n / progress.total) if progress.total else 100.0 * progress.ended
+        percent = progress.percent
         try:
             if (known := self._ids.get(progress.what)) is not None:
                 update_progress_artifact(known, progress=percent, description=str(progress))

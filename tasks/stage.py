@@ -49,9 +49,14 @@ def as_task(name: str, run_name: str | None = None) -> Callable[[Callable[P, R]]
     Tried again, later and later, after what may pass by itself, and never after what would come again. Prefect keeps no
     result of it: the core finds what was made before by what it was made of, and a second memory could only be wrong.
     """
+
+    def name_run(parameters: dict[str, Any]) -> str:
+        assert run_name is not None
+        return name_of(run_name, parameters | parameters.get("arguments", {}))
+
     made = task(
         name=name,
-        task_run_name=run_name and functools.partial(name_of, run_name),
+        task_run_name=None if run_name is None else name_run,
         cache_policy=NO_CACHE,
         persist_result=False,
         retries=RETRIES,

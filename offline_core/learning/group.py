@@ -152,7 +152,8 @@ def _progress(run: Run) -> Iterator[None]:
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     with contextlib.ExitStack() as stack:
-        for end in (bar.close, watcher.join, ended.set):  # in reverse order
+        stack.enter_context(bar)
+        for end in (watcher.join, ended.set):  # in reverse order
             stack.callback(end)
         yield
         ended.set()

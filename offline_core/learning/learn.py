@@ -62,7 +62,7 @@ def learn(
             held_out_loss = None if held_out is None else lambda: learner.loss_on(next(held_out.windows(0)))
             state = None if found is None else found[0]
             monitor = TrainingMonitor(run, learner, evaluations, held_out_loss, states, metrics, loader, seconds, state)
-            stack.callback(monitor.close)
+            stack.push(lambda kind, *_, monitor=monitor: monitor.close(failed=kind is not None))
         position = Position()
         if found is not None:
             state, tensors = found

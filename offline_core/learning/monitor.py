@@ -182,9 +182,9 @@ class TrainingMonitor:
         losses = dict(self.held_out)
         return {LOSS: losses[updates]} if updates in losses else {}
 
-    def close(self) -> None:
+    def close(self, *, failed: bool = False) -> None:
         """End the progress bar."""
-        self._bar.close()
+        self._bar.close(failed=failed)
 
     def _report(self, metrics: Metrics) -> None:
         seconds = self.seconds.since(self._before)

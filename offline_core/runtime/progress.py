@@ -1,22 +1,29 @@
-"""Progress of work: a bar on a terminal, and reports to observers."""
+"""Progress of work: a bar on a terminal or in a notebook, a line that stays where the bar was, and reports to observers."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
 
-from tqdm import tqdm
+from tqdm import TqdmExperimentalWarning
 
 from offline_core.runtime.units import duration_text
+
+with warnings.catch_warnings():  # as tqdm.auto does, which also loads asyncio
+    warnings.simplefilter("ignore", category=TqdmExperimentalWarning)
+    from tqdm.autonotebook import tqdm
 
 log = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_REPORTS = 2.0
+SECONDS_WORTH_A_LINE = 1.0
+"""Work that took less leaves no line."""
 LONG_SECONDS = 10.0
 """What takes longer is told where no bar is seen."""
 LATER = 1.25
@@ -39,7 +46,9 @@ class Progress:
     notes: Mapping[str, float] | None = None
     """Further numbers, by name."""
     ended: bool = False
-    """This is the last report, whether `n` reached `total` or not."""
+    """This is the last report. `total` is the most that the work could take, so that less may be all of it."""
+    failed: bool = False
+    """It is the last one because of an error."""
 
     @property
     def rate(self) -> float:
@@ -47,16 +56,32 @@ class Progress:
         return (self.n - self.began) / self.seconds if self.seconds > 0 else 0.0
 
     def __str__(self) -> str:
-        """As in "record: 120 of 500 episodes, 38 a second, about 10 s to go"."""
-        parts = [f"{self.n:,}{'' if self.total is None else f' of {self.total:,}'} {self.unit}s"]
+        """As in "record: 120 of 500 episodes, 38 a second, about 10 s to go", and "record: 500 episodes in 13 s" at the end."""
+        parts = [f"{self.n:,}{'' if self.total is None or self._is_done else f' of {self.total:,}'} {self._units}"]
+        if self.ended:
+            end = "in" if self._is_done else "when it stopped, after"
+            parts = [f"{parts[0]} {end} {duration_text(self.seconds)}"]
         if self.rate > 0:
             parts.append(f"{self.rate:,.0f} a second" if self.rate >= 10 else f"{self.rate:.2g} a second")
             if self.total is not None and not self.ended and self.n < self.total:
                 parts.append(f"about {duration_text((self.total - self.n) / self.rate)} to go")
         parts += [f"{name.replace('_', ' ')} {value:.4g}" for name, value in (self.notes or {}).items()]
-        if self.ended:
-            parts.append(f"{'done' if self.n == self.total else 'ended'} after {duration_text(self.seconds)}")
         return f"{self.what}: {', '.join(parts)}"
+
+    @property
+    def percent(self) -> float:
+        """How much is done; all of it once it ended without an error."""
+        if self._is_done:
+            return 100.0
+        return 100.0 * min(1.0, self.n / self.total) if self.total else 0.0
+
+    @property
+    def _is_done(self) -> bool:
+        return self.ended and not self.failed
+
+    @property
+    def _units(self) -> str:
+        return self.unit if self.n == 1 and (self.total is None or self._is_done) else f"{self.unit}s"
 
 
 Observer = Callable[[Progress], None]
@@ -109,7 +134,9 @@ def progress_logged() -> Iterator[None]:
 
 
 class Bar:
-    """A bar on a terminal, and reports to the observers of this context; for one thread at a time.
+    """A bar on a terminal or in a notebook, and reports to the observers of this context; for one thread at a time.
+
+    Where the bar was, a line stays that says what the work came to.
 
     Arguments:
         total: None if unknown.
@@ -122,9 +149,9 @@ class Bar:
         self.n = began
         self._total, self._what, self._unit, self._began = total, what, unit, began
         self._notes: dict[str, float] = {}
+        self._ended = False
         self._observers = _observers.get()  # now: the thread that moves the bar may lack this context
         self._start = self._reported = time.monotonic()
-        # It goes when the work is done: what came of it is said by a line that stays.
         self._bar = tqdm(total=total, initial=began, desc=what, unit=unit, unit_scale=True, disable=None, leave=False)
 
     def update(self, more: int) -> None:
@@ -135,7 +162,7 @@ class Bar:
         """`n` units are done; fewer than before if some are repeated."""
         self._bar.update(n - self.n)
         self.n = n
-        if self._observers and time.monotonic() - self._reported >= SECONDS_BETWEEN_REPORTS:
+        if self._observers and not self._ended and time.monotonic() - self._reported >= SECONDS_BETWEEN_REPORTS:
             self._report(ended=False)
 
     def note(self, **numbers: float) -> None:
@@ -143,23 +170,30 @@ class Bar:
         self._notes |= numbers
         self._bar.set_postfix(self._notes)
 
-    def close(self) -> None:
-        """End the work; further calls do nothing."""
+    def close(self, *, failed: bool = False) -> None:
+        """End the work, for an error or because it is done; further calls do nothing."""
+        if self._ended:
+            return
+        self._ended, is_shown = True, not self._bar.disable
         self._bar.close()
-        self._report(ended=True)
-        self._observers = ()
+        last = self._report(ended=True, failed=failed)
+        if is_shown and last.seconds >= SECONDS_WORTH_A_LINE:
+            self._bar.write(str(last), file=self._bar.fp)
 
     def __enter__(self) -> Bar:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        self.close(failed=error is not None)
 
-    def _report(self, *, ended: bool) -> None:
+    def _report(self, *, ended: bool, failed: bool = False) -> Progress:
         self._reported = time.monotonic()
         seconds = self._reported - self._start
+        notes = dict(self._notes)
+        report = Progress(self._what, self._unit, self.n, self._total, seconds, self._began, notes, ended, failed)
         for observer in self._observers:
-            observer(Progress(self._what, self._unit, self.n, self._total, seconds, self._began, dict(self._notes), ended))
+            observer(report)
+        return report
 
 
 progress = Bar

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -53,8 +56,17 @@ def test_a_report_reads_well() -> None:
     noted = Progress("train", "update", n=1500, total=None, seconds=1000.0, began=1000, notes={"mean_return": 12.345})
     assert str(noted) == "train: 1,500 updates, 0.5 a second, mean return 12.35"
     assert str(Progress("read", "file", n=0, total=3, seconds=20.0)) == "read: 0 of 3 files"
-    assert str(Progress("read", "file", n=3, total=3, seconds=300.0, ended=True)).endswith("0.01 a second, done after 5 min")
-    assert str(Progress("read", "file", n=2, total=3, seconds=9000.0, ended=True)).endswith("ended after 2.5 h")
+    assert str(Progress("read", "file", n=3, total=3, seconds=300.0, ended=True)) == "read: 3 files in 5 min, 0.01 a second"
+    assert str(Progress("read", "file", n=1, total=1, seconds=1.0, ended=True)) == "read: 1 file in 1.0 s, 1 a second"
+    failed = Progress("read", "file", n=2, total=3, seconds=9000.0, ended=True, failed=True)
+    assert str(failed).startswith("read: 2 of 3 files when it stopped, after 2.5 h")
+
+
+def test_work_that_ended_early_because_it_was_done_says_what_it_came_to_and_not_a_share_of_the_maximum() -> None:
+    reached = Progress("train", "update", n=200, total=3620, seconds=10.0, notes={"mean_return": 495.0}, ended=True)
+    assert str(reached) == "train: 200 updates in 10 s, 20 a second, mean return 495" and reached.percent == 100.0
+    running = Progress("train", "update", n=181, total=3620, seconds=10.0)
+    assert running.percent == 5.0 and Progress("train", "update", n=1, total=None, seconds=1.0).percent == 0.0
 
 
 def test_a_bar_made_inside_is_seen_whoever_moves_it(every_report: None) -> None:
@@ -106,3 +118,28 @@ def test_a_terminal_shows_a_bar_until_the_work_is_done_and_a_file_stays_empty(mo
     assert "record:   0%" in terminal.getvalue() and "mean_return=2.5" in terminal.getvalue()
     assert not terminal.getvalue().rpartition("\r")[0].rpartition("\r")[2].strip()
     assert file.getvalue() == ""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_line_stays_where_the_bar_of_longer_work_was(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SECONDS_WORTH_A_LINE", 0.0)
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    with contextlib.suppress(KeyError), progress(100, what="train", unit="update") as bar:
+        bar.to(6)
+        if fails:
+            raise KeyError
+    bar.close()
+    told = "train: 6 of 100 updates when it stopped, after" if fails else "train: 6 updates in"
+    assert terminal.getvalue().splitlines()[-1].startswith(told) and terminal.getvalue().count(told) == 1
+
+
+def test_a_notebook_shows_bars_of_its_own() -> None:
+    """Its kernel has loaded ipykernel before; its widgets need ipywidgets, without which there is none."""
+    code = (
+        "import sys, types, IPython, ipykernel.zmqshell; "
+        "notebook = types.ModuleType('tqdm.notebook'); notebook.WARN_NOIPYW, notebook.IProgress = '', object; "
+        "notebook.tqdm = notebook.trange = type('tqdm_notebook', (), {}); sys.modules['tqdm.notebook'] = notebook; "
+        "IPython.get_ipython = lambda: None; from offline_core.runtime import progress; print(progress.tqdm.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "tqdm_notebook"

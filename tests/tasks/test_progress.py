@@ -54,8 +54,19 @@ def test_each_piece_of_work_has_an_artifact_that_ends_at_its_end(server: Server,
     assert len(server.told) == 3
     for states in server.told.values():
         assert states[-1][0] == 100.0
-        assert "4 of 4 steps" in states[-1][1] and "done after" in states[-1][1]
-    assert [message for message in caplog.messages if message.startswith("load: 4 of 4 steps")]
+        assert states[-1][1].partition(":")[2].startswith(" 4 steps in ")
+    assert [message for message in caplog.messages if message.startswith("load: 4 steps in ")]
+
+
+@pytest.mark.filterwarnings("default")
+def test_work_that_ends_before_its_maximum_is_done_and_work_that_fails_is_not(server: Server) -> None:
+    with progress_shown():
+        with progress(100, what="train", unit="update") as bar:
+            bar.to(6)
+        with pytest.raises(KeyError), progress(100, what="load", unit="step") as bar:
+            bar.to(6)
+            raise KeyError
+    assert [states[-1][0] for states in server.told.values()] == [100.0, 6.0]
 
 
 def test_what_ends_when_nobody_watches_any_more_tells_nobody(server: Server) -> None:
@@ -83,7 +94,7 @@ def test_the_longer_work_takes_the_rarer_the_server_is_told(server: Server, monk
             bar.to(done)
     [states] = server.told.values()
     assert 2 <= len(states) <= 32, "fewer where the server is slow: what it misses is not told later"
-    assert "ended after" in states[-1][1]
+    assert " steps in " in states[-1][1]
 
 
 def test_short_work_leaves_nothing(monkeypatch: pytest.MonkeyPatch, server: Server, caplog: pytest.LogCaptureFixture) -> None:
@@ -98,7 +109,7 @@ def test_work_that_stops_half_way_stays_half_way(server: Server) -> None:
         bar.to(2)
         raise KeyError
     [states] = server.told.values()
-    assert states[-1][0] == 50.0 and "ended after" in states[-1][1]
+    assert states[-1][0] == 50.0 and "2 of 4 steps when it stopped, after" in states[-1][1]
 
 
 def test_a_total_that_nobody_knows_is_all_at_the_end(server: Server) -> None:
