@@ -129,6 +129,21 @@ for _stage in STAGES.values():
     _add_stage(_stage)
 
 
+@verb("ls", [Argument("root", "Folder with all that was made.", "runs")], has_json=True)
+def list_root(root: str) -> None:
+    """List the datasets, policies and results below a folder: what, when, from what; the newest last."""
+    from flows.results import print_json
+    from offline_core.keeping.homepage.listing import list_root
+
+    listing = list_root(_place(root))
+    if as_json():
+        print_json(listing)
+    else:
+        from flows.listing import print_listing
+
+        print_listing(listing)
+
+
 @verb("inspect", [Argument("place", "Folder of the dataset, policy, training or sweep."), VERSION])
 def inspect(place: str, version: int | None) -> None:
     """Show a dataset (versions, files, spaces, statistics), a policy, or what a training or sweep left; and the lineage."""

@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
@@ -56,7 +56,7 @@ def as_task(name: str, run_name: str | None = None) -> Callable[[Callable[P, R]]
 
     made = task(
         name=name,
-        task_run_name=None if run_name is None else name_run,
+        task_run_name=None if run_name is None else cast(Any, name_run),
         cache_policy=NO_CACHE,
         persist_result=False,
         retries=RETRIES,

@@ -18,13 +18,13 @@ from typing import Any
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import StorageError
+from offline_core.learning.result import METRICS_FILE
 from offline_core.learning.state import TrainingState
 
 log = logging.getLogger(__name__)
 
 Record = dict[str, Any]
 
-METRICS_FILE = "metrics.jsonl"
 """In the folder of a run, one record a line."""
 
 _PARTS = "metrics"

@@ -20,7 +20,7 @@ from offline_core.judging.estimation.bootstrap import interval
 from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.judging.estimation.estimators import METHODS, fitting, unrecorded_share, weighing
 from offline_core.judging.estimation.evidence import gather
-from offline_core.judging.estimation.result import Estimate, Interval, OffPolicyResult
+from offline_core.judging.estimation.result import ESTIMATES, Estimate, Interval, OffPolicyResult
 from offline_core.judging.estimation.trajectories import Trajectories
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.encoder import leaf_spaces
@@ -33,7 +33,6 @@ from offline_core.runtime.stage import DATASET, VERSION, Made, policy, stage
 
 log = logging.getLogger(__name__)
 
-ESTIMATES = "_estimates"
 """Folder inside a checkpoint."""
 _GATE = {"require_return", "gate_method"}
 

@@ -16,6 +16,9 @@ from offline_core.runtime.units import duration_text
 NOTED_UNRECORDED = 0.1
 """Share of a return that was not recorded, from which on a card says so first."""
 
+ESTIMATES = "_estimates"
+"""Folder of them, below a checkpoint."""
+
 
 class Interval(BaseModel):
     """A mean discounted return, and where a share `confidence` of the bootstrap's resamples lies."""

@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeVar
+from datetime import datetime
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -19,12 +20,12 @@ from offline_core.data.quality.result import CHECKS, QualityReport
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError, StorageError
 from offline_core.judging.decisions.result import MODEL, SIDES
-from offline_core.judging.estimation.estimate import ESTIMATES
-from offline_core.judging.estimation.result import OffPolicyResult
+from offline_core.judging.estimation.result import ESTIMATES, OffPolicyResult
 from offline_core.keeping.stored_results import read_result
-from offline_core.learning.metrics import METRICS_FILE
-from offline_core.policies.evaluation.evaluate import EVALUATIONS
-from offline_core.policies.evaluation.result import EvaluationResult
+from offline_core.learning.algorithms.registry import AlgorithmChoice
+from offline_core.learning.experts.config import ExpertConfig
+from offline_core.learning.result import METRICS_FILE
+from offline_core.policies.evaluation.result import EVALUATIONS, EvaluationResult
 from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
 from offline_core.policies.registry.history import CHECKPOINTS, HISTORY, History, read_history
 from offline_core.policies.series import SERIES
@@ -51,6 +52,8 @@ class Contents:
     root: Location
     sizes: Mapping[str, int]
     """Bytes of each file, by its name relative to the root."""
+    times: Mapping[str, datetime] = field(default_factory=dict)
+    """When each file was written, where the store says so."""
     datasets: dict[str, list[Dataset]] = field(default_factory=dict)
     """All versions that can be read, oldest first."""
     checks: dict[tuple[str, int], QualityReport] = field(default_factory=dict)
@@ -76,6 +79,15 @@ class Contents:
     def policy_of(self, name: str) -> PolicyManifest | None:
         """The policy of the experiment in a folder: the best one, or the last."""
         return self.policies.get(posixpath.join(name, "best")) or self.policies.get(posixpath.join(name, "last"))
+
+    def algorithm_of(self, name: str) -> str:
+        """What the experiment in a folder learned with; empty if that is not known."""
+        policy, defaults = self.policy_of(name), {ExpertResult: ExpertConfig, TrainingResult: AlgorithmChoice}
+        if policy is None:
+            return ""
+        kind = type(self.results.get(name))
+        algorithm = policy.operation.config.get("algorithm", defaults[kind]().algorithm if kind in defaults else "")
+        return str(algorithm.get("name", "") if isinstance(algorithm, Mapping) else algorithm)
 
     def name_of(self, uri: str) -> str:
         """A URI relative to the root, if it is below it."""
@@ -112,12 +124,14 @@ def read_contents(root: str) -> Contents:
         StorageError: the root cannot be listed; of a disk, there is none.
     """
     location = Location.of(root)
-    sizes = location.sizes()
+    begin = len(location.path.rstrip("/")) + 1
+    files = {info.path[begin:]: info for info in location.listed() if info.is_file}
+    sizes = {name: info.size for name, info in files.items()}
     if not sizes:
         location.check_bucket()
         if location.is_local and not location.is_folder():
             raise StorageError(f"There is no folder {location.uri}. Check the path.", uri=location.uri)
-    found = Contents(location, sizes)
+    found = Contents(location, sizes, {name: info.mtime for name, info in files.items() if info.mtime is not None})
     names = _shown(sizes)
     _read_datasets(found, names)
     _read_policies(found, names)

@@ -9,12 +9,10 @@ from typing import Any
 from offline_core.judging.sweeps.result import SweepResult, SweptSetting
 from offline_core.keeping.homepage.contents import Contents
 from offline_core.keeping.homepage.values import Curve, minute, number, thinned
-from offline_core.learning.config import TrainingConfig
-from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.fine_tuning.result import FineTuneResult
-from offline_core.learning.metrics import METRICS_FILE, read_metrics
-from offline_core.learning.result import TrainingResult
+from offline_core.learning.metrics import read_metrics
+from offline_core.learning.result import METRICS_FILE, TrainingResult
 
 POINTS = 200_000
 """Of all curves together."""
@@ -57,7 +55,7 @@ def _finished(
     return {
         "name": name or ".",
         "kind": KINDS[type(result)],
-        "algorithm": "" if policy is None else _algorithm(policy.operation.config, result),
+        "algorithm": found.algorithm_of(name),
         "setting": "" if setting is None else setting.name,
         "parameters": {}
         if setting is None
@@ -79,14 +77,6 @@ def _finished(
         "x": "updates" if isinstance(result, TrainingResult) else "environment steps",
         "curves": _curves({"return": result.curve, "loss": losses, "held-out loss": held_out}, points),
     }
-
-
-def _algorithm(config: Mapping[str, Any], result: Finished) -> str:
-    defaults = {ExpertResult: ExpertConfig, TrainingResult: TrainingConfig}
-    algorithm = config.get("algorithm", defaults[type(result)]().algorithm if type(result) in defaults else "")
-    if isinstance(algorithm, Mapping):
-        algorithm = algorithm.get("name", "")
-    return str(algorithm)
 
 
 def _unfinished(found: Contents, name: str, points: int) -> dict[str, Any]:

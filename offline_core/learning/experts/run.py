@@ -22,6 +22,7 @@ from offline_core.learning.experts.recording import TrainingRecorder
 from offline_core.learning.experts.replay import ReplayRecorder
 from offline_core.learning.experts.state import ExpertState, Line
 from offline_core.learning.online.ring_files import RingFiles
+from offline_core.learning.result import METRICS_FILE
 from offline_core.learning.state import States
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.evaluation.result import FOLLOWED
@@ -33,7 +34,6 @@ from offline_core.runtime.seeding import derive_seed
 
 log = logging.getLogger(__name__)
 
-METRICS_FILE = "metrics.jsonl"
 BEST_NETWORKS = "best."
 """Prefix of tensors in a state: those of the best policy so far, to go back to."""
 BEST_POLICY = "best policy."

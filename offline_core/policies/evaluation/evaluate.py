@@ -9,7 +9,7 @@ from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.store.location import Location
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.result import EvaluationResult
+from offline_core.policies.evaluation.result import EVALUATIONS, EvaluationResult
 from offline_core.policies.evaluation.user_metric import UserMetric, with_results
 from offline_core.policies.manifest import environment_for, find_policy, fingerprint_of
 from offline_core.policies.rollouts.rollouts import rollouts
@@ -20,7 +20,6 @@ from offline_core.runtime.torch_settings import torch_threads
 
 log = logging.getLogger(__name__)
 
-EVALUATIONS = "_evaluations"
 """Folder inside a checkpoint."""
 
 

@@ -13,6 +13,8 @@ from offline_core.runtime.reporting.returns import episode_facts, played
 from offline_core.runtime.result import PolicyResult
 from offline_core.runtime.units import duration_text
 
+EVALUATIONS = "_evaluations"
+"""Folder of them, below a checkpoint."""
 EPISODE_METRICS = (
     "episode_return_mean",
     "episode_return_std",

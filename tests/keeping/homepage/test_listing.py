@@ -1,0 +1,93 @@
+"""A root as a list: what, when, from what; one line each, the newest last, with names below the root."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import offline_core as offline
+from flows.cli import app
+from offline_core.errors import StorageError
+from offline_core.keeping.homepage.listing import Listed, list_root
+from tests.data.datasets.factories import episode, write_dataset
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory, cartpole_policy: str) -> Path:
+    """Two versions of a recording, one of them tagged and checked, a training, outliers, a loose policy and its evaluation."""
+    runs = tmp_path_factory.mktemp("roots") / "runs"
+    for episodes in (20, 30):
+        write_dataset(runs / "recording", [episode(i, 30) for i in range(episodes)], "table")
+    offline.tag(runs / "recording", "audited", version=1)
+    offline.check(runs / "recording")
+    offline.train(runs / "recording", algorithm="bc", optimizer={"max_epochs": 1}, output=runs / "clones" / "bc")
+    offline.outliers(runs / "recording", output=runs / "outliers")
+    shutil.copytree(cartpole_policy, runs / "untrained")
+    offline.evaluate(runs / "untrained", episodes=3)
+    going_on = runs / "going on"
+    going_on.mkdir()
+    (going_on / "metrics.jsonl").write_text('{"updates": 3, "loss": 1.5}\n')
+    return runs
+
+
+def test_all_that_is_below_a_root_is_listed_with_what_it_was_made_from(root: Path) -> None:
+    found = {(each.kind, each.name): each for each in list_root(str(root)).entries}
+    assert found.keys() == {
+        ("dataset", "recording@1"),
+        ("dataset", "recording@2"),
+        ("training", "clones/bc"),
+        ("training", "going on"),
+        ("outlier ranking", "outliers"),
+        ("policy", "untrained"),
+        ("evaluation", "untrained"),
+    }
+    first, second = found["dataset", "recording@1"], found["dataset", "recording@2"]
+    assert first.tags == ["audited"] and first.what.startswith("20 episodes, ") and second.what.startswith("30 episodes, ")
+    assert ", check: " in second.what and second.tags == []
+    training = found["training", "clones/bc"]
+    assert (training.source, training.policy) == ("recording@2", "clones/bc/best")
+    assert training.what.startswith("bc") and found["training", "going on"].what.startswith("not done")
+    assert found["evaluation", "untrained"].what.endswith("over 3 episodes of CartPole-v1")
+    assert found["outlier ranking", "outliers"].source == "recording@2"
+
+
+def test_the_newest_comes_last(root: Path) -> None:
+    times = [each.made for each in list_root(str(root)).entries]
+    assert None not in times and times == sorted(each for each in times if each is not None)
+
+
+def test_a_root_that_is_not_there_is_an_error_and_an_empty_one_is_not(tmp_path: Path) -> None:
+    assert list_root(str(tmp_path)).entries == []
+    with pytest.raises(StorageError, match="There is no folder"):
+        list_root(str(tmp_path / "nowhere"))
+    assert "There is nothing of this pipeline below" in CliRunner().invoke(app, ["ls", str(tmp_path)]).output
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_is_listed(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root, tmp_path / "runs")
+    (tmp_path / "runs" / "recording" / "_versions" / "000001.json").write_text("{")
+    listing = list_root(str(tmp_path / "runs"))
+    assert [file for file, _ in listing.problems] == ["recording/_versions/000001.json"]
+    assert "recording@2" in {each.name for each in listing.entries}
+    done = CliRunner().invoke(app, ["ls", str(tmp_path / "runs")])
+    assert "recording/_versions/000001.json is not listed: Manifest 000001.json" in done.stderr
+
+
+def test_the_verb_prints_a_line_for_each_and_the_same_as_json(root: Path) -> None:
+    lines = CliRunner().invoke(app, ["ls", str(root)]).stdout.splitlines()
+    assert len(lines) == 8 and lines[0].split() == ["when", "(UTC)", "kind", "name", "what", "from"]
+    assert [line for line in lines if " recording@1 @audited " in line]
+    values = json.loads(CliRunner().invoke(app, ["ls", str(root), "--json"]).stdout)
+    assert [Listed.model_validate(each) for each in values["entries"]] == list_root(str(root)).entries
+
+
+def test_a_list_needs_neither_torch_nor_polars() -> None:
+    code = "import sys, offline_core.keeping.homepage.listing; print('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "ray", "polars", "prefect"} & {*done.stdout.split()}
