@@ -8,14 +8,16 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ParamSpec, TypeVar, get_type_hints
 
 from prefect import Flow
+from prefect.exceptions import ParameterTypeError
 from prefect.utilities.callables import get_call_parameters
-from pydantic import BaseModel, Field, GetJsonSchemaHandler
+from pydantic import BaseModel, Field, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema
 
 from flows.prefect_server import needs_temporary_server, temporary_server
 from offline_core.errors import ConfigError
 from offline_core.plans.permission import check_permitted
 from offline_core.runtime.config import name_choices, shown
+from offline_core.runtime.parameter_errors import problems
 from tasks.run_names import RunName, name_of
 
 P = ParamSpec("P")
@@ -46,10 +48,16 @@ class LocalFlow(Flow[P, R]):
         """As Prefect does, and then the locations and modules that they name, however deep.
 
         Raises:
+            ParameterTypeError: a parameter is unknown or out of bounds.
             LocationError: `OFFLINE_ROOTS` does not allow one.
             ConfigError: `OFFLINE_IMPORTS` does not allow one.
         """
-        found = super().validate_parameters(parameters)
+        try:
+            found = super().validate_parameters(parameters)
+        except ParameterTypeError as error:
+            if not isinstance(refused := error.__context__, ValidationError):
+                raise
+            raise ParameterTypeError(f"Flow run received invalid parameters: {problems(refused)}") from None
         annotations = {name: each.annotation for name, each in inspect.signature(self.fn).parameters.items()}
         of_short_forms = {name: getattr(kind, "__metadata__", ()) for name, kind in annotations.items()}
         check_permitted(found, of_short_forms)

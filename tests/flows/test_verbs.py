@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from prefect.exceptions import ParameterTypeError
 
 from flows.cli import app
 from flows.completion import script_of
 from flows.settings import completions, read_values
+from flows.stages import flow_of
 from offline_core.errors import OfflineError
 from offline_core.learning.algorithms.registry import algorithm_configs
 from offline_core.learning.config import TrainingConfig
@@ -85,6 +87,11 @@ def test_shown_parameters_of_a_chain_are_its_own_defaults() -> None:
     values = shown("logs-to-policy", "-s", "training.algorithm=cql")
     assert values["split"]["held_out_fraction"] == 0.3 and values["training"]["cql"] and "marwil" not in values["training"]
     assert run("train", "--show-config", "-s", "algorithm=margwil")[1].count("did you mean marwil?") == 1
+
+
+def test_a_flow_refuses_parameters_in_the_same_words() -> None:
+    with pytest.raises(ParameterTypeError, match=r"config.optimizer.batch_size: has to be a whole number$"):
+        flow_of("train").validate_parameters({"config": {"optimizer": {"batch_size": "many"}}})
 
 
 def test_an_optional_group_is_shown_once_it_is_given() -> None:

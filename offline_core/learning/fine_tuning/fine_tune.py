@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 from offline_core.data.datasets.dataset import Dataset, open_committed
+from offline_core.data.datasets.folder_kind import folder_at
 from offline_core.data.datasets.manifest import Parent
 from offline_core.data.datasets.result_cache import RESULT_FILE, StoredResult, stored_result
 from offline_core.data.environments.vector_env import make_vector_env
@@ -149,7 +150,9 @@ def _networks(training: str) -> str:
     """
     found = stored_result(Location.of(training).child(RESULT_FILE), TrainingResult)
     if found is None:
-        raise ConfigError(f"{training} is not the folder of a finished training; give the output of 'offline train'.")
+        folder = folder_at(training)
+        given = "" if folder is None or folder.what == "the folder of a training" else f"{folder.what}, and "
+        raise ConfigError(f"{training} is {given}not the folder of a finished training; give the output of 'offline train'.")
     if found.networks_sha256 is None:
         raise ConfigError(f"{training} was made by an older version, which kept no critics: train again into another folder.")
     return found.networks_sha256

@@ -136,9 +136,9 @@ def open_source(
     if config.is_own:
         _refuse_pushdown(config, "arguments of your reader")
         return [_custom(config, path) for path in paths]
-    if config.format not in (known := ("auto", *FORMATS)):
-        meant = did_you_mean(str(config.format), known)
-        raise ConfigError(f"There is no format {config.format!r}{meant}; there are {', '.join(known)}.")
+    if config.format not in ("auto", *FORMATS):
+        meant = did_you_mean(str(config.format), ("auto", *FORMATS))
+        raise ConfigError(f"There is no format {config.format!r}{meant}; there are auto, {', '.join(FORMATS)}.")
     listing, found = listing or Listing(), dict[str, tuple[StepReader, dict[str, str | None]]]()
     for place in config.places(paths):
         for reader, values in _open(place, config, listing):
