@@ -68,8 +68,8 @@ def _places() -> set[str]:
 def _generated_words() -> frozenset[str]:
     from coolname.data import config
 
-    lists: list[dict[str, Any]] = [*config.values()]
-    return frozenset(str(word) for each in lists if each["type"] == "words" for word in each["words"])
+    lists: Any = config
+    return frozenset(str(word) for each in lists.values() if each["type"] == "words" for word in each["words"])
 
 
 def _place(place: Any) -> str:
