@@ -7,8 +7,8 @@ from .data.datasets.dataset import DatasetRef as DatasetRef
 from .data.episodes import Episode as Episode
 from .data.episodes import EpisodeBatch as EpisodeBatch
 from .data.formats.exporting import ExportConfig as ExportConfig
+from .data.formats.exports.sample_batch import SampleBatchBuilder as SampleBatchBuilder
 from .data.formats.exports.sample_batch import SampleBatchWriter as SampleBatchWriter
-from .data.formats.exports.sample_batch_builder import SampleBatchBuilder as SampleBatchBuilder
 from .data.formats.publishing import PublishConfig as PublishConfig
 from .data.import_plan.result import ImportPlan as ImportPlan
 from .data.importing.config import ConversionConfig as ConversionConfig

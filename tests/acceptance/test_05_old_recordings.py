@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from offline_core.data.formats.exporting import ExportConfig, export
-from offline_core.data.formats.exports.sample_batch import SampleBatchWriter
-from offline_core.data.formats.exports.sample_batch_builder import SampleBatchBuilder
+from offline_core.data.formats.exports.sample_batch import SampleBatchBuilder, SampleBatchWriter
 from offline_core.policies.recording.config import MixtureConfig
 from offline_core.policies.recording.mixing import mix
 from tests.acceptance.forms import by_id, run_import

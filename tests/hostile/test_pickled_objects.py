@@ -29,9 +29,8 @@ from offline_core.data.datasets.row_groups import row_groups, tables
 from offline_core.data.datasets.verify import verify
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.extension_types import refuse_extension_types
-from offline_core.data.formats.sources.custom import CustomReader
 from offline_core.data.formats.sources.first_rows import FirstRows
-from offline_core.data.formats.sources.opening import SourceConfig, open_source
+from offline_core.data.formats.sources.opening import CustomReader, SourceConfig, open_source
 from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.data.formats.sources.small_files import small_files
 from offline_core.data.importing.stored import schema_of

@@ -11,7 +11,7 @@ import pytest
 from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.datasets.reader import episodes
 from offline_core.data.formats.exporting import ExportConfig, ExportResult, export
-from offline_core.data.formats.exports.uploaded_folder import UploadedFolder
+from offline_core.data.formats.exports.folder import UploadedFolder
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
 from offline_core.data.store.location import Location

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
 from typing import Any
 
 from pydantic import Field, ValidationError
@@ -14,10 +15,10 @@ from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committ
 from offline_core.data.datasets.manifest import Operation, identity_of
 from offline_core.data.datasets.result_cache import RESULT_FILE, load_result, store_result
 from offline_core.data.datasets.row_groups import row_groups
-from offline_core.data.formats.exports.custom import CustomSink
+from offline_core.data.episodes import Episode
 from offline_core.data.formats.exports.episode_sink import EpisodeSink
 from offline_core.data.store.location import Location
-from offline_core.errors import ConfigError
+from offline_core.errors import ConfigError, OfflineError, StorageError
 from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import Config, EnvironmentSpec, parse
 from offline_core.runtime.parameter_names import did_you_mean
@@ -28,6 +29,7 @@ from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, stage
 from offline_core.runtime.stage import output as of_output
 from offline_core.runtime.user_code import import_object
+from offline_core.runtime.user_errors import user_errors
 
 log = logging.getLogger(__name__)
 
@@ -202,3 +204,38 @@ def _sink(
         return getattr(module, FORMATS[config.format])(output, complete=complete, **arguments)  # type: ignore[no-any-return]
     except (TypeError, ValidationError) as error:
         raise ConfigError(f"The writer {config.format} cannot be made: {error}.") from error
+
+
+class CustomSink:
+    """A user's writer; its errors name it and the output, and it cannot suppress errors.
+
+    Raises:
+        ConfigError: it cannot be imported or made, or is not a context manager.
+    """
+
+    def __init__(self, path: str | PythonObject, output: str, arguments: Mapping[str, Any]) -> None:
+        self._what, self._where = f"writer {path}", f"at {output}"
+        make = import_object(path, "writer")
+        try:
+            self._made = make(output, **arguments)
+        except OfflineError:
+            raise
+        except Exception as error:  # user code may raise any class
+            names = ", ".join(arguments) or "no arguments"  # their values may be secret
+            raise ConfigError(f"The {self._what} cannot be made with {names}: {error!r}") from error
+        if not (hasattr(self._made, "__enter__") and hasattr(self._made, "__exit__")):
+            raise ConfigError(f"The {self._what} gives {type(self._made).__name__}, which is not a context manager.")
+
+    def __enter__(self) -> EpisodeSink:
+        with user_errors(self._what, self._where, StorageError):
+            self._sink: EpisodeSink = self._made.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with user_errors(self._what, self._where, StorageError):
+            self._made.__exit__(kind, error, trace)
+
+    def write(self, episodes: Sequence[Episode]) -> None:
+        """See `EpisodeSink`."""
+        with user_errors(self._what, self._where, StorageError):
+            self._sink.write(episodes)

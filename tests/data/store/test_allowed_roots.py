@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from offline_core.data.formats.sources.data_files import data_files
 from offline_core.data.formats.sources.listing import Listing
+from offline_core.data.formats.sources.opening import data_files
 from offline_core.data.store.allowed_roots import VARIABLE, IsUri
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, LocationError

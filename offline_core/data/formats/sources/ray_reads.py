@@ -6,22 +6,27 @@ import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
 
 from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.data.formats.sources.access_errors import raise_if_out_of_reach
 from offline_core.data.formats.sources.locations import located
-from offline_core.data.formats.sources.ray_filter import FILTER, read_filtered
 from offline_core.data.store.filesystems import schemes
 from offline_core.data.store.location import Location
-from offline_core.data.store.pickled_filesystem import pickled_filesystem
+from offline_core.data.store.stores import Store
 from offline_core.errors import ConfigError, CorruptFileError, OfflineError, SchemaError, UnsafeDataError
 from offline_core.secrets import masked_text
 
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _NO_PICKLES = "reading them would run code. Save arrays of numbers or text instead."
+
+FILTER = "filter"
 
 
 @dataclass(frozen=True)
@@ -175,3 +180,75 @@ def _allows_pickles(arguments: Mapping[str, Any]) -> bool:
         _allows_pickles(value) if isinstance(value, Mapping) else name == "allow_pickle" and bool(value)
         for name, value in arguments.items()
     )
+
+
+def read_filtered(read: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """The `ray.data.Dataset` of `read(**arguments)` with the rows that match `filter`; each block is filtered where it is read.
+
+    Ray's `read_parquet` has no filter itself. `filter` is a PyArrow expression, or lists of (column, operator, value) as in
+    PyArrow's Parquet functions. Columns that only the filter needs are read and dropped.
+
+    Raises:
+        ConfigError: the filter is something else.
+    """
+    expression = _expression(arguments[FILTER])
+    rest = {name: value for name, value in arguments.items() if name != FILTER}
+    wanted = rest.get("columns")
+    if wanted is not None:
+        stored = read(**{name: value for name, value in rest.items() if name != "columns"}).schema().names
+        rest["columns"] = [*wanted, *(name for name in stored if name in str(expression) and name not in wanted)]
+    return read(**rest).map_batches(
+        partial(_filtered, expression=expression, columns=wanted), batch_size=None, batch_format="pyarrow", zero_copy_batch=True
+    )
+
+
+def _expression(given: Any) -> pc.Expression:
+    try:
+        return given if isinstance(given, pc.Expression) else pq.filters_to_expression(given)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"source.arguments.{FILTER} is not a filter: {error}. From Python it is an expression such as "
+            'pyarrow.dataset.field("t") < 50; in forms a list such as [["t", "<", 50]], or use format auto with source.where.'
+        ) from error
+
+
+def _filtered(rows: pa.Table, *, expression: pc.Expression, columns: list[str] | None) -> pa.Table:
+    kept = rows.filter(expression)
+    return kept if columns is None else kept.select([name for name in columns if name in kept.column_names])
+
+
+def pickled_filesystem(store: Store) -> fs.PyFileSystem:
+    """Return the filesystem of `store`, read-only, for Ray's workers.
+
+    It is pickled as its settings, without credentials, and each worker opens it; PyArrow's own pickles with its credentials.
+    """
+    return fs.PyFileSystem(_Handler(store))
+
+
+def _refuse(*_: object, **__: object) -> NoReturn:
+    raise NotImplementedError("Sources are only read.")
+
+
+@dataclass(frozen=True)
+class _Handler(fs.FileSystemHandler):  # type: ignore[misc]
+    store: Store
+
+    def get_type_name(self) -> str:
+        return str(self.store.filesystem.type_name)
+
+    def normalize_path(self, path: str) -> str:
+        return str(self.store.filesystem.normalize_path(path))
+
+    def get_file_info(self, paths: list[str]) -> Any:
+        return self.store.filesystem.get_file_info(paths)
+
+    get_file_info_selector = get_file_info
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        return self.store.filesystem.open_input_stream(path, compression=None)  # the caller decompresses
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        return self.store.filesystem.open_input_file(path)
+
+    create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = delete_file = _refuse
+    move = copy_file = open_output_stream = open_append_stream = _refuse

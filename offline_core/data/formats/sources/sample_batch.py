@@ -7,10 +7,16 @@ dict or list of such columns. A line may hold several episodes, an episode sever
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import io
 import itertools
-from collections.abc import Collection, Iterator
+import json
+import posixpath
+import zipfile
+import zlib
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,12 +27,14 @@ from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.arrow import to_arrow
 from offline_core.data.episodes.codec import pack
 from offline_core.data.episodes.nested import Nested
-from offline_core.data.formats.sources.batch_columns import batch_column, batch_ids, batch_infos
-from offline_core.data.formats.sources.batch_lines import numbered_lines, parsed
+from offline_core.data.formats.packed import PACKED, unpack_column, unpack_infos, unpack_values
+from offline_core.data.formats.sources.expansion import CountedStream, Expansion
 from offline_core.data.formats.sources.located_reader import LocatedReader
-from offline_core.data.formats.sources.recurrent import SEQ_LENS, rows_of_sequences, states_by_step
 from offline_core.data.formats.sources.step_reader import Unreadable, with_note
-from offline_core.errors import CorruptFileError, DataError, OfflineError, SchemaError
+from offline_core.data.store.cloud_errors import as_os_error
+from offline_core.data.store.location import Location
+from offline_core.data.store.storage_errors import storage_errors
+from offline_core.errors import CorruptFileError, DataError, OfflineError, SchemaError, within
 
 DEFAULT_MODULE = "default_policy"
 """RLlib's name of the only module of a SampleBatch."""
@@ -39,6 +47,15 @@ _ONE_A_STEP = (columns.REWARDS, columns.TERMINATEDS, columns.EPS_ID, columns.T)
 _EPISODE_A_LINE = (
     "Lines say neither which episode they are of nor where one ends, so each line is an episode, as RLlib's documents say."
 )
+
+MAX_LINE_BYTES = 64 * 2**20
+"""A line is parsed as a whole, which takes about ten times its size."""
+
+_NAN = "null"
+"""RLlib writes a float32 NaN in a list like this."""
+
+SEQ_LENS = "seq_lens"
+_IN, _OUT = "state_in", "state_out"
 
 
 @dataclass(frozen=True)
@@ -273,3 +290,199 @@ def _joined(name: str, *parts: np.ndarray) -> np.ndarray:
 
 def _listed(names: set[str]) -> str:
     return ", ".join(sorted(names))
+
+
+def numbered_lines(location: Location, max_expansion: float) -> Iterator[tuple[str, bytes]]:
+    """(position, text) of every line that is not blank."""
+    with storage_errors("read", location.uri):
+        expansion = Expansion(location.uri, location.filesystem.get_file_info(location.path).size, max_expansion)
+    with _unpacking_errors(location.uri):
+        if posixpath.splitext(location.path)[1].lower() != ".zip":
+            with location.filesystem.open_input_stream(location.path) as stream:  # decompresses by the file's name
+                yield from _numbered(_counted(stream, expansion), "")
+            return
+        try:
+            with location.filesystem.open_input_file(location.path) as file, zipfile.ZipFile(file) as archive:
+                for name in sorted(name for name in archive.namelist() if name.lower().endswith(".json")):
+                    with archive.open(name) as member:
+                        yield from _numbered(_counted(member, expansion), f"member {name}, ")
+        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, pa.ArrowException) as error:
+            raise CorruptFileError(f"{location.uri} is a broken or encrypted zip file: {error}.") from error
+
+
+@contextlib.contextmanager
+def _unpacking_errors(uri: str) -> Iterator[None]:
+    with storage_errors("read", uri):
+        try:
+            yield
+        except OSError as error:
+            if as_os_error(error) is None:  # raised by the decompressor, not the storage
+                raise CorruptFileError(f"{uri} cannot be unpacked: {error}. Fetch it again, or leave it out.") from error
+            raise
+
+
+def _counted(stream: Any, expansion: Expansion) -> io.BufferedReader:
+    return io.BufferedReader(CountedStream(stream, expansion))
+
+
+def _numbered(stream: io.BufferedReader, place: str) -> Iterator[tuple[str, bytes]]:
+    for number in itertools.count(1):
+        line = stream.readline(MAX_LINE_BYTES + 1)
+        if len(line) > MAX_LINE_BYTES:
+            raise CorruptFileError(f"{place}line {number} is longer than {MAX_LINE_BYTES:,} bytes; write shorter batches.")
+        if not line:
+            return
+        if line.strip():
+            yield f"{place}line {number}", line
+
+
+def parsed(text: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(text)
+    except json.JSONDecodeError as error:
+        cut_off = "" if text.endswith(b"\n") else " The line is incomplete, as if its recorder was killed: delete it."
+        raise CorruptFileError(f"Character {error.colno} is not JSON: {error.msg}.{cut_off}") from error
+    except (ValueError, RecursionError) as error:  # bytes that are not UTF-8, a number of 5,000 digits, [[[[…
+        raise CorruptFileError(f"The line is not JSON: {error}.") from error
+    if not isinstance(record, dict):
+        raise SchemaError(f"The line is a {type(record).__name__} and not a batch of steps.")
+    return record
+
+
+def batch_column(value: Any, name: str, count: int | None) -> Nested:
+    """Arrays of shape (N, …); `count` is N if it is known, and tells a tuple of columns from a column."""
+    match value:
+        case str() if value.startswith(PACKED):
+            return _unpacked(value, name)
+        case dict() if value:
+            return {key: batch_column(child, f"{name}/{key}", count) for key, child in value.items()}
+        case [str(first), *_] if first.startswith(PACKED):
+            return _unpacked(value, name)
+        case list():
+            if value and len(value) != count and all(isinstance(part, list) and len(part) == count for part in value):
+                return tuple(batch_column(part, f"{name}/{i}", count) for i, part in enumerate(value))
+            return _numbers_or_text(value, name)
+    raise SchemaError(f"Column {name!r} is {str(value)[:40]!r}; it must be a list with one value a step, or packed arrays.")
+
+
+def _unpacked(value: str | list[Any], name: str) -> Nested:
+    with within(column=name):
+        tree = unpack_column(value) if isinstance(value, str) else unpack_values(value, name)
+    arrays = nested.leaves(tree)
+    if not arrays or any(array.ndim == 0 for array in arrays):
+        raise SchemaError(f"Column {name!r} is packed as a single value and not as one value a step.")
+    return tree
+
+
+def _numbers_or_text(values: list[Any], name: str) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise SchemaError(f"Column {name!r} has steps of different shapes; all need the same.") from error
+    if array.dtype.kind in "biu" or (array.dtype.kind == "f" and not (np.abs(array) >= 2.0**63).any()):
+        return array
+    items: Iterable[Any] = values
+    for _ in range(array.ndim - 1):
+        items = itertools.chain.from_iterable(items)
+    items = list(items)
+    if all(type(item) is int for item in items):  # so no int64 holds them all
+        low, high = min(items), max(items)
+        if low >= 0 and high < 2**64:
+            return np.asarray(items, np.uint64).reshape(array.shape)
+        raise SchemaError(
+            f"Column {name!r} holds whole numbers from {low} to {high}, which no type of 64 bits holds together. "
+            "Write them as text, or as floats."
+        )
+    if array.dtype.kind == "f":
+        return array
+    kinds = sorted({type(item).__name__ for item in items})
+    if kinds == ["str"] and not all(item == _NAN for item in items):
+        return array
+    if (
+        "str" in kinds
+        and set(kinds) <= {"str", "int", "float"}
+        and all(item == _NAN for item in items if isinstance(item, str))
+    ):
+        return np.asarray([np.nan if item == _NAN else item for item in items], np.float64).reshape(array.shape)
+    raise SchemaError(f"Column {name!r} holds {', '.join(kinds)}; its values must be all numbers or all text.")
+
+
+def batch_ids(ids: Nested, name: str) -> np.ndarray:
+    if not isinstance(ids, np.ndarray) or ids.ndim != 1 or ids.dtype.kind not in "iuU":
+        raise SchemaError(f"Column {name!r} must be one whole number or text a step.")
+    return ids.astype(np.str_)
+
+
+def batch_infos(values: Any) -> list[dict[str, Any]]:
+    """One dict a step; a value that is not a dict (RLlib writes other objects as text) becomes `{"info": value}`."""
+    if isinstance(values, str) and values.startswith(PACKED):
+        values = unpack_infos(values)
+    elif isinstance(values, list):
+        values = [unpack_infos(info) if isinstance(info, str) and info.startswith(PACKED) else info for info in values]
+    if not isinstance(values, list):
+        raise SchemaError(f"Column 'infos' is {str(values)[:40]!r}; it must be a list with one dict a step.")
+    return [info if isinstance(info, dict) else {} if _is_none(info) else {"info": info} for info in values]
+
+
+def _is_none(info: Any) -> bool:
+    return info is None or (isinstance(info, str) and info == _NAN)
+
+
+def rows_of_sequences(lengths: Nested, rows: int) -> np.ndarray:
+    """(steps,) the rows that are steps; the others are RLlib's padding of sequences to one length.
+
+    Raises:
+        SchemaError: `lengths` are not whole numbers, or do not fit the number of rows.
+    """
+    if not isinstance(lengths, np.ndarray) or lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 0).any():
+        raise SchemaError(f"Column {SEQ_LENS!r} must hold the length of each sequence, whole numbers from zero.")
+    total, count = int(lengths.sum()), len(lengths)
+    if total == rows:
+        return np.arange(rows)
+    if not count or rows % count or rows // count < lengths.max():
+        raise SchemaError(
+            f"Column {SEQ_LENS!r} has {total} steps in {count} sequences, but there are {rows} rows: neither these steps "
+            "nor sequences padded to one length."
+        )
+    return np.flatnonzero(np.arange(rows // count) < lengths[:, None])
+
+
+def states_by_step(arrays: dict[str, Nested], lengths: np.ndarray) -> dict[str, Nested]:
+    """The columns with one `state_in_…` a step where there is one a sequence, its initial state.
+
+    Later steps get the `state_out_…` of the previous step, or NaN if that was not recorded.
+
+    Raises:
+        SchemaError: a `state_out_…` does not have one value a step, of the shape of its `state_in_…`.
+    """
+    steps, lengths = int(lengths.sum()), lengths[lengths > 0]
+    first = np.cumsum(lengths) - lengths
+
+    def spread(starts: np.ndarray, after: np.ndarray | None) -> np.ndarray:
+        if after is None:
+            full = np.full((steps, *starts.shape[1:]), np.nan, np.result_type(starts, np.float32))
+        else:
+            full = np.concatenate([after[:1], after[:-1]])
+        full[first] = starts
+        return full
+
+    found = dict(arrays)
+    for name, tree in arrays.items():
+        if name.startswith(_IN) and nested.length(tree, name) == len(lengths) != steps:
+            after = arrays.get(out := name.replace(_IN, _OUT))
+            if after is None:
+                found[name] = nested.map_leaves(lambda leaf: spread(leaf, None), tree)
+            else:
+                _check_alike(out, after, name, tree, steps)
+                found[name] = nested.map_leaves(spread, tree, after)
+    return found
+
+
+def _check_alike(out: str, after: Nested, name: str, starts: Nested, steps: int) -> None:
+    expected = {path: (steps, *leaf.shape[1:]) for path, leaf in nested.flatten(starts, "").items()}
+    shapes = {path: leaf.shape for path, leaf in nested.flatten(after, "").items()}
+    if shapes != expected:
+        raise SchemaError(
+            f"Column {out!r} has arrays of shape {[*shapes.values()]}; with one {name!r} a sequence it needs one value a step, "
+            f"{[*expected.values()]}."
+        )

@@ -1,4 +1,7 @@
-"""Scan Parquet, CSV, NDJSON, Arrow IPC and Avro with Polars, with columns and row filter pushed down."""
+"""Scan Parquet, CSV, NDJSON, Arrow IPC and Avro with Polars, with columns and row filter pushed down.
+
+Polars fails at lines that are not rows, without naming them. Then the other lines are copied, and read.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,15 @@ import contextlib
 import dataclasses
 import functools
 import glob
+import io
+import json
 import os
+import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any, NamedTuple, NoReturn
 
 import numpy as np
 import polars as pl
@@ -25,7 +32,6 @@ from offline_core.data.formats.sources.located_reader import BATCH_BYTES, Locate
 from offline_core.data.formats.sources.partitions import Values
 from offline_core.data.formats.sources.step_reader import Unreadable, with_note
 from offline_core.data.formats.sources.text_form import UTF8_WITH_MARK, as_utf8, is_utf8, note_on, separators
-from offline_core.data.formats.sources.text_lines import BadLine, copy_rows
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import ConfigError, CorruptFileError, SchemaError, first_line
@@ -47,6 +53,10 @@ _SAME_LINES = frozenset(
     {"separator", "decimal_comma", "null_values", "new_columns", "schema_overrides", "infer_schema_length", "try_parse_dates"}
 )
 """With only these arguments, bad lines can be found without Polars."""
+
+_QUOTED = re.compile(rb'"[^"]*"')
+_NAME_ENCODING = "if the file is in another encoding, name it by source.arguments: {encoding: cp1252}, for example"
+_Numbered = tuple[int, bytes]
 
 
 def _scan_avro(path: str, *, row_index_name: str | None = None, **arguments: Any) -> pl.LazyFrame:
@@ -282,3 +292,88 @@ def frame_bytes(frame: pl.DataFrame) -> int:
         pl.col(pl.Binary).bin.size().sum(),
     )
     return int(frame.estimated_size()) + sum(map(int, texts.row(0)) if texts.width else ())
+
+
+class BadLine(NamedTuple):
+    """A line that is not a row."""
+
+    row: int
+    """Its number among the rows."""
+    problem: str
+    """`line 3 …` and its problem."""
+
+
+def copy_rows(location: Location, format: str, *, separator: str, into: IO[bytes]) -> tuple[int, list[BadLine]]:
+    """Copies the rows of CSV or NDJSON; returns how many, and the lines that are not rows.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    good = 0
+    bad: list[BadLine] = []
+    with location.filesystem.open_input_stream(location.path) as stream:  # decompresses by the file's name
+        lines = io.BufferedReader(stream)
+        for text, problem in _objects(lines) if format == "ndjson" else _values(lines, separator.encode(), header=into):
+            if problem:
+                bad.append(BadLine(good + len(bad), problem))
+            else:
+                into.write(text)
+                good += 1
+    into.flush()
+    return good, bad
+
+
+def _objects(lines: Iterable[bytes]) -> Iterator[tuple[bytes, str]]:
+    """(line, problem or "") of NDJSON, where a blank line is skipped."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line, parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            remedy = f"; {_NAME_ENCODING}" if isinstance(error, UnicodeDecodeError) else ""
+            yield line, f"line {number} is not JSON: {getattr(error, 'msg', error)}{remedy}"
+            continue
+        is_object = isinstance(value, dict)
+        what = f"is a {type(value).__name__}; each line must be one JSON object, which is one step"
+        yield line, "" if is_object else f"line {number} {what}"
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"JSON has no {constant}")
+
+
+def _values(lines: Iterable[bytes], separator: bytes, *, header: IO[bytes]) -> Iterator[tuple[bytes, str]]:
+    """(lines of one row, problem or "") of CSV, where a blank line is a row; the first row goes to `header`."""
+    numbered, waiting, width = enumerate(lines, 1), deque[_Numbered](), 0
+    while row := _quoted(numbered, waiting):
+        number, text = row[0][0], b"".join(line for _, line in row)
+        values = _QUOTED.sub(b"", text)
+        count = values.count(separator) + 1
+        if not width:
+            if text.strip():
+                width = count
+                header.write(text)
+            continue
+        problem = ""
+        try:
+            text.decode()
+        except UnicodeDecodeError as error:
+            problem = f"line {number} is not UTF-8: {error}; {_NAME_ENCODING}"
+        if b'"' in values:
+            problem = f"line {number} begins a quoted value that does not end"
+        elif count > width:
+            problem = f"line {number} has {count} values, the header {width}"
+        if problem:  # of several lines only the first is bad: a stray quote includes the others
+            waiting.extendleft(reversed(row[1:]))
+        yield row[0][1] if problem else text, problem
+
+
+def _quoted(numbered: Iterator[_Numbered], waiting: deque[_Numbered]) -> list[_Numbered]:
+    """The next line, with the following ones while a quote is open; empty at the end."""
+    row: list[_Numbered] = []
+    is_open = False
+    while (row == [] or is_open) and (line := waiting.popleft() if waiting else next(numbered, None)):
+        row.append(line)
+        is_open ^= line[1].count(b'"') % 2 == 1
+    return row

@@ -17,9 +17,8 @@ from gymnasium import spaces
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode, space_to_json
-from offline_core.data.formats.exports import sample_batch_lines
-from offline_core.data.formats.exports.sample_batch import SampleBatchSink, SampleBatchWriter
-from offline_core.data.formats.exports.sample_batch_builder import SampleBatchBuilder
+from offline_core.data.formats.exports import sample_batch
+from offline_core.data.formats.exports.sample_batch import SampleBatchBuilder, SampleBatchSink, SampleBatchWriter
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
 from offline_core.errors import ConfigError, EmptyDatasetError, EpisodeError, SchemaError
@@ -44,7 +43,7 @@ def read_back(folder: Path, output: Path, like: Episode, **config: Any) -> dict[
 @pytest.mark.parametrize("compress", [("obs", "new_obs"), (), ("obs", "new_obs", "actions", "rewards", "action_logp")])
 def test_what_is_written_is_read_back(tmp_path: Path, compress: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of episodes that take several lines."""
-    monkeypatch.setattr(sample_batch_lines, "LINE_BYTES", 400)
+    monkeypatch.setattr(sample_batch, "LINE_BYTES", 400)
     given = [replace(episode(i), infos=None) for i in range(3)]
     lines = written(tmp_path / "out", given, compress_columns=compress)
     assert len(lines) > 3 and all(isinstance(line["obs"], str) is ("obs" in compress) for line in lines)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from offline_core.data.formats.sources.custom import CustomReader
+from offline_core.data.formats.sources.opening import CustomReader
 from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.errors import CorruptFileError, OfflineError, StorageError, StorageUnavailableError
 from tests.data.formats.sources.factories import imported, steps
