@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -26,7 +26,6 @@ from offline_core.data.formats.sources.small_files import FilesRows
 from offline_core.data.importing.action_units import EnvActions, Range, in_env_units
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.extras import ExtraColumns
-from offline_core.data.importing.good_rows import CLIPPED, good_rows, usual_types
 from offline_core.data.importing.masked import MASKS, masked_spaces, with_masks, without_masks
 from offline_core.data.importing.recognised import end_names, recognised, with_ends
 from offline_core.data.importing.report import Unreadable
@@ -37,6 +36,7 @@ from offline_core.data.importing.values import (
     check_log_probabilities,
     check_within,
     conform,
+    empty_arrays,
     exact,
     finite,
     flags,
@@ -54,6 +54,16 @@ _MAPS = (columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA)
 _CANONICAL = {*columns.STEP_COLUMNS, *ENDS, columns.IS_FIRST, columns.ACTION_LOGP, columns.ACTION_DIST_INPUTS}
 """Names that mean what they mean without a mapping, too."""
 _NAMES = (columns.EPS_ID, columns.AGENT_ID, columns.MODULE_ID)
+
+PROBES = 64
+"""So many rows of a table are tried one by one, evenly spread, to learn what its rows are like."""
+SEARCHED_ROWS = 4096
+"""Up to so many rows are searched for good ones to the last; of more, none is taken for good if no probe is."""
+
+Convert: TypeAlias = Callable[[pa.Table], pa.Table]
+
+CLIPPED = "_clipped_action"
+"""A column beside the others while a table is converted."""
 
 
 @dataclass
@@ -434,3 +444,38 @@ def _clock(table: pa.Table) -> str:
     if not pa.types.is_temporal(kind):
         return "numbers"
     return f"times {'without' if getattr(kind, 'tz', None) is None else 'with'} a time zone"
+
+
+def good_rows(
+    convert: Convert, table: pa.Table, rows: np.ndarray, uri: str, bad: list[Unreadable]
+) -> list[tuple[pa.Table, np.ndarray]]:
+    """Halves a table that cannot be converted until what is left is good, or one bad row."""
+    try:
+        return [(convert(table), rows)]
+    except DataError as error:
+        if len(rows) <= 1 or (len(rows) > SEARCHED_ROWS and not _probes(convert, table)):
+            bad += [Unreadable(uri, int(row), 1, error) for row in rows]
+            return []
+    half = len(rows) // 2
+    left = good_rows(convert, table.slice(0, half), rows[:half], uri, bad)
+    return left + good_rows(convert, table.slice(half), rows[half:], uri, bad)
+
+
+def usual_types(convert: Convert, table: pa.Table) -> dict[str, Nested]:
+    """Templates of the whole table or, if it cannot be converted, of most of the rows that can be; none if there are none."""
+    try:
+        good = [convert(table)]
+    except DataError:
+        good = _probes(convert, table)
+    good = [part.drop_columns([CLIPPED]) if CLIPPED in part.column_names else part for part in good]
+    kinds = [str(part.schema) for part in good]
+    return empty_arrays(good[kinds.index(max(kinds, key=kinds.count))]) if good else {}
+
+
+def _probes(convert: Convert, table: pa.Table) -> list[pa.Table]:
+    """Those of `PROBES` rows that can be converted, each by itself."""
+    good = []
+    for row in np.unique(np.linspace(0, table.num_rows - 1, PROBES).astype(int)).tolist():
+        with contextlib.suppress(DataError):
+            good.append(convert(table.slice(row, 1)))
+    return good

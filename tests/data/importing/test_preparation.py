@@ -11,7 +11,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offline_core.data.importing import good_rows
+from offline_core.data.importing import preparation
 from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.report import Unreadable, refuse
 from offline_core.errors import SchemaError
@@ -76,7 +76,7 @@ def test_a_large_table_without_a_good_row_does_not_take_forever(monkeypatch: pyt
     convert = Preparation._convert
     monkeypatch.setattr(Preparation, "_convert", lambda *a, **more: tried.append(1) or convert(*a, **more))
     good, bad = prepare(table(count, rewards=np.full(count, np.nan)))
-    assert len(tried) <= 2 * good_rows.PROBES + 2
+    assert len(tried) <= 2 * preparation.PROBES + 2
     assert good is None
     assert [each.row for each in bad] == list(range(100, 100 + count))
 
@@ -84,7 +84,7 @@ def test_a_large_table_without_a_good_row_does_not_take_forever(monkeypatch: pyt
 @pytest.fixture
 def searched_rows(monkeypatch: pytest.MonkeyPatch) -> int:
     """Fewer, to be quick."""
-    monkeypatch.setattr(good_rows, "SEARCHED_ROWS", 400)
+    monkeypatch.setattr(preparation, "SEARCHED_ROWS", 400)
     return 400
 
 
