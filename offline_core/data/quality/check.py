@@ -18,12 +18,10 @@ from offline_core.data.quality.batches import step_batches
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.duplicates import DuplicateContents, DuplicateIds, EmptyDataset, HeldOutOverlap, MixedTypes
 from offline_core.data.quality.endings import OpenEpisodes, TimeLimits
-from offline_core.data.quality.masks import ForbiddenActions
 from offline_core.data.quality.order import AfterEnd, ObservationChain, StepOrder, TimeJumps
 from offline_core.data.quality.result import CHECKS, SEVERITY, Finding, Histogram, QualityReport
-from offline_core.data.quality.rule import Rule
-from offline_core.data.quality.user_rule import UserRule, check_names
-from offline_core.data.quality.values import ConstantFeatures, NonFinite, OutsideSpace, SaturatedActions
+from offline_core.data.quality.rule import Rule, UserRule, check_names
+from offline_core.data.quality.values import ConstantFeatures, ForbiddenActions, NonFinite, OutsideSpace, SaturatedActions
 from offline_core.errors import CorruptFileError, QualityError
 from offline_core.runtime.progress import progress
 from offline_core.runtime.stage import DATASET, VERSION, Made, stage

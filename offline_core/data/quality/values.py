@@ -1,4 +1,4 @@
-"""Rules about the numbers in single steps."""
+"""Rules about the numbers and the masks in single steps."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import numpy as np
 
 from offline_core.data.datasets.statistics import ColumnStatistics
 from offline_core.data.episodes import columns
-from offline_core.data.episodes.action_masks import ACTION_MASK
+from offline_core.data.episodes.action_masks import ACTION_MASK, choices, forbidden, forbids_all, is_masked, not_binary
 from offline_core.data.episodes.containment import any_in_step, outside
 from offline_core.data.episodes.nested import PATH_SEPARATOR, space_leaves
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.number_names import number_names
 from offline_core.data.quality.result import Finding, Verdict
-from offline_core.data.quality.rule import Tally
+from offline_core.data.quality.rule import CountingRule, Tally
 from offline_core.data.quality.steps import StepBatch
+from offline_core.errors import SpaceError
 
 MASKS = f"{columns.OBS}{PATH_SEPARATOR}{ACTION_MASK}"
 """No input: an action may always be allowed."""
@@ -170,3 +171,29 @@ def _is_of(name: str, column: str) -> bool:
 def _listed(names: list[str], most: int = 8) -> str:
     more = [f"and {len(names) - most} more"] if len(names) > most else []
     return f": {', '.join([*names[:most], *more])}" if names else ""
+
+
+class ForbiddenActions(CountingRule):
+    """Actions that the mask of their observation forbids, and masks that are none: what training refuses."""
+
+    name = "forbidden_actions"
+    message = "steps have an action that its mask forbids, or a mask that allows none or is not of 0 and 1"
+    advice = "Leave those steps out, or find out whether masks and observations were shifted against each other by a step."
+
+    def look(self, steps: StepBatch) -> None:
+        if not is_masked(steps.observation_space) or steps.action_space is None:
+            return
+        masks = steps.columns[f"{columns.OBS}{PATH_SEPARATOR}{ACTION_MASK}"]
+        ends = steps.columns[f"{columns.NEW_OBS}{PATH_SEPARATOR}{ACTION_MASK}"]
+        try:
+            sizes = choices(steps.action_space)
+        except SpaceError:
+            sizes = []
+        if masks.shape[1:] != (sum(sizes),):
+            wrong = np.ones(len(steps), bool)
+        else:
+            wrong = not_binary(masks) | forbids_all(masks, sizes)
+            wrong |= forbidden(masks, steps.columns[columns.ACTIONS], steps.action_space)
+            last = steps.last_rows  # what follows any other step is that of the next row
+            wrong[last] |= not_binary(ends[last]) | (forbids_all(ends[last], sizes) & ~steps.terminated[last])
+        self.tally.steps(steps, wrong)
