@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from offline_core.data.datasets.manifest import Parent
+from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.errors import ConfigError
-from offline_core.judging.decisions.names import readable_names
+from offline_core.learning.algorithms.registry import algorithm_configs
+from offline_core.learning.config import TrainingConfig
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import PolicyManifest, find_policy
 from offline_core.policies.policy import Policy
+
+DIGEST = re.compile(r"(^|/)[0-9a-f]{16}(/|$)")
+"""Names the folders of what a sweep trained, and says nothing to people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +60,33 @@ def names_of(uris: Sequence[str]) -> list[str]:
     begin = next((i for i in range(shortest) if len({each[i] for each in parts}) > 1), shortest - 1)
     end = next((i for i in range(shortest - begin) if len({each[-1 - i] for each in parts}) > 1), 0)
     return ["/".join(each[begin : len(each) - end]) or each[-1] for each in parts]
+
+
+def readable_names(names: Sequence[str], manifests: Sequence[PolicyManifest]) -> list[str]:
+    """The parameters in which the trainings differ, in place of names with a digest; the names if they are not different."""
+    if not any(map(DIGEST.search, names)):
+        return [*names]
+    found = [_parameters(manifest.operation) for manifest in manifests]
+    values = {
+        path: {repr(each[path]) for each in found if path in each} for path in dict.fromkeys(p for each in found for p in each)
+    }
+    told = [", ".join(f"{path}={each[path]}" for path in each if len(values[path]) > 1) for each in found]
+    return told if len({*told}) == len(told) and all(told) else [*names]
+
+
+def _parameters(operation: Operation) -> dict[str, Any]:
+    """By path, with the defaults that a training leaves out, but none of another algorithm."""
+    given = dict(_flat(operation.config))
+    if operation.stage != "train":
+        return given
+    defaults = TrainingConfig()
+    others = algorithm_configs().keys() - {given.get("algorithm", defaults.algorithm)}
+    return dict(_flat(defaults.model_dump(mode="json", exclude={*others}))) | given
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -1,23 +1,24 @@
-"""Runs the trainings of a sweep: here one after the other, or several at once as tasks of Ray."""
+"""Runs the trainings of a sweep: one after the other here, or several at once as tasks of Ray, with shared data."""
 
 from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import psutil
 
+from offline_core.data.datasets.manifest import digest
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ClusterError, ConfigError, OfflineError
 from offline_core.judging.sweeps.result import FailedRun, SweptRun
 from offline_core.judging.sweeps.runs import PlannedRun
-from offline_core.judging.sweeps.sharing import SharedColumns, is_shared
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
-from offline_core.learning.run import Run
+from offline_core.learning.run import Run, loaded_columns
 from offline_core.learning.source import resident_bytes
 from offline_core.runtime.progress import progress
 from offline_core.runtime.provenance import RUN, made_in_run, provenance
@@ -26,6 +27,9 @@ from offline_core.runtime.ray_session import fetch, local_cpus, ray_is_up, ray_s
 log = logging.getLogger(__name__)
 
 Outcome = SweptRun | FailedRun
+
+_OF_RUNS = {"rewards", "prelearners", "resident_bytes", "prefetch", "row_groups_per_read"}
+"""Parameters of the data that runs which share it may differ in."""
 
 
 def run_all(runs: Sequence[PlannedRun], done: Mapping[int, TrainingResult], parallel: int) -> list[Outcome]:
@@ -157,3 +161,56 @@ def _outcome(run: PlannedRun, done: TrainingResult | None = None, *, loaded: Epi
 def _failed(run: PlannedRun, error: Exception, *, may_pass: bool) -> FailedRun:
     text = f"{type(error).__name__}: {error}"
     return FailedRun(setting=run.setting.name, seed=run.seed, error=text, may_pass=may_pass)
+
+
+class SharedColumns:
+    """The columns of the runs that wait, by what they read; each is read when the first run asks for it, in this process.
+
+    Only what stays in memory and several runs need is shared, and only with our algorithms, which do not write to it.
+    Memory: one copy for each set of columns until the last run has asked; in Ray's object store one for all processes of a
+    machine.
+
+    Arguments:
+        in_store: give references to Ray's object store.
+    """
+
+    def __init__(self, waiting: Iterable[Run], *, in_store: bool) -> None:
+        self._left = Counter(key for run in waiting if (key := _key(run)))
+        self._found: dict[str, Any] = {}
+        self._in_store = in_store
+
+    def take(self, run: Run) -> Any:
+        """Return the columns of a waiting run, or a reference to them; None: it reads by itself."""
+        key = _key(run)
+        if key is None or (self._left[key] < 2 and key not in self._found):
+            return None
+        if key not in self._found:
+            self._found[key] = self._read(run)
+        self._left[key] -= 1
+        return self._found[key] if self._left[key] else self._found.pop(key)
+
+    def _read(self, run: Run) -> Any:
+        try:
+            columns = loaded_columns(run)
+        except OfflineError:  # each run says so by itself
+            return None
+        if not self._in_store:
+            return columns
+        import ray
+
+        return ray.put(columns)
+
+
+def is_shared(run: Run) -> bool:
+    """Whether the data of such a run can be shared."""
+    return _key(run) is not None
+
+
+def _key(run: Run) -> str | None:
+    """Identify what a run reads; None: it is not to be shared."""
+    learns_alone = run.config.compute.learners == 0 and not run.config.data.prelearners
+    if run.streamed or run.source.is_own or not learns_alone or not isinstance(run.config.algorithm, str):
+        return None
+    algorithm = run.algorithm()
+    data = run.config.data.model_dump(mode="json", exclude=_OF_RUNS)
+    return digest([algorithm.stored, algorithm.batch_columns, algorithm.needs_next_obs, data])

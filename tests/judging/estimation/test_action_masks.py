@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from offline_core.data.episodes.action_masks import with_mask
 from offline_core.judging.estimation.config import FQEConfig
-from offline_core.judging.estimation.probabilities import log_probabilities
+from offline_core.judging.estimation.logged import log_probabilities
 from offline_core.judging.estimation.q_function import QFunction, chosen
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy, as_tensors

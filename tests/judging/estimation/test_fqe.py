@@ -15,8 +15,8 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import Episode
 from offline_core.errors import LearningError
 from offline_core.judging.estimation.config import FQEConfig
+from offline_core.judging.estimation.evidence import cut_to
 from offline_core.judging.estimation.fqe import _batches, fit, say
-from offline_core.judging.estimation.horizon import cut_to
 from offline_core.judging.estimation.logged import LOG_RATIOS, read_logged
 from offline_core.judging.estimation.trajectories import Model, Trajectories
 from offline_core.policies.config import NetworkConfig

@@ -18,7 +18,7 @@ from offline_core.judging.estimation.clock import KNOTS, Clock
 from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.judging.estimation.estimate import enforce
 from offline_core.judging.estimation.estimators import unrecorded_share
-from offline_core.judging.estimation.horizon import cut_to, find_horizon, open_before, unrecorded_steps
+from offline_core.judging.estimation.evidence import cut_to, find_horizon, open_before, unrecorded_steps
 from offline_core.judging.estimation.logged import read_logged
 from offline_core.judging.estimation.trajectories import Model, Trajectories
 from tests.judging.estimation import days

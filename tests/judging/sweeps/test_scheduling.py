@@ -13,8 +13,8 @@ from offline_core.data.datasets.row_groups import ROW_GROUP
 from offline_core.data.episodes import Episode
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.runs import checked_runs
+from offline_core.judging.sweeps.scheduling import SharedColumns, is_shared
 from offline_core.judging.sweeps.settings import settings_of
-from offline_core.judging.sweeps.sharing import SharedColumns, is_shared
 from offline_core.learning import run as run_module
 from offline_core.learning.algorithms.registry import algorithm_configs
 from offline_core.learning.config import TrainingConfig

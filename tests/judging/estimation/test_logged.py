@@ -7,7 +7,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from offline_core.judging.estimation.probabilities import log_probabilities
+from offline_core.judging.estimation.logged import log_probabilities
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 
