@@ -23,7 +23,7 @@ from offline_core.data.formats.sources.opening import SourceConfig, open_source
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.store.json_files import without_secrets
 from offline_core.errors import ConfigError, OfflineError
-from offline_core.keeping.retention.rewriting import replace_manifest
+from offline_core.keeping.retention.forget import replace_manifest
 from offline_core.policies.recording.config import RecordingConfig
 from offline_core.runtime import config
 from offline_core.runtime.code_permission import recorded_environment
