@@ -13,16 +13,17 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
 from offline_core.data.environments.vector_env import shares
 from offline_core.errors import ClusterError
 from offline_core.learning.config import EvaluationDuringTraining
-from offline_core.policies.evaluation.evaluator import Evaluator
 from offline_core.policies.policy import Policy
-from offline_core.policies.rollouts.rollouts import Rollouts
+from offline_core.policies.rollouts.rollouts import Rollouts, rollouts
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.ray_session import fetch, ray_session
 from offline_core.runtime.seeding import derive_seed
+from offline_core.runtime.torch_settings import torch_threads
 
 MAX_PENDING = 2
 GRACE_SECONDS = 10.0
@@ -148,3 +149,20 @@ class Evaluations:
             ray.wait(references, num_returns=len(references), timeout=GRACE_SECONDS)
         self._actors = []
         self._ray.close()
+
+
+class Evaluator:
+    """Plays the weights that it is sent with a policy of its own; in this process, or as a Ray actor."""
+
+    def __init__(self, policy: Policy, environment: EnvironmentSpec, *, episodes: int, num_envs: int, seed: int) -> None:
+        self._policy = policy.eval()
+        self._environment = environment
+        self._episodes = episodes
+        self._num_envs = num_envs
+        self._seed = seed
+
+    def evaluate(self, weights: dict[str, np.ndarray]) -> Rollouts:
+        """Play greedy episodes from the same starts each time. With one Torch thread the returns are the same everywhere."""
+        self._policy.load_state_dict({name: torch.tensor(array) for name, array in weights.items()})
+        with torch_threads(1):
+            return rollouts(self._policy, self._environment, episodes=self._episodes, seed=self._seed, num_envs=self._num_envs)

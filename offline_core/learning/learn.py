@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,18 +21,23 @@ from offline_core.learning.loop import OtherLearnerError, TrainingLoop
 from offline_core.learning.metrics import MetricsLog
 from offline_core.learning.monitor import TrainingMonitor, resubmit
 from offline_core.learning.networks import save_networks
-from offline_core.learning.observed import take_statistics
 from offline_core.learning.planning import costs_of
-from offline_core.learning.q_values import q_warnings, recorded_returns
+from offline_core.learning.replay.data_loader import NUMBER
 from offline_core.learning.result import TrainingResult
+from offline_core.learning.returns import discounted_sums, steps_left
 from offline_core.learning.run import Run
 from offline_core.learning.state import Position, States, TrainingState
+from offline_core.learning.steps import BatchSpec, Steps
+from offline_core.learning.together import gathered
 from offline_core.policies.initial import begin_as
 from offline_core.policies.series import series_of
 from offline_core.runtime.seeding import derive_seed
 from offline_core.runtime.torch_settings import isolated_torch
 
 log = logging.getLogger(__name__)
+
+NEVER_ENDS = 1e-6
+"""Share of the discounted steps that was recorded, below which nothing is known of what follows."""
 
 
 def learn(
@@ -170,3 +175,72 @@ def _costs(run: Run, seconds: Seconds, loader: DataLoader, steps: int) -> Costs 
         ray_is_up=False,
     )
     return replace(costs, epochs=epochs)
+
+
+def take_statistics(learner: Learner, loader: DataLoader) -> None:
+    """Take the statistics of observations, which normalise them: of all steps of all learners once.
+
+    Of a replay buffer they are of the steps that it holds at some time in the first epoch.
+    """
+    seen, encoder = -1, learner.algorithm.policy.encoder
+    for steps in loader.windows(0):
+        steps.to(learner.device)
+        rows = steps.rows
+        if (numbers := steps.columns.get(NUMBER)) is not None:
+            rows, seen = rows[numbers[rows] > seen], int(numbers[-1])
+        for indices in rows.split(65_536) if len(rows) else ():
+            batch = learner.nested(steps.batch(indices, BatchSpec((columns.OBS,))))
+            encoder.update_statistics(batch[columns.OBS])
+    if learner.world > 1 and learner.drawing is None:  # all learners hold the whole replay buffer
+        own = torch.cat([encoder.count[None], encoder.mean, encoder.variance])
+        encoder.count.zero_()
+        for found in gathered(own):
+            if count := found[0]:
+                mean, variance = found[1:].chunk(2)
+                encoder.merge_statistics(count, mean, variance)
+
+
+class RecordedReturns(NamedTuple):
+    """Discounted rewards from recorded steps on, as the critics learn them: with scaled rewards."""
+
+    mean: float
+    deviation: float
+    highest: float
+
+
+def recorded_returns(steps: Steps, gamma: float) -> RecordedReturns | None:
+    """Return the returns from each step on; None: there are no steps, or all that counts lies after their recordings.
+
+    An episode that did not terminate goes on with the mean of all steps, which solves mean = recorded + discounts · mean.
+    """
+    if not len(steps):
+        return None
+    left = steps_left(steps)
+    is_open = ~steps.columns[columns.TERMINATEDS][steps.last_step[steps.episode]]
+    recorded = discounted_sums(steps.columns[columns.REWARDS], left, gamma)[steps.rows]
+    beyond = (gamma ** left.double() * is_open)[steps.rows]
+    share = 1 - float(beyond.mean())
+    if share < NEVER_ENDS:
+        return None
+    mean = float(recorded.mean()) / share
+    returns = recorded + beyond * mean
+    return RecordedReturns(mean, float(returns.std(correction=0)), float(returns.max()))
+
+
+def q_warnings(q: float, recorded: RecordedReturns) -> list[str]:
+    """Return what speaks against critics that give the recorded actions a Q of `q` on average.
+
+    A policy that is learned is to be better than what was recorded, so a Q above the mean is no fault, and one far below it is.
+    """
+    told = f"Q of the recorded actions is {q:.4g} on average, and what followed them came to {recorded.mean:.4g}"
+    if recorded.mean - q > max(abs(recorded.mean) / 2, recorded.deviation):
+        return [
+            f"{told}: the critics have not learned how much the returns are, so the policy goes by values that mean little. "
+            "Train longer (optimizer.max_epochs), or set data.rewards.scale to return_range."
+        ]
+    if q > recorded.highest:
+        return [
+            f"{told}, {recorded.highest:.4g} at most: the critics promise more than any recorded step shows. Play or estimate "
+            "the policy before you believe it, or use an algorithm that stays nearer to the data (iql, cql)."
+        ]
+    return []

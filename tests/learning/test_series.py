@@ -14,8 +14,8 @@ from offline_core.errors import ConfigError
 from offline_core.learning import learn
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.keep_config import KeepConfig
+from offline_core.learning.monitor import wanted
 from offline_core.learning.result import TrainingResult
-from offline_core.learning.series import wanted
 from offline_core.learning.train import train
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
+from offline_core.data.environments.vector_env import Spaces
+from offline_core.errors import ConfigError
 from offline_core.learning.experts.config import ExpertConfig
-from offline_core.learning.experts.ppo import PPO
-from offline_core.learning.experts.reward_scale import RewardScale
+from offline_core.learning.experts.ppo import PPO, make_batch, minibatches
 from offline_core.learning.experts.rollout import Rollout
-from offline_core.learning.experts.start import first_policy, fit_values
 from offline_core.learning.optimizer import optimizer_tensors, restore_optimizer
+from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.initial import begin_as, check_network
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy
 from offline_core.policies.quick import QuickPolicy
 from offline_core.policies.rollouts.loop import EnvironmentLoop
+from offline_core.runtime.adam import Adam
 from offline_core.runtime.seeding import derive_seed
 
 _POLICY, _GENERATOR = "policy.", "minibatches.generator"
+
+CLIP = 10.0
+"""Largest size of a scaled reward."""
+_PREFIX = "rewards."
 
 
 class OnPolicyLearner:
@@ -100,3 +111,107 @@ class OnPolicyLearner:
         self._ppo.generator.set_state(state[_GENERATOR])
         self.env_steps, self._ppo.updates = env_steps, updates
         self._loop = self._begin(derive_seed(self._config.seed, "resumed", env_steps))
+
+
+class RewardScale:
+    """Divides rewards by the running standard deviation of the discounted returns so far.
+
+    As gymnasium's NormalizeReward and Stable-Baselines3 (Engstrom et al. 2020, "Implementation Matters in Deep Policy
+    Gradients"), but a rollout at a time: its returns count before its rewards are divided. Then they are clipped.
+    They are for learning alone: what is recorded has the environment's rewards.
+
+    Arguments:
+        num_envs: copies of the environment.
+        gamma: of the returns.
+    """
+
+    def __init__(self, num_envs: int, *, gamma: float) -> None:
+        self._gamma = gamma
+        self.returns = torch.zeros(num_envs, dtype=torch.float64)
+        """(N,), of the open episode of each copy so far."""
+        self.count, self.mean, self.variance = 0, 0.0, 1.0
+        """Of all returns, one a step."""
+
+    def scaled(self, rollout: Rollout) -> Rollout:
+        """Return the same steps with scaled rewards, once they are counted."""
+        ends = rollout.terminated | rollout.truncated
+        returns = torch.empty(rollout.rewards.shape, dtype=torch.float64)
+        for t, rewards in enumerate(rollout.rewards):
+            returns[t] = self.returns.mul_(self._gamma).add_(rewards)
+            self.returns.masked_fill_(ends[t], 0.0)
+        self._count(returns[rollout.is_step])
+        scaled = rollout.rewards / (self.variance + 1e-8) ** 0.5
+        return replace(rollout, rewards=scaled.clamp(-CLIP, CLIP))
+
+    def _count(self, values: Tensor) -> None:
+        """Chan et al. 1979."""
+        variance, mean = (float(moment) for moment in torch.var_mean(values, correction=0))
+        total, delta = self.count + len(values), mean - self.mean
+        squares = self.variance * self.count + variance * len(values) + delta**2 * self.count * len(values) / total
+        self.mean += delta * len(values) / total
+        self.count, self.variance = total, squares / total
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the counts, without the open episodes."""
+        return {f"{_PREFIX}moments": torch.tensor([self.count, self.mean, self.variance], dtype=torch.float64)}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from what `state` returned, with new episodes."""
+        count, self.mean, self.variance = state[f"{_PREFIX}moments"].tolist()
+        self.count = int(count)
+        self.returns.zero_()
+
+
+def first_policy(config: ExpertConfig, spaces: Spaces, initial: PolicyManifest | None = None) -> tuple[Policy, bool]:
+    """The policy to improve, and whether its value function is new while the policy is not.
+
+    `initial_policy` keeps its network and its spaces, whose bounds are the units of its actions.
+
+    Arguments:
+        initial: the manifest of `initial_policy`, if it was read before.
+
+    Raises:
+        CheckpointError: `initial_policy` is not a checkpoint, or not that of the manifest any more.
+        ConfigError: it does not fit the environment or `network`, or PPO cannot train such a policy.
+    """
+    seed = derive_seed(config.seed, "weights")
+    if config.initial_policy is None:
+        policy, fresh = Policy(*spaces, config.network, value_function=True, seed=seed), False
+    else:
+        policy = load_policy(config.initial_policy, initial)
+        policy.check_spaces(config.environment.id, spaces)
+        if config.network != NetworkConfig():
+            check_network(config.initial_policy, policy.network, config.network)
+        fresh = not policy.value_function
+    if policy.network.remembers:
+        raise ConfigError(
+            "PPO learns from single steps: set network.frames to 1 and network.recurrent to None, or begin with another policy "
+            "than one of dt."
+        )
+    if policy.action_space.shape is None:
+        raise ConfigError(f"PPO cannot train a policy with Dict or Tuple actions, found {policy.action_space}.")
+    return (_with_value_function(policy, seed) if fresh else policy).train(), fresh
+
+
+def fit_values(policy: Policy, rollout: Rollout, config: ExpertConfig) -> dict[str, float]:
+    """Fit only the value function to one rollout, with as many epochs as PPO; the policy's actions stay the same.
+
+    The advantages of a new value function are noise, and one update of PPO with them would undo much of a clone.
+    """
+    batch = make_batch(policy, rollout, gamma=config.ppo.gamma, gae_lambda=config.ppo.gae_lambda)
+    parameters = [parameter for name, parameter in policy.named_parameters() if name.startswith("value")]
+    optimizer = Adam(parameters, lr=config.ppo.learning_rate, eps=1e-5)
+    generator = torch.Generator().manual_seed(derive_seed(config.seed, "values"))
+    for part in minibatches(batch, config.ppo, generator):
+        loss = (policy.values(part.observations) - part.returns).square().mean()
+        policy.zero_grad(set_to_none=False)
+        loss.backward()
+        optimizer.step()
+    return {"value_loss": loss.item()}
+
+
+def _with_value_function(policy: Policy, seed: int) -> Policy:
+    """The same policy with a new value function of random weights."""
+    both = Policy(policy.observation_space, policy.action_space, policy.network, value_function=True, seed=seed)
+    begin_as(both, policy)
+    return both

@@ -7,14 +7,12 @@ from typing import Any, NamedTuple, cast
 
 import optree
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from offline_core.data.episodes import nested
 from offline_core.data.episodes.nested import Nested
 from offline_core.errors import LearningError
 from offline_core.learning.experts.config import PPOConfig
-from offline_core.learning.experts.flat_parameters import FlatParameters
-from offline_core.learning.experts.gae import advantages
 from offline_core.learning.experts.rollout import Rollout
 from offline_core.learning.optimizer import share_of_rate
 from offline_core.policies.policy import Policy
@@ -145,3 +143,68 @@ def make_batch(policy: Policy, rollout: Rollout, *, gamma: float, gae_lambda: fl
     batch: Batch = nested.map_leaves(lambda leaf: leaf[rollout.is_step], everything)
     centered = batch.advantages - batch.advantages.mean()
     return batch._replace(advantages=centered / (batch.advantages.std(correction=0) + 1e-8))
+
+
+class FlatParameters:
+    """Makes the trained parameters of a module views of one vector, and their gradients views of another.
+
+    A step of an optimiser costs as much for one tensor as for each of many.
+
+    The module is used as before. Its gradients must be cleared by `zero_grad` of this class alone: `Module.zero_grad` would
+    take them out of the vector.
+
+    Arguments:
+        module: on one device, all parameters of one type.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self.vector = nn.Parameter(torch.cat([parameter.detach().flatten() for parameter in parameters]))
+        """(P,)."""
+        self.gradient: Tensor = torch.zeros_like(self.vector)
+        """(P,), which `vector.grad` is."""
+        self.vector.grad = self.gradient
+        begin = 0
+        for parameter in parameters:
+            end = begin + parameter.numel()
+            parameter.data = self.vector.data[begin:end].view_as(parameter)
+            parameter.grad = self.gradient[begin:end].view_as(parameter)
+            begin = end
+
+    def zero_grad(self) -> None:
+        """Clear the gradients."""
+        self.gradient.zero_()
+
+    @torch.no_grad()
+    def clip(self, max_norm: float) -> Tensor:
+        """Scale the gradient down to this length if it is longer; return its length before, ()."""
+        norm: Tensor = torch.linalg.vector_norm(self.gradient)
+        self.gradient.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
+        return norm
+
+
+@torch.no_grad()
+def advantages(
+    rewards: Tensor, values: Tensor, *, terminated: Tensor, truncated: Tensor, gamma: float, gae_lambda: float
+) -> Tensor:
+    """How much better each action was than the value function expected: (T, N), for T steps of N copies.
+
+    This is generalised advantage estimation (Schulman et al. 2016, arXiv 1506.02438).
+
+    After a termination the value is zero. After a truncation, or the last step of an open episode, it is the value of the
+    last observation. Advantages never cross the end of an episode. Steps that only reset a copy (gymnasium's NEXT_STEP
+    autoreset) have meaningless advantages, and do not change those of other steps.
+
+    Arguments:
+        rewards: (T, N).
+        values: (T + 1, N), of the observation before each step and after the last; after a step that ended an episode,
+            of the observation it ended with.
+        terminated, truncated: (T, N), bool.
+    """
+    deltas = rewards + gamma * values[1:] * ~terminated - values[:-1]
+    decays = gamma * gae_lambda * ~(terminated | truncated)
+    result = torch.empty_like(deltas)
+    running = torch.zeros_like(deltas[0])
+    for t in reversed(range(len(deltas))):
+        running = torch.addcmul(deltas[t], decays[t], running, out=result[t])
+    return result

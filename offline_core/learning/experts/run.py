@@ -9,24 +9,25 @@ import time
 from typing import Protocol
 
 from gymnasium.vector import VectorEnv
+from pydantic import Field
 from torch import Tensor
 
-from offline_core.data.datasets.manifest import Operation, Parent, Statistics
+from offline_core.data.datasets.manifest import FileEntry, Operation, Parent, Statistics
 from offline_core.data.store.location import Location
 from offline_core.learning.algorithms.algorithm import evaluating
 from offline_core.learning.experts.config import ExpertConfig
-from offline_core.learning.experts.learner import ExpertLearner
 from offline_core.learning.experts.off_policy import off_policy_learner
 from offline_core.learning.experts.on_policy import OnPolicyLearner
 from offline_core.learning.experts.recording import TrainingRecorder
 from offline_core.learning.experts.replay import ReplayRecorder
-from offline_core.learning.experts.state import ExpertState, Line
-from offline_core.learning.online.ring_files import RingFiles
+from offline_core.learning.online.ring import StepRing
+from offline_core.learning.online.ring_files import RingFiles, RowsFile
 from offline_core.learning.result import METRICS_FILE
-from offline_core.learning.state import States
+from offline_core.learning.state import SavedState, States
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.evaluation.result import FOLLOWED
 from offline_core.policies.manifest import PolicyManifest
+from offline_core.policies.policy import Policy
 from offline_core.policies.rollouts.rollouts import rollouts
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
@@ -41,6 +42,67 @@ BEST_POLICY = "best policy."
 RECORDED = "recorded."
 """Prefix of tensors in a state: see `ReplayRecorder.save`."""
 BEST = "best"
+
+Line = dict[str, int | float]
+"""A line of the metrics."""
+
+
+class ExpertLearner(Protocol):
+    """Improves one policy in place: it plays, learns from that, and can be stored and restored."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that plays and learns."""
+
+    @property
+    def ring(self) -> StepRing | None:
+        """The steps that batches are drawn from; None: it learns from each rollout by itself."""
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps so far, without resets."""
+
+    @property
+    def updates(self) -> int:
+        """Updates so far."""
+
+    def advance(self, max_env_steps: int) -> None:
+        """Play one rollout of so many environment steps at most, and learn what is due.
+
+        Raises:
+            LearningError: a loss is NaN or infinite.
+        """
+
+    def take_metrics(self) -> dict[str, float]:
+        """Return losses and the like since the last call."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the tensors that the next rollout depends on, besides the ring."""
+
+    def restore(self, state: dict[str, Tensor], *, env_steps: int, updates: int) -> None:
+        """Go on from what `state` returned, with new episodes. The ring is there already."""
+
+
+class ExpertState(SavedState):
+    """The progress of an expert: what one that was killed goes on from, besides its tensors."""
+
+    env_steps: int = 0
+    rollouts: int = 0
+    seconds: float = 0.0
+    """Of all runs so far."""
+    lines: list[Line] = Field([])
+    snapshots: list[float] = Field([])
+    """The returns whose policies are there."""
+    rollbacks: int = 0
+    best: dict[str, float] = Field({})
+    """Metrics of the best policy so far."""
+    recorded: list[FileEntry] = Field([])
+    """Files of the recording."""
+    recorded_statistics: Statistics = Statistics()
+    rows: list[RowsFile] = Field([])
+    """Files of the ring."""
+    ring_rows: int = 0
+    """Rows that were written to the ring since the beginning."""
 
 
 def make_learner(config: ExpertConfig, env: VectorEnv, initial: PolicyManifest | None = None) -> ExpertLearner:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.learning.experts.gae import advantages
+from offline_core.learning.experts.ppo import advantages
 
 
 def gae(rewards, values, terminated, truncated, *, gamma: float, gae_lambda: float) -> np.ndarray:

@@ -9,8 +9,7 @@ import torch
 
 from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.learning.experts.config import ExpertConfig, PPOConfig
-from offline_core.learning.experts.flat_parameters import FlatParameters
-from offline_core.learning.experts.ppo import PPO, make_batch, ppo_losses
+from offline_core.learning.experts.ppo import PPO, FlatParameters, make_batch, ppo_losses
 from offline_core.learning.experts.rollout import Rollout
 from offline_core.learning.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy

@@ -14,10 +14,10 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes
 from offline_core.learning.experts import run
 from offline_core.learning.experts.config import ExpertConfig
-from offline_core.learning.experts.learner import ExpertLearner
 from offline_core.learning.experts.off_policy import OffPolicyLearner
 from offline_core.learning.experts.on_policy import OnPolicyLearner
 from offline_core.learning.experts.result import ExpertResult
+from offline_core.learning.experts.run import ExpertLearner
 from offline_core.learning.experts.train import train_expert
 from offline_core.learning.state import States
 from offline_core.policies.manifest import read_policy_manifest

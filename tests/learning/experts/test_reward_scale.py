@@ -12,7 +12,7 @@ import torch
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes
 from offline_core.learning.experts.config import ExpertConfig
-from offline_core.learning.experts.reward_scale import RewardScale
+from offline_core.learning.experts.on_policy import RewardScale
 from offline_core.learning.experts.rollout import Rollout
 from offline_core.learning.experts.train import train_expert
 from offline_core.runtime.config import parse

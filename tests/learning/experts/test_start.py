@@ -15,8 +15,8 @@ from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.errors import CheckpointError, ConfigError
 from offline_core.learning.experts import train
 from offline_core.learning.experts.config import ExpertConfig
+from offline_core.learning.experts.on_policy import first_policy, fit_values
 from offline_core.learning.experts.rollout import Rollout
-from offline_core.learning.experts.start import first_policy, fit_values
 from offline_core.learning.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.config import NetworkConfig, TransformerConfig

@@ -16,8 +16,8 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from offline_core.data.environments.vector_env import make_vector_env, spaces_of
 from offline_core.data.episodes import nested
 from offline_core.errors import ConfigError
+from offline_core.learning.evaluations import Evaluator
 from offline_core.policies.config import NetworkConfig
-from offline_core.policies.evaluation.evaluator import Evaluator
 from offline_core.policies.policy import Policy
 from offline_core.policies.rollouts import rollouts as module
 from offline_core.policies.rollouts.rollouts import Rollouts, rollouts
