@@ -7,12 +7,16 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import gymnasium as gym
 import safetensors
 import safetensors.torch
 import torch
+from torch.overrides import TorchFunctionMode
 
 from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.data.episodes import space_from_json, space_to_json
@@ -26,7 +30,6 @@ from offline_core.errors import (
     StorageError,
     StorageUnavailableError,
 )
-from offline_core.policies.bounded import AtMost
 from offline_core.policies.decision_transformer import DecisionTransformer
 from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, find_policy, read_policy_manifest
 from offline_core.policies.policy import Policy
@@ -36,6 +39,9 @@ from offline_core.runtime.config import EnvironmentSpec
 MAX_BESIDE_WEIGHTS = 64 * 2**20
 READ_ATTEMPTS = 5
 """So many reads of a checkpoint that other policies keep replacing, then an error."""
+
+_MAKERS = frozenset({torch.empty, torch.zeros, torch.ones, torch.full})
+"""The functions with which layers make their parameters."""
 
 
 def save_policy(
@@ -145,3 +151,47 @@ def _weights(uri: str, manifest: PolicyManifest, *, allow_code: bool) -> bytes |
         if read_policy_manifest(uri).weights_file != manifest.weights_file:
             return None
         raise CheckpointError(f"The weights of policy {uri} are missing: {error}") from error
+
+
+class AtMost(TorchFunctionMode):
+    """Limits the memory of modules whose sizes a file names.
+
+    Inside the block, tensors of so many bytes in all can be made from sizes; the next one is a RuntimeError.
+    """
+
+    def __init__(self, allowed_bytes: int) -> None:
+        super().__init__()
+        self._left = allowed_bytes
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _MAKERS:
+            size = kwargs.get("size", args[0] if args and isinstance(args[0], Sequence) else args)
+            dtype = kwargs.get("dtype") or torch.get_default_dtype()
+            self._left -= math.prod(map(int, size)) * dtype.itemsize
+            if self._left < 0:
+                raise RuntimeError(f"a tensor of shape {tuple(size)} is larger than all of the weights")
+        return func(*args, **kwargs)
+
+
+def copy_policy(uri: str, manifest: PolicyManifest, folder: Location) -> str:
+    """Copy the checkpoint at `uri` to a folder below `folder`, and return its name.
+
+    The name is made of its content, so it never changes. The manifest is written last. Two writers of the
+    same checkpoint write the same files.
+
+    Raises:
+        CheckpointError: The weights are not those of the manifest: damaged, or another policy has replaced them.
+        StorageError: A file cannot be read or written.
+    """
+    weights = Location.of(uri).inside(manifest.weights_file).read()
+    if hashlib.sha256(weights).hexdigest() != manifest.weights_sha256:
+        raise CheckpointError(f"The weights of policy {uri} are damaged: {manifest.weights_file} does not match its SHA-256.")
+    described = with_checksum(manifest.model_dump_json(indent=2))
+    name = hashlib.sha256(described).hexdigest()[:16]
+    copy = folder.child(name)
+    copy.inside(manifest.weights_file).write(weights)
+    copy.child(POLICY_FILE).write(described)
+    return name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
+import polars as pl
 import torch
 from gymnasium.vector.utils import batch_space
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,6 +25,8 @@ from offline_core.data.datasets.manifest import Parent
 from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.action_masks import ACTION_MASK, choices
+from offline_core.data.inputs.computing import stepped
+from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.store.json_files import without_secrets
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
@@ -32,7 +36,6 @@ from offline_core.policies.export_formats import OUTPUTS, Graph, Observations, w
 from offline_core.policies.manifest import PolicyManifest, find_policy
 from offline_core.policies.onnx_rows import feeds
 from offline_core.policies.policy import Policy, as_tensors
-from offline_core.policies.sample_rows import rows_like
 from offline_core.runtime.provenance import provenance
 from offline_core.runtime.seeding import derive_seed
 from offline_core.runtime.stage import Made, output, stage
@@ -47,6 +50,12 @@ COMPARED_BATCHES = (1, 2, 7, 64, 1024)
 TIMED_BATCHES = (1, 64)
 PLAUSIBLE = 1e6
 """Bounds beyond this count as none, such as 3.4e38."""
+
+MISSING_SHARE = 0.1
+"""Share of the values of random rows that are missing, where they may be."""
+TRIES = 20
+"""Draws of random rows, of which some give no observations."""
+_TEXT = re.compile(r"'((?:[^']|'')*)'")
 
 
 class Port(BaseModel):
@@ -290,3 +299,56 @@ def _put(location: Location, files: dict[str, bytes]) -> None:
             location.child(name).delete()
     for name, data in files.items():
         location.child(name).write(data)
+
+
+def rows_like(made_of: InputColumns, size: int, *, seed: int) -> pl.DataFrame:
+    """So many random rows that an import would take, to compare exports on.
+
+    They hold numbers of several magnitudes, known categories, texts of expressions, and missing values.
+
+    Raises:
+        ConfigError: of random rows hardly one is taken.
+    """
+    random, steps = np.random.default_rng(seed), made_of.steps
+    texts = [text.replace("''", "'") for each in steps.computed.values() for text in _TEXT.findall(each)]
+    found: list[pl.DataFrame] = []
+    for _ in range(TRIES):
+        columns: dict[str, pl.Series] = {}
+        for name, kind in steps.columns.items():
+            encoding = steps.encode.get(name)
+            if kind == "flag":
+                values = pl.Series(random.random(size) < 0.5)
+            elif encoding is not None:
+                values = pl.Series(
+                    random.choice(np.array([*encoding.known, *(["?"] if encoding.other and encoding.is_text else [])]), size)
+                )
+            elif kind == "text":
+                values = pl.Series(random.choice(np.array([*texts, "?"]), size))
+            else:
+                values = pl.Series(
+                    random.choice([0.1, 1, 1, 20], size) * (random.normal(size=size) + random.integers(0, 3, size))
+                )
+            is_missing = random.random(size) < MISSING_SHARE * (name in steps.fill or (encoding is not None and encoding.other))
+            columns[name] = values.to_frame("x").select(pl.when(pl.lit(pl.Series(~is_missing))).then(pl.col("x"))).to_series()
+        frame = pl.DataFrame(columns)
+        _, bad = stepped(steps, frame)
+        good = np.ones(size, bool)
+        good[[each.row for each in bad]] = False
+        made = frame.filter(pl.Series(good))
+        found.append(made.filter(_complete(made_of, made)))
+        if sum(map(len, found)) >= size:
+            return pl.concat(found).head(size)
+    raise ConfigError(
+        f"Of {TRIES * size:,} random rows only {sum(map(len, found)):,} give observations: values that have no fill are "
+        "missing where an expression has no result. Give it one for all values, such as 'coalesce(…, 0)'."
+    )
+
+
+def _complete(made_of: InputColumns, frame: pl.DataFrame) -> pl.Series:
+    """Which rows have observations without missing values."""
+    made, _ = stepped(made_of.steps, frame)
+    missing = np.zeros(len(frame), bool)
+    for name in made_of.obs:
+        values = made[name]
+        missing |= (values.is_null() | values.is_nan() if values.dtype.is_float() else values.is_null()).to_numpy()
+    return pl.Series(~missing)

@@ -18,8 +18,7 @@ from offline_core.policies.config import ImageLayout, NetworkConfig
 from offline_core.policies.encoder import Encoder, is_image, log_layout_guesses
 from offline_core.policies.head import Head
 from offline_core.policies.heads import make_head
-from offline_core.policies.layers import make_layers
-from offline_core.policies.memory import Memory
+from offline_core.policies.layers import Memory, make_layers
 from offline_core.policies.state import PolicyState
 from offline_core.runtime.reporting.card import Card
 

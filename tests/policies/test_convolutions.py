@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from offline_core.errors import ConfigError
 from offline_core.policies.config import ImageLayout, NetworkConfig
-from offline_core.policies.convolutions import NATURE, Convolutions, default_layers
 from offline_core.policies.encoder import Encoder, image_shape, is_image
+from offline_core.policies.layers import NATURE, Convolutions, default_layers
 from offline_core.policies.policy import Policy, as_tensors
 from tests.policies.sampling import observed
 

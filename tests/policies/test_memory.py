@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from offline_core.data.episodes import nested
 from offline_core.errors import ConfigError
 from offline_core.policies.config import NetworkConfig
-from offline_core.policies.memory import Memory
+from offline_core.policies.layers import Memory
 from offline_core.policies.policy import Policy, as_tensors
 from tests.policies.sampling import observed
 

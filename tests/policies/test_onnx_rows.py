@@ -22,13 +22,12 @@ from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.row_steps import RowSteps
 from offline_core.errors import ConfigError, SchemaError
 from offline_core.policies.checkpoint import load_policy, save_policy
-from offline_core.policies.export import ExportManifest, export_policy
+from offline_core.policies.export import ExportManifest, export_policy, rows_like
 from offline_core.policies.export_config import PolicyExportConfig
 from offline_core.policies.onnx_expression import translate
 from offline_core.policies.onnx_nodes import ML, Nodes, Value
 from offline_core.policies.onnx_rows import feeds, with_rows
 from offline_core.policies.policy import Policy
-from offline_core.policies.sample_rows import rows_like
 from tests.cases import examples, slow_but
 
 STEPS = RowSteps(

@@ -12,7 +12,6 @@ from flows.inspection import card_at
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.errors import ConfigError
 from offline_core.plans.recording import plan_recording
-from offline_core.policies.candidates import candidates_of
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.recording.config import RecordingConfig
 from tests.keeping.promotion.decisions import CARTPOLE, policy_at
@@ -112,10 +111,6 @@ def test_a_sweep_weighs_by_an_address(hvac: str, copy: str, tmp_path: Path) -> N
     )
     [stored] = (Path(sweep.checkpoint) / "_estimates").glob("*.json")
     assert f'"behaviour": "{copy}"' in stored.read_text()
-
-
-def test_an_address_is_a_candidate(hvac: str, copy: str) -> None:
-    assert candidates_of(f"{hvac}@champion") == [copy]
 
 
 def test_two_names_of_one_policy_are_not_mixed(hvac: str, copy: str, tmp_path: Path) -> None:
