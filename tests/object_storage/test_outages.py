@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from offline_core.data.datasets.result_cache import RESULT_FILE
-from offline_core.data.formats.exports.previous import strange_files
+from offline_core.data.formats.exports.folder import strange_files
 from offline_core.data.store import lease, s3
 from offline_core.data.store.location import Location
 from offline_core.errors import StorageUnavailableError

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
+import posixpath
 import shutil
 import sys
 import tempfile
@@ -15,17 +17,20 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from offline_core.data.datasets.result_cache import RESULT_FILE
+from offline_core.data.datasets.result_cache import RESULT_FILE, SIDECAR_FILES
 from offline_core.data.episodes import Episode
-from offline_core.data.formats.exports.previous import refusal, strange_files, visible_files
+from offline_core.data.store.json_files import without_checksum
 from offline_core.data.store.location import Location
 from offline_core.data.store.partial_files import remove_partial_files
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.data.store.stores import TEMPORARY
-from offline_core.errors import BusyError, EpisodeError
+from offline_core.errors import BusyError, CorruptFileError, EpisodeError, StorageError, StorageUnavailableError
 
 _TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT}
 """Errors of a rename when another run has renamed first."""
+
+_HIDDEN = (TEMPORARY, ".lock", ".folder")
+"""Prefixes of files to ignore: partial files, locks, and markers of folders in object stores."""
 
 
 class FolderSink:
@@ -227,3 +232,31 @@ def check_whole(episodes: Sequence[Episode], format: str) -> None:
 def _on_disk(file: Location) -> None:
     with storage_errors("write", file.uri), open(file.path, "rb") as opened:
         os.fsync(opened.fileno())
+
+
+def strange_files(folder: Location) -> list[str] | None:
+    """Files in a folder that its export did not write; None if the folder is not an export.
+
+    Raises:
+        StorageUnavailableError: its `result.json` cannot be read now.
+    """
+    try:
+        made = json.loads(without_checksum(folder.child(RESULT_FILE).read(), folder.uri))["made"]
+        return [name for name in visible_files(folder) if name not in made and name not in SIDECAR_FILES]
+    except StorageUnavailableError:
+        raise
+    except (CorruptFileError, StorageError, ValueError, KeyError, TypeError):
+        return None
+
+
+def visible_files(folder: Location) -> list[str]:
+    """Files below the folder except partial files and locks."""
+    return [name for name in folder.files() if not posixpath.basename(name).startswith(_HIDDEN)]
+
+
+def refusal(folder: Location, strange: list[str] | None) -> StorageError:
+    """The error for a folder that is not replaced."""
+    why = "is not an export of a dataset" if strange is None else f"holds {strange[0]}, which the export did not write"
+    return StorageError(
+        f"{folder.uri} exists already and is not overwritten: it {why}. Choose another output, or move it away."
+    )
