@@ -35,7 +35,7 @@ WORTH = 0.8
 """Another choice must take less than this share of the simplest one's time."""
 
 
-class Choice(NamedTuple):
+class Processes(NamedTuple):
     """Numbers of processes that read and learn; (0, 0): this process does both."""
 
     prelearners: int
@@ -70,7 +70,7 @@ class Costs:
         """Of all epochs."""
         return self.epochs * max(1.0, self.epoch_steps / self.batch_steps)
 
-    def seconds(self, choice: Choice) -> float:
+    def seconds(self, choice: Processes) -> float:
         """Return the predicted seconds of a training to its last epoch."""
         prelearners, learners = choice
         passes = self.epochs if self.streamed else 1
@@ -88,7 +88,7 @@ class Costs:
         all_cores = (work / (POOL_SHARE if prelearners else 1.0) + updates * self.update_seconds) / self.cores
         return start + max(read, update, all_cores)
 
-    def best(self, choices: list[Choice]) -> Choice:
+    def best(self, choices: list[Processes]) -> Processes:
         """Return the fastest choice, unless the simplest takes about as long."""
         possible = [choice for choice in choices if choice.learners <= self.most_learners]
         ordered = sorted(possible or choices)
@@ -96,7 +96,7 @@ class Costs:
         return fastest if self.seconds(fastest) < WORTH * self.seconds(ordered[0]) else ordered[0]
 
 
-def choices(config: TrainingConfig, resources: Mapping[str, float]) -> list[Choice]:
+def choices(config: TrainingConfig, resources: Mapping[str, float]) -> list[Processes]:
     """Return what `auto` chooses from with these resources of Ray; numbers in the parameters are fixed."""
     data, compute = config.data, config.compute
     own = data.data_class is not None  # it reads by itself, and is not measured
@@ -113,14 +113,14 @@ def choices(config: TrainingConfig, resources: Mapping[str, float]) -> list[Choi
             and actors * data.gpus_per_prelearner + learners * compute.gpus_per_learner <= gpus
             and all(actors * amount <= resources.get(name, 0.0) for name, amount in wanted.items())
         ):
-            fit.append(Choice(prelearners, learners))
-    return fit or [Choice(read[0], learn[0])]
+            fit.append(Processes(prelearners, learners))
+    return fit or [Processes(read[0], learn[0])]
 
 
-def chosen_before(config: TrainingConfig) -> Choice:
+def chosen_before(config: TrainingConfig) -> Processes:
     """Return the choice of a run that was planned, in which nothing is `auto`."""
     assert config.data.prelearners != "auto"
-    return Choice(_least(config.data.prelearners), config.compute.processes)
+    return Processes(_least(config.data.prelearners), config.compute.processes)
 
 
 def _least(prelearners: int | tuple[int, int]) -> int:

@@ -16,7 +16,7 @@ import torch
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.costs import Choice, Costs, choices, ray_resources
+from offline_core.learning.costs import Costs, Processes, choices, ray_resources
 from offline_core.learning.data_loader import joined, without_seconds
 from offline_core.learning.learner import Learner
 from offline_core.learning.recorded import Recorded
@@ -125,7 +125,7 @@ def planned(run: Run) -> Run:
     if config.compute.learners == "auto" and config.compute.gpus_per_learner and not torch.cuda.is_available():
         raise ConfigError("compute.learners=auto is measured in this process, which sees no GPU: set a number.")
     if (config.data.prelearners, config.compute.learners) == (0, 0) or config.data.data_class is not None:
-        return replace(run, config=_chosen(config, Choice(0, 0)))
+        return replace(run, config=_chosen(config, Processes(0, 0)))
     costs = measured(run)
     run = replace(run, costs=costs)
     if "auto" not in (config.data.prelearners, config.compute.learners):
@@ -139,13 +139,13 @@ def planned(run: Run) -> Run:
         f"{1 / max(costs.read_seconds_per_step, 1e-12):,.0f}",
         f"{costs.batch_steps:,}",
         1e3 * costs.update_seconds,
-        costs.seconds(Choice(0, 0)),
+        costs.seconds(Processes(0, 0)),
         costs.seconds(chosen),
     )
     return replace(run, config=_chosen(config, chosen))
 
 
-def _chosen(config: TrainingConfig, choice: Choice) -> TrainingConfig:
+def _chosen(config: TrainingConfig, choice: Processes) -> TrainingConfig:
     data, compute = config.data, config.compute
     if data.prelearners == "auto":
         data = data.model_copy(update={"prelearners": choice.prelearners})
@@ -154,7 +154,7 @@ def _chosen(config: TrainingConfig, choice: Choice) -> TrainingConfig:
     return config.model_copy(update={"data": data, "compute": compute})
 
 
-def _words(choice: Choice) -> str:
+def _words(choice: Processes) -> str:
     read = f"{choice.prelearners} prelearners read" if choice.prelearners else "this process reads"
     learn = f"{choice.learners} learners learn" if choice.learners else "this process learns"
     return f"{read}, {learn}"

@@ -16,7 +16,7 @@ from offline_core.data.datasets.episode_index import episode_index
 from offline_core.data.datasets.row_groups import row_groups
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.importing.config import ConversionConfig
-from offline_core.plans.plan import Amount, Plan, Sample, peak_bytes
+from offline_core.plans.plan import Amount, MeasuredSample, Plan, peak_bytes
 from offline_core.runtime.ray_session import local_cpus
 
 SAMPLE_SECONDS = 1.0
@@ -50,7 +50,7 @@ def plan_compaction(config: CompactionConfig, *, dataset: str, output: str, vers
     return _scaled(source, sample, known, output, config.files.max_bytes_per_file)
 
 
-def _converted(source: Dataset, config: ConversionConfig, *, seconds: float) -> Sample:
+def _converted(source: Dataset, config: ConversionConfig, *, seconds: float) -> MeasuredSample:
     """The first row group, and others for so long."""
     begin = time.perf_counter()
 
@@ -60,19 +60,19 @@ def _converted(source: Dataset, config: ConversionConfig, *, seconds: float) -> 
             if time.perf_counter() - begin >= seconds:
                 return
 
-    return Sample.of(write, config.format, config.files)
+    return MeasuredSample.of(write, config.format, config.files)
 
 
-def _copied(source: Dataset, index: pl.DataFrame, config: CompactionConfig, *, episodes: int) -> Sample:
+def _copied(source: Dataset, index: pl.DataFrame, config: CompactionConfig, *, episodes: int) -> MeasuredSample:
     to = np.where(np.arange(len(index)) < episodes, 0, NOWHERE)
-    return Sample.of(
+    return MeasuredSample.of(
         lambda writer: copy_episodes(source, index, to, [writer], what="sample"), source.manifest.format, config.files
     )
 
 
 def _scaled(
     source: Dataset,
-    sample: Sample,
+    sample: MeasuredSample,
     known: ConversionResult | CompactionResult | None,
     output: str,
     file_bytes: int,

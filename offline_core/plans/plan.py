@@ -38,7 +38,7 @@ class Amount(BaseModel):
         return cls(uri=uri, files=files, episodes=ref.episodes, steps=ref.steps, bytes=ref.bytes)
 
 
-class Sample(NamedTuple):
+class MeasuredSample(NamedTuple):
     """What was written, and how long that took."""
 
     steps: int
@@ -46,7 +46,7 @@ class Sample(NamedTuple):
     seconds: float
 
     @classmethod
-    def of(cls, write: Callable[[EpisodeWriter], object], format: Format, files: FilesConfig) -> Sample:
+    def of(cls, write: Callable[[EpisodeWriter], object], format: Format, files: FilesConfig) -> MeasuredSample:
         """What `write` writes to a temporary folder."""
         with tempfile.TemporaryDirectory() as folder:
             writer = EpisodeWriter(Location.on_disk(folder), "part", format=format, config=files)

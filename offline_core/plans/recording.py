@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.environments.vector_env import spaces_of
-from offline_core.plans.plan import Amount, Plan, Sample, peak_bytes
+from offline_core.plans.plan import Amount, MeasuredSample, Plan, peak_bytes
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import environment_for, find_policy
 from offline_core.policies.policy import Policy
@@ -63,7 +63,7 @@ def plan_recording(config: RecordingConfig, *, policy: str, output: str) -> Plan
     )
 
 
-def _played(policy: Policy, environment: EnvironmentSpec, config: RecordingConfig, *, episodes: int) -> Sample:
+def _played(policy: Policy, environment: EnvironmentSpec, config: RecordingConfig, *, episodes: int) -> MeasuredSample:
     def write(writer: EpisodeWriter) -> None:
         for played in play(
             policy,
@@ -78,4 +78,4 @@ def _played(policy: Policy, environment: EnvironmentSpec, config: RecordingConfi
             writer.write(played)
 
     with torch_threads(1):  # as a recorder does it
-        return Sample.of(write, config.format, config.files)
+        return MeasuredSample.of(write, config.format, config.files)

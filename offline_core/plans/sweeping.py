@@ -9,7 +9,7 @@ from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.runs import checked_runs, planned_runs
 from offline_core.judging.sweeps.scheduling import parallel_runs
 from offline_core.judging.sweeps.settings import FIRST_SAMPLES, grid_of, settings_of
-from offline_core.learning.costs import Choice
+from offline_core.learning.costs import Processes
 from offline_core.learning.planning import measured
 from offline_core.learning.source import resident_bytes
 from offline_core.learning.train import reads_by_ray
@@ -41,7 +41,7 @@ def plan_sweep(config: SweepConfig, *, dataset: str, output: str, version: int |
     later = max(0, later) * len(config.all_seeds)  # of settings that a search has not chosen yet
     waiting = sum(run.done() is None for run in runs) + later
     parallel = parallel_runs(config.parallel, waiting, checked)
-    seconds = sum(each.seconds(Choice(0, 0)) for each in costs) / len(costs)
+    seconds = sum(each.seconds(Processes(0, 0)) for each in costs) / len(costs)
     held = max(resident_bytes(run.source, run.config.data.window_steps if run.streamed else run.steps) for run in checked)
     return Plan(
         reads=[Amount.of(source.origin.ref) for source in checked[0].read],

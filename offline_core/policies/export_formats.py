@@ -28,7 +28,7 @@ Run = Callable[[Observations], tuple[np.ndarray, np.ndarray]]
 """Observations, or raw columns, → (actions, action_dist_inputs), in the program that the format is for."""
 
 
-class Written(NamedTuple):
+class SerializedModel(NamedTuple):
     """A model as the bytes of its file, and the same bytes loaded again."""
 
     data: bytes
@@ -60,7 +60,7 @@ class Graph(nn.Module):
         return self.policy.head.mode(inputs).to(self.dtype), inputs
 
 
-def write(format: Format, graph: Graph, example: Observations) -> Written:
+def write(format: Format, graph: Graph, example: Observations) -> SerializedModel:
     """The graph in a format, for batches of any size.
 
     Arguments:
@@ -80,7 +80,7 @@ def write(format: Format, graph: Graph, example: Observations) -> Written:
             raise ConfigError(f"This policy cannot be exported as {format}: {error}") from error
 
 
-def _onnx(graph: Graph, leaves: tuple[Tensor, ...]) -> Written:
+def _onnx(graph: Graph, leaves: tuple[Tensor, ...]) -> SerializedModel:
     with require_extra("onnx"):
         import onnx_ir.passes.common as passes
         import onnxruntime  # noqa: F401
@@ -102,7 +102,7 @@ def _onnx(graph: Graph, leaves: tuple[Tensor, ...]) -> Written:
     return _run(program.model_proto.SerializeToString())
 
 
-def _onnx_rows(graph: Graph, leaves: tuple[Tensor, ...]) -> Written:
+def _onnx_rows(graph: Graph, leaves: tuple[Tensor, ...]) -> SerializedModel:
     policy = graph.policy
     if policy.input_columns is None or policy.network.frames > 1 or graph.names != [columns.OBS]:
         why = "does not know of which raw columns it was made"
@@ -116,17 +116,17 @@ def _onnx_rows(graph: Graph, leaves: tuple[Tensor, ...]) -> Written:
     return _run(made.SerializeToString())
 
 
-def _run(data: bytes) -> Written:
+def _run(data: bytes) -> SerializedModel:
     """The model, loaded."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    return Written(data, lambda given: tuple(session.run(list(OUTPUTS), given)))
+    return SerializedModel(data, lambda given: tuple(session.run(list(OUTPUTS), given)))
 
 
-def _torch_export(graph: Graph, leaves: tuple[Tensor, ...]) -> Written:
+def _torch_export(graph: Graph, leaves: tuple[Tensor, ...]) -> SerializedModel:
     batch = torch.export.Dim("batch")
     program = torch.export.export(graph, leaves, dynamic_shapes={"leaves": tuple({0: batch} for _ in leaves)})
     for node in program.graph.nodes:
@@ -140,7 +140,7 @@ def _torch_export(graph: Graph, leaves: tuple[Tensor, ...]) -> Written:
         actions, inputs = module(*(torch.from_numpy(observations[name]) for name in graph.names))
         return actions.numpy(), inputs.numpy()
 
-    return Written(file.getvalue(), run)
+    return SerializedModel(file.getvalue(), run)
 
 
 @contextlib.contextmanager

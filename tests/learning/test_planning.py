@@ -16,7 +16,7 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.costs import LEARNERS_SECONDS, POOL_SECONDS, RAY_SECONDS, Choice, Costs, choices
+from offline_core.learning.costs import LEARNERS_SECONDS, POOL_SECONDS, RAY_SECONDS, Costs, Processes, choices
 from offline_core.learning.planning import costs_of, measured
 from offline_core.learning.rows import SampleRows
 from offline_core.learning.train import make_run, train
@@ -39,18 +39,18 @@ SMALL = Costs(
 AUTO = parse(TrainingConfig, {"compute": {"learners": "auto"}})
 
 
-def chosen(**changes: Any) -> Choice:
+def chosen(**changes: Any) -> Processes:
     costs = replace(SMALL, **changes)
     return costs.best(choices(AUTO, {"CPU": costs.cores}))
 
 
 def test_seconds_are_added_up_by_hand() -> None:
     """0.1 s of reading and 200 updates of 1 ms; with a pool and two learners mostly their start."""
-    assert SMALL.seconds(Choice(0, 0)) == pytest.approx(0.1 + 0.2)
+    assert SMALL.seconds(Processes(0, 0)) == pytest.approx(0.1 + 0.2)
     start = RAY_SECONDS + POOL_SECONDS + LEARNERS_SECONDS
     sync = 200 * (2e-3 + 2 * 20_000 / 1e9)
-    assert SMALL.seconds(Choice(1, 2)) == pytest.approx(start + 0.1 / 0.7 + 0.1 + sync)
-    assert replace(SMALL, ray_is_up=True).seconds(Choice(1, 0)) == pytest.approx(POOL_SECONDS + 0.1 / 0.7 + 0.2)
+    assert SMALL.seconds(Processes(1, 2)) == pytest.approx(start + 0.1 / 0.7 + 0.1 + sync)
+    assert replace(SMALL, ray_is_up=True).seconds(Processes(1, 0)) == pytest.approx(POOL_SECONDS + 0.1 / 0.7 + 0.2)
 
 
 def test_little_data_and_a_small_network_stay_in_one_process() -> None:
@@ -106,7 +106,7 @@ def test_a_cluster_whose_nodes_have_left_is_no_error(monkeypatch: pytest.MonkeyP
     source = SimpleNamespace(row_groups=1)
     run: Any = SimpleNamespace(steps=100, source=source, config=AUTO, epoch_steps=100, total_steps=2_000, streamed=True)
     measured = {"read_seconds_per_step": 1e-6, "update_seconds": 1e-3, "parameter_bytes": 1, "ray_is_up": True}
-    assert costs_of(run, **measured).seconds(Choice(1, 1)) > 0
+    assert costs_of(run, **measured).seconds(Processes(1, 1)) > 0
 
 
 def test_prelearners_that_want_what_a_node_has_are_as_many_as_there_is_for_them() -> None:
@@ -116,7 +116,7 @@ def test_prelearners_that_want_what_a_node_has_are_as_many_as_there_is_for_them(
 
 
 def test_a_buffer_makes_the_updates_that_are_drawn_from_it() -> None:
-    assert replace(SMALL, epoch_steps=10 * SMALL.steps).seconds(Choice(0, 0)) == pytest.approx(0.1 + 2.0)
+    assert replace(SMALL, epoch_steps=10 * SMALL.steps).seconds(Processes(0, 0)) == pytest.approx(0.1 + 2.0)
 
 
 def test_learners_on_gpus_of_other_nodes_are_not_measured(tmp_path: Path) -> None:

@@ -64,8 +64,8 @@ def exported(policy: Policy, tmp_path: Path, *formats: str) -> tuple[PolicyExpor
 def written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models that are nothing but the name of their format, for tests of what becomes of them."""
 
-    def write(format: str, graph: export_formats.Graph, example: object) -> export_formats.Written:
-        return export_formats.Written(format.encode(), lambda batch: export._decide(graph.policy, batch))
+    def write(format: str, graph: export_formats.Graph, example: object) -> export_formats.SerializedModel:
+        return export_formats.SerializedModel(format.encode(), lambda batch: export._decide(graph.policy, batch))
 
     monkeypatch.setattr(export, "write", write)
 
@@ -277,10 +277,10 @@ def test_a_graph_that_does_something_else_is_refused_and_not_written(tmp_path: P
     checkpoint = saved(Policy(VECTOR, spaces.Box(-1, 1, (2,))), tmp_path / "policy")
     write = export.write
 
-    def off_by(change: Callable[[np.ndarray, np.ndarray], Any]) -> Callable[..., export_formats.Written]:
-        def wrong(*arguments: Any) -> export_formats.Written:
+    def off_by(change: Callable[[np.ndarray, np.ndarray], Any]) -> Callable[..., export_formats.SerializedModel]:
+        def wrong(*arguments: Any) -> export_formats.SerializedModel:
             data, run = write(*arguments)
-            return export_formats.Written(data, lambda observations: change(*run(observations)))
+            return export_formats.SerializedModel(data, lambda observations: change(*run(observations)))
 
         return wrong
 

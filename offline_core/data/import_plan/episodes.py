@@ -33,7 +33,7 @@ class Found:
 
 
 @dataclass
-class Clock:
+class OrderedRows:
     """N rows of a canonical table in the order of id, file and t."""
 
     t: np.ndarray
@@ -47,7 +47,7 @@ class Clock:
     is_timestamp: bool
 
     @classmethod
-    def of(cls, table: pa.Table, readers: Sequence[FirstRows], numbers: Sequence[int]) -> Clock | None:
+    def of(cls, table: pa.Table, readers: Sequence[FirstRows], numbers: Sequence[int]) -> OrderedRows | None:
         """None without a column t."""
         if columns.T not in table.column_names:
             return None
@@ -69,7 +69,7 @@ class Clock:
         return np.diff(self.t).astype(np.float64)
 
 
-def order_and_first_t(clock: Clock, has_ids: bool) -> dict[str, Found]:
+def order_and_first_t(clock: OrderedRows, has_ids: bool) -> dict[str, Found]:
     """Not what `auto` says where whole numbers are no numbers of steps, or do not begin at 0."""
     if clock.is_timestamp or clock.t.dtype.kind == "f":
         return {}
@@ -87,7 +87,7 @@ def order_and_first_t(clock: Clock, has_ids: bool) -> dict[str, Found]:
     return {}
 
 
-def ids_per(clock: Clock | None, readers: Sequence[FirstRows], config: ImportConfig, trial: Trial) -> Found | None:
+def ids_per(clock: OrderedRows | None, readers: Sequence[FirstRows], config: ImportConfig, trial: Trial) -> Found | None:
     """Where an id means one episode; None: everywhere, as is the default.
 
     Of what is tried by the import's own code the first one counts in which the fewest rows contradict each other, ids
@@ -115,7 +115,7 @@ def _contradictions(trial: Trial) -> int:
     return claims + trial.counts.alternating_ids + trial.counts.restarted_ids
 
 
-def _by_gaps(clock: Clock) -> Found | None:
+def _by_gaps(clock: OrderedRows) -> Found | None:
     """Tells by the times alone: nothing that new_obs or ends say."""
     took, pairs = clock.took(), clock.same & clock.adjacent
     inside = pairs & clock.same_file
@@ -137,7 +137,7 @@ def _by_gaps(clock: Clock) -> Found | None:
     return None
 
 
-def max_gap(clock: Clock, trial: Trial) -> Found | None:
+def max_gap(clock: OrderedRows, trial: Trial) -> Found | None:
     """The largest gap inside an episode, if the steps have a regular pace and gaps lie between ids that come again."""
     if not trial.counts.time_gaps or trial.counts.shortest_time_gap is None:
         return None

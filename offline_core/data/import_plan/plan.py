@@ -11,7 +11,7 @@ from offline_core.data.formats.sources.opening import EPISODES
 from offline_core.data.import_plan import proposal
 from offline_core.data.import_plan.result import Decision, ImportPlan, Refused
 from offline_core.data.import_plan.roles import REQUIRED, in_order
-from offline_core.data.import_plan.sample import Sample, sampled
+from offline_core.data.import_plan.sample import SourceSample, sampled
 from offline_core.data.import_plan.schema import shown
 from offline_core.data.import_plan.trial import Trial, lengths
 from offline_core.data.importing.config import ImportConfig
@@ -45,7 +45,7 @@ def plan_import(config: ImportConfig, *, source: str | Sequence[str], output: st
     return _plan(paths, sample, proposal.proposed(config, sample))
 
 
-def _raise_why(sample: Sample, paths: Sequence[str]) -> None:
+def _raise_why(sample: SourceSample, paths: Sequence[str]) -> None:
     for reader in sample.readers:
         if reader.error is not None:
             raise reader.error
@@ -55,7 +55,7 @@ def _raise_why(sample: Sample, paths: Sequence[str]) -> None:
     raise EmptyDatasetError(f"There are no rows in {', '.join(paths)}: {len(sample.numbers):,} of {sample.files:,} files read.")
 
 
-def _plan(paths: Sequence[str], sample: Sample, found: proposal.Proposal) -> ImportPlan:
+def _plan(paths: Sequence[str], sample: SourceSample, found: proposal.Proposal) -> ImportPlan:
     trial = found.trial or Trial()
     steps = lengths(trial)
     middle = (int(steps.min()), int(np.median(steps)), int(steps.max())) if len(steps) else None
@@ -85,7 +85,7 @@ def _plan(paths: Sequence[str], sample: Sample, found: proposal.Proposal) -> Imp
     )
 
 
-def _first_ids(trial: Trial, sample: Sample) -> list[str]:
+def _first_ids(trial: Trial, sample: SourceSample) -> list[str]:
     """Without the ids of later parts where rows between them may just not have been read."""
     found: list[str] = []
     for episode in trial.episodes:
@@ -96,7 +96,7 @@ def _first_ids(trial: Trial, sample: Sample) -> list[str]:
     return found
 
 
-def _first_rows(sample: Sample) -> list[dict[str, str]]:
+def _first_rows(sample: SourceSample) -> list[dict[str, str]]:
     if not sample.readers:
         return []
     first = next(reader for reader in sample.readers if reader.tables).tables[0].slice(0, SHOWN_ROWS)

@@ -18,7 +18,7 @@ from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.import_plan import episodes, values
 from offline_core.data.import_plan.result import Decision
 from offline_core.data.import_plan.roles import REQUIRED, Role, guessed_roles
-from offline_core.data.import_plan.sample import Rows, Sample, rows_of
+from offline_core.data.import_plan.sample import Rows, SourceSample, rows_of
 from offline_core.data.import_plan.schema import Column, columns_of
 from offline_core.data.import_plan.trial import Trial, lengths, made_by, prepared, tried, tried_files
 from offline_core.data.importing.config import ImportConfig
@@ -70,7 +70,7 @@ class Proposal:
         return self.config != before
 
 
-def of_episodes(config: ImportConfig, sample: Sample) -> Proposal:
+def of_episodes(config: ImportConfig, sample: SourceSample) -> Proposal:
     """The parameters for files that hold whole episodes."""
     plan = Proposal(config)
     _set_format(plan, sample)
@@ -79,7 +79,7 @@ def of_episodes(config: ImportConfig, sample: Sample) -> Proposal:
     return plan
 
 
-def _set_format(plan: Proposal, sample: Sample) -> None:
+def _set_format(plan: Proposal, sample: SourceSample) -> None:
     plan.set("source.format", sample.format, "by the names of the files and what is in them")
 
 
@@ -89,7 +89,7 @@ def _quarantine(plan: Proposal, trial: Trial) -> None:
         plan.set("unreadable", "quarantine", f"{rows:,} of {of:,} rows that were read cannot be imported")
 
 
-def proposed(config: ImportConfig, sample: Sample) -> Proposal:
+def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
     """The parameters for the columns of a sample, and for those that are made of them as declared."""
     encoded = _encoded_actions(config, rows_of(sample.readers))
     config = encoded.config
@@ -147,7 +147,7 @@ def _stand_ins(plan: Proposal) -> dict[str, str] | None:
     return found
 
 
-def _with_stand_ins(plan: Proposal, sample: Sample, readers: Sequence[FirstRows], stand_ins: dict[str, str]) -> None:
+def _with_stand_ins(plan: Proposal, sample: SourceSample, readers: Sequence[FirstRows], stand_ins: dict[str, str]) -> None:
     mapping = plan.config.mapping
     plan.config = plan.config.model_copy(update={"mapping": {**mapping, **stand_ins}})
     _complete_episodes(plan, sample, readers)
@@ -166,7 +166,7 @@ def _grows_in_each_file(plan: Proposal, rows: Rows) -> bool:
     return t is not None and bool((np.diff(t) > 0)[np.diff(rows.file) == 0].all())
 
 
-def _with_file_ids(plan: Proposal, sample: Sample, rows: Rows) -> Sequence[FirstRows]:
+def _with_file_ids(plan: Proposal, sample: SourceSample, rows: Rows) -> Sequence[FirstRows]:
     """Each file an episode, if nothing else says where one ends and t begins anew in none of them."""
     readers = sample.readers
     known = {columns.EPS_ID, *ENDS, columns.IS_FIRST} & plan.roles.keys()
@@ -230,12 +230,12 @@ def _declare_mixed_types(plan: Proposal, readers: Sequence[FirstRows]) -> None:
             plan.set(parameter, space | {"dtype": "float64"}, "whole numbers in some files, real ones in others")
 
 
-def _complete_episodes(plan: Proposal, sample: Sample, readers: Sequence[FirstRows]) -> None:
+def _complete_episodes(plan: Proposal, sample: SourceSample, readers: Sequence[FirstRows]) -> None:
     table = prepared(readers, plan.config)
     has_new_obs = bool({columns.NEW_OBS, columns.IS_LAST} & plan.roles.keys())
     if not has_new_obs:
         plan.set("episodes.last_new_obs", "repeat", "")
-    clock = None if table is None else episodes.Clock.of(table, readers, sample.numbers)
+    clock = None if table is None else episodes.OrderedRows.of(table, readers, sample.numbers)
     if clock is not None:
         has_ids = columns.EPS_ID in plan.roles
         for name, found in episodes.order_and_first_t(clock, has_ids).items():

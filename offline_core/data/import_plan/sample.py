@@ -25,7 +25,7 @@ MAX_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
-class Sample:
+class SourceSample:
     """The first rows of some files, in the order of the source."""
 
     format: str
@@ -41,7 +41,7 @@ class Sample:
     """All rows are read."""
 
 
-def sampled(config: ImportConfig, source: Sequence[str]) -> Sample:
+def sampled(config: ImportConfig, source: Sequence[str]) -> SourceSample:
     """Reads a few files of the source.
 
     Raises:
@@ -62,14 +62,14 @@ def sampled(config: ImportConfig, source: Sequence[str]) -> Sample:
     if format == EPISODES:
         looked = tuple(files[number] for number in numbers)
         is_whole = len(looked) == len(files) and all(read_footer(file).num_row_groups < 2 for file in looked)
-        return Sample(format, len(files), size, looked, (), tuple(numbers), is_whole)
+        return SourceSample(format, len(files), size, looked, (), tuple(numbers), is_whole)
     held: list[FirstRows] = []
     for number in numbers:
         if sum(table.nbytes for each in held for table in each.tables) > MAX_BYTES:
             break
         held.append(FirstRows.of(readers[number]))
     is_whole = len(held) == len(readers) and all(reader.is_whole for reader in held)
-    return Sample(format, len(readers), size, (), tuple(held), tuple(numbers[: len(held)]), is_whole)
+    return SourceSample(format, len(readers), size, (), tuple(held), tuple(numbers[: len(held)]), is_whole)
 
 
 def chosen(count: int) -> list[int]:

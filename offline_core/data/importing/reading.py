@@ -31,7 +31,7 @@ from offline_core.data.importing.step_import import StepImport
 from offline_core.data.importing.stored import Stored
 from offline_core.data.importing.stray_actions import ActionCounts
 from offline_core.data.importing.trajectories import Spaces
-from offline_core.data.importing.writing import Written, write
+from offline_core.data.importing.writing import WrittenEpisodes, write
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.store.location import Location, temporary_folder
 from offline_core.runtime.ray_session import ray_session
@@ -104,7 +104,7 @@ class Source(NamedTuple):
 class Read:
     """Episodes of a source, on disk."""
 
-    written: list[Written]
+    written: list[WrittenEpisodes]
     counts: Counts
     """What became of every row; balanced."""
     unreadable: list[Unreadable]

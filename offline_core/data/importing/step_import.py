@@ -44,7 +44,7 @@ from offline_core.data.importing.step_order import ends_of, lies_in_order, order
 from offline_core.data.importing.stored import Stored, mergeable, schema_of
 from offline_core.data.importing.trajectories import assemble
 from offline_core.data.importing.values import empty_arrays
-from offline_core.data.importing.writing import Written, write
+from offline_core.data.importing.writing import WrittenEpisodes, write
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, DataError
 from offline_core.runtime.engine import map_items
@@ -146,7 +146,7 @@ class StepImport:
         self.preparation.recorded_action_range, note = infer_range(map(steps_of_table, tables), self.preparation.spaces[1])
         self.notes += [] if note is None else [note]
 
-    def run(self, lost: Lost) -> list[Written]:
+    def run(self, lost: Lost) -> list[WrittenEpisodes]:
         """Writes everything, part by part; what cannot be read is added to `lost`."""
         written = self._written(lost)
         written[0].counts.clipped_actions = lost.clipped_actions
@@ -170,7 +170,7 @@ class StepImport:
             left_out=lost.left_out,
         )
 
-    def _written(self, lost: Lost) -> list[Written]:
+    def _written(self, lost: Lost) -> list[WrittenEpisodes]:
         if not self.has_ids and self.order != "linked":
             return [self._written_in_order(lost)]
         if not self.has_ids or self.parts == 1:
@@ -210,13 +210,13 @@ class StepImport:
                 writer.write(table)
         return lost
 
-    def _gather(self, places: list[tuple[int, int]], parts: range) -> tuple[Written, Lost]:
+    def _gather(self, places: list[tuple[int, int]], parts: range) -> tuple[WrittenEpisodes, Lost]:
         lost = Lost(places=places)
         tables = (read_part(self.folder, part) for part in parts)
         wanted = (self._without_extras(table) for table in tables if table is not None)
         return self._written_of(wanted, f"part-{parts.start:05d}", lost), lost
 
-    def _written_in_order(self, lost: Lost) -> Written:
+    def _written_in_order(self, lost: Lost) -> WrittenEpisodes:
         """Writes rows that lie in order as they are read; once more where an extra column changes on the way."""
         found = Lost()
         written = write(self.root, "part", self._in_order(found), self.config)
@@ -245,7 +245,7 @@ class StepImport:
         """Rows that were read before it was known which extra columns are left out."""
         return table.select([name for name in table.column_names if name in {SOURCE_FILE, SOURCE_ROW, *self.schema.names}])
 
-    def _written_of(self, tables: Iterable[pa.Table], prefix: str, lost: Lost) -> Written:
+    def _written_of(self, tables: Iterable[pa.Table], prefix: str, lost: Lost) -> WrittenEpisodes:
         """Writes the episodes of tables that each hold all rows of some ids, and beside them what they leave."""
         if not mergeable(self.order, has_ids=self.has_ids, schema=self.schema):
             return write(self.root, prefix, (self._assemble(table, lost) for table in tables), self.config)

@@ -20,7 +20,7 @@ BYTES_OF_AN_INFO = 1024
 """A guess."""
 
 
-class Written(NamedTuple):
+class WrittenEpisodes(NamedTuple):
     """The episodes of one part, on disk."""
 
     files: list[FileEntry]
@@ -32,7 +32,9 @@ class Written(NamedTuple):
     """Values of their actions; empty where the action space is declared."""
 
 
-def write(root: Location, prefix: str, assembled: Iterable[tuple[list[Episode], Counts]], config: ImportConfig) -> Written:
+def write(
+    root: Location, prefix: str, assembled: Iterable[tuple[list[Episode], Counts]], config: ImportConfig
+) -> WrittenEpisodes:
     """Writes files `<prefix>-…` below `root`.
 
     Raises:
@@ -49,7 +51,7 @@ def write(root: Location, prefix: str, assembled: Iterable[tuple[list[Episode], 
             writer.write(batch)
             if not is_declared and batch[0].action_space is None:
                 actions.add(batch)
-    return Written(writer.files, writer.statistics, counts, first, actions)
+    return WrittenEpisodes(writer.files, writer.statistics, counts, first, actions)
 
 
 def _batches(assembled: Iterable[tuple[list[Episode], Counts]]) -> Iterator[tuple[list[Episode], Counts]]:

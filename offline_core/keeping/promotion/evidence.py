@@ -14,18 +14,18 @@ from offline_core.errors import PromotionError
 from offline_core.judging.decisions.config import BEHAVIOUR
 from offline_core.judging.decisions.result import DecisionResult
 from offline_core.policies.registry.history import History
-from offline_core.policies.registry.move import Evidence, Move
+from offline_core.policies.registry.move import Move, PromotionEvidence
 from offline_core.runtime.parameter_errors import problems
 
 
-class Decision(NamedTuple):
+class StoredDecision(NamedTuple):
     """A stored decision."""
 
     result: DecisionResult
-    evidence: Evidence
+    evidence: PromotionEvidence
 
 
-def read_decision(uri: str) -> Decision | None:
+def read_decision(uri: str) -> StoredDecision | None:
     """The decision in a folder; None if the folder has no result.
 
     Raises:
@@ -46,17 +46,17 @@ def read_decision(uri: str) -> Decision | None:
             "-s override='why'.",
             uri=file.uri,
         ) from error
-    evidence = Evidence(
+    evidence = PromotionEvidence(
         decision=file.parent.uri,
         identity=identity,
         verdict=result.verdict,
         sentence=result.sentence,
         against=result.against,
     )
-    return Decision(result, evidence)
+    return StoredDecision(result, evidence)
 
 
-def check_decision(decision: Decision, history: History, alias: str) -> None:
+def check_decision(decision: StoredDecision, history: History, alias: str) -> None:
     """Check that a decision moves an alias without an override.
 
     Raises:
@@ -89,7 +89,7 @@ def check_decision(decision: Decision, history: History, alias: str) -> None:
         )
 
 
-def _used(evidence: Evidence, history: History, alias: str) -> Move | None:
+def _used(evidence: PromotionEvidence, history: History, alias: str) -> Move | None:
     """The move that the same decision made before."""
     moves = (move for move in history.moves if move.alias == alias and move.kind == "promote" and move.evidence is not None)
     return next((move for move in moves if move.evidence and move.evidence.identity == evidence.identity), None)

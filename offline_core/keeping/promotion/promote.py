@@ -8,7 +8,7 @@ from typing import NamedTuple
 from offline_core.data.store.location import Location
 from offline_core.errors import PromotionError
 from offline_core.keeping.promotion.config import PromotionConfig
-from offline_core.keeping.promotion.evidence import Decision, check_decision, read_decision
+from offline_core.keeping.promotion.evidence import StoredDecision, check_decision, read_decision
 from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.policies.checkpoint import copy_policy
 from offline_core.policies.manifest import find_policy
@@ -93,7 +93,7 @@ class _Chosen(NamedTuple):
     uri: str
     fingerprint: str | None
     """That the checkpoint has to have; None: any."""
-    decision: Decision | None
+    decision: StoredDecision | None
 
 
 def _chosen(config: PromotionConfig, source: str) -> _Chosen:

@@ -19,7 +19,7 @@ ALIAS = r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"
 Alias = Annotated[str, StringConstraints(pattern=ALIAS)]
 
 
-class Evidence(BaseModel):
+class PromotionEvidence(BaseModel):
     """What a decision said when it moved an alias; the folder of the decision has the numbers."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -47,7 +47,7 @@ class Move(BaseModel):
     source: str = Field(description="URI that it was copied from; that may hold another policy by now.")
     previous: str | None = Field(None, description="Checkpoint that the alias named before; None: it is new.")
     restores: int | None = Field(None, description="Of a rollback: the move whose checkpoint the alias names again.")
-    evidence: Evidence | None = Field(None, description="The decision; None: an override, or a rollback.")
+    evidence: PromotionEvidence | None = Field(None, description="The decision; None: an override, or a rollback.")
     reason: str | None = Field(None, description="Why, in the words of the one who moved it: of an override or a rollback.")
     moved_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
     moved_by: str = Field(max_length=200)

@@ -222,7 +222,7 @@ def pickled_filesystem(store: Store) -> fs.PyFileSystem:
 
     It is pickled as its settings, without credentials, and each worker opens it; PyArrow's own pickles with its credentials.
     """
-    return fs.PyFileSystem(_Handler(store))
+    return fs.PyFileSystem(_ReadOnlyHandler(store))
 
 
 def _refuse(*_: object, **__: object) -> NoReturn:
@@ -230,7 +230,7 @@ def _refuse(*_: object, **__: object) -> NoReturn:
 
 
 @dataclass(frozen=True)
-class _Handler(fs.FileSystemHandler):  # type: ignore[misc]
+class _ReadOnlyHandler(fs.FileSystemHandler):  # type: ignore[misc]
     store: Store
 
     def get_type_name(self) -> str:
