@@ -16,7 +16,7 @@ from PIL import Image
 from offline_core.data.importing.report import ImportResult
 from offline_core.data.quality.config import QualityConfig
 from offline_core.judging.estimation.result import Estimate, OffPolicyResult
-from offline_core.keeping.stored_results import KINDS
+from offline_core.keeping.stored_results import MODELS
 from offline_core.learning.result import TrainingResult
 from offline_core.runtime.reporting import palette
 from offline_core.runtime.reporting.card import Card
@@ -47,7 +47,7 @@ def test_there_is_a_card_of_every_kind_of_result(made: dict[str, Result]) -> Non
         load(stage.function)
     assert sorted(made) == STAGES_OF_RESULTS
     assert {type(each) for each in made.values()} == {*all_kinds()} - {PolicyResult}
-    assert {load(kind) for kind in KINDS} <= {type(each) for each in made.values()}
+    assert {load(kind) for kind in MODELS.values()} <= {type(each) for each in made.values()}
 
 
 class Page(HTMLParser):

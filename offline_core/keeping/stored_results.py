@@ -5,25 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from offline_core.data.datasets.folder_kind import kind_of_result
 from offline_core.data.store.json_files import without_checksum
 from offline_core.data.store.location import Location
 from offline_core.runtime.result import Result
-from offline_core.runtime.stage import load
+from offline_core.runtime.stage import load, path_of
 
-KINDS: Mapping[str, frozenset[str]] = {
-    "data.quality.result:QualityReport": frozenset({"findings", "verdict"}),
-    "judging.sweeps.result:SweepResult": frozenset({"settings", "score"}),
-    "judging.decisions.result:DecisionResult": frozenset({"verdict", "candidates"}),
-    "judging.ranking.result:OutlierResult": frozenset({"scores", "threshold"}),
-    "judging.estimation.result:OffPolicyResult": frozenset({"estimates", "recorded"}),
-    "learning.fine_tuning.result:FineTuneResult": frozenset({"start_return", "curve"}),
-    "learning.experts.result:ExpertResult": frozenset({"env_steps", "curve"}),
-    "learning.result:TrainingResult": frozenset({"losses", "epochs"}),
-    "policies.evaluation.result:EvaluationResult": frozenset({"returns", "lengths"}),
-    "policies.export_config:PolicyExportResult": frozenset({"models", "policy_latency"}),
-    "data.formats.exporting:ExportResult": frozenset({"source", "output", "format"}),
+MODELS: Mapping[str, str] = {
+    "check": "data.quality.result:QualityReport",
+    "sweep": "judging.sweeps.result:SweepResult",
+    "decision": "judging.decisions.result:DecisionResult",
+    "outlier ranking": "judging.ranking.result:OutlierResult",
+    "estimate": "judging.estimation.result:OffPolicyResult",
+    "fine-tuning": "learning.fine_tuning.result:FineTuneResult",
+    "expert": "learning.experts.result:ExpertResult",
+    "training": "learning.result:TrainingResult",
+    "evaluation": "policies.evaluation.result:EvaluationResult",
+    "policy export": "policies.export_config:PolicyExportResult",
+    "export": "data.formats.exporting:ExportResult",
 }
-"""Results by fields that no other kind before has."""
+"""Of results, by their kind."""
 
 
 def read_result(file: Location) -> Result | None:
@@ -33,8 +34,13 @@ def read_result(file: Location) -> Result | None:
         ValueError, LookupError, TypeError, CorruptFileError: it cannot be read.
     """
     values = json.loads(without_checksum(file.read(), file.uri))["result"]
-    kind = next((kind for kind, fields in KINDS.items() if fields <= values.keys()), None)
-    if kind is None:
+    if (kind := kind_of_result(values)) is None:
         return None
-    result: Result = load(kind).model_validate(values)
+    result: Result = load(MODELS[kind]).model_validate(values)
     return result
+
+
+def kind_of(result: Result) -> str:
+    """What a stored result is called."""
+    path = path_of(type(result))
+    return next((kind for kind, model in MODELS.items() if model == path), "result")

@@ -13,15 +13,18 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import StorageError
-from offline_core.learning.result import METRICS_FILE
-from offline_core.learning.state import TrainingState
+
+if TYPE_CHECKING:
+    from offline_core.learning.state import TrainingState
 
 log = logging.getLogger(__name__)
+
+METRICS_FILE = "metrics.jsonl"
 
 Record = dict[str, Any]
 

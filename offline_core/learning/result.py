@@ -15,7 +15,6 @@ from offline_core.runtime.reporting.returns import episode_facts, played
 from offline_core.runtime.result import PolicyResult
 from offline_core.runtime.units import duration_text
 
-METRICS_FILE = "metrics.jsonl"
 """A record an iteration and one an evaluation, in the folder of a training."""
 
 

@@ -12,8 +12,9 @@ import pytest
 from offline_core.data.datasets.dataset import open_committed, open_dataset
 from offline_core.data.datasets.folder_kind import RESULT_KINDS, folder_at, kind_of_result
 from offline_core.errors import CheckpointError, DatasetNotFoundError
-from offline_core.keeping.homepage.contents import KINDS
+from offline_core.keeping.stored_results import MODELS
 from offline_core.policies.manifest import find_policy
+from offline_core.runtime.stage import load
 
 STORED = Path(__file__).parent.parent / "data" / "stored" / "format-2"
 
@@ -87,9 +88,9 @@ def test_what_is_no_policy_is_named_with_what_to_give_instead(runs: Path, name: 
 
 
 def test_every_kind_of_result_is_known_by_its_fields() -> None:
-    assert KINDS.keys() == RESULT_KINDS.keys()
-    for kind, model in KINDS.items():
-        assert kind_of_result(dict.fromkeys(model.model_fields)) == kind
+    assert MODELS.keys() == RESULT_KINDS.keys()
+    for kind, model in MODELS.items():
+        assert kind_of_result(dict.fromkeys(load(model).model_fields)) == kind
 
 
 def test_a_folder_of_other_things_is_nothing_of_ours(tmp_path: Path) -> None:

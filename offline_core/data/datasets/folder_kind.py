@@ -25,8 +25,13 @@ RESULT_KINDS: Mapping[str, frozenset[str]] = {
     "fine-tuning": frozenset({"start_return", "curve"}),
     "expert": frozenset({"env_steps", "curve"}),
     "training": frozenset({"losses", "epochs"}),
+    "check": frozenset({"findings", "verdict"}),
+    "estimate": frozenset({"estimates", "recorded"}),
+    "evaluation": frozenset({"returns", "lengths"}),
+    "policy export": frozenset({"models", "policy_latency"}),
+    "export": frozenset({"source", "output", "format"}),
 }
-"""Kinds of stored results by fields that no other kind has; what has none of these is an export."""
+"""Kinds of stored results by fields that no other kind before has."""
 _MOST_NAMES = 4
 
 

@@ -25,7 +25,8 @@ from offline_core.keeping.stored_results import read_result
 from offline_core.learning.algorithms.registry import AlgorithmChoice
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.result import ExpertResult
-from offline_core.learning.result import METRICS_FILE, TrainingResult
+from offline_core.learning.metrics import METRICS_FILE
+from offline_core.learning.result import TrainingResult
 from offline_core.policies.evaluation.result import EVALUATIONS, EvaluationResult
 from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
 from offline_core.policies.registry.history import CHECKPOINTS, HISTORY, History, read_history

@@ -18,12 +18,11 @@ from offline_core.judging.decisions.result import DecisionResult
 from offline_core.judging.estimation.result import ESTIMATES
 from offline_core.judging.ranking.result import OutlierResult
 from offline_core.judging.sweeps.result import SweepResult
-from offline_core.keeping.homepage.contents import KINDS, Contents, read_contents
-from offline_core.learning.result import METRICS_FILE
+from offline_core.keeping.homepage.contents import Contents, read_contents
+from offline_core.keeping.stored_results import kind_of
+from offline_core.learning.metrics import METRICS_FILE
 from offline_core.policies.evaluation.result import EVALUATIONS
 from offline_core.runtime.units import size_text
-
-_NAMES = {model: kind for kind, model in KINDS.items()}
 
 
 class Listed(BaseModel):
@@ -108,7 +107,7 @@ def _results(found: Contents) -> Iterator[Listed]:
         made_from = "" if manifest is None else _made_from(found, "", manifest.parents)
         environment = manifest.environment.id if manifest is not None and manifest.environment is not None else ""
         yield Listed(
-            kind=_NAMES[type(result)],
+            kind=kind_of(result),
             name=name or ".",
             made=found.times.get(posixpath.join(name, RESULT_FILE), manifest and manifest.created_at),
             what=_outcome(found, name, result),

@@ -11,8 +11,8 @@ from offline_core.keeping.homepage.contents import Contents
 from offline_core.keeping.homepage.values import Curve, minute, number, thinned
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.fine_tuning.result import FineTuneResult
-from offline_core.learning.metrics import read_metrics
-from offline_core.learning.result import METRICS_FILE, TrainingResult
+from offline_core.learning.metrics import METRICS_FILE, read_metrics
+from offline_core.learning.result import TrainingResult
 
 POINTS = 200_000
 """Of all curves together."""

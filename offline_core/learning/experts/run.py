@@ -20,9 +20,9 @@ from offline_core.learning.experts.off_policy import off_policy_learner
 from offline_core.learning.experts.on_policy import OnPolicyLearner
 from offline_core.learning.experts.recording import TrainingRecorder
 from offline_core.learning.experts.replay import ReplayRecorder
+from offline_core.learning.metrics import METRICS_FILE
 from offline_core.learning.online.ring import StepRing
 from offline_core.learning.online.ring_files import RingFiles, RowsFile
-from offline_core.learning.result import METRICS_FILE
 from offline_core.learning.state import SavedState, States
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.evaluation.result import FOLLOWED
