@@ -11,15 +11,20 @@ from typing import Any
 from tqdm import tqdm
 
 from flows.server_settings import ui_url
+from flows.verbs import as_json, is_verbose
 from offline_core.keeping.perform import perform
 from offline_core.plans.permission import check_permitted
 from offline_core.plans.refusal import refuse
-from offline_core.runtime.progress import progress_logged
+from offline_core.policies import manifest
+from offline_core.runtime import progress, stage
 from offline_core.runtime.ray_session import ray_scope
 from offline_core.runtime.stage import Stage
 
+TOLD = (progress.__name__, manifest.__name__)
+"""Modules whose messages below warnings are shown: how far long work is, and which policy of a folder is taken."""
 
-def run_in_process(stage: Stage[..., Any], **parameters: Any) -> Any:
+
+def run_in_process(entry: Stage[..., Any], **parameters: Any) -> Any:
     """The result of a stage; its log lines are shown on stderr, below a bar of its progress if that is a terminal.
 
     Raises:
@@ -28,12 +33,17 @@ def run_in_process(stage: Stage[..., Any], **parameters: Any) -> Any:
     with _log_shown():
         check_permitted(parameters)
         refuse(parameters)
-        with ray_scope(), contextlib.nullcontext() if sys.stderr.isatty() else progress_logged():
-            return perform(stage, parameters.pop("config"), parameters, runs_url=ui_url())
+        with ray_scope(), contextlib.nullcontext() if sys.stderr.isatty() else progress.progress_logged():
+            return perform(entry, parameters.pop("config"), parameters, runs_url=ui_url())
 
 
 class _Lines(logging.Handler):
     """Writes messages to stderr, with their level from warnings on. A bar of tqdm goes out of their way."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Not what the card says as well: what was made, and what the stage warns of."""
+        is_on_card = record.name == stage.__name__ and not as_json()
+        return is_verbose() or (record.levelno >= logging.WARNING and not is_on_card) or record.name in TOLD
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

@@ -15,6 +15,7 @@ from prefect.settings import PREFECT_UI_URL
 from prefect.tasks import exponential_backoff
 
 from offline_core.errors import OfflineError
+from offline_core.keeping.cards import observe_cards
 from offline_core.keeping.perform import perform
 from offline_core.runtime.provenance import made_in_run
 from offline_core.runtime.stage import Stage
@@ -34,9 +35,8 @@ def task_of(entry: Stage[..., Any]) -> Any:
     """The task of a stage."""
 
     def run(config: Any, **arguments: Any) -> Any:
-        with progress_shown():
-            show = functools.partial(publish, key=f"{entry.title}-card")
-            return perform(entry, config, arguments, runs_url=url_of_ui(), show=show)
+        with progress_shown(), observe_cards(functools.partial(publish, key=f"{entry.title}-card")):
+            return perform(entry, config, arguments, runs_url=url_of_ui())
 
     run.__name__ = run.__qualname__ = entry.attribute
     run.__doc__ = entry.help

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from offline_core.keeping.cards import keep_stage_card
 from offline_core.keeping.tracking import track
-from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.stage import Stage, load
 
 
@@ -17,13 +16,12 @@ def perform(
     arguments: Mapping[str, Any],
     *,
     runs_url: str | None = None,
-    show: Callable[[Card], object] = lambda _: None,
 ) -> Any:
-    """Return the result of a stage, whose card lies next to it.
+    """Return the result of a stage, whose card lies next to it; `observe_cards` shows it, also where the gate refuses the
+    result.
 
     Arguments:
         runs_url: of a UI, whose runs a report then links to.
-        show: is given the card, also where the gate then refuses the result.
 
     Raises:
         OfflineError: of the stage, or of its gate where the result does not meet the config.
@@ -33,7 +31,6 @@ def perform(
     result = stage(config, **arguments)
     card = keep_stage_card(stage, result, config, arguments)
     track(result, config, card, operation=stage.name)
-    show(card)
     if stage.gate is not None:
         load(stage.gate)(result, config)
     return result

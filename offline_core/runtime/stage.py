@@ -149,17 +149,20 @@ class Stage(Generic[P, R]):
     """The function itself, once its module is imported."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run it, or return the result of the same from before."""
+        """Run it, or return the result of the same from before; warnings of either are logged."""
+        result = self._result(*args, **kwargs)
+        for warning in getattr(result, "warnings", ()):
+            log.warning("%s", warning)
+        return result
+
+    def _result(self, *args: Any, **kwargs: Any) -> R:
         work = self._started(*args, **kwargs)
         if not isinstance(work, Generator):
             return typing.cast(R, work)
         try:
-            result = typing.cast(R, next(work).make(self, functools.partial(_resume, work)))
+            return typing.cast(R, next(work).make(self, functools.partial(_resume, work)))
         finally:
             work.close()
-        for warning in getattr(result, "warnings", ()):  # also of a result that was made before
-            log.warning("%s", warning)
-        return result
 
     def asked(self, *args: P.args, **kwargs: P.kwargs) -> Making[R] | None:
         """What it is about to make; raises all that it refuses before it works. None: a plain function, which is not run."""

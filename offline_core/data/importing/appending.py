@@ -118,8 +118,6 @@ def append(config: ImportConfig, source: Source, output: str, operation: Operati
             version=next_version(base.location, base),
         )
     log.info("Appended to %s: %s", dataset.ref, done)
-    for note in notes[1:]:
-        log.warning(note)
     return result_of(dataset)
 
 

@@ -124,8 +124,6 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
             version=next_version(Location.of(output), None) if config.append else None,
         )
     log.info("Imported %s: %s", dataset.ref, found.counts)
-    for note in notes:
-        log.warning(note)
     if (missing := replaced(dataset)) is not None:
         log.warning("%s: %s", dataset.location.uri, missing)
     return result_of(dataset, replaced=missing)

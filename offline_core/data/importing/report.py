@@ -170,6 +170,11 @@ class ImportResult(Result):
     appended: Appended | None = Field(None, description="Of an append: what it did to the version before.")
     quarantine: str | None = Field(None, description="Where rows and files that cannot be read are listed, with the reasons.")
 
+    @property
+    def warnings(self) -> list[str]:
+        """The notes but for the first one of an append, which says what it did."""
+        return self.notes[1:] if self.appended else self.notes
+
     def card(self) -> Card:
         counts = self.counts
         told = f"{counts.rows:,} rows became {counts.steps:,} steps of {counts.episodes:,} episodes"
@@ -180,7 +185,7 @@ class ImportResult(Result):
         counted: dict[str, object] = {name: count for name, count in counts.model_dump().items() if count}
         if counts.quarantined_files:  # the number of rows in unreadable parts of files is unknown
             counted |= {name: f"at least {getattr(counts, name):,}" for name in ("rows", "quarantined_rows")}
-        did, warnings = (self.notes[:1], self.notes[1:]) if self.appended else ([], self.notes)
+        did = self.notes[:1] if self.appended else []
         return dataset_card(
             "Import",
             [self.dataset],
@@ -196,7 +201,7 @@ class ImportResult(Result):
                 **({"Appended": did[0]} if did else {}),
                 **({"Not read, and why": self.quarantine} if self.quarantine else {}),
             },
-            warnings=warnings,
+            warnings=self.warnings,
             details={name.replace("_", " ").capitalize(): count for name, count in counted.items()},
         )
 
