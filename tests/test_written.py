@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from offline_core.runtime.stage import STAGES
+from offline_core.runtime.stage import _read
 from tests.written import ROOT, WRITTEN, stages
 
 
@@ -16,4 +16,4 @@ def test_what_is_written_is_fresh(path: Path) -> None:
 
 
 def test_the_list_knows_what_the_decorators_say() -> None:
-    assert {name: each.as_json() for name, each in STAGES.items()} == {name: each.as_json() for name, each in stages().items()}
+    assert {name: each.as_json() for name, each in _read().items()} == {name: each.as_json() for name, each in stages().items()}

@@ -18,7 +18,7 @@ from flows.short_forms import CHAINS, short_forms
 from flows.stages import flow_of
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.result import Result
-from offline_core.runtime.stage import INDEX, Stage, load
+from offline_core.runtime.stage import INDEX, STAGES, Stage, load
 from tests import defaults
 
 ROOT = Path(__file__).parents[1]
@@ -44,6 +44,8 @@ def stages() -> dict[str, Stage[..., Any]]:
 
     follow(None)
     assert not found, f"There is no stage {', '.join(map(str, found))} for others to follow."
+    STAGES.clear()  # what is read from the list knows them all from now on
+    STAGES.update(ordered)
     return ordered
 
 

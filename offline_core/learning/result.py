@@ -56,6 +56,7 @@ class TrainingResult(PolicyResult):
 
     def card(self) -> Card:
         told = played(self.metrics, self.target_return, is_reached=self.reached_target)
+        epochs = "epoch" if self.epochs == 1 else "epochs"
         is_played = "episode_return_mean" in self.metrics
         return Card(
             "Policy",
@@ -66,7 +67,7 @@ class TrainingResult(PolicyResult):
                 "Policy": self.checkpoint,
                 "Learned from": self.dataset,
                 **({"Algorithm": self.algorithm} if self.algorithm else {}),
-                "Updates": f"{self.updates:,}, {self.epochs:,.3g} {"epoch" if self.epochs == 1 else "epochs"}, {self.steps_per_second:,.0f} steps a second",
+                "Updates": f"{self.updates:,}, {self.epochs:,.3g} {epochs}, {self.steps_per_second:,.0f} steps a second",
                 **episode_facts(self.metrics),
                 "Time": duration_text(self.seconds),
             },
