@@ -7,6 +7,7 @@ from offline_core.errors import CheckpointError
 from offline_core.policies.registry.address import read_registry
 from offline_core.policies.registry.move import Move
 from offline_core.runtime.reporting.card import Card, Section
+from offline_core.runtime.units import count_text
 
 
 def registry_card(uri: str) -> Card:
@@ -29,7 +30,7 @@ def registry_card(uri: str) -> Card:
     return Card(
         "Registry",
         word="Registry",
-        sentence=f"{len(aliases):,} aliases of {len(histories):,} policies, moved {len(moves):,} times.",
+        sentence=f"{len(aliases):,} aliases of {len(histories):,} policies, moved {count_text(len(moves), 'time')}.",
         sections=[
             Section("Aliases", columns=("address", "checkpoint", "policy", "moved", "by", "because"), rows=aliases),
             Section(

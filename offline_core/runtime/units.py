@@ -24,6 +24,11 @@ def date_text(nanoseconds: float) -> str:
     return str(np.datetime64(round(nanoseconds / 1e9), "s")).replace("T", " ")
 
 
+def count_text(count: int, noun: str) -> str:
+    """`1 episode`, `1,200 episodes`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def size_text(count: float) -> str:
     """Bytes: `75.8 kB`, `1.2 MB`."""
     return ByteSize(count).human_readable(decimal=True, separator=" ").replace("KB", "kB")

@@ -49,7 +49,7 @@ def test_a_sweep_of_which_runs_failed_fails_with_a_card(tmp_path: Path) -> None:
     state = latest_run().state
     assert state is not None and state.is_failed()
     card = sweep_card()
-    assert "1 settings by" in card and "| Runs | 2, 2 failed |" in card and "nothing was divided" in card
+    assert "1 setting by" in card and "| Runs | 2, 2 failed |" in card and "nothing was divided" in card
 
 
 @pytest.mark.slow

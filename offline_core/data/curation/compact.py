@@ -15,6 +15,7 @@ from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.runtime.reporting.card import Card, command
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
+from offline_core.runtime.units import count_text
 
 
 class CompactionResult(Result):
@@ -33,7 +34,7 @@ class CompactionResult(Result):
             {"compacted": self.dataset},
             verdict="good",
             word="Compacted",
-            sentence=f"{self.files_before:,} files became {self.files_after:,}; {self.dataset.episodes:,} episodes as before.",
+            sentence=f"{count_text(self.files_before, 'file')} became {self.files_after:,}; no episode changed.",
             facts={"From": self.source, "To": self.dataset},
             next=command("offline", "train", *reading(self.dataset)),
         )

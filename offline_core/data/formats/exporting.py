@@ -28,6 +28,7 @@ from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, stage
 from offline_core.runtime.stage import output as of_output
+from offline_core.runtime.units import count_text
 from offline_core.runtime.user_code import import_object
 from offline_core.runtime.user_errors import user_errors
 
@@ -79,7 +80,7 @@ class ExportResult(Result):
             "Export",
             verdict="good",
             word="Exported",
-            sentence=f"{self.episodes:,} episodes, {self.steps:,} steps as {self.format}.",
+            sentence=f"{count_text(self.episodes, 'episode')}, {count_text(self.steps, 'step')} as {self.format}.",
             facts={"From": self.source, "To": self.output},
             about=(self.source.uri, self.source.version),
             places=[] if self.folder is None else [f"{self.folder}/card"],

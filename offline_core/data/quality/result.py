@@ -17,6 +17,7 @@ from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Mark, Section, command
 from offline_core.runtime.reporting.card import Verdict as CardVerdict
 from offline_core.runtime.result import Result
+from offline_core.runtime.units import count_text
 
 Verdict = Literal["pass", "warn", "fail"]
 
@@ -113,7 +114,7 @@ class QualityReport(Result):
             sentence=f"{'Broken' if rules['fail'] else 'Look at'} {broken}; {met}." if broken else f"{met}.",
             facts={
                 "Dataset": ref,
-                "Ends": f"{statistics.terminated:,} episodes terminated, {statistics.truncated:,} truncated",
+                "Ends": f"{count_text(statistics.terminated, 'episode')} terminated, {statistics.truncated:,} truncated",
             },
             warnings=[str(finding) for finding in worst_first if finding.verdict != "pass"],
             sections=[

@@ -14,7 +14,7 @@ from offline_core.judging.sweeps.statistics import performance_profile
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Section, command
 from offline_core.runtime.result import PolicyResult
-from offline_core.runtime.units import duration_text
+from offline_core.runtime.units import count_text, duration_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -69,7 +69,7 @@ class SweptSetting(_Part):
     def __str__(self) -> str:
         value, low, high = self.interval
         bounds = "" if self.low is None else f" ({low:.4g} to {high:.4g})"
-        return f"{value:.4g}{bounds}, {len(self.runs)} runs"
+        return f"{value:.4g}{bounds}, {count_text(len(self.runs), 'run')}"
 
 
 class FailedRun(_Part):
@@ -108,7 +108,8 @@ class SweepResult(PolicyResult):
             "Sweep",
             verdict="bad" if self.failures else "grey",
             word="Compared in part" if self.failures else "Compared",
-            sentence=f"{len(self.settings):,} settings by {score}; the best is {first.name}, {first.interquartile_mean:.4g}.",
+            sentence=f"{count_text(len(self.settings), 'setting')} by {score}; "
+            f"the best is {first.name}, {first.interquartile_mean:.4g}.",
             facts={
                 "Best policy": self.checkpoint,
                 "Dataset": self.dataset,

@@ -7,7 +7,7 @@ from pydantic import Field
 from offline_core.runtime.config import Config
 from offline_core.runtime.reporting.card import Card, Section, command
 from offline_core.runtime.result import Result
-from offline_core.runtime.units import duration_text, size_text
+from offline_core.runtime.units import count_text, duration_text, size_text
 
 
 class ReportConfig(Config):
@@ -61,7 +61,8 @@ class ReportResult(Result):
             "Report",
             verdict="good",
             word="Reported",
-            sentence=f"{self.datasets:,} datasets, {self.runs:,} experiments and {self.policies:,} policies are on one page.",
+            sentence=f"{count_text(self.datasets, 'dataset')}, {count_text(self.runs, 'experiment')}, "
+            f"{self.policies:,} policies are on one page.",
             facts={
                 "Page": self.uri,
                 "Versions": self.versions,
@@ -69,7 +70,9 @@ class ReportResult(Result):
                 "Size": size_text(self.bytes),
                 "Time": duration_text(self.seconds),
             },
-            warnings=[f"{len(self.problems):,} files could not be read; the page names them."] if self.problems else [],
+            warnings=[f"{count_text(len(self.problems), 'file')} could not be read; the page names what and why."]
+            if self.problems
+            else [],
             sections=[Section("Not read", self.problems[:MOST_PROBLEMS])],
             next=command("python", "-m", "webbrowser", self.uri),
             about=(self.root, None),

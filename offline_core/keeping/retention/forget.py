@@ -33,6 +33,7 @@ from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.registry.history import CHECKPOINTS, read_history
 from offline_core.runtime.reporting.card import Card, Section
 from offline_core.runtime.result import Result
+from offline_core.runtime.units import count_text
 
 log = logging.getLogger(__name__)
 
@@ -69,16 +70,16 @@ class ForgetResult(Result):
 
     def card(self) -> Card:
         warnings = {
-            "policies learned from them; train these again, then delete them": self.policies,
-            "aliases name such a policy; promote another one there": self.addresses,
-            "other files name them, or cannot be read; delete these by hand": self.left,
+            "Policies that learned from them; train these again, then delete them": self.policies,
+            "Aliases that name such a policy; promote another one there": self.addresses,
+            "Other files that name them, or cannot be read; delete these by hand": self.left,
         }
         return Card(
             "Forgetting",
             verdict="good" if self.deleted else "grey",
             word="Forgot" if self.deleted else "Would forget",
-            sentence=f"{self.ids:,} episodes in {len(self.versions):,} versions below {self.root}.",
-            warnings=[f"{len(found):,} {what}: {', '.join(found)}" for what, found in warnings.items() if found],
+            sentence=f"{count_text(self.ids, 'episode')} in {count_text(len(self.versions), 'version')} below {self.root}.",
+            warnings=[f"{what}: {', '.join(found)}." for what, found in warnings.items() if found],
             sections=[
                 Section(
                     "Versions",

@@ -25,7 +25,7 @@ from offline_core.keeping.retention.holding import hold
 from offline_core.runtime.reporting.card import Card, Section
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import Argument, stage
-from offline_core.runtime.units import size_text
+from offline_core.runtime.units import count_text, size_text
 
 log = logging.getLogger(__name__)
 
@@ -62,8 +62,8 @@ class VacuumResult(Result):
             "Vacuum",
             verdict="good" if self.deleted else "grey",
             word="Deleted" if self.deleted else "Would delete",
-            sentence=f"{len(self.removed):,} versions and {len(self.leftovers):,} files of no version below {self.root}, "
-            f"{size_text(self.freed_bytes)}; {len(self.kept):,} versions stay.",
+            sentence=f"{count_text(len(self.removed), 'version')} and {count_text(len(self.leftovers), 'file')} of no version "
+            f"below {self.root}, {size_text(self.freed_bytes)}; {count_text(len(self.kept), 'other version')} kept.",
             warnings=[
                 f"Nothing of {uri} went, as another run is writing there. Do it again when that is done." for uri in self.busy
             ],

@@ -11,7 +11,7 @@ from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, command
 from offline_core.runtime.reporting.returns import Told, episode_facts, mean_of, of_enough, returned
 from offline_core.runtime.result import PolicyResult
-from offline_core.runtime.units import duration_text
+from offline_core.runtime.units import count_text, duration_text
 
 
 class FineTuneResult(PolicyResult):
@@ -43,7 +43,7 @@ class FineTuneResult(PolicyResult):
                 **episode_facts(self.metrics),
                 "Target": "none" if self.target_return is None else f"{self.target_return:,g}",
                 "Environment steps": self.env_steps,
-                "Rolled back": f"{self.rollbacks:,} times",
+                "Rolled back": count_text(self.rollbacks, "time"),
                 "Time": duration_text(self.seconds),
             },
             details={"Updates": self.updates},

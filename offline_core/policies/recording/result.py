@@ -15,7 +15,7 @@ from offline_core.data.formats.exporting import ExportResult
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.reporting.returns import return_text
 from offline_core.runtime.result import Result
-from offline_core.runtime.units import duration_text
+from offline_core.runtime.units import count_text, duration_text
 
 if TYPE_CHECKING:
     from offline_core.policies.recording.recorder import Written
@@ -72,14 +72,14 @@ class RecordingResult(Result):
             {"recorded": self.dataset},
             verdict="fair" if self.is_below_greedy else "good",
             word="Recorded, below the policy" if self.is_below_greedy else "Recorded",
-            sentence=f"{statistics.episodes:,} episodes; return {told}.",
+            sentence=f"{count_text(statistics.episodes, 'episode')}; return {told}.",
             warnings=[f"Greedy actions return {self.greedy_return:,.1f}; set explore to false for them."]
             if self.is_below_greedy
             else [],
             facts={
                 "Dataset": self.dataset,
                 "Environment": self.environment,
-                "Ends": f"{statistics.terminated:,} episodes terminated, {statistics.truncated:,} truncated",
+                "Ends": f"{count_text(statistics.terminated, 'episode')} terminated, {statistics.truncated:,} truncated",
                 "Time": duration_text(self.seconds),
                 **({} if self.export is None else {"Exported": f"{self.export.output}, as {self.export.format}"}),
             },
@@ -113,7 +113,7 @@ class MixtureResult(Result):
             {"mixed": self.dataset},
             verdict="good" if self.is_complete else "fair",
             word="Mixed" if self.is_complete else "Mixed in part",
-            sentence=f"{self.dataset.episodes:,} episodes of {len(self.steps):,} sources.",
+            sentence=f"{count_text(self.dataset.episodes, 'episode')} of {count_text(len(self.steps), 'source')}.",
             warnings=[]
             if self.is_complete
             else ["A source ran out of episodes before all steps that were asked for were there."],

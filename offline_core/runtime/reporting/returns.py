@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from offline_core.runtime.reporting.card import Verdict
+from offline_core.runtime.units import count_text
 
 FEW_EPISODES = 20
 """Below this, a mean return says little."""
@@ -23,7 +24,7 @@ class Told(NamedTuple):
 def return_text(mean: float, std: float, episodes: int, actions: str) -> str:
     """A mean return with its spread, and of what both are; `actions` are sampled or greedy."""
     few = "; so few say little" if episodes < FEW_EPISODES else ""
-    return f"{mean:,.1f} ± {std:,.1f} over {episodes:,} episodes ({actions} actions{few})"
+    return f"{mean:,.1f} ± {std:,.1f} over {count_text(episodes, 'episode')} ({actions} actions{few})"
 
 
 def returned(metrics: Mapping[str, float], actions: str = "greedy") -> str:
