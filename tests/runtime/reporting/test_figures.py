@@ -184,5 +184,6 @@ def test_bars_begin_with_the_first_on_top() -> None:
 
 
 def test_what_is_heavy_is_loaded_for_drawing_only() -> None:
-    code = "import sys, offline_core.keeping.cards; print({'matplotlib', 'jinja2', 'torch'} & {*sys.modules})"
+    code = "import sys, offline_core.data.quality.check, offline_core.keeping.cards\n"
+    code += "print({'matplotlib', 'jinja2', 'polars', 'torch'} & {*sys.modules})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
