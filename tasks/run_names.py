@@ -25,7 +25,8 @@ def name_of(template: str, parameters: Mapping[str, Any]) -> str:
     """
     values = dict(parameters)
     for name in values.keys() & _places():
-        values[name] = _place(values[name])
+        if isinstance(values[name], str | list | tuple):  # a chain's training is a config
+            values[name] = _place(values[name])
     if isinstance(dataset := parameters.get("dataset"), str) and (version := _version(dataset, parameters.get("version"))):
         values["dataset"] = f"{values['dataset'].partition('@')[0]}@{version}"
     text = masked_text(template.format_map(values)).replace(", seed None", "")

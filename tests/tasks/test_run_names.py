@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from prefect.client.orchestration import get_client
 from prefect.flow_engine import run_flow
 from prefect.utilities.names import generate_slug
 
+from flows.short_forms import CHAINS
+from flows.stages import flow_of
 from offline_core.learning.config import TrainingConfig
 from offline_core.runtime.stage import STAGES, load
 from tasks.run_names import RunName, is_generated, name_of, template_of
@@ -48,6 +51,13 @@ def test_a_training_is_named_by_its_algorithm_and_the_version_it_reads(tmp_path:
 )
 def test_other_stages_are_named_by_what_they_read(stage: str, parameters: dict[str, Any], name: str) -> None:
     assert named(stage, **parameters) == name
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_every_chain_has_a_name_of_its_defaults(chain: str) -> None:
+    made = flow_of(chain)
+    name = made.flow_run_name.fill({each.name: each.default for each in inspect.signature(made.fn).parameters.values()})
+    assert name.startswith(f"{made.name}: ") and name.endswith("seed 0")
 
 
 @pytest.mark.parametrize("stage", STAGES)
