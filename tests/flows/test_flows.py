@@ -88,7 +88,7 @@ def test_from_nothing_to_a_policy(ray_up: None, tmp_path: Path, monkeypatch: pyt
 
     run = latest_run()
     assert run.state is not None and run.state.is_completed()
-    assert run.name == "expert-to-policy-CartPole-v1-3"
+    assert run.name == "expert-to-policy: bc in CartPole-v1, seed 3"
     cards = {card.key: str(card.data) for card in artifacts_of(run.id) if card.key}  # progress has none
     rows = {
         "train-expert-card": "| Environment steps |",
