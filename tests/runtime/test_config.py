@@ -111,7 +111,7 @@ def test_a_parameter_of_another_group_is_named_where_it_is(model: str, wrong: di
         ),
         ({"algorithm": "cql", "preset": "locomation"}, "no preset 'locomation' (did you mean locomotion?)"),
         ({"compute": {"learners": "atuo"}}, "has to be auto, or a whole number; did you mean auto? (got 'atuo')"),
-        ({"optimizer": "adam"}, "has to be a group of parameters, by their names, such as {id: …}"),
+        ({"optimizer": "adam"}, "has to be a group of parameters, by their names, such as {learning_rate: …}"),
     ],
 )
 def test_a_value_that_is_not_one_of_the_choices_is_said_with_the_nearest(wrong: dict[str, Any], told: str) -> None:

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect import flow
-from prefect.client.orchestration import get_client
-from prefect.flow_engine import run_flow
 from prefect.utilities.names import generate_slug
 
 from flows.short_forms import CHAINS
@@ -81,18 +78,3 @@ def test_names_that_people_gave_are_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     assert name() == "train on x"
     monkeypatch.setattr("prefect.runtime.flow_run.name", "mine", raising=False)
     assert name() == "mine"
-
-
-@pytest.mark.usefixtures("prefect_server")
-def test_prefect_keeps_a_given_name_and_replaces_one_that_it_made_up() -> None:
-    @flow(flow_run_name=RunName(lambda parameters: f"play {parameters['policy']}"))
-    def play(policy: str) -> None:
-        """Plays nothing."""
-
-    names = {}
-    with get_client(sync_client=True) as client:
-        for given in ("nightly", None):
-            begun = client.create_flow_run(play, parameters={"policy": "x"}, name=given)
-            run_flow(play, flow_run=begun, parameters={"policy": "x"})
-            names[given] = client.read_flow_run(begun.id).name
-    assert names == {"nightly": "nightly", None: "play x"}
