@@ -5,13 +5,18 @@ The stage looks again when it runs. What would take longer than a glance, or may
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
+
+import gymnasium as gym
 
 from offline_core.data.datasets.dataset import is_dataset, open_committed, open_dataset
 from offline_core.data.datasets.folder_kind import not_a_dataset
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.store.location import Location
+from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import DatasetNotFoundError, OfflineError
 
 if TYPE_CHECKING:
@@ -19,6 +24,8 @@ if TYPE_CHECKING:
 
 # Each check imports what it needs: a command of one stage would spend more time on the models of others than on its work.
 
+ANY_OBSERVATIONS = gym.spaces.Box(-1.0, 1.0, (1,))
+"""Whether an algorithm can act in a space of actions does not depend on them."""
 GLANCE_BYTES = 16 * 2**20
 """Up to this size the first file of an import is opened with all that its columns are made of, to try its first rows."""
 
@@ -29,7 +36,7 @@ def refuse(parameters: Mapping[str, Any]) -> None:
     Raises:
         OfflineError: as the stage would; none whose cause may pass.
     """
-    for check in (_places, _conditions, _dataset, _candidates, _environment, _source):
+    for check in (_places, _conditions, _dataset, _candidates, _environment, _algorithms, _source):
         try:
             check(parameters)
         except OfflineError as error:
@@ -41,10 +48,26 @@ def _places(parameters: Mapping[str, Any]) -> None:
     for name in ("output", "root"):
         if isinstance(place := parameters.get(name), str):
             Location.of(place)
+    if "config" not in parameters and isinstance(root := parameters.get("root"), str):
+        _check_writable(Location.of(root))
     if isinstance(registry := parameters.get("registry"), str):
         from offline_core.policies.registry.history import entry_of
 
         entry_of(registry)
+
+
+def _check_writable(folder: Location) -> None:
+    """Check the folder of a chain, or the first one above it that exists; on a disk, for a bucket would have to be asked."""
+    if not folder.is_local:
+        return
+    path = folder.path
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    with storage_errors("write", folder.uri):
+        if not os.path.isdir(path):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
 
 def _conditions(parameters: Mapping[str, Any]) -> None:
@@ -105,6 +128,27 @@ def _environment(parameters: Mapping[str, Any]) -> None:
         remember_code(*(each for each in parameters.values() if isinstance(each, ExpertConfig)))
         for environment in environments:
             spec_of(environment)
+
+
+def _algorithms(parameters: Mapping[str, Any]) -> None:
+    """In a chain, an expert or an import would come first, and take hours."""
+    training, expert, source = cast(Any, parameters.get("training")), parameters.get("expert"), parameters.get("source")
+    actions: gym.Space[Any] | None
+    if expert is not None:
+        from offline_core.data.environments.vector_env import spaces_of
+        from offline_core.learning.experts.off_policy import check_actions
+
+        _, actions = spaces_of(expert.environment)
+        if expert.algorithm != "ppo":
+            check_actions(expert, actions)
+    elif isinstance(source, str) and is_dataset(source):
+        actions = open_dataset(source).action_space
+    else:
+        return
+    if isinstance(getattr(training, "algorithm", None), str) and actions is not None:
+        from offline_core.learning.algorithms.build import make_algorithm
+
+        make_algorithm(training.algorithm, ANY_OBSERVATIONS, actions, config=getattr(training, training.algorithm))
 
 
 def _source(parameters: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ from offline_core.data.curation.config import PruningConfig
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
 from offline_core.data.quality.config import QualityConfig
-from offline_core.errors import ConfigError, DataError, StorageUnavailableError
+from offline_core.errors import ConfigError, DataError, StorageError, StorageUnavailableError
 from offline_core.keeping.promotion.config import PromotionConfig
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.experts.config import ExpertConfig
 from offline_core.plans.refusal import refuse
 from offline_core.runtime.config import parse
+from tests.data.datasets.factories import episode, write_dataset
 
 
 @pytest.mark.parametrize(
@@ -105,3 +108,33 @@ def test_a_storage_that_does_not_answer_is_left_to_the_stage_which_tries_again(m
 
     monkeypatch.setattr("offline_core.plans.refusal.is_dataset", silent)
     refuse({"dataset": "s3://lake/x", "config": TrainingConfig()})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"training": {"algorithm": "td3_bc"}}, r"TD3BC chooses continuous actions; it cannot act in Discrete\(2\)"),
+        ({"expert": {"algorithm": "sac"}}, "sac chooses continuous actions with bounds, and those of CartPole-v1"),
+    ],
+)
+def test_algorithms_that_cannot_act_where_a_chain_plays(values: dict[str, Any], message: str, tmp_path: Path) -> None:
+    models: dict[str, Any] = {"training": TrainingConfig, "expert": ExpertConfig}
+    parameters = {name: parse(model, values.get(name, {})) for name, model in models.items()}
+    with pytest.raises(ConfigError, match=message):
+        refuse(parameters | {"root": str(tmp_path / "runs")})
+    refuse({name: model() for name, model in models.items()} | {"root": str(tmp_path / "runs")})
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_algorithm_that_cannot_act_in_the_dataset_of_a_chain(tmp_path: Path) -> None:
+    data = write_dataset(tmp_path / "data", [episode(0)]).location.uri
+    for algorithm, is_refused in (("td3_bc", True), ("cql", False)):
+        training = parse(TrainingConfig, {"algorithm": algorithm})
+        with pytest.raises(ConfigError, match="cannot act in Discrete") if is_refused else contextlib.nullcontext():
+            refuse({"source": data, "root": str(tmp_path / "runs"), "training": training})
+
+
+def test_a_folder_in_which_a_chain_cannot_write(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"Cannot write .*/file/runs"):
+        refuse({"root": str(tmp_path / "file" / "runs")})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
@@ -29,12 +29,7 @@ def off_policy_learner(config: ExpertConfig, env: VectorEnv) -> OffPolicyLearner
             f"{config.algorithm} learns from nothing: a checkpoint has no critics, and new ones would undo it. Set "
             "initial_policy to None, algorithm to ppo, or go on from a training with 'offline fine-tune'."
         )
-    space = env.single_action_space
-    if not (isinstance(space, gym.spaces.Box) and space.is_bounded()):
-        raise ConfigError(
-            f"{config.algorithm} chooses continuous actions with bounds, and those of {config.environment.id} are {space}: set "
-            "algorithm to ppo."
-        )
+    check_actions(config, env.single_action_space)
     algorithm = make_algorithm(
         config.algorithm,
         env.single_observation_space,
@@ -45,6 +40,19 @@ def off_policy_learner(config: ExpertConfig, env: VectorEnv) -> OffPolicyLearner
     )
     online = OnlineLearner(cast(ActorCritic, algorithm), env, config.off_policy, seed=config.seed)
     return OffPolicyLearner(online, rollout_steps=config.rollout_steps)
+
+
+def check_actions(config: ExpertConfig, space: gym.Space[Any]) -> None:
+    """Check that an algorithm which learns from replayed steps can act in the environment.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if not (isinstance(space, gym.spaces.Box) and space.is_bounded()):
+        raise ConfigError(
+            f"{config.algorithm} chooses continuous actions with bounds, and those of {config.environment.id} are {space}: set "
+            "algorithm to ppo."
+        )
 
 
 class OffPolicyLearner:
