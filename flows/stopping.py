@@ -14,7 +14,7 @@ import psutil
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 SENTENCE = "Stopped by {name}. Run the same again: what was finished is found, and a training goes on from its last state."
-AT_ONCE = "Stopped at once, {why}. A Prefect server may show the run as Running; cancel it there."
+AT_ONCE = "Stopped at once, {why}. Where a Prefect server shows the run as Running, cancel it there."
 ORDERLY_SECONDS = 12.0
 """What takes longer to end is ended at once. Prefect would ask a server that is gone for minutes."""
 HANDLED_SECONDS = 0.3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import logging
 import re
 import subprocess
 import sys
@@ -14,19 +15,20 @@ from uuid import UUID
 import pytest
 from PIL import Image
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, LogFilter, LogFilterFlowRunId
 from prefect.client.schemas.objects import Artifact, FlowRun
 from prefect.flow_engine import run_flow
+from prefect.logging.handlers import APILogHandler
 
 from flows.expert_to_policy import expert_to_policy
 from flows.local_flow import flow
-from flows.stages import evaluate, train
+from flows.stages import evaluate, prune, train
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
 from offline_core.data.store.location import Location
-from offline_core.errors import BusyError, CheckpointError
+from offline_core.errors import BusyError, CheckpointError, EmptyDatasetError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.policies.evaluation.config import EvaluationConfig
@@ -150,6 +152,19 @@ def test_a_failure_is_one_clear_error_and_ends_ray(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="no dataset at"):
         train(dataset=str(tmp_path / "none"), output=str(tmp_path / "out"))
     assert not ray.is_initialized()
+
+
+def test_what_ends_a_run_is_told_by_one_line_of_its_log(tmp_path: Path) -> None:
+    """Of those of the task, of the flow, and of the states that both end in."""
+    data = dataset_of(tmp_path / "data", balancing_episodes(4, seed=0), environment=None)
+    with pytest.raises(EmptyDatasetError):
+        prune(dataset=data, output=str(tmp_path / "out"), config=PruningConfig(where="return >= 1e6"))
+    APILogHandler().flush()
+    with get_client(sync_client=True) as client:
+        logs = client.read_logs(LogFilter(flow_run_id=LogFilterFlowRunId(any_=[latest_run().id])))
+    [line] = [line for line in logs if "No version was committed" in line.message]
+    assert line.level == logging.ERROR and "Traceback" not in line.message
+    assert [each.message for each in logs if each.message.startswith("Finished")] == ["Finished in state Failed()"] * 2
 
 
 @pytest.mark.slow
