@@ -191,7 +191,7 @@ def test_a_side_that_lacked_what_it_begins_with_was_not_run() -> None:
 
 
 def test_figures_have_the_names_that_were_asked_for() -> None:
-    stages = ("expert", "record", "record_table", "convert", "bc", "marwil")
+    stages = ("expert", "record_episodes", "record_table", "convert", "bc", "marwil")
     runs = [SideRun(s, side, 0, "finished", 2.0, {"stage": 1.0}) for s in stages for side in ("rllib", "our")]
 
     assert [line["name"] for line in figures(report(*runs))] == [f"vs_rllib.{stage}.ratio" for stage in stages]
@@ -202,7 +202,7 @@ def test_the_table_shows_counts_of_both_sides_and_where_rounds_differ() -> None:
     counted |= {"steps": 1000, "duplicate_rows": 0, "files": 2}
     worse = counted | {"episodes": 480, "episodes_lost": 20}
     runs = [
-        SideRun("record", side, number, "finished", 10.0, {"stage": 5.0}, counts=found)
+        SideRun("record_episodes", side, number, "finished", 10.0, {"stage": 5.0}, counts=found)
         for side, found_ in (("our", (counted, counted)), ("rllib", (counted, worse)))
         for number, found in enumerate(found_)
     ]
@@ -237,8 +237,8 @@ def test_a_stage_begins_with_what_finished_before_it() -> None:
     runs = [
         SideRun("expert", "our", 0, "limit"),
         SideRun("expert", "our", 1, "finished", facts={"policy": "p"}),
-        SideRun("record", "our", 0, "finished", facts={"data": "ours"}),
-        SideRun("record", "rllib", 0, "finished", facts={"data": "theirs"}),
+        SideRun("record_episodes", "our", 0, "finished", facts={"data": "ours"}),
+        SideRun("record_episodes", "rllib", 0, "finished", facts={"data": "theirs"}),
     ]
 
     assert source_of("expert", "our", runs) == (None, "")

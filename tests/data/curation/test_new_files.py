@@ -47,11 +47,11 @@ class World:
         paths, others = ({file.path for file in each.manifest.files} for each in (before, now))
         return [len(paths - others), len(others - paths)]
 
-    def run_split(self, output: str = "split", **more: Any) -> Any:
+    def split(self, output: str = "split", **more: Any) -> Any:
         config = SplitConfig(by="id", held_out_fraction=0.4, **more)
         return split(config, dataset=str(self.folder / "data"), output=str(self.folder / output))
 
-    def run_prune(self, output: str = "pruned", where: str = "length >= 3", **more: Any) -> Any:
+    def prune(self, output: str = "pruned", where: str = "length >= 3", **more: Any) -> Any:
         config = PruningConfig(where=where, **more)
         return prune(config, dataset=str(self.folder / "data"), output=str(self.folder / output))
 
