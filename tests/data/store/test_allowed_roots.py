@@ -148,11 +148,11 @@ NO_LOCATIONS = {
 OUTSIDE = "/outside/x"
 NAMED = [
     ("record", {"export": {"format": "minari", "output": OUTSIDE}}),
-    ("import", {"source": ["runs/a", OUTSIDE]}),
-    ("import", {"source": OUTSIDE}),
-    ("import", {"source": OUTSIDE, "config": {"source": {"format": "package.module:Reader"}}}),
+    ("import-data", {"source": ["runs/a", OUTSIDE]}),
+    ("import-data", {"source": OUTSIDE}),
+    ("import-data", {"source": OUTSIDE, "config": {"source": {"format": "package.module:Reader"}}}),
     (
-        "import",
+        "import-data",
         {"source": "runs/a", "config": {"columns": {"joins": [{"source": OUTSIDE, "on": ["a"], "columns": ["b"]}]}}},
     ),
     ("prune", {"config": {"outliers": OUTSIDE}}),
