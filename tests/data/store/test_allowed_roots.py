@@ -172,7 +172,7 @@ NAMED = [
     ("logs-to-policy", {"source": "runs/a", "root": OUTSIDE}),
     ("logs-to-policy", {"source": "runs/a", "estimate": {"behaviour": OUTSIDE}}),
     *(
-        (flow.name, {name: [OUTSIDE] if hint == list[str] else OUTSIDE})
+        (flow.fn.__name__.replace("_", "-"), {name: [OUTSIDE] if hint == list[str] else OUTSIDE})
         for flow in FLOWS
         for name, hint in typing.get_type_hints(flow.fn).items()
         if name in LOCATIONS and hint in (str, list[str], str | list[str])
