@@ -172,7 +172,7 @@ def test_what_is_done_is_found_though_memory_has_become_short(
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=30_000))
     again = run_train(dataset, Path(whole.last_checkpoint).parent, ALONE)
     assert again.reused and again.losses == whole.losses
-    assert "29.3 KiB are free: set data.resident_bytes to 0" in caplog.text
+    assert "30.0 kB are free: set data.resident_bytes to 0" in caplog.text
 
 
 def test_a_run_goes_on_though_a_state_is_damaged(tmp_path: Path, dataset: str, whole: TrainingResult) -> None:
