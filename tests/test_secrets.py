@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 import pyarrow.compute as pc
 import pytest
-from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from deployments.server import readable_errors
 from flows.prefect_server import trouble
@@ -239,10 +238,10 @@ def test_a_card_has_no_secrets() -> None:
 
 
 def test_a_server_that_does_not_answer_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    with temporary_settings({PREFECT_API_URL: f"http://me:{SECRET}@127.0.0.1:1/api"}):
-        told = trouble(RuntimeError("Failed to reach API at …"))
-        with pytest.raises(SystemExit) as error, readable_errors():
-            raise httpx.ConnectError(f"at http://me:{SECRET}@127.0.0.1:1/api")
+    monkeypatch.setenv("PREFECT_API_URL", f"http://me:{SECRET}@127.0.0.1:1/api")
+    told = trouble(RuntimeError("Failed to reach API at …"))
+    with pytest.raises(SystemExit) as error, readable_errors():
+        raise httpx.ConnectError(f"at http://me:{SECRET}@127.0.0.1:1/api")
     assert told is not None and f"http://{MASK}@127.0.0.1:1/api" in told
     assert SECRET not in str(error.value)
 

@@ -67,8 +67,8 @@ def test_a_policy_goes_back_to_the_expert(tmp_path: Path) -> None:
     assert graph.edges == [(1, 0), (2, 1), (3, 2)] and graph.is_whole
     assert list(drawn(graph).values()) == [
         ["policy/best", "train", "return 321.1"],
-        [f"{tmp_path.name}/pruned version 1", "prune dataset", "2 episodes, 14 steps"],
-        [f"{tmp_path.name}/recorded version 1", "record episodes", "5 episodes, 35 steps"],
+        [f"{tmp_path.name}/pruned version 1", "prune", "2 episodes, 14 steps"],
+        [f"{tmp_path.name}/recorded version 1", "record", "5 episodes, 35 steps"],
         ["expert/best", "train expert", "return 321.1"],
     ]
     assert graph.nodes[0].created_at is not None and "python" in graph.nodes[0].provenance
