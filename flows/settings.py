@@ -14,11 +14,11 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from flows.yaml_values import load_yaml
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import parse
 from offline_core.runtime.parameter_names import is_model, meant_parameters
+from offline_core.runtime.yaml_values import load_yaml
 
 
 def read_values(settings: Sequence[str], config_file: str | None) -> dict[str, Any]:

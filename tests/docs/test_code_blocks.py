@@ -27,9 +27,9 @@ import offline_core
 from examples.world import make_world
 from flows.cli import app, main
 from flows.settings import read_values
-from flows.yaml_values import load_yaml
 from offline_core.errors import ConfigError
 from offline_core.runtime.stage import STAGES as TABLE
+from offline_core.runtime.yaml_values import load_yaml
 from tests.docs.blocks import PAGES, ROOT, Block, blocks, commands, inline_commands
 from tests.docs.parameters import FLOWS, fill_in
 

@@ -11,7 +11,7 @@ import pytest
 
 import offline_core as offline
 from examples.logs.building import FIRST_DAY, VALVES, write_day
-from flows.yaml_values import load_yaml
+from offline_core.runtime.yaml_values import load_yaml
 from tests.docs.blocks import blocks
 
 DAYS = 3

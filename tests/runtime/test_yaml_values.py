@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flows.settings import read_values
-from flows.yaml_values import MAX_BYTES
 from offline_core.errors import ConfigError
+from offline_core.runtime.yaml_values import MAX_BYTES
 
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 12)
