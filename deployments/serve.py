@@ -6,12 +6,14 @@ import argparse
 import asyncio
 import signal
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from prefect.client.schemas.objects import ConcurrencyLimitConfig
 from prefect.deployments.runner import RunnerDeployment
 from prefect.runner import Runner
 from prefect.schedules import Schedule
+from prefect.settings import get_current_settings
 
 from deployments.definitions import PROFILES, definitions, flow_of, profile_of
 from deployments.server import readable_errors
@@ -33,6 +35,12 @@ def served(definition: dict[str, Any]) -> RunnerDeployment:
     )
 
 
+def welcome(deployments: Sequence[str], ui_url: str | None) -> str:
+    """What is served, and where its forms are; without an address where the server is not known to have a UI."""
+    forms = "" if ui_url is None else f"Their forms: {ui_url}/deployments. Choose one, press Run, then Custom run.\n"
+    return f"Serving {', '.join(deployments)}.\n{forms}Stop with Ctrl-C.\n"
+
+
 async def serve(*deployments: RunnerDeployment) -> signal.Signals:
     """Serves until SIGINT or SIGTERM, which cancel the run at hand; a second one ends this process at once. Returns the first.
 
@@ -42,8 +50,6 @@ async def serve(*deployments: RunnerDeployment) -> signal.Signals:
     runner = Runner(limit=1)
     for deployment in deployments:
         await runner.aadd_deployment(deployment)
-    sys.stdout.write(f"Serving {', '.join(each.full_name for each in deployments)}. Stop with Ctrl-C.\n")
-    sys.stdout.flush()
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     first: signal.Signals | None = None
 
@@ -60,6 +66,9 @@ async def serve(*deployments: RunnerDeployment) -> signal.Signals:
     # Only now, for Prefect's runner has set a handler of its own.
     for number in STOPS:
         loop.add_signal_handler(number, stop, number)
+    if runner.started:
+        sys.stdout.write(welcome([each.full_name for each in deployments], get_current_settings().ui_url))
+        sys.stdout.flush()
     stopping = asyncio.create_task(stopped.wait())
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if stopped.is_set():
