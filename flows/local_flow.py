@@ -5,18 +5,19 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, ParamSpec, TypeVar, get_type_hints
 
 from prefect import Flow
 from prefect.exceptions import ParameterTypeError
 from prefect.utilities.callables import get_call_parameters
-from pydantic import BaseModel, Field, GetJsonSchemaHandler, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema
 
 from flows.prefect_server import needs_temporary_server, temporary_server
 from offline_core.errors import ConfigError
 from offline_core.plans.permission import check_permitted
-from offline_core.runtime.config import name_choices, shown
+from offline_core.runtime.config import as_group, name_choices, shown
 from offline_core.runtime.parameter_errors import problems
 from tasks.run_names import RunName, name_of
 
@@ -67,7 +68,9 @@ class LocalFlow(Flow[P, R]):
 def flow(
     *, name: str, run_name: str | Callable[[Mapping[str, Any]], str], refuses: bool = True
 ) -> Callable[[Callable[P, R]], LocalFlow[P, R]]:
-    """As `prefect.flow`; forms label the parameters with words.
+    """As `prefect.flow`, with forms that take groups of parameters as fields or as YAML.
+
+    Several groups, and those of a short form, are closed until somebody opens them.
 
     Arguments:
         run_name: of runs that nobody named: a template, see `name_of`, or what makes it of the parameters.
@@ -77,10 +80,9 @@ def flow(
     def decorate(fn: Callable[P, R]) -> LocalFlow[P, R]:
         parameters = inspect.signature(fn).parameters
         hints = get_type_hints(fn, include_extras=True)
+        is_closed = not refuses or sum(isinstance(each.default, BaseModel) for each in parameters.values()) > 1
         fn.__annotations__ = hints | {
-            name: Annotated[hints[name], Field(json_schema_extra=_in_a_form(parameter)), NamedChoices()]
-            for name, parameter in parameters.items()
-            if name in hints
+            name: _in_a_form(hints[name], each.default, is_closed) for name, each in parameters.items() if name in hints
         }
         if hasattr(fn, "__signature__"):  # of a function that was made
             own = [each.replace(annotation=fn.__annotations__.get(name, each.annotation)) for name, each in parameters.items()]
@@ -104,6 +106,15 @@ def _refusing(fn: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
+def _in_a_form(kind: Any, default: Any, is_closed: bool) -> Any:
+    if not isinstance(default, BaseModel):
+        return Annotated[kind, NamedChoices()]
+    values = shown(default)
+    begins = {"default": None if is_closed else values}
+    group = Annotated[kind, GroupInForm(values, is_closed), Field(json_schema_extra=begins)]
+    return Annotated[group, BeforeValidator(lambda given: default if given is None else given)] if is_closed else group
+
+
 class NamedChoices:
     """Names the types that a parameter may have, as its models do for theirs."""
 
@@ -113,11 +124,16 @@ class NamedChoices:
         return schema
 
 
-def _in_a_form(parameter: inspect.Parameter) -> dict[str, Any]:
-    default = parameter.default
-    return {"title": label(parameter.name)} | ({"default": shown(default)} if isinstance(default, BaseModel) else {})
+@dataclass(frozen=True)
+class GroupInForm:
+    """Lets a form take a group of parameters as fields or as YAML."""
 
+    values: dict[str, Any]
+    """What the fields begin with."""
+    is_closed: bool
+    """Whether the form shows one line until somebody opens it, which stands for these values."""
 
-def label(name: str) -> str:
-    """What a form shows for a name: "max_epochs" is "Max epochs", and "config" is "Settings"."""
-    return "Settings" if name == "config" else name.replace("_", " ").capitalize()
+    def __get_pydantic_json_schema__(self, kind: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler(kind)
+        as_group(schema, is_closed=self.is_closed, default=self.values)
+        return schema

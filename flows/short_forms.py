@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
-from flows.local_flow import LocalFlow, NamedChoices, flow, label
+from flows.local_flow import LocalFlow, flow
 from flows.stages import flow_of
 from offline_core.runtime.config import parse
 from offline_core.runtime.overlay import overlaid
@@ -37,28 +37,23 @@ CHAINS: Mapping[str, Sequence[str]] = MappingProxyType(
             "recording.episodes",
             "pruning.where",
             "training.algorithm",
-            "training.optimizer.max_epochs",
-            "seed",
         ),
         "logs_to_policy": (
             "source",
             "root",
-            "importing.mapping",
-            "importing.environment",
+            "importing",
             "pruning.where",
             "training.algorithm",
             "test",
-            "seed",
         ),
         "improve_policy": (
             "source",
             "root",
             "registry",
-            "importing.mapping",
+            "importing",
             "pruning.where",
             "decision.risk",
             "approval",
-            "seed",
         ),
     }
 )
@@ -67,14 +62,16 @@ CHAINS: Mapping[str, Sequence[str]] = MappingProxyType(
 
 def short_forms() -> dict[str, dict[str, str]]:
     """By flow: the name of each field, and where it goes. Flows that are not here have few fields in their own forms."""
-    paths = {
-        each.attribute: [*_places(each), *(f"config.{path}" for path in each.short)] for each in STAGES.values() if each.short
-    }
+    paths = {each.attribute: [*_places(each), *(_path(path) for path in each.short)] for each in STAGES.values() if each.short}
     return {name: {_name(path): path for path in found} for name, found in (*CHAINS.items(), *paths.items())}
 
 
 def _places(stage: Stage[..., Any]) -> list[str]:
     return [each.name for each in stage.arguments if each.is_place]
+
+
+def _path(field: str) -> str:
+    return field if field == "config" else f"config.{field}"
 
 
 def _name(path: str) -> str:
@@ -123,14 +120,17 @@ def _short(full: LocalFlow[..., Any], places: Mapping[str, str]) -> LocalFlow[..
         ]
     )
     run.__signature__ = signature  # type: ignore[attr-defined]
+    run.__annotations__ = {name: annotation for name, (annotation, _, _) in fields.items()}
     run.__name__ = run.__qualname__ = full.fn.__name__ + SUFFIX
     told = "\n".join(f"    {name}: {' '.join(description.split())}" for name, (_, _, description) in fields.items())
     run.__doc__ = f"{(full.description or '').partition(chr(10))[0]} The fields that matter most.\n\nArgs:\n{told}"
     return flow(name=full.name, run_name=run_name, refuses=False)(run)
 
 
-def _nested(path: list[str], value: Any) -> dict[str, Any]:
-    return {path[0]: _nested(path[1:], value) if path[1:] else value}
+def _nested(path: list[str], value: Any) -> Any:
+    if not path:
+        return value.model_dump(exclude_unset=True) if isinstance(value, BaseModel) else value
+    return {path[0]: _nested(path[1:], value)}
 
 
 def _defaults(full: LocalFlow[..., Any]) -> dict[str, Any]:
@@ -142,23 +142,32 @@ def _field(full: LocalFlow[..., Any], path: list[str]) -> tuple[Any, Any, str]:
     name, *rest = path
     default = _defaults(full)[name]
     if not rest:
-        hint = typing.get_type_hints(full.fn, include_extras=True)[name]
-        return hint, default, full.parameters.properties[name]["description"]
+        if isinstance(default, BaseModel):
+            return type(default), default, full.parameters.properties[name]["description"]
+        hint = typing.get_type_hints(full.fn)[name]
+        return _one_kind(hint, default), default, full.parameters.properties[name]["description"]
     for part in rest:
         info: FieldInfo = type(default).model_fields[part]
         default = getattr(default, part)
-    return _annotation(info, title=info.title or label(path[-1])), default, info.description or ""
+    kind = type(default) if isinstance(default, BaseModel) else _annotation(info, default)
+    return kind, default, info.description or ""
 
 
-def _annotation(info: FieldInfo, *, title: str) -> Any:
-    """The annotation of a field, with its limits, under a title. Code of the user's own is no choice of a short form."""
-    kind: Any = info.annotation
-    if typing.get_origin(kind) in (typing.Union, UnionType):
-        kind = typing.Union[tuple(each for each in typing.get_args(kind) if each is not UserCode)]  # noqa: UP007 - of a tuple
+def _one_kind(kind: Any, default: Any) -> Any:
+    """A type with fewer choices: no code of the user's own, no list where one text will do, no None where a value is usual."""
+    if typing.get_origin(kind) not in (typing.Union, UnionType):
+        return kind
+    left_out = [UserCode, *([list[str]] if isinstance(default, str) else []), *([] if default is None else [type(None)])]
+    return typing.Union[tuple(each for each in typing.get_args(kind) if each not in left_out)]  # noqa: UP007 - of a tuple
+
+
+def _annotation(info: FieldInfo, default: Any) -> Any:
+    """The annotation of a field, with its limits."""
+    kind = _one_kind(info.annotation, default)
     extra: dict[str, Any] = {}
     for each in (info, *getattr(kind, "__metadata__", ())):
-        if callable(change := getattr(each, "json_schema_extra", None)):  # pydantic leaves these out beside a title
+        if callable(change := getattr(each, "json_schema_extra", None)):  # pydantic leaves these out beside a position
             change(extra)
     if extra and typing.get_origin(kind) is Annotated:
         kind = typing.get_args(kind)[0]
-    return Annotated[kind, *info.metadata, Field(json_schema_extra=extra | {"title": title}), NamedChoices()]
+    return Annotated[kind, *info.metadata, Field(json_schema_extra=extra)] if extra or info.metadata else kind

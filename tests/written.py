@@ -14,9 +14,10 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator
 
+from flows.local_flow import LocalFlow
 from flows.short_forms import CHAINS, short_forms
 from flows.stages import flow_of
-from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.config import EnvironmentSpec, is_closed
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import INDEX, STAGES, Stage, load
 from tests import defaults
@@ -225,8 +226,9 @@ def _of_profile(flow: str, profile: str, given: dict[str, dict[str, Any]]) -> It
         own = own or [made.name]
     is_alone = flow in CHAINS or next(each for each in stages().values() if each.attribute == flow).is_alone
     for name in own:
-        parameters = dict(given.get(name, {}))
-        cron = parameters.pop("cron", None)
+        changed = dict(given.get(name, {}))
+        cron = changed.pop("cron", None)
+        parameters = {key: _in_a_form(made, key, value) for key, value in changed.items()}
         place = "short_forms" if profile == "short" else flow if flow in CHAINS else "stages"
         more = " The fields that matter most." if profile == "short" else ""
         yield {
@@ -252,11 +254,40 @@ def door() -> str:
     return "\n".join(sorted({*lines, *made}, key=lambda line: (line.split()[1] != ".", line))) + "\n"
 
 
+def _in_a_form(flow: LocalFlow[..., Any], name: str, value: Any) -> Any:
+    """What a deployment gives a parameter: a group that its form has closed as YAML, lest it is opened with all its fields."""
+    parameter = inspect.signature(flow.fn).parameters.get(name)  # None: of the short form
+    if parameter is None or not isinstance(default := parameter.default, BaseModel):
+        return value
+    return _as_text(value) if flow.parameters.properties[name]["default"] is None else _in_a_group(default, value)
+
+
+def _in_a_group(default: BaseModel, values: dict[str, Any]) -> dict[str, Any]:
+    made = {}
+    for name, value in values.items():
+        inner = type(default).model_fields[name].default
+        if is_closed(type(default).model_fields[name]):
+            made[name] = _as_text(value)
+        else:
+            made[name] = _in_a_group(inner, value) if isinstance(inner, BaseModel) else value
+    return made
+
+
+def _as_text(value: Any) -> str:
+    return yaml.dump(value, Dumper=_Plain, sort_keys=False, default_flow_style=False, width=120, allow_unicode=True)
+
+
 class _Plain(yaml.SafeDumper):
-    """Writes what is named more than once in full."""
+    """Writes what is named more than once in full, and several lines as lines."""
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+_Plain.add_representer(str, _Plain.represent_str)
 
 
 def reference() -> str:

@@ -38,7 +38,7 @@ class EvaluationDuringTraining(Config):
         description="Play the policy while it trains. False: never, and no environment is made, whatever the dataset says.",
     )
     environment: EnvironmentSpec | None = Field(
-        None, title="Environment", description="Where to play; None: where the dataset was recorded, if it says so."
+        None, description="Where to play; None: where the dataset was recorded, if it says so."
     )
     episodes: int = Field(100, ge=1, le=100_000, description="Episodes each time, greedy.")
     num_envs: int = Field(
@@ -51,7 +51,6 @@ class EvaluationDuringTraining(Config):
         1,
         ge=1,
         le=1_000_000,
-        title="Interval",
         description="Iterations between two evaluations, the held-out loss included; each iteration writes a checkpoint.",
     )
     actors: int = Field(
@@ -68,16 +67,14 @@ class EvaluationDuringTraining(Config):
     )
     target_return: float | None = Field(
         None,
-        title="Target return",
         description="Stop at this mean return. None: the environment's own threshold, if it has one.",
     )
     held_out: Annotated[str | None, IS_URI] = Field(
-        None, title="Held-out dataset", description="Folder of a dataset whose loss is measured and not learned from."
+        None, description="Folder of a dataset whose loss is measured and not learned from."
     )
     patience: int | None = Field(
         None,
         ge=1,
-        title="Patience",
         description="Stop when the mean return has not become better in so many evaluations; if it is not played, the held-out "
         "loss, of an algorithm whose loss can be compared over time (bc). None: go on to the last epoch.",
     )
@@ -92,15 +89,11 @@ class EvaluationDuringTraining(Config):
 class PrelearnerOptions(Config):
     """Options of Ray for each prelearner."""
 
-    memory_bytes: ByteCount | None = Field(
-        None, ge=1, title="Memory", description="Heap that Ray reserves, such as 2 GiB. None: it does not."
-    )
+    memory_bytes: ByteCount | None = Field(None, ge=1, description="Heap that Ray reserves, such as 2 GiB. None: it does not.")
     resources: dict[str, float] = Field(
-        {}, title="Resources", description='Custom resources of nodes, as JSON: {"decoder": 1}; only such nodes run it.'
+        {}, description='Custom resources of nodes, as JSON: {"decoder": 1}; only such nodes run it.'
     )
-    accelerator_type: str | None = Field(
-        None, title="Accelerator", description="Kind of GPU, by Ray's name for it, such as A100. None: any."
-    )
+    accelerator_type: str | None = Field(None, description="Kind of GPU, by Ray's name for it, such as A100. None: any.")
 
     @property
     def named(self) -> dict[str, Any]:
@@ -135,24 +128,21 @@ class DataConfig(Config):
         description="Actors that turn stored rows into steps, at least one for each learner: so many, or [4, 8] for as many as "
         "are needed from 4 to 8. 0: each learner does it. auto: as many as are worth their start, by a short measurement.",
     )
-    cpus_per_prelearner: float = Field(1.0, ge=0, le=128, title="CPUs each", description="That Ray reserves for each.")
+    cpus_per_prelearner: float = Field(1.0, ge=0, le=128, description="That Ray reserves for each.")
     gpus_per_prelearner: float = Field(
         0.0,
         ge=0,
         le=8,
-        title="GPUs each",
         description="That Ray reserves for each; for code of your own.",
     )
     prelearner_options: PrelearnerOptions | None = Field(
         None,
-        title="Options of Ray",
         description="What Ray reserves for each prelearner beside CPUs and GPUs. None: nothing.",
     )
     row_groups_per_read: int = Field(1, ge=1, le=10_000, description="Row groups (about 4 MiB each) that a prelearner takes.")
     prefetch: int = Field(2, ge=0, le=1_000, description="Blocks that are fetched while others are being learned from.")
     resident_bytes: Annotated[ByteCount, Field(ge=0)] | Literal["rows"] = Field(
         2 * 2**30,
-        title="Resident bytes",
         description="Keep the steps in memory if all of them take up to this size (2 GiB); otherwise stream them, in another "
         "order. rows: keep what is stored instead, in each learner, and map it anew each epoch.",
     )
@@ -162,23 +152,19 @@ class DataConfig(Config):
     window_steps: int = Field(
         262_144,
         ge=1,
-        title="Shuffle window",
         description="When streaming: about so many steps are in memory, and shuffled, together: whole "
         "row groups, of all learners.",
     )
     buffer: ReplayBufferConfig | None = Field(
         None,
-        title="Replay buffer",
         description="Draw batches from the episodes that were read last. None: learn from each step once an epoch.",
     )
     rewards: RewardsConfig = Field(
         RewardsConfig(),
-        title="Rewards",
         description="What rewards are learned as; the data stays as it is.",
     )
     allow_lost_terminations: bool = Field(
         False,
-        title="Allow lost terminations",
         description="Learn values even from an import that lost all terminations of its source.",
     )
     connectors: list[ConnectorConfig] = Field(
@@ -186,18 +172,15 @@ class DataConfig(Config):
     )
     prelearner: UserCode | None = Field(
         None,
-        title="Prelearner",
         description="Your own subclass of offline_core.PreLearner, which makes episodes of stored rows.",
     )
     source: SourceConfig | None = Field(
         None,
-        title="Source",
         description="What lies at the dataset's place is no dataset but rows for your prelearner, read like this: "
         '{"format": "read_text"}.',
     )
     data_class: UserCode | None = Field(
         None,
-        title="Data class",
         description="Your own class that reads and maps by itself what lies at the dataset's place; see "
         "offline_core.learning.user_data.",
     )
@@ -221,14 +204,13 @@ class ComputeConfig(Config):
         description="Processes that share each batch (torch.distributed). 0: this process learns alone. auto: as many as are "
         "worth their start, by a short measurement; another number adds up in another order, so that the last bits differ.",
     )
-    cpus_per_learner: float = Field(1.0, gt=0, le=128, title="CPUs each", description="That Ray reserves for each learner.")
-    gpus_per_learner: float = Field(0.0, ge=0, le=8, title="GPUs each", description="That Ray reserves for each learner.")
+    cpus_per_learner: float = Field(1.0, gt=0, le=128, description="That Ray reserves for each learner.")
+    gpus_per_learner: float = Field(0.0, ge=0, le=8, description="That Ray reserves for each learner.")
     placement: Literal["PACK", "SPREAD"] = Field("PACK", description="Learners on as few or on as many machines as can be.")
     max_failures: int = Field(3, ge=0, le=1_000, description="Lost learners after which the run stops instead of going on.")
     threads: int = Field(1, ge=1, le=1024, description="Of Torch, for each learner; small networks want one.")
     bfloat16: bool = Field(
         False,
-        title="bfloat16",
         description="On a GPU, compute in bfloat16 where Torch's autocast does. On a CPU, round what enters matrix products to "
         "it: with AMX they take a half to a fifth of the time.",
     )
@@ -246,46 +228,38 @@ class ComputeConfig(Config):
 
 
 def _list_presets(schema: dict[str, Any]) -> None:
-    schema["examples"] = sorted({name for of_one in PRESETS.values() for name in of_one})
+    schema["enum"] = sorted({name for of_one in PRESETS.values() for name in of_one})
 
 
 class TrainingConfig(AlgorithmChoice):
     """How a policy is learned from a dataset."""
 
-    preset: Annotated[str | None, Field(json_schema_extra=_list_presets)] = Field(
+    preset: Annotated[str, Field(json_schema_extra=_list_presets)] | None = Field(
         None,
-        title="Preset",
         exclude=True,
         description="Settings of the algorithm's paper, below those that are given here: locomotion, … None: the defaults.",
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Same seed and dataset: same policy.")
     network: NetworkConfig = Field(
         NetworkConfig(),
-        title="Network",
         description="Layers of the policy; initial_policy brings its own.",
         json_schema_extra=closed,
     )
     initial_policy: Annotated[str | None, IS_URI] = Field(
         None,
-        title="Initial policy",
         description="Checkpoint whose weights the policy begins with (runs/policy/best). None: random weights.",
     )
-    sequences: SequencesConfig = Field(
-        SequencesConfig(), title="Sequences", description="For recurrent networks only.", json_schema_extra=closed
-    )
-    optimizer: OptimizerConfig = Field(OptimizerConfig(), title="Optimizer", description="Adam and its batches.")
+    sequences: SequencesConfig = Field(SequencesConfig(), description="For recurrent networks only.", json_schema_extra=closed)
+    optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Adam and its batches.")
     evaluation: EvaluationDuringTraining = Field(
-        EvaluationDuringTraining(), title="Evaluation", description="How good the policy is while it trains."
+        EvaluationDuringTraining(), description="How good the policy is while it trains.", json_schema_extra=closed
     )
     keep: KeepConfig | None = Field(
         None,
-        title="Keep",
         description="A series of policies to choose from later, beside the best and the last. None: none.",
     )
-    data: DataConfig = Field(
-        DataConfig(), title="Data", description="How the dataset is read, and where it waits.", json_schema_extra=closed
-    )
-    compute: ComputeConfig = Field(ComputeConfig(), title="Compute", description="Who learns.", json_schema_extra=closed)
+    data: DataConfig = Field(DataConfig(), description="How the dataset is read, and where it waits.", json_schema_extra=closed)
+    compute: ComputeConfig = Field(ComputeConfig(), description="Who learns.", json_schema_extra=closed)
 
     @model_validator(mode="before")
     @classmethod

@@ -14,17 +14,13 @@ class KeepConfig(Config):
         None,
         ge=1,
         le=1_000_000,
-        title="Every",
         description="Keep the policy of every so many iterations. None: of each one if last is set, else of none.",
     )
-    last: int | None = Field(
-        None, ge=1, le=1_000_000, title="Last", description="Of those, only the latest so many stay. None: all of them."
-    )
+    last: int | None = Field(None, ge=1, le=1_000_000, description="Of those, only the latest so many stay. None: all of them.")
     best: int | None = Field(
         None,
         ge=1,
         le=1_000_000,
-        title="Best",
         description="So many of the best policies stay as well: by mean return, or by held-out loss where the policy is not "
         "played and losses compare. None: no more.",
     )

@@ -14,12 +14,8 @@ Schedule = Literal["constant", "linear", "cosine"]
 class NetworkRate(Config):
     """How fast one network learns."""
 
-    learning_rate: float | None = Field(
-        None, ge=1e-8, le=10.0, title="Learning rate", description="Step size. None: that of all networks."
-    )
-    schedule: Schedule | None = Field(
-        None, title="Schedule", description="How the learning rate falls. None: as that of all networks."
-    )
+    learning_rate: float | None = Field(None, ge=1e-8, le=10.0, description="Step size. None: that of all networks.")
+    schedule: Schedule | None = Field(None, description="How the learning rate falls. None: as that of all networks.")
 
 
 class OptimizerConfig(Config):
@@ -31,28 +27,25 @@ class OptimizerConfig(Config):
     )
     networks: dict[str, NetworkRate] = Field(
         {},
-        title="Networks",
         description='Rates of single networks, as JSON: {"policy": {"learning_rate": 1e-4, "schedule": "cosine"}}. Others are '
         "value, critics and log_temperature, as far as the algorithm has them.",
     )
-    warmup_updates: int = Field(0, ge=0, title="Warm-up", description="Updates over which the learning rate rises from zero.")
+    warmup_updates: int = Field(0, ge=0, description="Updates over which the learning rate rises from zero.")
     batch_size: int = Field(1024, ge=1, le=10_000_000, description="Steps per update, over all learners.")
     max_epochs: int = Field(20, ge=1, le=1_000_000, description="Passes over all steps of the dataset, at most.")
     max_updates: int | None = Field(
         None,
         ge=1,
         le=10**9,
-        title="Updates",
         description="Updates, at most; max_epochs does not count then. None: max_epochs passes.",
     )
     updates_per_iteration: int | None = Field(
         200,
         ge=1,
-        title="Updates per iteration",
         description="After so many updates: report, evaluate, and write a checkpoint to go on from. None: after each epoch.",
     )
     max_gradient_norm: float | None = Field(
-        None, gt=0.0, title="Gradient norm", description="Clip the global gradient norm to this; None: do not clip."
+        None, gt=0.0, description="Clip the global gradient norm to this; None: do not clip."
     )
     replacement: bool = Field(
         False,

@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
     arguments=(DATASET, output("runs/policy", "Folder for checkpoints and metrics."), VERSION),
     run_name="train {config.algorithm} on {dataset}, seed {config.seed}",
     plan="plans.training:plan_training",
-    short=("algorithm", "preset", "optimizer.max_updates", "evaluation.target_return", "seed"),
+    short=("algorithm", "preset", "optimizer.max_updates", "evaluation.target_return"),
     is_alone=True,
 )
 def train(

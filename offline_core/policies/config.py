@@ -22,13 +22,12 @@ class TransformerLayers(Config):
     heads: int = Field(1, ge=1, le=64, description="Attention heads of each layer; they share its units.")
     units: Size = Field(128, description="Units of each token.")
     context_steps: int = Field(
-        20, ge=1, le=1024, title="Context", description="Steps that are seen at once: sequences of training, memory of play."
+        20, ge=1, le=1024, description="Steps that are seen at once: sequences of training, memory of play."
     )
     max_episode_steps: int = Field(
         1000,
         ge=1,
         le=1_000_000,
-        title="Episode steps",
         description="Times in an episode that are told apart; all later ones count as the last.",
     )
     dropout: float = Field(
@@ -63,13 +62,11 @@ class NetworkConfig(Config):
     frames: int = Field(1, ge=1, le=64, description="Observations that the network sees at once; the latest is the last.")
     convolutions: list[tuple[Size, Size, Size]] | None = Field(
         None,
-        title="Convolutions",
         max_length=10,
         description="(channels, kernel, stride) of each layer over images; [] for none; None: chosen by the images' size.",
     )
     convolution_padding: ConvolutionPadding = Field(
         "valid",
-        title="Padding",
         description="valid: convolutions see pixels alone, and each layer's output is smaller. same: zeros around its input "
         "give it an output of input / stride, rounded up, as RLlib's convolutions have.",
     )
@@ -80,13 +77,11 @@ class NetworkConfig(Config):
     )
     recurrent: Literal["lstm", "gru"] | None = Field(
         None,
-        title="Recurrent",
         description="A memory after the hidden layers; bc and marwil train it on sequences. None: none.",
     )
     recurrent_units: Size = Field(64, description="Units of the memory, if there is one.")
     module: str | None = Field(
         None,
-        title="Module",
         pattern=r"^[\w.]+:\w+$",
         description="Your torch module in place of convolutions and hidden layers, as package.module:Class; it is made "
         "with (input_size, network) and turns (B, input_size) into (B, features).",
@@ -96,14 +91,12 @@ class NetworkConfig(Config):
     )
     bounded_mean: bool = Field(
         False,
-        title="Bounded mean",
         description="Keep the mean of actions of bounded Box spaces within their bounds by tanh; samples are clipped.",
     )
     fixed_std: float | None = Field(
         None,
         ge=1e-3,
         le=7,
-        title="Fixed deviation",
         description="Standard deviation of Box actions, in halves of their range, for a policy that is its mean and explores "
         "by noise around it. None: learned.",
     )
@@ -111,7 +104,6 @@ class NetworkConfig(Config):
         None,
         gt=0,
         le=1,
-        title="Imitation threshold",
         description="Discrete actions, and set by bcq: choose among actions whose probability in the data, as an imitator "
         "learns it, is at least this share of the likeliest one's. None: among all.",
     )
@@ -125,7 +117,6 @@ class NetworkConfig(Config):
 
     transformer: SkipJsonSchema[TransformerConfig | None] = Field(
         None,
-        title="Transformer",
         description="Set by dt: attention over the last steps, after the hidden layers. None: none.",
     )
 

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PlainSerializer,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from offline_core.errors import ConfigError
@@ -36,10 +46,34 @@ def name_choices(schema: dict[str, Any]) -> None:
                 name_choices(each)
 
 
+_YAML = {"type": "string", "title": "YAML"}
+
+
+def as_group(schema: dict[str, Any], *, is_closed: bool, default: Any = None) -> None:
+    """Let a form take a group as fields or as the YAML that a plan prints; a closed one is one line until it is opened.
+
+    Arguments:
+        default: what the fields begin with; None: with the defaults of the group's class.
+    """
+    fields = {"$ref": schema.pop("$ref"), "title": "Own values"} | ({} if default is None else {"default": default})
+    schema["anyOf"] = [{"type": "null", "title": "Defaults"}, fields, _YAML] if is_closed else [fields, _YAML]
+
+
 def closed(schema: dict[str, Any]) -> None:
     """Let a form show a group as one line until it is opened; null stands for the group's defaults."""
-    schema["anyOf"] = [{"$ref": schema.pop("$ref"), "title": "Own values"}, {"type": "null", "title": "Defaults"}]
+    as_group(schema, is_closed=True)
     schema["default"] = None
+
+
+def closed_by_name(schema: dict[str, Any]) -> None:
+    """As `closed`, without a description: for groups of which only one is used."""
+    closed(schema)
+    del schema["description"]
+
+
+def is_closed(field: FieldInfo) -> bool:
+    """Whether null stands for the defaults of a field's group."""
+    return field.json_schema_extra in (closed, closed_by_name)
 
 
 def shown(config: BaseModel) -> dict[str, Any]:
@@ -47,7 +81,7 @@ def shown(config: BaseModel) -> dict[str, Any]:
     values: dict[str, Any] = config.model_dump(mode="json")
     for name, field in type(config).model_fields.items():
         value = getattr(config, name)
-        if field.json_schema_extra is closed and value == field.default:
+        if is_closed(field) and value == field.default:
             values.pop(name, None)
         elif isinstance(value, BaseModel) and name in values:
             values[name] = shown(value)
@@ -75,9 +109,20 @@ def _begins_empty(default: Any) -> bool:
 
 
 def _words(name: str) -> str:
-    """A class's name as a form shows it: "UserCode" is "User code"."""
+    """A class's name as the tab of a form shows it: "UserCode" is "User code"."""
     first, *others = re.findall(r"[A-Z][A-Z0-9]*(?![a-z])|[A-Z][^A-Z]*", name) or [name]
     return " ".join([first, *(word if word.isupper() else word.lower() for word in others)])
+
+
+def values_of_text(text: str) -> Any:
+    """The names and values that a text says in YAML; the text itself if it says none."""
+    from offline_core.runtime.yaml_values import load_yaml  # few configs are texts, and yaml has its weight
+
+    try:
+        values = load_yaml(text)
+    except ValueError as error:
+        raise ValueError(f"is no YAML that can be read: {error}") from None
+    return values if isinstance(values, dict) else text
 
 
 class Config(BaseModel):
@@ -89,17 +134,23 @@ class Config(BaseModel):
         extra="forbid",
         validate_default=True,
         ser_json_inf_nan="constants",
-        field_title_generator=lambda name, _: name.replace("_", " ").capitalize(),
+        field_title_generator=lambda name, _: name,  # the label in a form is the key in YAML and the keyword in Python
         model_title_generator=lambda model: _words(model.__name__.removesuffix("Config").removesuffix("Spec")),
         json_schema_extra=name_choices,
     )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _of_yaml(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Accept the text of YAML, as a plan prints it: forms have a field for it."""
+        return handler(values_of_text(values) if isinstance(values, str) else values)
 
     @model_validator(mode="before")
     @classmethod
     def _defaults_of_closed_groups(cls, values: Any) -> Any:
         if not isinstance(values, dict) or None not in values.values():
             return values
-        groups = {name for name, field in cls.model_fields.items() if field.json_schema_extra is closed}
+        groups = {name for name, field in cls.model_fields.items() if is_closed(field)}
         return {name: value for name, value in values.items() if value is not None or name not in groups}
 
     @property
@@ -120,16 +171,14 @@ _GIVEN: dict[str, dict[str, Any]] = {}
 class EnvironmentSpec(Config):
     """A gymnasium environment by name."""
 
-    id: str = Field("CartPole-v1", title="Environment id", description="A gymnasium id, or module:id to import first.")
+    id: str = Field("CartPole-v1", description="A gymnasium id, or module:id to import first.")
     kwargs: Annotated[dict[str, Any], PlainSerializer(to_jsonable_python, when_used="json")] = Field(
         {},
-        title="Environment arguments",
         description='Keyword arguments for gymnasium.make, as JSON: {"max_episode_steps": 200}.',
     )
 
     action_mask: bool = Field(
         False,
-        title="Action mask",
         description="The infos say by action_mask which actions are allowed, as those of Taxi-v3: make that part of the "
         "observations. Those with a key action_mask need no such switch.",
     )

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from offline_core.runtime.config import closed
+from offline_core.runtime.config import is_closed
 
 
 def overlaid(under: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def given_values(values: Mapping[str, Any], model: type[BaseModel], *, but: Coll
         values: of `model`.
         but: names that are left out.
     """
-    groups = {name for name, field in model.model_fields.items() if field.json_schema_extra is closed}
+    groups = {name for name, field in model.model_fields.items() if is_closed(field)}
     given = {name: _said(value) for name, value in values.items() if name not in but and not (value is None and name in groups)}
     fields = {name: field for name, field in model.model_fields.items() if name not in groups | {*but}}
     always = {name for name, field in fields.items() if field.default is not None and not field.exclude}

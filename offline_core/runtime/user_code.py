@@ -25,10 +25,9 @@ class UserCode(Config):
     """A class or function of the user, and its arguments."""
 
     path: ImportPath = Field(
-        title="Import path",
         description="package.module:Name of a class or function that can be imported wherever this runs.",
     )
-    arguments: Arguments = Field({}, title="Arguments", description="Keyword arguments for it, as JSON.")
+    arguments: Arguments = Field({}, description="Keyword arguments for it, as JSON.")
 
     @model_validator(mode="before")
     @classmethod

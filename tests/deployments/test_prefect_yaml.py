@@ -67,7 +67,7 @@ def test_every_flow_of_the_house_is_deployed() -> None:
 def test_make_demo_distributed_runs_what_is_deployed() -> None:
     (deployed,) = (each for each in DEFINITIONS if name_of(each) == "expert-to-policy/expert-to-policy-distributed")
     example = yaml.safe_load((EXAMPLES / "distributed.yaml").read_text())
-    assert {name: value for name, value in deployed["parameters"].items() if name != "root"} == example
+    assert {name: yaml.safe_load(value) for name, value in deployed["parameters"].items() if name != "root"} == example
 
 
 def test_the_file_has_nothing_that_prefect_would_ignore() -> None:

@@ -38,6 +38,8 @@ IMAGES = Path(__file__).parents[2] / "docs" / "images"
 DOCUMENTS = bool(os.environ.get("OFFLINE_SCREENSHOTS"))
 """Whether the pictures of the documents are made anew."""
 MAX_SCREENSHOT_BYTES = 200_000
+MOST_PIXELS, MOST_PIXELS_SHORT = 6_000, 1_300
+"""Of the page with a form, whole or short."""
 MOST_WRONG = 8
 """Fields of one form that are wrong in turn; a short form has fewer."""
 
@@ -80,6 +82,8 @@ def chain(orchestra: Orchestra, page: Page) -> str:
 def test_a_form_shows_what_would_run_and_refuses_what_cannot(orchestra: Orchestra, page: Page, name: str) -> None:
     deployment = open_form(page, orchestra, name)
     assert wanted_values(deployment)
+    most = MOST_PIXELS_SHORT if name.endswith("-short") else MOST_PIXELS
+    wait_until(lambda: page_height(page) <= most, what=f"a page of at most {most} pixels")  # editors shrink as they load
 
     before = runs_of(orchestra, deployment["id"])
     refused(page)
@@ -142,6 +146,12 @@ def open_form(page: Page, orchestra: Orchestra, name: str) -> dict[str, Any]:
     wanted = wanted_values(deployment)
     wait_until(lambda: not not_shown(page, wanted), what=f"{wanted} in the form of {name}")
     return deployment
+
+
+def page_height(page: Page) -> int:
+    """Pixels of the whole page, at the width of the window."""
+    found: int = page.evaluate("Math.max(...[...document.querySelectorAll('body, body *')].map(each => each.scrollHeight))")
+    return found
 
 
 def submitted(page: Page, orchestra: Orchestra, name: str) -> str:

@@ -17,29 +17,24 @@ class PruningConfig(Config):
 
     drop_non_finite: bool = Field(
         False,
-        title="Drop NaN and infinity",
         description="Drop episodes with a NaN or infinite value in an observation, action or reward. Reads the data.",
     )
     where: str | None = Field(
         None,
-        title="Where",
         description="SQL condition on an episode's columns eps_id, t_started, length, return, terminated, truncated, "
         "success, policy_id, content: return >= 400 and length <= 500. NaN and null meet no condition.",
     )
     outliers: Annotated[str | None, IS_URI] = Field(
         None,
-        title="Outliers",
         description="Folder that 'offline outliers' wrote for this version: the condition may also name outlier_score and "
         "is_outlier: outlier_score < 6.",
     )
     drop_duplicates: bool = Field(
         False,
-        title="Drop duplicates",
         description="Of episodes with the same observations, actions, rewards and end, keep the first, whatever their ids.",
     )
     filters: list[UserCode] = Field(
         [],
-        title="Filters",
         description="Functions or classes of your own, each called with an Episode: True keeps it. They see only what the "
         "rules above, and the filters before them, have left. Reads the data.",
     )
@@ -47,29 +42,24 @@ class PruningConfig(Config):
         None,
         ge=1e-6,
         le=1.0,
-        title="Top fraction",
         description="Of those, keep this share with the highest return, rounded up.",
     )
     where_steps: str | None = Field(
         None,
-        title="Where, for steps",
         description="SQL condition on the columns of a step: t < 100 and obs[1] > 0. Subscripts count from 1, through all "
         'axes; parts of composite spaces are "obs/position". Aggregates are those of an episode. Each unbroken run of steps '
         "that meet it becomes a piece of its episode; NaN meets no condition. Reads the data.",
     )
     columns: list[str] | None = Field(
-        None, title="Columns", description="Table format only: keep these columns beside the ones every table needs."
+        None, description="Table format only: keep these columns beside the ones every table needs."
     )
     new_since: int | None = Field(
         None,
         ge=1,
-        title="New since",
         description="Only episodes that this earlier version of the dataset has not, or has with other steps. Reads only files "
         "that it has not.",
     )
-    files: FilesConfig = Field(
-        FilesConfig(), title="Files", description="Size and compression of the data files.", json_schema_extra=closed
-    )
+    files: FilesConfig = Field(FilesConfig(), description="Size and compression of the data files.", json_schema_extra=closed)
 
 
 class CompactionConfig(Config):
@@ -77,7 +67,6 @@ class CompactionConfig(Config):
 
     files: FilesConfig = Field(
         FilesConfig(),
-        title="Files",
         description="Size and compression of the data files; 64 to 256 MiB each read well.",
         json_schema_extra=closed,
     )
@@ -90,7 +79,6 @@ class SplitConfig(Config):
         0.1,
         gt=0.0,
         lt=1.0,
-        title="Held-out share",
         description="Share of the episodes that training does not see; as near to it as episodes that stay together allow.",
     )
     by: str = Field(
@@ -110,14 +98,10 @@ class SplitConfig(Config):
         10, ge=1, le=100_000, description="Episodes are sorted by return and cut into this many parts; each gives its share."
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Same seed and episodes: same split.")
-    files: FilesConfig = Field(
-        FilesConfig(), title="Files", description="Size and compression of the data files.", json_schema_extra=closed
-    )
+    files: FilesConfig = Field(FilesConfig(), description="Size and compression of the data files.", json_schema_extra=closed)
 
 
 class MergeConfig(Config):
     """How datasets become one."""
 
-    files: FilesConfig = Field(
-        FilesConfig(), title="Files", description="Size and compression of the data files.", json_schema_extra=closed
-    )
+    files: FilesConfig = Field(FilesConfig(), description="Size and compression of the data files.", json_schema_extra=closed)

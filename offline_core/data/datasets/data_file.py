@@ -30,7 +30,7 @@ class FilesConfig(Config):
     """Size and compression of data files."""
 
     max_rows_per_file: int | None = Field(
-        None, ge=1, title="Rows per file", description="Start a new file after this many rows (episodes, or steps of a table)."
+        None, ge=1, description="Start a new file after this many rows (episodes, or steps of a table)."
     )
     max_bytes_per_file: ByteCount = Field(
         128 * 2**20,
@@ -40,11 +40,10 @@ class FilesConfig(Config):
     compression: Codec = Field("zstd", description="Parquet codec.")
     column_compression: dict[str, Codec] = Field(
         {},
-        title="Compression by column",
         description='Another codec for some columns: {"obs": "lz4", "infos": "none"}.',
     )
     compression_level: int | None = Field(
-        None, ge=1, le=22, title="Compression level", description="For zstd; higher is smaller and slower to write. None: 1."
+        None, ge=1, le=22, description="For zstd; higher is smaller and slower to write. None: 1."
     )
 
 

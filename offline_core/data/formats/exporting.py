@@ -44,13 +44,11 @@ class ExportConfig(Config):
 
     format: Code = Field(
         "minari",
-        title="Format",
         description="minari, lerobot, sample_batch (RLlib's old JSON), d4rl (HDF5), or package.module:Writer, a class of your "
         "own that is called with the output and the arguments below and has write(episodes), as a context manager.",
     )
     arguments: Arguments = Field(
         {},
-        title="Arguments",
         description='For the writer, as JSON. minari: {"dataset_id": "robot/pick-v0"}; lerobot: {"fps": 20, "task": "pick"}; '
         'sample_batch: {"compress_columns": ["obs", "new_obs"], "max_file_size": 67108864}; d4rl: none.',
     )

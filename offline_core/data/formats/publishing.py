@@ -26,7 +26,6 @@ class PublishConfig(Config):
 
     format: TableFormat = Field(
         "delta",
-        title="Format",
         description="delta: a log in the dataset's folder. iceberg: metadata in its folder _iceberg, for the episode format.",
     )
 

@@ -19,21 +19,17 @@ from offline_core.runtime.config import Config
 class Join(Config):
     """Columns of other files, by equal keys, by time, or both."""
 
-    source: Annotated[str | list[str], IS_URI] = Field(
-        title="Source", description="A file, a folder, a pattern, or several of them."
-    )
-    format: str = Field("auto", title="Format", description="As source.format, of a step a row.")
-    on: list[str] = Field([], title="On", description="Columns that are equal in both; a computed one may be among them.")
+    source: Annotated[str | list[str], IS_URI] = Field(description="A file, a folder, a pattern, or several of them.")
+    format: str = Field("auto", description="As source.format, of a step a row.")
+    on: list[str] = Field([], description="Columns that are equal in both; a computed one may be among them.")
     asof: str | None = Field(
-        None, title="As of", description="A column of times or numbers in both: the last row of the other files up to it."
+        None, description="A column of times or numbers in both: the last row of the other files up to it."
     )
     strategy: Literal["backward", "nearest"] = Field(
-        "backward", title="Strategy", description="backward: the last one before, or at the same time. nearest: also after it."
+        "backward", description="backward: the last one before, or at the same time. nearest: also after it."
     )
-    tolerance: float | None = Field(
-        None, ge=0, title="Tolerance", description="At most so far away: seconds of times, else units of the column."
-    )
-    columns: list[str] = Field(min_length=1, title="Columns", description="The columns to add.")
+    tolerance: float | None = Field(None, ge=0, description="At most so far away: seconds of times, else units of the column.")
+    columns: list[str] = Field(min_length=1, description="The columns to add.")
 
     @model_validator(mode="after")
     def _keys(self) -> Join:
@@ -59,12 +55,12 @@ class Join(Config):
 class InEpisode(Config):
     """A column whose value needs earlier rows of the episode."""
 
-    of: str = Field(title="Of", description="An SQL expression on the columns of a row, such as the name of one: numbers.")
+    of: str = Field(description="An SQL expression on the columns of a row, such as the name of one: numbers.")
     how: Literal["lag", "sum"] = Field(
-        "lag", title="How", description="lag: its value some rows earlier. sum: the sum of all rows so far, with this one."
+        "lag", description="lag: its value some rows earlier. sum: the sum of all rows so far, with this one."
     )
-    steps: int = Field(1, ge=1, title="Steps", description="How many rows earlier.")
-    first: float | None = Field(None, title="First", description="The value of a lag where there is no earlier row; needed.")
+    steps: int = Field(1, ge=1, description="How many rows earlier.")
+    first: float | None = Field(None, description="The value of a lag where there is no earlier row; needed.")
 
     @model_validator(mode="after")
     def _has_first(self) -> InEpisode:
@@ -76,29 +72,26 @@ class InEpisode(Config):
 class ColumnsConfig(Config):
     """Columns made of others before `mapping` looks at them: joined, filled, computed, encoded, in this order."""
 
-    joins: list[Join] = Field([], title="Joins", description="Columns of other files.")
+    joins: list[Join] = Field([], description="Columns of other files.")
     computed: dict[str, str] = Field(
         {},
-        title="Computed columns",
         description='Name to an SQL expression on the columns of a row: {"reward": "-abs(sensors.tin - 21) - 0.1 * energy"}. '
         "_file and _folder are the names of the row's file and of its folder.",
     )
     fill: dict[str, bool | float | str] = Field(
-        {}, title="Fill", description="Column to a constant in place of nulls and NaN, in files and in computed columns."
+        {}, description="Column to a constant in place of nulls and NaN, in files and in computed columns."
     )
     encode: dict[str, Encoding] = Field(
         {},
-        title="Categories",
         description="Column to its categories, a list or auto, as one-hot vectors or numbers. Of actions: {categories: [off, "
         "heat], form: index}.",
     )
     discretise: dict[str, Discretisation] = Field(
-        {}, title="Bins", description="Column of numbers to a few choices, for actions that algorithms choose from."
+        {}, description="Column of numbers to a few choices, for actions that algorithms choose from."
     )
 
     in_episode: dict[str, InEpisode] = Field(
         {},
-        title="In episodes",
         description="Column of numbers to what it is of earlier rows, once the rows of an episode are in order: {before: {of: "
         "tin, first: 20}}. For obs and extras; a policy in service is given it under its own name.",
     )

@@ -31,16 +31,14 @@ class EpisodesConfig(Config):
 
     order: Order = Field(
         "auto",
-        title="Order",
         description="t: column t numbers the steps. time: column t only sorts them, a timestamp for example. linked: each step "
         "is followed by the one whose obs is its new_obs. stored: as the rows lie. single_step: every row by itself, as RLlib "
         "does it. auto: t where column t holds whole numbers that go on by one, time where it holds others, else linked, else "
         "stored; without ids an episode begins where t does not grow, and rows are linked only where they do not lie in order.",
     )
-    first_t: int = Field(0, title="First t", description="The t of an episode's first step.")
+    first_t: int = Field(0, description="The t of an episode's first step.")
     ids_per: IdsPer = Field(
         "source",
-        title="Ids per",
         description="Where an id means one episode. source: everywhere. file, folder: equal ids in two of them are two "
         "episodes. date: on two days (UTC) of the timestamps in t. A hash of the URI, or of the date, is added to the ids.",
     )
@@ -48,7 +46,6 @@ class EpisodesConfig(Config):
         None,
         gt=0,
         allow_inf_nan=False,
-        title="Largest gap",
         description="With order: time, steps of one id that lie further apart belong to two episodes. In seconds if t holds "
         "timestamps, else in its unit. None: 20 times what three quarters of the id's steps take at most, if it has over "
         "16 steps at a regular pace (upper quartile at most 1.5 times the lower one) and new_obs does not say that they "
@@ -56,13 +53,11 @@ class EpisodesConfig(Config):
     )
     incomplete: Literal["cut", "keep", "drop"] = Field(
         "cut",
-        title="Incomplete episodes",
         description="Episodes without an end, or with steps missing. cut: each part becomes an episode, truncated where it "
         "breaks off. keep: parts keep their t and stay open. drop: leave all parts of such an episode out.",
     )
     last_new_obs: Literal["repeat", "drop"] | None = Field(
         None,
-        title="Last next observation",
         description="For data without new_obs, which is then the obs of the next step. What follows the last one. repeat: its "
         "own obs. drop: an episode that does not terminate loses its last step, as D4RL does it; one that terminates keeps it "
         "with its obs repeated, of which no value is taken.",
@@ -70,69 +65,59 @@ class EpisodesConfig(Config):
     time_limit_steps: int | None = Field(
         None,
         ge=1,
-        title="Time limit",
         description="An end at this step is a time limit: truncated, not terminated. For data with one flag for both.",
     )
 
 
 class ImportConfig(Config):
-    """What to read, what its columns mean, and what to write."""
+    """What to read, what its columns mean and are made of, how rows become episodes, and what to write."""
 
-    source: SourceConfig = Field(SourceConfig(), title="Source", description="The format, and what of it to read.")
+    source: SourceConfig = Field(SourceConfig(), description="The format, and what of it to read.")
     mapping: dict[str, str | list[str]] = Field(
         {},
-        title="Columns",
         description='Canonical name to the name in the source: {"obs": "o_t", "actions": "a_t", "rewards": "r_t", "new_obs": '
         '"o_tp1", "infos": "i_t", "dones": "d_t"}; a list of names makes a vector. Columns that are not mapped become extras. '
         "action_mask: the actions that were allowed, a list of 0 and 1 or a column for each; a part of the observations then.",
     )
     columns: ColumnsConfig = Field(
         ColumnsConfig(),
-        title="Made columns",
         description="Columns made of others before the mapping: joined, computed by expressions, filled, encoded. Policies "
         "that learn from the data keep what their observations are made of.",
     )
-    episodes: EpisodesConfig = Field(EpisodesConfig(), title="Episodes", description="How rows become episodes.")
+    episodes: EpisodesConfig = Field(EpisodesConfig(), description="How rows become episodes.")
     environment: EnvironmentSpec | None = Field(
-        None, title="Environment", description="Gives the spaces of observations and actions, and their types."
+        None, description="Gives the spaces of observations and actions, and their types."
     )
     observation_space: dict[str, Any] | None = Field(
         None,
-        title="Observation space",
         description="Instead of an environment, such as {space: box, low: -1, high: [1, 2], shape: [2], dtype: "
         "float32} or {space: discrete, n: 2}: RLlib's JSON map, whose bounds may be numbers.",
     )
-    action_space: dict[str, Any] | None = Field(None, title="Action space", description="Likewise.")
+    action_space: dict[str, Any] | None = Field(None, description="Likewise.")
     recorded_action_range: tuple[float, float] | None = Field(
         None,
-        title="Recorded action range",
         description="Actions were recorded between these two numbers, (-1, 1) for example; they are clipped to them, and "
         "scaled to the bounds of the action space, as RLlib does. None: in the units of the environment, or told from the "
         "data if RLlib recorded them.",
     )
     append: bool = Field(
         False,
-        title="Append",
         description="The next version has the episodes of the one before, and what is new: only new or changed files are "
         "read, and late rows complete or correct episodes of their id. The first time, all is imported.",
     )
     unreadable: Literal["fail", "quarantine"] = Field(
         "fail",
-        title="Unreadable rows",
         description="fail: stop at the first row or file that cannot be read. quarantine: list them beside the data, go on.",
     )
-    format: Format = Field("episodes", title="Format", description="What to write: an episode a row, or a step a row.")
-    engine: Engine = Field("local", title="Engine", description=ENGINE_DESCRIPTION)
+    format: Format = Field("episodes", description="What to write: an episode a row, or a step a row.")
+    engine: Engine = Field("local", description=ENGINE_DESCRIPTION)
     partitions: int | None = Field(
         None,
         ge=1,
         le=65536,
-        title="Partitions",
         description="Parts that are sorted one at a time, each in memory. None: by the size of the files.",
     )
-    files: FilesConfig = Field(
-        FilesConfig(), title="Files", description="Size and compression of the data files.", json_schema_extra=closed
-    )
+    files: FilesConfig = Field(FilesConfig(), description="Size and compression of the data files.", json_schema_extra=closed)
 
     @field_validator("mapping")
     @classmethod
@@ -182,8 +167,6 @@ class ImportConfig(Config):
 class ConversionConfig(Config):
     """Convert a dataset to the other storage format."""
 
-    format: Format = Field("episodes", title="Format", description="What to write: an episode a row, or a step a row.")
-    files: FilesConfig = Field(
-        FilesConfig(), title="Files", description="Size and compression of the data files.", json_schema_extra=closed
-    )
-    engine: Engine = Field("local", title="Engine", description=ENGINE_DESCRIPTION)
+    format: Format = Field("episodes", description="What to write: an episode a row, or a step a row.")
+    files: FilesConfig = Field(FilesConfig(), description="Size and compression of the data files.", json_schema_extra=closed)
+    engine: Engine = Field("local", description=ENGINE_DESCRIPTION)

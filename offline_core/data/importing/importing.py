@@ -48,7 +48,7 @@ _HOW_FAST = {"engine"}
     plan="data.import_plan.plan:plan_import",
     plan_help="Only look: first rows, what the columns are taken for and why, what is to decide, and the YAML for -c, "
     "which -o FILE.yaml or > FILE keeps.",
-    short=("mapping", "environment", "append", "unreadable", "source.format"),
+    short=("config", "mapping", "environment", "unreadable"),
 )
 def import_data(config: ImportConfig, *, source: str | Sequence[str], output: str) -> ImportResult:
     """Import experience of any kind: recordings of RLlib, tables, Minari and D4RL files, CSV and more.

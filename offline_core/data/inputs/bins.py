@@ -37,17 +37,13 @@ class Bins(BaseModel):
 class Discretisation(Config):
     """How a number becomes one of a few choices; set one of the four."""
 
-    values: list[float] | None = Field(
-        None, title="Values", description="The choices themselves: each number becomes the nearest one."
-    )
-    edges: list[float] | None = Field(
-        None, title="Edges", description="n+1 ascending edges of n bins, each of which stands for its middle."
-    )
+    values: list[float] | None = Field(None, description="The choices themselves: each number becomes the nearest one.")
+    edges: list[float] | None = Field(None, description="n+1 ascending edges of n bins, each of which stands for its middle.")
     equal: int | None = Field(
-        None, ge=2, le=MAX_BINS, title="Equal bins", description="So many bins of one width from the smallest to the largest."
+        None, ge=2, le=MAX_BINS, description="So many bins of one width from the smallest to the largest."
     )
     quantiles: int | None = Field(
-        None, ge=2, le=MAX_BINS, title="Quantiles", description="So many bins of as many rows; each stands for its median."
+        None, ge=2, le=MAX_BINS, description="So many bins of as many rows; each stands for its median."
     )
 
     @model_validator(mode="after")

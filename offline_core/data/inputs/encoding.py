@@ -22,15 +22,12 @@ class Encoding(Config):
 
     categories: list[str] | list[float] | Literal["auto"] = Field(
         "auto",
-        title="Categories",
         description="In this order. auto: the distinct values of all rows, sorted, as a first pass over the data finds them.",
     )
     form: Literal["one_hot", "index"] = Field(
-        "one_hot", title="Form", description="one_hot: a vector, 1 at the category. index: its number, from 0."
+        "one_hot", description="one_hot: a vector, 1 at the category. index: its number, from 0."
     )
-    other: bool = Field(
-        False, title="Other", description="A last category for unknown and missing values, which are refused otherwise."
-    )
+    other: bool = Field(False, description="A last category for unknown and missing values, which are refused otherwise.")
 
     @model_validator(mode="before")
     @classmethod

@@ -19,7 +19,6 @@ class QualityConfig(Config):
     )
     held_out: Annotated[str | None, IS_URI] = Field(
         None,
-        title="Held-out dataset",
         description="Another dataset, for evaluation, that may share no episode with this one but by chance.",
     )
     max_saturated_fraction: float = Field(
@@ -39,6 +38,5 @@ class QualityConfig(Config):
     )
     rules: list[UserCode] = Field(
         [],
-        title="Rules",
         description="Classes of your own with look(steps) and finding(statistics), beside the rules that are there.",
     )

@@ -27,7 +27,6 @@ class Guardrail(Config):
         0.0,
         ge=0,
         allow_inf_nan=False,
-        title="May fall by",
         description="Discounted return that it may lose, at most. 0: it has to be shown not to fall at all.",
     )
 
@@ -51,7 +50,6 @@ class DecisionConfig(Config):
         0.5,
         ge=0.1,
         le=0.9,
-        title="Judging share",
         description="Share of the episodes that judge; the others select.",
     )
     finalists: int = Field(
@@ -73,13 +71,11 @@ class DecisionConfig(Config):
         0.8,
         ge=0,
         le=1,
-        title="Overlap",
         description="Share of a candidate's actions that the behaviour would plausibly take, at least; with less it is not "
         "judged.",
     )
     estimate: OffPolicyConfig = Field(
         OffPolicyConfig(),
-        title="Estimate",
         description="Discount, horizon, Q function and resamples. estimate.behaviour is a model of what acted; None: the "
         "recorded action_logp, or a clone that is fitted to the selecting side.",
     )
@@ -87,7 +83,6 @@ class DecisionConfig(Config):
         20_000,
         ge=1,
         le=1_000_000,
-        title="Clone's updates",
         description="Updates, at most, of the clone of what acted where action_logp was not recorded; it stops once it no "
         "longer gets better on the judging side.",
     )
@@ -95,7 +90,6 @@ class DecisionConfig(Config):
         1_000,
         ge=0,
         le=1_000_000,
-        title="Examining updates",
         description="Updates, at most, of a clone that recorded action_logp is examined by: it may find no action more "
         "probable, on average. 0: none is trained, and action_logp is believed.",
     )

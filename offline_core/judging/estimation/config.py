@@ -19,7 +19,6 @@ class FQEConfig(Config):
 
     network: NetworkConfig = Field(
         NetworkConfig(hidden_sizes=[64, 64], activation="relu", normalize_observations=True),
-        title="Network",
         description="Layers of the Q function; it looks at as many frames as the policy does.",
     )
     folds: int = Field(
@@ -39,7 +38,6 @@ class FQEConfig(Config):
     max_steps: int = Field(
         1_000_000,
         ge=1,
-        title="Steps in memory",
         description="The functions are fitted to so many steps of whole episodes, drawn by lot; longer logs are read twice.",
     )
     batch_size: int = Field(256, ge=1, le=1_048_576, description="Steps per update, at most; each once before any comes again.")
@@ -78,18 +76,14 @@ class OffPolicyConfig(Config):
     )
     behaviour: Annotated[str | None, IS_URI] = Field(
         None,
-        title="Behaviour",
         description="Checkpoint of the policy that acted, or of a clone of it; None: what was recorded as action_logp.",
     )
-    fqe: FQEConfig = Field(
-        FQEConfig(), title="Q function", description="How the Q function is fitted.", json_schema_extra=closed
-    )
+    fqe: FQEConfig = Field(FQEConfig(), description="How the Q function is fitted.", json_schema_extra=closed)
     confidence: float = Field(0.95, gt=0, lt=1, description="Share of the bootstrap's resamples within an interval.")
     resamples: int = Field(1_000, ge=10, le=1_000_000, description="Of the bootstrap, each of as many episodes as there are.")
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Of the resamples and of the Q function.")
     require_return: float | None = Field(
         None,
-        title="Required return",
         allow_inf_nan=False,
         description="Stop unless the lower end of the interval reaches this discounted return. None: report only.",
     )

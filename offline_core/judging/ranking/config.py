@@ -17,14 +17,12 @@ class OutlierConfig(Config):
         0.05,
         gt=0,
         le=0.25,
-        title="Common share",
         description="What this share of the episodes does is no outlier, however far it is from the rest: the few episodes of "
         "an expert in a log of random play. Defects that are as common are not found.",
     )
     max_steps: int = Field(
         200_000,
         ge=1_000,
-        title="Steps to fit to",
         description="The models of what is usual are fitted to so many steps of whole episodes, drawn by lot.",
     )
     updates: int = Field(
@@ -32,7 +30,6 @@ class OutlierConfig(Config):
     )
     target_return: float | None = Field(
         None,
-        title="Target return",
         allow_inf_nan=False,
         description="What a good policy reaches: the advice compares the returns with it. None: with the best of the dataset.",
     )

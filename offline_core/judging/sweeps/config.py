@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.learning.config import TrainingConfig
-from offline_core.runtime.config import Config
+from offline_core.runtime.config import Config, closed, values_of_text
 
 Score = Literal["auto", "last_return", "best_return", "held_out_loss", "estimate"]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -52,7 +52,9 @@ class SweepConfig(Config):
     """Which settings of a training are tried, with which seeds, and how they are compared."""
 
     training: TrainingConfig = Field(
-        TrainingConfig(), title="Training", description="The training; what the settings do not name stays as it is here."
+        TrainingConfig(),
+        description="The training; what the settings do not name stays as it is here.",
+        json_schema_extra=closed,
     )
     grid: Annotated[dict[str, Choices], BeforeValidator(_dotted)] = Field(
         {},
@@ -82,10 +84,10 @@ class SweepConfig(Config):
         "estimate.gate_method. auto: last_return if the policy is played, else held_out_loss if losses compare, else estimate.",
     )
     estimate: OffPolicyConfig = Field(
-        OffPolicyConfig(), title="Estimate", description="How a policy that is not played is estimated."
+        OffPolicyConfig(), description="How a policy that is not played is estimated.", json_schema_extra=closed
     )
     estimate_on: Annotated[str | None, IS_URI] = Field(
-        None, title="Estimate on", description="Dataset to estimate from. None: training.evaluation.held_out."
+        None, description="Dataset to estimate from. None: training.evaluation.held_out."
     )
     parallel: Literal["auto"] | Annotated[int, Field(ge=1, le=10_000)] = Field(
         "auto",
@@ -100,6 +102,7 @@ class SweepConfig(Config):
     def _with_preset_in_grid(cls, values: Any) -> Any:
         """A training's preset is that of each setting's algorithm."""
         training = values.get("training") if isinstance(values, dict) else None
+        training = values_of_text(training) if isinstance(training, str) else training
         if not isinstance(training, dict) or not training.get("preset"):
             return values
         rest = {name: value for name, value in training.items() if name != "preset"}

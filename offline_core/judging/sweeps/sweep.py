@@ -47,7 +47,7 @@ def enforce(result: SweepResult, config: SweepConfig) -> None:
     run_name="sweep on {dataset}, seed {config.seed}",
     plan="plans.sweeping:plan_sweep",
     gate=enforce,
-    short=("grid", "seeds", "score", "training.algorithm", "training.preset"),
+    short=("grid", "seeds", "score", "training.algorithm"),
     is_alone=True,
 )
 def sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None = None) -> Made[SweepResult]:

@@ -17,7 +17,6 @@ class ReportConfig(Config):
         40,
         ge=0,
         le=10_000,
-        title="Episodes with steps",
         description="Of each dataset the steps of so many episodes are in the page: the best, the worst, the median one, "
         "outliers, and a sample. All are listed.",
     )
@@ -25,16 +24,14 @@ class ReportConfig(Config):
         20_000,
         ge=1,
         le=1_000_000,
-        title="Listed episodes",
         description="A larger dataset has so many rows in its list: those whose steps are in the page, and a sample.",
     )
     runs_url: str = Field(
         "",
-        title="Runs",
         description="Address where runs of flows are seen, such as https://prefect.example/runs: datasets and policies link "
         "the run that made them.",
     )
-    seed: int = Field(0, ge=0, le=2**31 - 1, title="Seed", description="Of the samples.")
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="Of the samples.")
 
 
 MOST_PROBLEMS = 50

@@ -23,11 +23,10 @@ class PromotionConfig(Config):
     )
     override: Words | None = Field(
         None,
-        title="Override",
         description="Why the alias is moved without a passed decision, in words; written to the history for good.",
     )
     moved_by: Annotated[Words, Field(max_length=200)] | None = Field(
-        None, title="Moved by", description="A person or program; None: the user and the host of this process."
+        None, description="A person or program; None: the user and the host of this process."
     )
 
 
@@ -35,7 +34,7 @@ class RollbackConfig(Config):
     """Which alias goes back, and by whom."""
 
     alias: Alias = Field(CHAMPION, description="The alias that goes back to what it named before.")
-    reason: Words | None = Field(None, title="Reason", description="Why, in words; written to the history for good.")
+    reason: Words | None = Field(None, description="Why, in words; written to the history for good.")
     moved_by: Annotated[Words, Field(max_length=200)] | None = Field(
-        None, title="Moved by", description="A person or program; None: the user and the host of this process."
+        None, description="A person or program; None: the user and the host of this process."
     )

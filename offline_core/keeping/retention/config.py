@@ -10,21 +10,18 @@ from offline_core.runtime.config import Config
 class VacuumConfig(Config):
     """Which versions of datasets stay."""
 
-    keep_versions: int = Field(
-        3, ge=1, title="Kept versions", description="So many of the latest versions of each dataset stay, whatever their age."
-    )
+    keep_versions: int = Field(3, ge=1, description="So many of the latest versions of each dataset stay, whatever their age.")
     older_than_days: float = Field(
-        30, ge=0, title="Older than", description="Of the others, those of at least this age in days go. Tagged ones stay."
+        30, ge=0, description="Of the others, those of at least this age in days go. Tagged ones stay."
     )
     keep_needed: bool = Field(
         True,
-        title="Keep what is needed",
         description="Versions stay from which a policy, or a version that stays, was made: so their lineage can be followed.",
     )
     leftovers_older_than_days: float = Field(
-        7, ge=0, title="Leftovers older than", description="Files of no version go at this age; younger ones may be a writer's."
+        7, ge=0, description="Files of no version go at this age; younger ones may be a writer's."
     )
-    delete: bool = Field(False, title="Delete", description="False: only say what would go.")
+    delete: bool = Field(False, description="False: only say what would go.")
 
 
 class ForgetConfig(Config):
@@ -32,8 +29,7 @@ class ForgetConfig(Config):
 
     where: str = Field(
         min_length=1,
-        title="Where",
         description="SQL on what an episode has one value of: eps_id, or a column that is the same in all its steps, such as "
         "subject = 'p-17'. It is not stored with the data.",
     )
-    delete: bool = Field(False, title="Delete", description="False: only say what would be forgotten.")
+    delete: bool = Field(False, description="False: only say what would be forgotten.")

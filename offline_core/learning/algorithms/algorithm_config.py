@@ -11,7 +11,7 @@ from pydantic import Field
 from offline_core.policies.config import Size
 from offline_core.runtime.config import Config
 
-Gamma = Annotated[float, Field(ge=0, le=1, title="Gamma", description="Discount of the rewards, per step.")]
+Gamma = Annotated[float, Field(ge=0, le=1, description="Discount of the rewards, per step.")]
 
 
 class AlgorithmConfig(Config):
@@ -40,9 +40,9 @@ class CriticConfig(Config):
 
     number: int = Field(2, ge=1, le=100, description="Critics that differ in their first weights; the smallest value counts.")
     hidden_sizes: list[Size] | None = Field(
-        None, max_length=10, title="Hidden sizes", description="Units of each hidden layer. None: those of the policy."
+        None, max_length=10, description="Units of each hidden layer. None: those of the policy."
     )
-    layer_norm: bool = Field(False, title="Layer norm", description="Normalise each hidden layer's output over its units.")
+    layer_norm: bool = Field(False, description="Normalise each hidden layer's output over its units.")
 
 
 class ActorCriticConfig(AlgorithmConfig):
@@ -53,11 +53,10 @@ class ActorCriticConfig(AlgorithmConfig):
         1,
         ge=1,
         le=1_000,
-        title="Steps",
         description="Rewards that are summed before the targets estimate the rest: 1 in the papers. With more, actions are "
         "valued by what the behaviour policy did after them.",
     )
     target_rate: float = Field(
-        0.005, gt=0, le=1, title="Target rate", description="How far an update moves the target networks to the learned ones."
+        0.005, gt=0, le=1, description="How far an update moves the target networks to the learned ones."
     )
-    critics: CriticConfig = Field(CriticConfig(), title="Critics", description="The networks that value actions.")
+    critics: CriticConfig = Field(CriticConfig(), description="The networks that value actions.")

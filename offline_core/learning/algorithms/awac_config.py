@@ -14,7 +14,5 @@ class AWACConfig(ActorCriticConfig):
 
     implementation: ClassVar[str] = "offline_core.learning.algorithms.awac:AWAC"
 
-    temperature: float = Field(
-        1.0, gt=0, le=1e6, title="Temperature", description="How little better actions count more, in units of reward."
-    )
-    max_weight: float = Field(100.0, gt=0, le=1e6, title="Largest weight", description="A step counts this much at most.")
+    temperature: float = Field(1.0, gt=0, le=1e6, description="How little better actions count more, in units of reward.")
+    max_weight: float = Field(100.0, gt=0, le=1e6, description="A step counts this much at most.")

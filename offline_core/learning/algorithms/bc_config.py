@@ -16,7 +16,6 @@ class BCConfig(AlgorithmConfig):
 
     squared_error: bool = Field(
         False,
-        title="Squared error",
         description="Box actions only: learn the mean action by its squared error, in halves of the range, and no "
         "distribution. Otherwise the likelihood of the actions is maximised.",
     )

@@ -14,15 +14,12 @@ class BCQConfig(DQNConfig):
 
     implementation: ClassVar[str] = "offline_core.learning.algorithms.bcq:BCQ"
 
-    n_step: int = Field(
-        1, ge=1, le=1_000, title="Steps", description="Rewards that are summed before the targets estimate the rest."
-    )
-    dueling: bool = Field(False, title="Dueling", description="Q is the sum of a value and the actions' advantages.")
+    n_step: int = Field(1, ge=1, le=1_000, description="Rewards that are summed before the targets estimate the rest.")
+    dueling: bool = Field(False, description="Q is the sum of a value and the actions' advantages.")
     threshold: float = Field(
         0.3,
         gt=0,
         le=1,
-        title="Threshold",
         description="An action may be chosen if its probability, as an imitator of the data learns it, is at least this share "
         "of the likeliest one's. 1 clones, towards 0 it is Q-learning.",
     )
@@ -30,7 +27,6 @@ class BCQConfig(DQNConfig):
         0.01,
         ge=0,
         le=1e6,
-        title="Penalty",
         description="Weight of the imitator's mean squared log-probability, which keeps it from being certain. The "
         "paper's code has 0.01; 0.5, d3rlpy's, lets all of two to six actions pass a threshold of 0.3, whatever the data is.",
     )

@@ -17,7 +17,6 @@ Alpha = Annotated[
     Field(
         ge=0,
         le=1e6,
-        title="Alpha",
         description="Weight of the conservative penalty; 0 is plain Q-learning. For continuous actions it is added to δ², as "
         "in RLlib, and for Discrete ones to Huber's δ²/2, where the same alpha weighs twice as much.",
     ),
@@ -29,9 +28,7 @@ class DiscreteCQLConfig(DQNConfig):
 
     implementation: ClassVar[str] = "offline_core.learning.algorithms.discrete_cql:DiscreteCQL"
 
-    n_step: int = Field(
-        1, ge=1, le=1_000, title="Steps", description="Rewards that are summed before the targets estimate the rest."
-    )
+    n_step: int = Field(1, ge=1, le=1_000, description="Rewards that are summed before the targets estimate the rest.")
     alpha: Alpha = 1.0
 
 
@@ -42,7 +39,6 @@ class ContinuousCQLConfig(SACConfig):
 
     entropy_backup: bool = Field(
         False,
-        title="Entropy backup",
         description="Continuous actions only: next values include the policy's entropy, as those of SAC do.",
     )
     alpha: Alpha = 1.0
@@ -50,12 +46,10 @@ class ContinuousCQLConfig(SACConfig):
         10,
         ge=1,
         le=1_000,
-        title="Action samples",
         description="Continuous actions only: actions of each kind that the penalty is estimated from.",
     )
     lagrange_threshold: float | None = Field(
         None,
-        title="Lagrange threshold",
         description="Continuous actions only: scale the penalty so that it is this large on average. None: do not.",
     )
 

@@ -15,13 +15,9 @@ class DQNConfig(AlgorithmConfig):
     implementation: ClassVar[str] = "offline_core.learning.algorithms.dqn:DQN"
 
     gamma: Gamma = 0.99
-    n_step: int = Field(
-        3, ge=1, le=1_000, title="Steps", description="Rewards that are summed before the target network estimates the rest."
-    )
-    double: bool = Field(
-        True, title="Double", description="The learned network chooses the next action, the target network values it."
-    )
-    dueling: bool = Field(True, title="Dueling", description="Q is the sum of a value and the actions' advantages.")
+    n_step: int = Field(3, ge=1, le=1_000, description="Rewards that are summed before the target network estimates the rest.")
+    double: bool = Field(True, description="The learned network chooses the next action, the target network values it.")
+    dueling: bool = Field(True, description="Q is the sum of a value and the actions' advantages.")
     target_network_interval_updates: int = Field(
-        500, ge=1, le=10**9, title="Target interval", description="Updates after which the target network is replaced."
+        500, ge=1, le=10**9, description="Updates after which the target network is replaced."
     )

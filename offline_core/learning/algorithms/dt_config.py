@@ -17,14 +17,12 @@ class DTConfig(TransformerLayers, AlgorithmConfig):
 
     target_return: float | None = Field(
         None,
-        title="Target return",
         allow_inf_nan=False,
         description="Return that the policy plays for, wherever its checkpoint is played. None: the best of the dataset.",
     )
     return_scale: float | None = Field(
         None,
         gt=0,
-        title="Return scale",
         allow_inf_nan=False,
         description="Returns are divided by this before the network sees them. None: the dataset's largest, by size.",
     )

@@ -16,38 +16,30 @@ class MARWILConfig(AlgorithmConfig):
 
     implementation: ClassVar[str] = "offline_core.learning.algorithms.marwil:MARWIL"
 
-    beta: float = Field(
-        1.0, ge=0, le=100, title="Beta", description="How much better steps count more; 0 is behaviour cloning."
-    )
+    beta: float = Field(1.0, ge=0, le=100, description="How much better steps count more; 0 is behaviour cloning.")
     gamma: Gamma = 0.99
     gae_lambda: float = Field(
         1.0,
         ge=0,
         le=1,
-        title="Lambda",
         description="Value targets: 1 trusts the rewards that came, 0 the value function one step on.",
     )
-    value_coefficient: float = Field(
-        1.0, gt=0, le=1e6, title="Value coefficient", description="Weight of the value function's loss."
-    )
+    value_coefficient: float = Field(1.0, gt=0, le=1e6, description="Weight of the value function's loss.")
     normalize_values: bool = Field(
         True,
-        title="Normalise values",
         description="Divide the value function's loss by the variance of its targets in the data, of the first window when "
         "streaming: so it weighs the same against the policy's whatever the rewards are. False: RLlib's formula.",
     )
-    max_weight: float = Field(20.0, gt=0, le=1e6, title="Largest weight", description="A step counts this much at most.")
+    max_weight: float = Field(20.0, gt=0, le=1e6, description="A step counts this much at most.")
     normalizer_rate: float = Field(
         0.01,
         gt=0,
         le=1,
-        title="Normaliser rate",
         description="How far an update moves the mean squared advantage, which advantages are divided by the root of.",
     )
     normalizer_start: float | None = Field(
         None,
         gt=0,
-        title="Normaliser start",
         description="The mean squared advantage to begin with; None: that of the data, of 65,536 steps at most, and when "
         "streaming of the first window. RLlib's is 100, with a rate of 1e-8.",
     )

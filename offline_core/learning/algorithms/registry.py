@@ -17,7 +17,7 @@ from offline_core.learning.algorithms.iql_config import IQLConfig
 from offline_core.learning.algorithms.marwil_config import MARWILConfig
 from offline_core.learning.algorithms.sac_config import SACConfig
 from offline_core.learning.algorithms.td3_config import ReBRACConfig, TD3BCConfig, TD3Config
-from offline_core.runtime.config import Config, closed
+from offline_core.runtime.config import Config, closed_by_name
 from offline_core.runtime.parameter_names import did_you_mean
 from offline_core.runtime.user_code import UserCode
 
@@ -38,19 +38,19 @@ class AlgorithmChoice(Config):
         "keeps them near a log. dt: actions are what continues a sequence to a given return. Or your own subclass of "
         "offline_core.learning.algorithms.algorithm.Algorithm: its path, and arguments for its config_class.",
     )
-    bc: BCConfig = Field(BCConfig(), title="BC", description=_USED, json_schema_extra=closed)
-    marwil: MARWILConfig = Field(MARWILConfig(), title="MARWIL", description=_USED, json_schema_extra=closed)
-    dqn: DQNConfig = Field(DQNConfig(), title="DQN", description=_USED, json_schema_extra=closed)
-    iql: IQLConfig = Field(IQLConfig(), title="IQL", description=_USED, json_schema_extra=closed)
-    cql: CQLConfig = Field(CQLConfig(), title="CQL", description=_USED, json_schema_extra=closed)
-    cal_ql: CalQLConfig = Field(CalQLConfig(), title="Cal-QL", description=_USED, json_schema_extra=closed)
-    bcq: BCQConfig = Field(BCQConfig(), title="BCQ", description=_USED, json_schema_extra=closed)
-    td3_bc: TD3BCConfig = Field(TD3BCConfig(), title="TD3+BC", description=_USED, json_schema_extra=closed)
-    rebrac: ReBRACConfig = Field(ReBRACConfig(), title="ReBRAC", description=_USED, json_schema_extra=closed)
-    awac: AWACConfig = Field(AWACConfig(), title="AWAC", description=_USED, json_schema_extra=closed)
-    dt: DTConfig = Field(DTConfig(), title="Decision Transformer", description=_USED, json_schema_extra=closed)
-    sac: SACConfig = Field(SACConfig(), title="SAC", description=_USED, json_schema_extra=closed)
-    td3: TD3Config = Field(TD3Config(), title="TD3", description=_USED, json_schema_extra=closed)
+    bc: BCConfig = Field(BCConfig(), description=_USED, json_schema_extra=closed_by_name)
+    marwil: MARWILConfig = Field(MARWILConfig(), description=_USED, json_schema_extra=closed_by_name)
+    dqn: DQNConfig = Field(DQNConfig(), description=_USED, json_schema_extra=closed_by_name)
+    iql: IQLConfig = Field(IQLConfig(), description=_USED, json_schema_extra=closed_by_name)
+    cql: CQLConfig = Field(CQLConfig(), description=_USED, json_schema_extra=closed_by_name)
+    cal_ql: CalQLConfig = Field(CalQLConfig(), description=_USED, json_schema_extra=closed_by_name)
+    bcq: BCQConfig = Field(BCQConfig(), description=_USED, json_schema_extra=closed_by_name)
+    td3_bc: TD3BCConfig = Field(TD3BCConfig(), description=_USED, json_schema_extra=closed_by_name)
+    rebrac: ReBRACConfig = Field(ReBRACConfig(), description=_USED, json_schema_extra=closed_by_name)
+    awac: AWACConfig = Field(AWACConfig(), description=_USED, json_schema_extra=closed_by_name)
+    dt: DTConfig = Field(DTConfig(), description=_USED, json_schema_extra=closed_by_name)
+    sac: SACConfig = Field(SACConfig(), description=_USED, json_schema_extra=closed_by_name)
+    td3: TD3Config = Field(TD3Config(), description=_USED, json_schema_extra=closed_by_name)
 
     @field_validator("algorithm")
     @classmethod

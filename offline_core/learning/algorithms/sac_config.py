@@ -14,12 +14,9 @@ class SACConfig(ActorCriticConfig):
 
     implementation: ClassVar[str] = "offline_core.learning.algorithms.sac:SAC"
 
-    entropy_backup: bool = Field(
-        True, title="Entropy backup", description="Next values include the policy's entropy, as in the paper."
-    )
+    entropy_backup: bool = Field(True, description="Next values include the policy's entropy, as in the paper.")
     target_entropy: float | None = Field(
         None,
-        title="Target entropy",
         description="Entropy that the policy is held at, in nats, in units where the bounds of actions are ±1. None: -1 for "
         "each component.",
     )

@@ -14,24 +14,18 @@ class TD3Config(ActorCriticConfig):
 
     implementation: ClassVar[str] = "offline_core.learning.algorithms.td3:TD3"
 
-    policy_interval_updates: int = Field(
-        2, ge=1, le=10**6, title="Policy interval", description="The policy learns in one of so many updates."
-    )
+    policy_interval_updates: int = Field(2, ge=1, le=10**6, description="The policy learns in one of so many updates.")
     target_noise: float = Field(
         0.2,
         ge=0,
         le=10,
-        title="Target noise",
         description="Standard deviation of the noise of next actions, in halves of their range.",
     )
-    target_noise_limit: float = Field(
-        0.5, ge=0, le=10, title="Noise limit", description="Largest noise of next actions, in halves of their range."
-    )
+    target_noise_limit: float = Field(0.5, ge=0, le=10, description="Largest noise of next actions, in halves of their range.")
     exploration_noise: float = Field(
         0.1,
         ge=1e-3,
         le=7,
-        title="Exploration noise",
         description="Standard deviation of sampled actions, in halves of their range, when the policy plays with exploration.",
     )
 
@@ -41,9 +35,7 @@ class TD3BCConfig(TD3Config):
 
     implementation: ClassVar[str] = "offline_core.learning.algorithms.td3bc:TD3BC"
 
-    alpha: float = Field(
-        2.5, ge=0, le=1e6, title="Alpha", description="Weight of the values against the recorded actions; 0 clones."
-    )
+    alpha: float = Field(2.5, ge=0, le=1e6, description="Weight of the values against the recorded actions; 0 clones.")
 
 
 class ReBRACConfig(TD3Config):
@@ -51,16 +43,11 @@ class ReBRACConfig(TD3Config):
 
     implementation: ClassVar[str] = "offline_core.learning.algorithms.rebrac:ReBRAC"
 
-    policy_penalty: float = Field(
-        0.01, ge=0, le=1e6, title="Policy penalty", description="Weight of the policy's squared distance to the actions."
-    )
+    policy_penalty: float = Field(0.01, ge=0, le=1e6, description="Weight of the policy's squared distance to the actions.")
     critic_penalty: float = Field(
         0.01,
         ge=0,
         le=1e6,
-        title="Critic penalty",
         description="Weight of the next action's squared distance to the recorded one, which lowers the targets.",
     )
-    normalize_values: bool = Field(
-        True, title="Normalise values", description="Divide the values that the policy climbs by their mean size."
-    )
+    normalize_values: bool = Field(True, description="Divide the values that the policy climbs by their mean size.")

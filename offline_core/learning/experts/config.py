@@ -15,7 +15,7 @@ from offline_core.learning.experts.presets import PRESETS, with_defaults
 from offline_core.learning.online.config import OnlineConfig
 from offline_core.learning.optimizer_config import Schedule
 from offline_core.policies.config import NetworkConfig
-from offline_core.runtime.config import Config, EnvironmentSpec, closed
+from offline_core.runtime.config import Config, EnvironmentSpec, closed, closed_by_name
 
 
 class PPOConfig(Config):
@@ -45,12 +45,10 @@ class PPOConfig(Config):
         None,
         gt=0,
         le=1e8,
-        title="Value clip range",
         description="A value's gain from moving further than this in an update does not count. None: it does.",
     )
     normalize_rewards: bool = Field(
         False,
-        title="Normalise rewards",
         description="Learn from rewards divided by the standard deviation of the returns so far; recordings keep the rewards.",
     )
     max_gradient_norm: float = Field(0.5, ge=1e-8, le=1e8, description="Longer gradients are scaled down to this length.")
@@ -64,18 +62,16 @@ class ExpertRecording(Config):
         description="Record what the expert plays itself and learns from, each step once, in place of other episodes: every "
         "and episodes have no effect then. Without probabilities of actions.",
     )
-    every_rollouts: int = Field(10, ge=1, le=1_000_000, title="Every", description="Rollouts between two recordings.")
+    every_rollouts: int = Field(10, ge=1, le=1_000_000, description="Rollouts between two recordings.")
     episodes: int = Field(
         16, ge=1, le=1_000_000, description="Complete episodes each time, with exploration; PPO does not learn from them."
     )
     format: Format = Field("episodes", description="episodes: one row an episode. table: one row a step.")
-    files: FilesConfig = Field(
-        FilesConfig(), title="Files", description="Size and compression of the data files.", json_schema_extra=closed
-    )
+    files: FilesConfig = Field(FilesConfig(), description="Size and compression of the data files.", json_schema_extra=closed)
 
 
 def _list_presets(schema: dict[str, Any]) -> None:
-    schema["examples"] = sorted({name for of_one in PRESETS.values() for name in of_one})
+    schema["enum"] = sorted({name for of_one in PRESETS.values() for name in of_one})
 
 
 class ExpertConfig(Config):
@@ -87,33 +83,27 @@ class ExpertConfig(Config):
         "with far fewer steps and more time for each; continuous actions with bounds. They have other defaults: 4 copies that "
         "take 1 step a rollout, two hidden layers of 256 units with ReLU, 10 episodes every 2,500 rollouts.",
     )
-    preset: Annotated[str | None, Field(json_schema_extra=_list_presets)] = Field(
+    preset: Annotated[str, Field(json_schema_extra=_list_presets)] | None = Field(
         None,
-        title="Preset",
         exclude=True,
         description="Settings of reference code, below those that are given here. mujoco: of CleanRL and Stable-Baselines3 for "
         "locomotion, with each algorithm. None: the defaults.",
     )
-    environment: EnvironmentSpec = Field(
-        EnvironmentSpec(), title="Environment", description="Where the expert learns and is evaluated."
-    )
+    environment: EnvironmentSpec = Field(EnvironmentSpec(), description="Where the expert learns and is evaluated.")
     network: NetworkConfig = Field(
         NetworkConfig(),
-        title="Network",
         description="The layers of the policy and of its value function; initial_policy brings its own.",
         json_schema_extra=closed,
     )
     initial_policy: Annotated[str | None, IS_URI] = Field(
         None,
-        title="Initial policy",
         description="Checkpoint to start from, such as a clone (runs/policy/best). None: random weights.",
     )
-    ppo: PPOConfig = Field(PPOConfig(), title="PPO", description="How ppo learns from a rollout.", json_schema_extra=closed)
-    sac: SACConfig = Field(SACConfig(), title="SAC", description="Used if it is the algorithm.", json_schema_extra=closed)
-    td3: TD3Config = Field(TD3Config(), title="TD3", description="Used if it is the algorithm.", json_schema_extra=closed)
+    ppo: PPOConfig = Field(PPOConfig(), description="How ppo learns from a rollout.", json_schema_extra=closed)
+    sac: SACConfig = Field(SACConfig(), description="Used if it is the algorithm.", json_schema_extra=closed_by_name)
+    td3: TD3Config = Field(TD3Config(), description="Used if it is the algorithm.", json_schema_extra=closed_by_name)
     off_policy: OnlineConfig = Field(
         OnlineConfig(),
-        title="Off-policy",
         description="How sac and td3 learn from what they play.",
         json_schema_extra=closed,
     )
@@ -126,19 +116,16 @@ class ExpertConfig(Config):
     )
     target_return: float | None = Field(
         None,
-        title="Target return",
         description="Stop at this mean return of an evaluation. None: the environment's own threshold, if it has one.",
     )
     num_envs: int = Field(64, ge=1, le=65_536, description="Copies of the environment that are stepped together.")
     rollout_steps: int = Field(64, ge=1, le=1_000_000, description="Steps of each copy between two updates of the policy.")
     recording: ExpertRecording | None = Field(
         None,
-        title="Recording",
         description="Record the policy while it learns, as a dataset in the folder recording below the output. None: do not.",
     )
     snapshots_at_returns: list[float] = Field(
         [],
-        title="Snapshots",
         description="Leave the first policy whose mean return reaches a number in the folder snapshots/<number>.",
     )
     evaluation_interval: int = Field(2, ge=1, le=1_000_000, description="Rollouts between two evaluations.")

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
     arguments=(output("runs/expert", "Folder for the checkpoint."), ENVIRONMENT),
     leading=("environment",),
     run_name="train-expert {config.algorithm} in {config.environment.id}, seed {config.seed}",
-    short=("algorithm", "preset", "environment.id", "total_steps", "target_return", "seed"),
+    short=("algorithm", "preset", "environment.id", "total_steps", "target_return"),
     is_alone=True,
 )
 def train_expert(config: ExpertConfig, *, output: str) -> Made[ExpertResult]:

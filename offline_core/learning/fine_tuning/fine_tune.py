@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
         VERSION,
     ),
     run_name="fine-tune {training} with {dataset}, seed {config.seed}",
-    short=("environment", "total_steps", "target_return", "offline_share", "seed"),
+    short=("environment", "total_steps", "target_return", "offline_share"),
     is_alone=True,
 )
 def fine_tune(

@@ -14,26 +14,20 @@ class OnlineConfig(Config):
     learning_rate: float = Field(3e-4, ge=1e-8, le=10.0, description="Step size of Adam.")
     networks: dict[str, NetworkRate] = Field(
         {},
-        title="Networks",
         description='Rates of single networks, as JSON: {"critics": {"learning_rate": 1e-3}}. Others are policy and, of sac, '
         "log_temperature.",
     )
     batch_size: int = Field(256, ge=1, le=10_000_000, description="Steps per update.")
-    capacity_steps: int = Field(
-        1_000_000, ge=1, le=10**9, title="Capacity", description="Steps to draw from: the last ones that were played."
-    )
+    capacity_steps: int = Field(1_000_000, ge=1, le=10**9, description="Steps to draw from: the last ones that were played.")
     learning_starts_steps: int = Field(
         5_000,
         ge=0,
         le=10**9,
-        title="Learning starts",
         description="Environment steps before the first update. Their actions are drawn uniformly from the action space.",
     )
-    updates_per_step: float = Field(
-        1.0, gt=0, le=1_000, title="Updates per step", description="Updates for each environment step after those."
-    )
+    updates_per_step: float = Field(1.0, gt=0, le=1_000, description="Updates for each environment step after those.")
     max_gradient_norm: float | None = Field(
-        None, gt=0.0, title="Gradient norm", description="Clip the global gradient norm to this; None: do not clip."
+        None, gt=0.0, description="Clip the global gradient norm to this; None: do not clip."
     )
 
     @model_validator(mode="after")

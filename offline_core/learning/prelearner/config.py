@@ -11,11 +11,10 @@ from offline_core.runtime.user_code import UserCode
 class ConnectorConfig(UserCode):
     """A user's connector, and its position among the others: check_spaces, check_finite, and user connectors by name."""
 
-    name: str | None = Field(None, title="Name", description="What others call it; None: by the name of the class or function.")
-    before: str | None = Field(None, title="Before", description="Name of the connector that it runs right before.")
+    name: str | None = Field(None, description="What others call it; None: by the name of the class or function.")
+    before: str | None = Field(None, description="Name of the connector that it runs right before.")
     after: str | None = Field(
         None,
-        title="After",
         description="Name of the connector that it runs right after. Without a place it runs before check_spaces, after yours "
         "that are listed earlier, so that what it makes is checked.",
     )

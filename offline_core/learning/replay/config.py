@@ -17,34 +17,27 @@ class ReplayBufferConfig(Config):
         100_000,
         ge=1,
         le=10**9,
-        title="Capacity",
         description="Steps that the buffer holds, in whole episodes: the oldest leave first. At least one batch, or less "
         "with optimizer.replacement.",
     )
-    read_episodes: int = Field(
-        32, ge=1, le=10_000_000, title="Read batch", description="Episodes that come into the buffer at once."
-    )
-    batches_per_read: int = Field(
-        1, ge=1, le=1_000_000, title="Batches per read", description="Batches that are drawn before the next episodes come in."
-    )
+    read_episodes: int = Field(32, ge=1, le=10_000_000, description="Episodes that come into the buffer at once.")
+    batches_per_read: int = Field(1, ge=1, le=1_000_000, description="Batches that are drawn before the next episodes come in.")
     sampling: Literal["uniform", "prioritized"] = Field(
         "uniform",
         description="uniform: every step is as likely as any other. prioritized: by the error that the algorithm had in it "
         "(Schaul et al. 2016); not for bc.",
     )
     priority_exponent: float = Field(
-        0.6, ge=0, le=10, title="Alpha", description="prioritized only: chances are errors to this power; 0 is uniform."
+        0.6, ge=0, le=10, description="prioritized only: chances are errors to this power; 0 is uniform."
     )
     importance_exponent: float = Field(
         0.4,
         ge=0,
         le=1,
-        title="Beta",
         description="prioritized only: how far the weights of losses undo unequal chances; 1: wholly.",
     )
     buffer_class: UserCode | None = Field(
         None,
-        title="Buffer class",
         description="Your own subclass of offline_core.learning.replay.buffer.ReplayBuffer, which chooses what stays and what "
         "is drawn.",
     )

@@ -15,9 +15,7 @@ class EvaluationConfig(Config):
     episodes: int = Field(100, ge=1, le=1_000_000, description="Episodes to play.")
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Of start states and actions; no other stage uses the same ones.")
     explore: bool = Field(False, description="Sample actions from the policy; otherwise always take the most likely one.")
-    environment: EnvironmentSpec | None = Field(
-        None, title="Environment", description="Where to play; None: where the policy was trained."
-    )
+    environment: EnvironmentSpec | None = Field(None, description="Where to play; None: where the policy was trained.")
     num_envs: int = Field(
         NUM_ENVS,
         ge=1,
@@ -26,6 +24,5 @@ class EvaluationConfig(Config):
     )
     metrics: list[UserCode] = Field(
         [],
-        title="Metrics",
         description="Your classes with look(step) and result(), in addition to the built-in metrics.",
     )

@@ -17,7 +17,7 @@ class RecordingExport(ExportConfig):
     """A second copy of the recording, in a format or by a writer of your choice."""
 
     output: Annotated[str, IS_URI] = Field(
-        min_length=1, title="Output", description="Folder or URI for the writer, apart from the folder of the dataset."
+        min_length=1, description="Folder or URI for the writer, apart from the folder of the dataset."
     )
 
 
@@ -40,7 +40,6 @@ class RecordingConfig(Config):
         0,
         ge=0,
         le=2**31 - 1,
-        title="Seed",
         description="Same seed, recorders and copies: same data, made once. None: another one each time.",
     )
     num_recorders: Literal["auto"] | Annotated[int, Field(ge=1, le=10_000)] = Field(
@@ -58,15 +57,10 @@ class RecordingConfig(Config):
     max_recorder_restarts: int = Field(
         3, ge=0, le=1_000, description="How often the same episodes are started again because their recorder died."
     )
-    environment: EnvironmentSpec | None = Field(
-        None, title="Environment", description="Where to play; None: where the policy was trained."
-    )
-    files: FilesConfig = Field(
-        FilesConfig(), title="Files", description="Size and compression of the data files.", json_schema_extra=closed
-    )
+    environment: EnvironmentSpec | None = Field(None, description="Where to play; None: where the policy was trained.")
+    files: FilesConfig = Field(FilesConfig(), description="Size and compression of the data files.", json_schema_extra=closed)
     video: VideoConfig | None = Field(
         None,
-        title="Video",
         description="Clips of some episodes beside the data, MP4 with the extra video, else GIF; the episodes stay the same.",
     )
 
@@ -80,19 +74,14 @@ class MixtureConfig(Config):
     """The sources of a mixture, and the weight of each."""
 
     datasets: Annotated[dict[str, float], IS_URI] = Field(
-        {}, title="Datasets", description='Weight by folder of a dataset: {"runs/expert-recording": 0.7, "runs/random": 0.3}.'
+        {}, description='Weight by folder of a dataset: {"runs/expert-recording": 0.7, "runs/random": 0.3}.'
     )
     policies: Annotated[dict[str, float], IS_URI] = Field(
         {},
-        title="Policies",
         description="Weight by checkpoint of a policy, which plays new episodes for its share.",
     )
-    environment: EnvironmentSpec | None = Field(
-        None, title="Environment", description="Where policies play; None: where each was trained."
-    )
-    steps: int = Field(100_000, ge=1, title="Steps", description="Stop with the episode that reaches this many.")
+    environment: EnvironmentSpec | None = Field(None, description="Where policies play; None: where each was trained.")
+    steps: int = Field(100_000, ge=1, description="Stop with the episode that reaches this many.")
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Of the policies' episodes.")
-    format: Format = Field("episodes", title="Format", description="What to write: an episode a row, or a step a row.")
-    files: FilesConfig = Field(
-        FilesConfig(), title="Files", description="Size and compression of the data files.", json_schema_extra=closed
-    )
+    format: Format = Field("episodes", description="What to write: an episode a row, or a step a row.")
+    files: FilesConfig = Field(FilesConfig(), description="Size and compression of the data files.", json_schema_extra=closed)

@@ -138,7 +138,6 @@ NO_LOCATIONS = {
     "module",
     "name",
     "of",
-    "preset",
     "resources",
     "runs_url",
     "where",
@@ -171,6 +170,7 @@ NAMED = [
     ("improve-policy", {"source": "runs/a", "registry": OUTSIDE}),
     ("logs-to-policy", {"source": "runs/a", "root": OUTSIDE}),
     ("logs-to-policy", {"source": "runs/a", "estimate": {"behaviour": OUTSIDE}}),
+    ("logs-to-policy", {"source": "runs/a", "estimate": f"behaviour: {OUTSIDE}"}),
     *(
         (flow.fn.__name__.replace("_", "-"), {name: [OUTSIDE] if hint == list[str] else OUTSIDE})
         for flow in FLOWS

@@ -84,21 +84,15 @@ class SourceConfig(Config):
 
     format: Code = Field(
         "auto",
-        title="Format",
         description="auto (by the names of the files and what is in them), "
         + ", ".join(FORMATS)
         + "; the name of a Ray Data function such as read_parquet; or package.module:Reader, a class or function of your "
         "own that is called with the path and the arguments below and gives an object with uri and batches().",
     )
-    columns: list[str] | None = Field(
-        None, title="Columns", description="Read only these, by the names they have in the files; None: all."
-    )
-    where: str | None = Field(
-        None, title="Where", description="Read only rows that meet this SQL condition on the columns of the files."
-    )
+    columns: list[str] | None = Field(None, description="Read only these, by the names they have in the files; None: all.")
+    where: str | None = Field(None, description="Read only rows that meet this SQL condition on the columns of the files.")
     arguments: Arguments = Field(
         {},
-        title="Arguments",
         description="For the reader, as JSON: for csv those of polars.scan_csv, for csv and ndjson encoding (such as cp1252), "
         "for delta and lance version, for iceberg snapshot_id, for read_… those of Ray Data, for sample_batch module_id. From "
         "Python any objects; a filesystem among them is where the paths lie.",
@@ -107,7 +101,6 @@ class SourceConfig(Config):
     max_expansion: float = Field(
         MAX_EXPANSION,
         ge=1,
-        title="Largest expansion",
         description="A file that unpacks to more than so many times its size, and to more than 64 MiB, is refused, lest it "
         "fill the memory; ten times that for parquet and ipc.",
     )
