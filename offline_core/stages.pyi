@@ -306,7 +306,7 @@ def prune(
     Arguments:
         dataset: folder of the dataset to read.
         output: folder of the dataset to write.
-        where: sQL condition on an episode's columns eps_id, t_started, length, return, terminated, truncated, success, policy_id, content: return >= 400 and length <= 500. NaN and null meet no condition.
+        where: SQL condition on an episode's columns eps_id, t_started, length, return, terminated, truncated, success, policy_id, content: return >= 400 and length <= 500. NaN and null meet no condition.
         config: all parameters, or some by name; the other keywords are the fields of `PruningConfig`.
 
     Raises:
@@ -822,7 +822,7 @@ def report(
 
     Arguments:
         root: folder with all that was made.
-        output: hTML file to write; report.html in the root if none is given.
+        output: HTML file to write; report.html in the root if none is given.
         config: all parameters, or some by name; the other keywords are the fields of `ReportConfig`.
 
     Raises:

@@ -169,7 +169,7 @@ def _within(hint: Any) -> Iterator[Any]:
 
 def _small(text: str) -> str:
     first = " ".join(text.partition("\n\n")[0].split())
-    return first[:1].lower() + first[1:]
+    return first if first[1:2].isupper() else first[:1].lower() + first[1:]
 
 
 POLICIES = ("against", "initial_policy")
