@@ -81,11 +81,12 @@ def train(
     with contextlib.ExitStack() as stack:
         if reads_by_ray(config.data):
             stack.enter_context(ray_session())
-        run = make_run(config, dataset, output, version)
-        if run.config.compute.gpus_per_learner and not run.config.compute.learners and not torch.cuda.is_available():
-            raise ConfigError("This process sees no GPU that Torch can use: set compute.gpus_per_learner to 0.")
+        run = asked_run(config, dataset, output, version)
         asked = replace(stored(run), afterwards=lambda: States(folder, TrainingState, run=run.identity).clear())
         begun = yield replace(asked, looks_on=True)
+        if run.config.compute.gpus_per_learner and not run.config.compute.learners and not torch.cuda.is_available():
+            raise ConfigError("This process sees no GPU that Torch can use: set compute.gpus_per_learner to 0.")
+        check_run(run)
         check_environment(run)
         begun.start()
         start = time.time()  # not while waiting for the lock
@@ -117,6 +118,13 @@ def train(
 
 
 def make_run(config: TrainingConfig, dataset: str, output: str, version: int | None) -> Run:
+    """Return a run that was looked at, see `asked_run` and `check_run`."""
+    run = asked_run(config, dataset, output, version)
+    check_run(run)
+    return run
+
+
+def asked_run(config: TrainingConfig, dataset: str, output: str, version: int | None) -> Run:
     """Return the run: all that decides what is learned."""
     config, initial = read_initial(config, output)
     source, held_out = _opened(config.data, dataset, version), config.evaluation.held_out
@@ -137,15 +145,23 @@ def make_run(config: TrainingConfig, dataset: str, output: str, version: int | N
         code=code_digests(config) | ({} if environment is None else code_digests(environment)),
         initial=initial,
     )
-    algorithm = run.algorithm()  # which may refuse before anything is read
-    parameter_groups(algorithm, config.optimizer)
+    if not source.origin.ref.steps:
+        run = replace(run, counted=count(source, run.algorithm()))
+    return replace(run, streamed=is_streamed(source, run.steps, config.data))
+
+
+def check_run(run: Run) -> None:
+    """Check by the networks, before anything is read, that the algorithm can learn from the data.
+
+    Raises:
+        ConfigError: It cannot, or the parameters do not fit it.
+    """
+    algorithm = run.algorithm()
+    parameter_groups(algorithm, run.config.optimizer)
     run.initial_policy(algorithm.policy)
     _check_buffer(run, algorithm)
     _check_measured(run, algorithm)
-    check_terminations(source, algorithm, config.data)
-    if not source.origin.ref.steps:
-        run = replace(run, counted=count(source, algorithm))
-    return replace(run, streamed=is_streamed(source, run.steps, config.data))
+    check_terminations(run.source, algorithm, run.config.data)
 
 
 def check_environment(run: Run) -> None:
