@@ -7,7 +7,12 @@ import logging
 from prefect.logging.handlers import PrefectConsoleHandler
 from tqdm import tqdm
 
-AT_THE_END = ("Encountered exception during execution", "Crash detected!", "Stopping temporary server")
+AT_THE_END = (
+    "Encountered exception during execution",
+    "Crash detected!",
+    "Stopping temporary server",
+    "Still processing items",
+)
 """How lines begin that tell what ended a flow run, or come after: what the command itself says of it comes last."""
 
 

@@ -143,7 +143,7 @@ def test_a_second_signal_ends_a_command_at_once(server: Orchestra) -> None:
     process.send_signal(signal.SIGTERM)
     time.sleep(0.1)  # sent together, they would be one
     process.send_signal(signal.SIGTERM)
-    assert process.wait(PATIENCE_SECONDS) == 143
+    assert process.wait(PATIENCE_SECONDS) in (143, -signal.SIGTERM), "at its very end Python has given its handlers up"
     assert "by a second signal" in said(server, "twice").splitlines()[-1]
     psutil.wait_procs(below, timeout=PATIENCE_SECONDS)
     assert not [each for each in below if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
