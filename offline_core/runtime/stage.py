@@ -182,7 +182,7 @@ class Stage(Generic[P, R]):
     def _started(self, *args: Any, **kwargs: Any) -> Any:
         from offline_core.runtime.code_permission import remember_code  # here, for a list of stages needs none of it
 
-        remember_code(args[0])
+        remember_code(args[0] if args else kwargs["config"])
         return self.loaded(*args, **kwargs)
 
     @property
