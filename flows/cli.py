@@ -258,8 +258,9 @@ def _shown(call: Callable[[], Any]) -> None:
         try:
             call()
         except OfflineError as error:
-            if shown and shown[-1].verdict == "bad":  # which says the rest
-                raise type(error)(first_line(error).rstrip(":")) from None
+            if shown and shown[-1].verdict == "bad":  # which says the rest, or all of it
+                is_told = any(first_line(error) in warning for warning in shown[-1].warnings)
+                raise type(error)(f"{shown[-1].word}, as told above" if is_told else first_line(error).rstrip(":")) from None
             raise
 
 

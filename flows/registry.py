@@ -30,7 +30,8 @@ def registry_card(uri: str) -> Card:
     return Card(
         "Registry",
         word="Registry",
-        sentence=f"{len(aliases):,} aliases of {len(histories):,} policies, moved {count_text(len(moves), 'time')}.",
+        sentence=f"{count_text(len(aliases), 'alias', 'aliases')} of {count_text(len(histories), 'policy', 'policies')}, "
+        f"moved {count_text(len(moves), 'time')}.",
         sections=[
             Section("Aliases", columns=("address", "checkpoint", "policy", "moved", "by", "because"), rows=aliases),
             Section(

@@ -166,7 +166,7 @@ def test_hostile_names_stay_names(made: dict[str, Result], stage: str, tmp_path:
 def test_a_return_is_held_against_its_target(target: float, word: str, verdict: str) -> None:
     told = played(METRICS, target, is_reached=target == 90.0)
     assert (told.word, told.verdict) == (word, verdict)
-    assert told.sentence == f"Return 97.2 ± 12.0 over 30 episodes (greedy actions), of {target:g}."
+    assert told.sentence == f"Return 97.2 ± 12.0 over 30 episodes (greedy actions); the target is {target:g}."
 
 
 def test_few_episodes_are_a_warning() -> None:

@@ -39,11 +39,18 @@ def keep_stage_card(stage: Stage[..., Any], result: Result, config: BaseModel, a
             load(stage.gate)(result, config)
     except OfflineError as error:
         if card.verdict != "bad":
-            card = dataclasses.replace(card, verdict="bad", word="Gate failed", warnings=[str(error), *card.warnings])
+            card = _refused(card, error)
     card = keep_card(card, stage.name, config, is_reused=result.reused, repeat=_repeating(stage, config, arguments))
     for observer in _observers.get():
         observer(card)
     return card
+
+
+def _refused(card: Card, error: OfflineError) -> Card:
+    """The card with what its gate says, without the lines that are among its warnings, and with no step to go on by."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    rest = " ".join(line.removesuffix(":").rstrip(".") + "." for line in lines if line not in card.warnings)
+    return dataclasses.replace(card, verdict="bad", word="Gate failed", warnings=[rest, *card.warnings], next="")
 
 
 @contextlib.contextmanager

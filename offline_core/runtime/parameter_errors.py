@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from offline_core.runtime.parameter_names import choices_of, closest, is_model, meant_parameters
+from offline_core.runtime.units import count_text
 from offline_core.secrets import MASK, is_secret, masked
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def wrong_parameters(model: type[BaseModel], error: ValidationError, values: Map
         elif each["type"] == "literal_error" and isinstance(given := each["input"], str):
             meant += closest(given, re.findall(r"'([^']*)'", str(each["ctx"]["expected"])))[:1]
     lines = [f"  {name}: {_joined(reasons, meant)}{got}" for name, (reasons, meant, got) in found.items()]
-    return "\n".join([f"{len(lines)} wrong parameter(s) for {model.__name__}:", *lines])
+    return "\n".join([f"{count_text(len(lines), 'wrong parameter')} for {model.__name__}:", *lines])
 
 
 def _joined(reasons: list[str], meant: list[str]) -> str:

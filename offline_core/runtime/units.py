@@ -24,11 +24,17 @@ def date_text(nanoseconds: float) -> str:
     return str(np.datetime64(round(nanoseconds / 1e9), "s")).replace("T", " ")
 
 
-def count_text(count: int, noun: str) -> str:
-    """`1 episode`, `1,200 episodes`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def count_text(count: int, noun: str, nouns: str = "") -> str:
+    """`1 episode`, `1,200 episodes`; of a noun whose plural is no -s, that has to be given."""
+    return f"{count:,} {noun if count == 1 else nouns or f'{noun}s'}"
 
 
 def size_text(count: float) -> str:
     """Bytes: `75.8 kB`, `1.2 MB`."""
     return ByteSize(count).human_readable(decimal=True, separator=" ").replace("KB", "kB")
+
+
+def number_text(value: float, *, sign: str = "") -> str:
+    """Four digits, and no powers of ten below a million: `0.04577`, `57.05`, `11,630`; with sign="+" as `+57.05`."""
+    is_large = 1e4 <= abs(value) < 1e6
+    return f"{float(f'{value:.4g}'):{sign},.0f}" if is_large else f"{value:{sign},.4g}"

@@ -130,6 +130,15 @@ def test_a_gate_that_refuses_a_result_makes_its_card_bad(tmp_path: Path) -> None
     result, card = run(estimate, config, policy=policy, dataset=dataset)
     assert result.card().verdict != "bad"
     assert (card.verdict, card.word) == ("bad", "Gate failed") and "is not shown to reach" in card.warnings[0]
+    assert not card.next
+
+
+def test_what_a_gate_says_is_not_told_twice_on_its_card(source: Dataset) -> None:
+    config = QualityConfig(stop_on="warn")
+    _, card = run(check, config, dataset=source.location.uri)
+    assert card.word == "Gate failed" and len(card.warnings) > 1
+    assert not any(warning in card.warnings[0] for warning in card.warnings[1:])
+    assert card.warnings[0].endswith("Correct the data, or set stop_on to 'never' to go on with it as it is.")
 
 
 def test_observers_see_each_card_as_soon_as_it_is_kept(source: Dataset) -> None:

@@ -54,7 +54,7 @@ def test_parse_names_every_wrong_parameter_with_what_was_given() -> None:
     with pytest.raises(ConfigError) as caught:
         parse(Stage, {"rate": -1.5, "range": {"low": "left", "middle": 3}, "speed": 9, "names": ["fine", 4]})
     lines = str(caught.value).splitlines()
-    assert lines[0] == "5 wrong parameter(s) for Stage:"
+    assert lines[0] == "5 wrong parameters for Stage:"
     by_name = {line.strip().partition(":")[0]: line for line in lines[1:]}
     assert by_name.keys() == {"rate", "range.low", "range.middle", "speed", "names.1"}
     assert by_name["rate"] == "  rate: has to be greater than 0.0 (got -1.5)"

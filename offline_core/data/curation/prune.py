@@ -203,7 +203,8 @@ def _nothing_left(source: Dataset, config: PruningConfig, where: Condition | Non
     facts = [f"the highest return is {float(index[columns.RETURN].to_numpy().max())}"]
     facts += [f"{name} is not known of {nulls:,}" for name in index.columns if (nulls := index[name].null_count())]
     rules = [f"new since version {config.new_since}"] * (config.new_since is not None)
-    rules += [f"where {config.where or 'nothing'}", f"top fraction {config.keep_top_fraction or 'none'}"]
+    rules += [f"where {config.where}"] * bool(config.where)
+    rules += [f"keep_top_fraction {config.keep_top_fraction}"] * (config.keep_top_fraction is not None)
     rules += ["finite"] * config.drop_non_finite + [str(own) for own in config.filters]
     rules += [f"where steps {config.where_steps}"] * (config.where_steps is not None)
     return EmptyDatasetError(

@@ -42,7 +42,7 @@ from offline_core.errors import (
 )
 from offline_core.runtime.garbage import collection_paused
 from offline_core.runtime.reporting.card import Card
-from offline_core.runtime.units import size_text
+from offline_core.runtime.units import count_text, size_text
 
 if TYPE_CHECKING:
     pass
@@ -68,7 +68,9 @@ class DatasetRef(BaseModel):
     )
 
     def __str__(self) -> str:
-        size = f"{self.episodes:,} episodes, {self.steps:,} steps, {size_text(self.bytes)}"
+        if not self.version:
+            return f"{self.uri} (files without a version, {size_text(self.bytes)})"
+        size = f"{count_text(self.episodes, 'episode')}, {count_text(self.steps, 'step')}, {size_text(self.bytes)}"
         older = "" if self.latest is None else f", not the latest version, which is {self.latest}"
         return f"{self.uri} version {self.version} ({size}){older}"
 

@@ -149,7 +149,9 @@ def _holding(location: Location, uri: str) -> Folder | None:
     split = [(name, name.split("/")) for name in names]
     datasets = {"/".join(parts[: parts.index(VERSIONS)]) for _, parts in split if VERSIONS in parts}
     policies = {posixpath.dirname(name) for name, parts in split if parts[-1] == POLICY_FILE}
-    loose = [name for name in names if name.endswith(".parquet") and not any(name.startswith(f"{each}/") for each in datasets)]
+    results = {posixpath.dirname(name) for name, parts in split if len(parts) > 1 and parts[-1] == RESULT_FILE}
+    inside = tuple(f"{each}/" for each in datasets | results)
+    loose = [name for name in names if name.endswith(".parquet") and not name.startswith(inside)]
     if loose or not (datasets or policies):
         return None
 

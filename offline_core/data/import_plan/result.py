@@ -15,6 +15,7 @@ from offline_core.data.import_plan.schema import Column
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.report import Counts
 from offline_core.runtime.reporting.card import Card
+from offline_core.runtime.units import size_text
 
 MAX_COLUMNS = 40
 MAX_REFUSED = 8
@@ -121,7 +122,7 @@ def _head(plan: ImportPlan) -> Iterator[str]:
         yield f"  {number}. {decision.name}: {_sentence(decision.question)}{candidates}"
     read = "all rows of all files were read" if plan.is_whole else f"the first rows of {plan.files_read:,} of them were read"
     files = "1 file" if plan.files == 1 else f"{plan.files:,} files"
-    yield f"{', '.join(plan.source)}: {plan.format}, {files}, {plan.bytes:,} bytes; {read}."
+    yield f"{', '.join(plan.source)}: {plan.format}, {files}, {size_text(plan.bytes)}; {read}."
 
 
 def _rows(plan: ImportPlan) -> Iterator[str]:

@@ -14,7 +14,7 @@ from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Mark, Section, command
 from offline_core.runtime.reporting.card import Verdict as CardVerdict
 from offline_core.runtime.result import PolicyResult
-from offline_core.runtime.units import duration_text
+from offline_core.runtime.units import duration_text, number_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -78,7 +78,7 @@ class Difference(_Part):
         return 1 - self.p_value
 
     def __str__(self) -> str:
-        return f"{self.value:+.4g} ({self.low:+.4g} to {self.high:+.4g})"
+        return f"{number_text(self.value, sign='+')} ({number_text(self.low, sign='+')} to {number_text(self.high, sign='+')})"
 
 
 class GuardrailFinding(_Part):
@@ -163,7 +163,7 @@ class DecisionResult(PolicyResult):
         return Card(
             "Decision",
             verdict=COLORS.get(self.verdict, "grey"),
-            word=self.verdict,
+            word=self.verdict.capitalize(),
             sentence=self.sentence,
             facts={
                 "Against": "what the log recorded" if self.against == BEHAVIOUR else self.against,

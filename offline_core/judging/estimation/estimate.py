@@ -30,6 +30,7 @@ from offline_core.policies.policy import Policy
 from offline_core.runtime.progress import progress
 from offline_core.runtime.seeding import derive_seed
 from offline_core.runtime.stage import DATASET, VERSION, Made, policy, stage
+from offline_core.runtime.units import number_text
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,8 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
     told = (
         f"{result.checkpoint} is not shown to reach a discounted return of {wanted:g} on {result.dataset.uri} with "
         f"{'sampled' if result.explore else 'greedy'} actions (horizon: {result.told_horizon}): {name} says "
-        f"{found.value:.4g}, {100 * result.confidence:g} % of resamples are within {found.low:.4g} to {found.high:.4g}"
+        f"{number_text(found.value)}, {100 * result.confidence:g} % of resamples are within "
+        f"{number_text(found.low)} to {number_text(found.high)}"
     )
     size = found.effective_episodes
     if size is not None and size < config.min_effective_episodes:

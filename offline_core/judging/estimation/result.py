@@ -11,7 +11,7 @@ from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, command
 from offline_core.runtime.reporting.returns import Told
 from offline_core.runtime.result import PolicyResult
-from offline_core.runtime.units import duration_text
+from offline_core.runtime.units import duration_text, number_text
 
 NOTED_UNRECORDED = 0.1
 """Share of a return that was not recorded, from which on a card says so first."""
@@ -31,7 +31,7 @@ class Interval(BaseModel):
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
+        return f"{number_text(self.value)} ({number_text(self.low)} to {number_text(self.high)})"
 
 
 class Estimate(Interval):
@@ -110,8 +110,8 @@ class OffPolicyResult(PolicyResult):
         """Better or worse only if all methods say so; and only perhaps if the stage warns, or part of it was not recorded."""
         name, last = next(reversed(self.estimates.items()))
         recorded = self.recorded.value
-        told = f"{name} estimates {last}; what was recorded returned {recorded:.4g}"
-        others = ", ".join(f"{other} {each.value:.4g}" for other, each in self.estimates.items() if other != name)
+        told = f"{name} estimates {last}; what was recorded returned {number_text(recorded)}"
+        others = ", ".join(f"{other} {number_text(each.value)}" for other, each in self.estimates.items() if other != name)
         is_better, is_worse = last.low > recorded, last.high < recorded
         if not is_better and not is_worse:
             return Told("grey", "Not told apart", f"{told}.")

@@ -41,7 +41,17 @@ class Advice(BaseModel):
     sentences: list[str] = Field(description="The measures in words.")
 
     def __str__(self) -> str:
-        return f"Train {self.first} first, then {self.second} ({self.confidence} confidence): {self.because} ({self.source})."
+        return f"{self.what.removesuffix('.')}: {self.why}"
+
+    @property
+    def what(self) -> str:
+        """What to train."""
+        return f"Train {self.first} first, then {self.second} ({self.confidence} confidence)."
+
+    @property
+    def why(self) -> str:
+        """What speaks for it, and where that is from."""
+        return f"{self.because} ({self.source})."
 
 
 def advise(measures: Measures, *, target: float | None = None) -> Advice:

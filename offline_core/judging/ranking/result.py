@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.datasets.dataset_card import reading
 from offline_core.judging.ranking.advice import Advice
 from offline_core.judging.ranking.measures import Measures
 from offline_core.judging.ranking.reasons import MOST_DEVIATIONS
@@ -55,9 +56,10 @@ class OutlierResult(Result):
         return Card(
             "Outliers",
             word="Advice",
-            sentence=str(self.advice),
+            sentence=self.advice.what,
             facts={
                 "Dataset": self.dataset,
+                "Because": self.advice.why,
                 "Outliers": f"{self.count:,} of {self.dataset.episodes:,} episodes, from a score of {self.threshold:g} on",
                 **{f"Episode {each.episode:,}": each.reason for each in self.outliers[:MOST_TOLD]},
                 "Time": duration_text(self.seconds),
@@ -68,7 +70,9 @@ class OutlierResult(Result):
                 Section("What the data is like", self.advice.sentences),
             ],
             details={"Scores": self.scores, "Scores up to": scores},
-            next=command("offline", "prune", self.dataset.uri, "-s", f"outliers={self.uri}", "-s", f"where={where}"),
+            next=command("offline", "prune", self.dataset.uri, "-s", f"outliers={self.uri}", "-s", f"where={where}")
+            if self.count
+            else command("offline", "train", *reading(self.dataset)),
             about=(self.dataset.uri, self.dataset.version),
             places=[f"{self.uri}/card"],
         )

@@ -57,11 +57,11 @@ class VacuumResult(Result):
 
     def card(self) -> Card:
         fates = [(each, "gone" if self.deleted else "goes") for each in self.removed] + [(each, "stays") for each in self.kept]
-        is_next = not self.deleted and bool(self.removed or self.leftovers)
+        is_found = bool(self.removed or self.leftovers)
         return Card(
             "Vacuum",
             verdict="good" if self.deleted else "grey",
-            word="Deleted" if self.deleted else "Would delete",
+            word=("Deleted" if self.deleted else "Would delete") if is_found else "Nothing to delete",
             sentence=f"{count_text(len(self.removed), 'version')} and {count_text(len(self.leftovers), 'file')} of no version "
             f"below {self.root}, {size_text(self.freed_bytes)}; {count_text(len(self.kept), 'other version')} kept.",
             warnings=[
@@ -78,7 +78,7 @@ class VacuumResult(Result):
                 ),
                 Section("Files of no version", [f"{uri} ({size_text(size)})" for uri, size in self.leftovers.items()]),
             ],
-            next="the same command with -s delete=true" if is_next else "",
+            next="the same command with -s delete=true" if is_found and not self.deleted else "",
             about=(self.root, None),
             places=[f"{self.root}/{CARDS}/vacuum"],
         )

@@ -141,7 +141,7 @@ def _result(dataset: Dataset, policy: PolicyManifest) -> RecordingResult:
     assert manifest.environment is not None and manifest.actions is not None
     was_sampled = policy.operation.config.get("evaluation_actions") == "sampled"
     was_played_there = policy.environment == manifest.environment and not was_sampled
-    result = RecordingResult(
+    return RecordingResult(
         dataset=dataset.ref,
         policy=manifest.parents[0].fingerprint,
         environment=manifest.environment.id,
@@ -151,14 +151,6 @@ def _result(dataset: Dataset, policy: PolicyManifest) -> RecordingResult:
         actions=manifest.actions,
         greedy_return=policy.metrics.get("episode_return_mean") if was_played_there else None,
     )
-    if result.is_below_greedy:
-        log.warning(
-            "%s: sampled actions return %.1f, and greedy ones %.1f. For the data of the best policy, set explore to false.",
-            dataset.location.uri,
-            result.statistics.returns.mean,
-            result.greedy_return,
-        )
-    return result
 
 
 def _play_all(config: RecordingConfig, policy: Policy, identity: str, output: str) -> tuple[list[Written], list[RecorderShare]]:

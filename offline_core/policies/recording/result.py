@@ -73,9 +73,7 @@ class RecordingResult(Result):
             verdict="fair" if self.is_below_greedy else "good",
             word="Recorded, below the policy" if self.is_below_greedy else "Recorded",
             sentence=f"{count_text(statistics.episodes, 'episode')}; return {told}.",
-            warnings=[f"Greedy actions return {self.greedy_return:,.1f}; set explore to false for them."]
-            if self.is_below_greedy
-            else [],
+            warnings=self.warnings,
             facts={
                 "Dataset": self.dataset,
                 "Environment": self.environment,
@@ -89,6 +87,13 @@ class RecordingResult(Result):
                 **{f"Recorder {number}": str(recorder) for number, recorder in enumerate(self.recorders, 1)},
             },
         )
+
+    @property
+    def warnings(self) -> list[str]:
+        """That the recording is not of the policy at its best."""
+        if not self.is_below_greedy:
+            return []
+        return [f"Greedy actions return {self.greedy_return:,.1f}; set explore to false for the data of the best policy."]
 
     @property
     def is_below_greedy(self) -> bool:
@@ -116,7 +121,7 @@ class MixtureResult(Result):
             sentence=f"{count_text(self.dataset.episodes, 'episode')} of {count_text(len(self.steps), 'source')}.",
             warnings=[]
             if self.is_complete
-            else ["A source ran out of episodes before all steps that were asked for were there."],
+            else [f"A source ran out of episodes: the mixture has {self.dataset.steps:,} steps, fewer than asked for."],
             facts={"To": self.dataset},
             details={uri: f"{steps:,} steps" for uri, steps in self.steps.items()},
         )

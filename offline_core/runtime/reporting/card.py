@@ -146,8 +146,7 @@ class Card:
             lines.append(f"again: {self.ran.command}")
         lines += [f"card: {place}.html" for place in self.places[:1]]
         lines += [f"next: {self.next}"] if self.next else []
-        here = os.getcwd().rstrip("/")
-        return "\n".join(lines).replace(f"{here}/", "") if here else "\n".join(lines)
+        return _below_here("\n".join(lines))
 
     def markdown(self, link: str | None = None) -> str:
         """The card as Markdown; the picture is in the text itself unless a link to it is given."""
@@ -192,7 +191,7 @@ class Card:
         import jinja2
 
         environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-        environment.filters["text"] = text_of
+        environment.filters |= {"text": text_of, "zip": zip}
         environment.tests["mark"] = lambda value: isinstance(value, Mark)
         card, drawing = self._below_root(), self.drawing()
         pictures = [] if drawing is None else [_base64(picture) for picture in drawing.pictures]
@@ -253,13 +252,22 @@ _STYLE = """
 .offline-card .wide { overflow-x: auto; }
 .offline-card table { border-collapse: collapse; margin: 1rem 0; width: 100%; background: none; }
 .offline-card th, .offline-card td { border-bottom: 1px solid var(--line); padding: .3rem .8rem .3rem 0; text-align: left;
-  vertical-align: top; font-variant-numeric: tabular-nums; background: none; }
-.offline-card .many th, .offline-card .many td { overflow-wrap: break-word; min-width: 3.5rem; }
+  vertical-align: top; font-variant-numeric: tabular-nums; background: none; overflow-wrap: break-word; }
+.offline-card .facts td { overflow-wrap: anywhere; }
+.offline-card .many th, .offline-card .many td { min-width: 3.5rem; }
 .offline-card th { color: var(--quiet); font-weight: 500; } .offline-card .facts th { width: 30%; }
+@media (max-width: 45rem) {
+  .offline-card .many thead, .offline-card .many td:empty { display: none; }
+  .offline-card .many :is(table, tbody, tr) { display: block; }
+  .offline-card .many tr { border-bottom: 1px solid var(--line); padding: .4rem 0; }
+  .offline-card .many td { display: grid; grid-template-columns: 30% 1fr; gap: .8rem; border: 0; padding: .1rem 0;
+    overflow-wrap: anywhere; justify-items: start; }
+  .offline-card .many td::before { content: attr(data-column); color: var(--quiet); }
+}
 .offline-card .pictures { display: flex; flex-wrap: wrap; gap: .5rem; }
 .offline-card img { max-width: 100%; height: auto; }
-.offline-card pre { background: var(--band); color: var(--ink); border-radius: .4rem; padding: 1rem; overflow-x: auto;
-  font-size: .85rem; }
+.offline-card pre { background: var(--band); color: var(--ink); border-radius: .4rem; padding: 1rem;
+  white-space: pre-wrap; font-size: .85rem; }
 .offline-card summary { cursor: pointer; margin-top: 2rem; font-weight: 600; }
 .offline-card .lineage { list-style: none; padding: 0; } .offline-card .versions { color: var(--quiet); font-size: .85rem; }
 """
@@ -313,8 +321,9 @@ _BODY = """{% macro facts(values) -%}
 <thead><tr>{% for column in section.columns %}<th scope="col">{{ column | text }}</th>{% endfor %}</tr></thead>
 <tbody>
 {% for row in section.rows -%}
-<tr>{% for cell in row -%}
-<td{% if cell is mark %} class="{{ cell.verdict }}"><span class="word">{{ cell | text }}</span>
+<tr>{% for column, cell in section.columns | zip(row) -%}
+<td data-column="{{ column | text }}"
+{%- if cell is mark %} class="{{ cell.verdict }}"><span class="word">{{ cell | text }}</span>
 {%- else %}>{{ cell | text }}{% endif %}</td>
 {%- endfor %}</tr>
 {% endfor -%}
@@ -360,12 +369,18 @@ def _aligned(values: Mapping[str, object]) -> list[str]:
     return [f"  {name:{width}}  {text_of(value)}" for name, value in values.items()]
 
 
+def _below_here(text: str) -> str:
+    """Text whose paths are relative to the current folder."""
+    here = os.getcwd().rstrip("/")
+    return text.replace(f"{here}/", "") if here else text
+
+
 def _plain(section: Section) -> list[str]:
     """A section as lines of a terminal; of a table that is much wider than it, each row as names and values."""
     if not section.sentences and not section.rows:
         return []
     lines = ["", section.title, *(f"  {text_of(sentence)}" for sentence in section.sentences)]
-    rows = [[text_of(cell) for cell in row] for row in section.rows]
+    rows = [[_below_here(text_of(cell)) for cell in row] for row in section.rows]
     widths = [max(map(len, column)) for column in zip(section.columns, *rows, strict=True)]
     if sum(widths[:-1]) + 2 * len(widths) + MIN_LAST <= shutil.get_terminal_size((120, 24)).columns:
         table = [section.columns, *rows] if rows else []

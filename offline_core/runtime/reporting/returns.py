@@ -47,8 +47,8 @@ def played(
     if target is None:
         return Told("fair" if metrics["episodes"] < FEW_EPISODES else "grey", "Played", f"{told}.")
     if is_reached:
-        return Told(of_enough(metrics), "Target reached", f"{told}, of {target:,g}.")
-    return Told("bad", "Target not reached", f"{told}, of {target:,g}.")
+        return Told(of_enough(metrics), "Target reached", f"{told}; the target is {target:,g}.")
+    return Told("bad", "Target not reached", f"{told}; the target is {target:,g}.")
 
 
 def of_enough(metrics: Mapping[str, float]) -> Verdict:

@@ -374,7 +374,7 @@ def test_nothing_kept(tmp_path: Path, where: str) -> None:
     source = write_dataset(tmp_path / "in", ten())
     with pytest.raises(EmptyDatasetError) as caught:
         run_prune(tmp_path, where=where, keep_top_fraction=0.5)
-    message = f"None of the 10 episodes of {source.ref} meets the conditions (where {where}, top fraction 0.5)"
+    message = f"None of the 10 episodes of {source.ref} meets the conditions (where {where}, keep_top_fraction 0.5)"
     assert str(caught.value).startswith(message)
     assert "the highest return is 9.0" in str(caught.value)
     assert not (tmp_path / "out").exists()

@@ -85,15 +85,15 @@ def size_of(card: Card) -> tuple[int, int]:
 def test_the_verdict_is_on_top_in_a_word_a_colour_and_a_sentence(verdict: Verdict, mark: str, color: str) -> None:
     card = card_of(verdict, warnings=[])
     sentence = SENTENCES[verdict]
-    assert card.markdown().startswith(f"# Decision\n\n**{mark} {verdict}.** {sentence}\n")
+    assert card.markdown().startswith(f"# Decision\n\n**{mark} {verdict.capitalize()}.** {sentence}\n")
     page = Page(card.html())
     assert ("p", {"class": f"headline {color}"}) in page.tags
-    assert page.text.index(verdict) < page.text.index(sentence) < page.text.index("Against")
+    assert page.text.index(verdict.capitalize()) < page.text.index(sentence) < page.text.index("Against")
     assert size_of(card) == (900, 600)
 
 
 def test_a_promotion_that_the_decision_warns_of_is_not_green() -> None:
-    assert card_of("promote").markdown().startswith("# Decision\n\n**[!] promote, with a warning.** ")
+    assert card_of("promote").markdown().startswith("# Decision\n\n**[!] Promote, with a warning.** ")
 
 
 def test_each_part_is_on_the_card_of_both_kinds() -> None:

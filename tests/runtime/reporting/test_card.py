@@ -196,7 +196,7 @@ def test_sections_follow_the_facts_and_empty_ones_are_left_out() -> None:
     assert text.endswith("## Told\n\n- \\# a\n- 1\\. b\n- \\- c\n\n## Counted\n\n| n | m |\n|---|---|\n| fail |  |\n")
     page = card.html()
     assert "Empty" not in page and "<li># a</li>" in page and '<th scope="col">m</th>' in page
-    assert re.search(r'<td class="bad"><span class="word">fail</span>\s*</td>', page)
+    assert re.search(r'<td data-column="n" class="bad"><span class="word">fail</span>\s*</td>', page)
 
 
 def test_a_terminal_shows_little_unless_all_is_asked_for() -> None:

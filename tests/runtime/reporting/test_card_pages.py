@@ -64,6 +64,7 @@ def test_a_card_is_readable(browser: Browser, made: dict[str, Result], name: str
         if SCREENSHOTS:
             page.screenshot(path=f"{SCREENSHOTS}/card-{name}-{scheme}-{width}.png", full_page=True)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("[...document.querySelectorAll('.wide, pre')].every((each) => each.scrollWidth <= each.clientWidth)")
     assert page.evaluate("[...document.images].every((image) => image.complete && image.naturalWidth > 0)")
     assert not [url for url in asked if not url.startswith("data:")]
     page.close()

@@ -33,9 +33,9 @@ function duration(seconds) {
 }
 
 function bytes(value) {
-  for (const unit of ["B", "KiB", "MiB", "GiB", "TiB"]) {
-    if (value < 1024 || unit === "TiB") return `${Number(value.toPrecision(3))} ${unit}`;
-    value /= 1024;
+  for (const unit of ["B", "kB", "MB", "GB", "TB"]) {
+    if (value < 1000 || unit === "TB") return `${Number(value.toPrecision(3))} ${unit}`;
+    value /= 1000;
   }
 }
 

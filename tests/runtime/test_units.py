@@ -1,0 +1,19 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from offline_core.runtime.units import count_text, number_text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.045771, "0.04577"), (57.0512, "57.05"), (11631.2, "11,630"), (-1197.2, "-1,197"), (2.5e7, "2.5e+07")]
+)
+def test_numbers_have_four_digits_and_thousands(value: float, text: str) -> None:
+    assert number_text(value) == text
+    assert number_text(abs(value), sign="+").startswith("+")
+
+
+def test_a_noun_whose_plural_is_irregular_brings_it() -> None:
+    assert [count_text(number, "policy", "policies") for number in (1, 1200)] == ["1 policy", "1,200 policies"]
