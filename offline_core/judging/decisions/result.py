@@ -288,8 +288,8 @@ def _row(each: Candidate) -> list[object]:
 
 
 def in_words(result: DecisionResult) -> list[str]:
-    """The gain, how strong the evidence is, guardrails, the next best, and what to do."""
-    return [*_sentences(result), f"Next: {NEXT[result.verdict]}"]
+    """The gain, how strong the evidence is, guardrails, the next best, and what to do besides the command that comes next."""
+    return [*_sentences(result), *([f"Next: {NEXT['promote']}"] if result.verdict == "promote" else [])]
 
 
 def _sentences(result: DecisionResult) -> Iterator[str]:
