@@ -55,7 +55,7 @@ def _dotenv() -> dict[str, Any]:
         return {}
     from dotenv import dotenv_values
 
-    return dotenv_values(".env")
+    return {name.upper(): value for name, value in dotenv_values(".env").items()}
 
 
 def _prefect_toml() -> dict[str, Any]:

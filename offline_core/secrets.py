@@ -34,6 +34,8 @@ _QUERY = re.compile(r"(?<=[?&;#])([\w.~%-]+)=([^&;#\s\"'<>,)\]}]+)")
 _QUOTED = re.compile(r"([\"'])([\w.-]+)\1(\s*:\s*)(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\d[\w.+-]*)")
 _ASSIGNED = re.compile(r"(?<![\w?&;#.-])([\w.-]+)=(\"[^\"]*\"|'[^']*'|[^\s&;,\"'<>)\]}]+)")
 _LINE = re.compile(r"^([ \t]*(?:- )?)([\w.-]+)(:[ \t]+)(\S[^\n]*)", re.MULTILINE)
+_IN_YAML = re.compile(r"([{,]\s*|\\n\s*(?:- )?)([\w.-]+)(:\s+)([^\s,}\\][^,}\\\n]*)")
+"""Of a flow mapping, or of YAML whose line breaks are escaped, as a repr has them."""
 _HEADER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{8,}")
 
 
@@ -78,6 +80,7 @@ def masked_text(text: str, arguments: Any = None) -> str:
     text = _QUOTED.sub(lambda found: _pair(found, 2, f"{found[1]}{found[2]}{found[1]}{found[3]}", quote=found[1]), text)
     text = _ASSIGNED.sub(lambda found: _pair(found, 1, f"{found[1]}="), text)
     text = _LINE.sub(lambda found: _pair(found, 2, f"{found[1]}{found[2]}{found[3]}", sure=True), text)
+    text = _IN_YAML.sub(lambda found: _pair(found, 2, f"{found[1]}{found[2]}{found[3]}", sure=True), text)
     return _HEADER.sub(lambda found: f"{found[1]} {MASK}", text)
 
 

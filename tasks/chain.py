@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.datasets.dataset import DatasetRef
-from offline_core.keeping.cards import keep_card
+from offline_core.keeping.cards import card_of, keep_card
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import MARKS, Card, Verdict
 from offline_core.runtime.reporting.returns import Told
@@ -101,7 +101,7 @@ class Stages:
     def run(self, name: str, task: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         begin = time.perf_counter()
         result = task(*args, **kwargs)
-        card, seconds = result.card(), time.perf_counter() - begin
+        card, seconds = card_of(result, name), time.perf_counter() - begin
         log.info("%s, %.1f s: %s", name, seconds, card.headline)
         self.outcomes.append(
             StageOutcome(name=name, seconds=seconds, verdict=card.verdict, sentence=card.sentence, reused=result.reused)

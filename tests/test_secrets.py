@@ -258,3 +258,16 @@ def test_a_traceback_that_is_logged_has_no_secrets(caplog: pytest.LogCaptureFixt
         logging.getLogger("offline_core.tests").exception("A bug")
     told = logging.Formatter().format(caplog.records[-1])
     assert SECRET not in told and f"https://{MASK}@host" in told and "Traceback" in told and told.startswith("A bug")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{{'config': 'kwargs: {{password: {SECRET}, x: 1}}'}}",
+        f"{{'config': 'kwargs:\\n  password: {SECRET}\\n  x: 1'}}",
+    ],
+)
+def test_the_text_of_yaml_is_told_without_secrets(text: str) -> None:
+    """As Prefect logs the parameters of a run that it refuses."""
+    told = masked_text(text)
+    assert SECRET not in told and MASK in told and "x: 1" in told

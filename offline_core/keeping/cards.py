@@ -33,7 +33,7 @@ Config = BaseModel | Mapping[str, BaseModel]
 
 def keep_stage_card(stage: Stage[..., Any], result: Result, config: BaseModel, arguments: Mapping[str, Any]) -> Card:
     """Keep the card of what a stage returned for these parameters and arguments; if its gate refuses that, the card says so."""
-    card = result.card()
+    card = card_of(result, stage.title)
     try:
         if stage.gate is not None:
             load(stage.gate)(result, config)
@@ -42,7 +42,10 @@ def keep_stage_card(stage: Stage[..., Any], result: Result, config: BaseModel, a
             card = _refused(card, error)
     card = keep_card(card, stage.name, config, is_reused=result.reused, repeat=_repeating(stage, config, arguments))
     for observer in _observers.get():
-        observer(card)
+        try:
+            observer(card)
+        except Exception as error:
+            log.warning("The card could not be shown: %s: %s", type(error).__name__, error)
     return card
 
 
@@ -51,6 +54,15 @@ def _refused(card: Card, error: OfflineError) -> Card:
     lines = [line.strip() for line in str(error).splitlines()]
     rest = " ".join(line.removesuffix(":").rstrip(".") + "." for line in lines if line not in card.warnings)
     return dataclasses.replace(card, verdict="bad", word="Gate failed", warnings=[rest, *card.warnings], next="")
+
+
+def card_of(result: Result, name: str) -> Card:
+    """The card of a result; one that says nothing where it cannot be made, for the work is done."""
+    try:
+        return result.card()
+    except Exception as error:
+        log.warning("The work is done, but its card could not be made: %s: %s", type(error).__name__, error)
+        return Card(name.capitalize(), word="Done", sentence="The card could not be made.")
 
 
 @contextlib.contextmanager

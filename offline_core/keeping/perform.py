@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +29,8 @@ def perform(
     """
     if runs_url and "runs_url" in type(config).model_fields and not config.runs_url:
         config = config.model_copy(update={"runs_url": f"{runs_url.rstrip('/')}/runs"})
+    if getattr(config, "seed", 0) is None:  # drawn here, so that the card repeats what was done
+        config = config.model_copy(update={"seed": secrets.randbelow(2**31)})
     result = stage(config, **arguments)
     card = keep_stage_card(stage, result, config, arguments)
     track(result, config, card, operation=stage.name)

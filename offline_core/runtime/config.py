@@ -186,7 +186,7 @@ class EnvironmentSpec(Config):
     @model_validator(mode="before")
     @classmethod
     def _by_id(cls, given: Any) -> Any:
-        return {"id": given} if isinstance(given, str) else given
+        return {"id": given.strip()} if isinstance(given, str) else given
 
     @field_validator("kwargs")
     @classmethod

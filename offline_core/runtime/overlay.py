@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from offline_core.runtime.config import is_closed
+from offline_core.runtime.config import is_closed, values_of_text
 
 
 def overlaid(under: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,10 +31,19 @@ def given_values(values: Mapping[str, Any], model: type[BaseModel], *, but: Coll
         but: names that are left out.
     """
     groups = {name for name, field in model.model_fields.items() if is_closed(field)}
+    values = {name: _of_text(value, model, name) for name, value in values.items()}
     given = {name: _said(value) for name, value in values.items() if name not in but and not (value is None and name in groups)}
     fields = {name: field for name, field in model.model_fields.items() if name not in groups | {*but}}
     always = {name for name, field in fields.items() if field.default is not None and not field.exclude}
     return _changed(given, model().model_dump()) if always <= given.keys() else given
+
+
+def _of_text(value: Any, model: type[BaseModel], name: str) -> Any:
+    """What the YAML of a group says; other values as they are."""
+    field = model.model_fields.get(name)
+    kinds = () if field is None else (field.annotation, *get_args(field.annotation))
+    is_group = isinstance(value, str) and any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in kinds)
+    return values_of_text(value) if is_group and str not in kinds else value
 
 
 def _said(value: Any) -> Any:

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from offline_core.runtime.parameter_names import choices_of, closest, is_model, meant_parameters
 from offline_core.runtime.units import count_text
-from offline_core.secrets import MASK, is_secret, masked
+from offline_core.secrets import MASK, is_secret, masked, masked_text
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -151,7 +151,9 @@ def _unused(model: type[BaseModel], values: Mapping[str, Any], errors: list[Erro
 
 
 def _shortened(name: str, value: Any) -> str:
-    text = repr(MASK if is_secret(name) else masked(value, arguments=True))
+    if isinstance(value, str) and "\n" in value:  # of YAML, with whatever is in it
+        return f"{len(value.splitlines())} lines of text"
+    text = masked_text(repr(MASK if is_secret(name) else masked(value, arguments=True)))
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
 
 

@@ -26,11 +26,15 @@ import keyword
 import logging
 import typing
 from collections.abc import Callable, Generator, Mapping
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 log = logging.getLogger(__name__)
+_INNER = log.getChild("inner")
+"""Tells the warnings of stages that another stage calls, whose card has its own."""
+_inside: ContextVar[bool] = ContextVar("inside a stage", default=False)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -150,9 +154,14 @@ class Stage(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run it, or return the result of the same from before; warnings of either are logged."""
-        result = self._result(*args, **kwargs)
+        told = _INNER if _inside.get() else log
+        token = _inside.set(True)
+        try:
+            result = self._result(*args, **kwargs)
+        finally:
+            _inside.reset(token)
         for warning in getattr(result, "warnings", ()):
-            log.warning("%s", warning)
+            told.warning("%s", warning)
         return result
 
     def _result(self, *args: Any, **kwargs: Any) -> R:

@@ -149,6 +149,19 @@ def test_observers_see_each_card_as_soon_as_it_is_kept(source: Dataset) -> None:
     assert seen == [card]
 
 
+def test_a_card_that_cannot_be_made_or_shown_costs_no_result(
+    source: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Result, "card", lambda _: 1 / 0)
+    monkeypatch.setattr(
+        type(made := compact(CompactionConfig(), dataset=source.ref.uri, output=str(tmp_path))), "card", Result.card
+    )
+    with observe_cards(lambda _: 1 / 0):
+        card = keep_stage_card(STAGES["compact"], made, CompactionConfig(), {})
+    assert card.sentence == "The card could not be made."
+    assert "could not be made: ZeroDivisionError" in caplog.text and "could not be shown: ZeroDivisionError" in caplog.text
+
+
 def test_a_file_where_the_folder_of_cards_has_to_be_is_no_failure(
     source: Dataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

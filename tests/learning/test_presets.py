@@ -83,3 +83,10 @@ def test_a_form_may_leave_out_what_is_none() -> None:
 def test_a_form_that_chooses_sac_has_its_defaults() -> None:
     filled: dict[str, Any] = ExpertConfig().model_dump(mode="json") | {"algorithm": "sac"}
     assert ExpertConfig(**filled) == ExpertConfig(algorithm="sac") != ExpertConfig()
+
+
+def test_the_text_of_yaml_says_as_much_as_its_values() -> None:
+    said = {"algorithm": "iql", "preset": "locomotion"}
+    text, values = {"network": "dropout: 0.1"}, {"network": {"dropout": 0.1}}
+    assert parse(TrainingConfig, said | text) == parse(TrainingConfig, said | values)
+    assert parse(ExpertConfig, {"algorithm": "sac"} | text) == parse(ExpertConfig, {"algorithm": "sac"} | values)

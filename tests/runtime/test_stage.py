@@ -142,3 +142,24 @@ def test_a_stage_travels_as_its_name() -> None:
 def test_arguments_say_what_they_are() -> None:
     assert Argument("datasets", "", [], "datasets").is_many and not Argument("version", "", kind="version").is_place
     assert [each.name for each in STAGES["decide"].inputs] == ["dataset", "candidates"]
+
+
+def test_warnings_of_a_stage_inside_another_are_told_apart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Warned(Result):
+        """A result that warns."""
+
+        warnings: tuple[str, ...] = ("careful",)
+
+    @stage("inner", arguments=())
+    def inner(config: DoublingConfig) -> Warned:
+        """Warn."""
+        return Warned()
+
+    @stage("outer", arguments=())
+    def outer(config: DoublingConfig) -> Warned:
+        """Call a stage that warns."""
+        return inner(config)
+
+    outer(DoublingConfig())
+    name = "offline_core.runtime.stage"
+    assert [record.name for record in caplog.records if record.message == "careful"] == [f"{name}.inner", name]

@@ -64,7 +64,7 @@ class BegunResult:
 class StoredResult(Generic[Result]):
     """What a stage yields that writes no version; its work returns the result, once all outputs are there.
 
-    One run at a time writes to a folder: another one waits, and finds the result. While outputs are replaced there is none.
+    One run at a time writes to a folder: another one is told that it is busy. While outputs are replaced there is no result.
     """
 
     model: type[Result]
@@ -112,9 +112,12 @@ class StoredResult(Generic[Result]):
             except StorageError as error:
                 log.warning("The result is not kept at %s: %s", begun.place.uri, error)
             return result
+        is_started = False
         with contextlib.ExitStack() as held:
 
             def start() -> None:
+                nonlocal is_started
+                is_started = True
                 held.enter_context(self.folder.make_folder().locked())
                 if (known := self.found(stage)) is not None:
                     raise _FoundMeanwhile(known)
@@ -126,6 +129,8 @@ class StoredResult(Generic[Result]):
                 result = work(replace(begun, start=start))
             except _FoundMeanwhile as other:
                 return cast(Result, other.result)
+            if not is_started:
+                raise RuntimeError(f"The stage {stage.name} looks on, and never called start.")
             self._store(begun, result)
             self.afterwards()
         return result
@@ -229,6 +234,7 @@ def is_result(location: Location) -> bool:
 
 
 def invalidate_result(location: Location) -> None:
-    """Deletes the result at `location`, if one exists: its output is about to be replaced."""
-    if location.is_file():
-        location.delete()
+    """Deletes the result at `location` and the card beside it, if they exist: its output is about to be replaced."""
+    for file in (location, *(location.parent.child(name) for name in sorted(SIDECAR_FILES - {RESULT_FILE}))):
+        if file.is_file():
+            file.delete()

@@ -127,7 +127,7 @@ def _fingerprint(name: str) -> str | None:
     if not at or not version.isdigit():
         return fingerprint_of(name)
     try:
-        return open_dataset(uri, int(version)).manifest.fingerprint
+        return open_dataset(uri, int(version)).manifest.identity  # which forgetting leaves alone
     except (DatasetNotFoundError, VersionNotFoundError):
         return None
 
