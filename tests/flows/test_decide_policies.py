@@ -26,7 +26,7 @@ def test_the_verb_says_which_policy_may_replace_what_the_log_recorded(tmp_path: 
     data = chain(tmp_path, 1_000)
     better = saved(policy_of((TARGET + BEHAVIOUR) / 2), tmp_path / "better")
     worse = saved(policy_of(1 - TARGET), tmp_path / "worse")
-    arguments = ("decide", data, worse, better, "-o", str(tmp_path / "decision"), "-s", QUICK, "-s", GUARDRAIL)
+    arguments = ("decide", data, worse, better, "-o", str(tmp_path / "decision"), "-s", QUICK, "-s", GUARDRAIL, "--server")
     code, shown = run(*arguments)
     told = shown[shown.index("Promote better") :]
     assert code == 0 and len(told.splitlines()) <= 15 and f"{tmp_path.name}/decision/card.html" in told
