@@ -24,7 +24,7 @@ from tests.flows.test_data_flows import card_of
 def test_the_verb_writes_what_onnx_runtime_runs_and_a_card(tmp_path: Path) -> None:
     policy = Policy(spaces.Box(-1, 1, (4,)), spaces.Box(-2, 2, (1,))).eval()
     save_policy(policy, str(tmp_path / "policy"), operation=Operation(name="made by a test"))
-    code, shown = run("export-policy", f"{tmp_path}/policy", f"{tmp_path}/out", "-s", "latency_calls=5")
+    code, shown = run("export-policy", f"{tmp_path}/policy", f"{tmp_path}/out", "-s", "latency_calls=5", "--server")
     assert code == 0 and "Exported: onnx; on " in shown
     said = json.loads((tmp_path / "out" / "export.json").read_text())
     session = onnxruntime.InferenceSession(tmp_path / "out" / said["models"]["onnx"]["file"])

@@ -68,7 +68,7 @@ def test_the_first_log_makes_a_champion_and_the_second_is_held_against_it(tmp_pa
     address = f"{tmp_path}/registry/chain@champion"
     assert find_policy(address)[1].fingerprint == first.decision.fingerprint
     card = {card.key: str(card.data) for card in artifacts_of(latest_run().id)}["improve-policy-card"]
-    assert card.splitlines()[2].startswith(("**[ok] promote.** Promote", "**[!] promote, with ")) and "| Moved | yes |" in card
+    assert card.splitlines()[2].startswith(("**[ok] Promote.** Promote", "**[!] Promote, with ")) and "| Moved | yes |" in card
 
     clones = SWEEP.model_copy(update={"grid": {"algorithm": ["bc"]}})  # of the behaviour, which the champion is better than
     second = improve(tmp_path, log_of(tmp_path / "tuesday", 2), sweep=clones)
@@ -76,7 +76,7 @@ def test_the_first_log_makes_a_champion_and_the_second_is_held_against_it(tmp_pa
     assert find_policy(second.decision.against)[1].fingerprint == first.decision.fingerprint
     assert len(read_history(entry_of(f"{tmp_path}/registry/chain")).moves) == 1
     written = (tmp_path / "root" / "card.md").read_text()
-    assert f" {second.decision.verdict}.** " in written.replace(", with a warning", "") and "| Moved | no |" in written
+    assert f" {second.decision.verdict.capitalize()}.** " in written.replace(", with a warning", "") and "| Moved | no |" in written
     assert len([*(tmp_path / "root" / "decisions").iterdir()]) == 2, "the evidence of a promotion stays"
 
 
