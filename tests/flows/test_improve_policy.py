@@ -76,7 +76,10 @@ def test_the_first_log_makes_a_champion_and_the_second_is_held_against_it(tmp_pa
     assert find_policy(second.decision.against)[1].fingerprint == first.decision.fingerprint
     assert len(read_history(entry_of(f"{tmp_path}/registry/chain")).moves) == 1
     written = (tmp_path / "root" / "card.md").read_text()
-    assert f" {second.decision.verdict.capitalize()}.** " in written.replace(", with a warning", "") and "| Moved | no |" in written
+    assert (
+        f" {second.decision.verdict.capitalize()}.** " in written.replace(", with a warning", "")
+        and "| Moved | no |" in written
+    )
     assert len([*(tmp_path / "root" / "decisions").iterdir()]) == 2, "the evidence of a promotion stays"
 
 
