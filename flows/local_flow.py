@@ -70,10 +70,10 @@ def flow(
 ) -> Callable[[Callable[P, R]], LocalFlow[P, R]]:
     """As `prefect.flow`, with forms that take groups of parameters as fields or as YAML.
 
-    Several groups, and those of a short form, are closed until somebody opens them.
+    Several groups, and those of a short form, are closed until a user opens them.
 
     Arguments:
-        run_name: of runs that nobody named: a template, see `name_of`, or what makes it of the parameters.
+        run_name: of runs that no user named: a template, see `name_of`, or what makes it of the parameters.
         refuses: look at the parameters before the first stage. False: they are not those of a stage or chain.
     """
 
@@ -131,7 +131,7 @@ class GroupInForm:
     values: dict[str, Any]
     """What the fields begin with."""
     is_closed: bool
-    """Whether the form shows one line until somebody opens it, which stands for these values."""
+    """Whether the form shows one line until a user opens it, which stands for these values."""
 
     def __get_pydantic_json_schema__(self, kind: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         schema = handler(kind)

@@ -65,15 +65,6 @@ def defaults_of(flow: Callable[..., Any]) -> dict[str, BaseModel]:
     return {name: each.default for name, each in parameters.items() if is_model(hints[name])}
 
 
-def arguments_of(flow: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, BaseModel]:
-    """The models among the flow's parameters, with `values` filled in.
-
-    Raises:
-        ConfigError: a group or a parameter is unknown or out of bounds; the message lists all.
-    """
-    return configs_of(defaults_of(flow), {}, values)
-
-
 def configs_of(
     defaults: Mapping[str, BaseModel], optional: Mapping[str, type[BaseModel]], values: Mapping[str, Any]
 ) -> dict[str, BaseModel]:

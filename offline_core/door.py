@@ -183,7 +183,7 @@ def function_of(stage: Stage[..., Any]) -> Callable[..., Any]:
 
     It returns the result, or the dataset that the stage wrote with the result as `result`; of a split, two.
     """
-    leading, written = stage.leading, [each for each in stage.arguments if each.kind == "output"]
+    written = [each for each in stage.arguments if each.kind == "output"]
 
     def call(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs).arguments
@@ -193,7 +193,7 @@ def function_of(stage: Stage[..., Any]) -> Callable[..., Any]:
         if "version" in places and all(each.kind != "version" for each in stage.arguments):
             del places["version"]
         places |= {each.name: os.fspath(given[each.name]) for each in written if given.get(each.name) is not None}
-        for name in leading:
+        for name in stage.positional:
             if (value := given.get(name)) is not None:
                 (places if _is_code(value) else parameters)[name] = value
         config = config_of(load(stage.config), given.get("config"), {name: _plain(value) for name, value in parameters.items()})
@@ -209,19 +209,18 @@ def function_of(stage: Stage[..., Any]) -> Callable[..., Any]:
     call.__name__ = call.__qualname__ = stage.attribute
     call.__module__ = "offline_core"
     call.__doc__ = stage.summary
-    call.__signature__ = signature = _signature(stage)  # type: ignore[attr-defined]
+    call.__signature__ = signature = _signature(stage, written)  # type: ignore[attr-defined]
     return call
 
 
-def _signature(stage: Stage[..., Any]) -> inspect.Signature:
-    kinds, none = inspect.Parameter, None
-    keywords = [*(each for each in stage.arguments if each.kind == "output")]
+def _signature(stage: Stage[..., Any], written: Sequence[Argument]) -> inspect.Signature:
+    kinds = inspect.Parameter
     return inspect.Signature(
         [
             *(kinds(each.name, kinds.POSITIONAL_ONLY) for each in stage.inputs),
-            *(kinds(name, kinds.POSITIONAL_OR_KEYWORD, default=none) for name in stage.leading),
-            *(kinds(each.name, kinds.KEYWORD_ONLY, default=none if each.default is none else kinds.empty) for each in keywords),
-            *(kinds(name, kinds.KEYWORD_ONLY, default=none) for name in (*stage.groups, "config")),
+            *(kinds(name, kinds.POSITIONAL_OR_KEYWORD, default=None) for name in stage.positional),
+            *(kinds(each.name, kinds.KEYWORD_ONLY, default=None if each.default is None else kinds.empty) for each in written),
+            *(kinds(name, kinds.KEYWORD_ONLY, default=None) for name in (*stage.groups, "config")),
             kinds("parameters", kinds.VAR_KEYWORD),
         ]
     )

@@ -24,7 +24,7 @@ def publish(card: Card, *, key: str) -> None:
     Arguments:
         key: of the artifact's history; lower case, digits and dashes.
     """
-    if PREFECT_UI_URL.value() == "":  # of a temporary server: nobody would see it
+    if PREFECT_UI_URL.value() == "":  # of a temporary server: it has no UI to see it in
         return
     uri, version = card.about
     manifest = POLICY_FILE if version is None else f"{VERSIONS}/{version:06d}.json"

@@ -89,9 +89,9 @@ class _Stub:
         """A function as `door.function_of` makes it, with each field of the config as a keyword."""
         config = load(stage.config)
         places = [f"{each.name}: {GIVEN[each.kind]}" for each in stage.inputs]
-        leading = [f"{name}: {self._field(config, name)} | None = ..." for name in stage.leading]
+        positional = [f"{name}: {self._field(config, name)} | None = ..." for name in stage.positional]
         if stage.name == "prune":
-            leading = ["where: str | pl.Expr | None = ..."]
+            positional = ["where: str | pl.Expr | None = ..."]
         keywords = [
             f"{each.name}: Path{' | None = ...' if each.default is None else ''}"
             for each in stage.arguments
@@ -99,9 +99,9 @@ class _Stub:
         ]
         keywords += [f"{name}: Given[{self._class(load(path))}] = ..." for name, path in stage.groups.items()]
         keywords.append(f"config: Given[{self._class(config)}] = ...")
-        taken = {*stage.leading, *(each.name for each in stage.inputs), *(each.name for each in stage.arguments)}
+        taken = {*stage.positional, *(each.name for each in stage.inputs), *(each.name for each in stage.arguments)}
         keywords += [f"{name}: {self._field(config, name)} = ..." for name in config.model_fields if name not in taken]
-        parameters = [*places, *(["/"] if places else []), *leading, "*", *keywords]
+        parameters = [*places, *(["/"] if places else []), *positional, "*", *keywords]
         lines = [f"def {stage.attribute}(", *(f"    {each}," for each in parameters), f") -> {self._returned(stage)}:"]
         return "\n".join([*lines, *self._described(stage, config), "    ...", "", ""])
 
@@ -118,7 +118,7 @@ class _Stub:
         told, _, raises = about.partition("\nRaises:\n")
         told = told.partition("\nArguments:\n")[0].rstrip()
         arguments = [f"    {each.name}: {_small(each.help)}" for each in stage.arguments if each.is_place]
-        arguments += [f"    {name}: {_small(config.model_fields[name].description or '')}" for name in stage.leading]
+        arguments += [f"    {name}: {_small(config.model_fields[name].description or '')}" for name in stage.positional]
         arguments += [
             f"    {name}: {_small(inspect.cleandoc(load(path).__doc__ or ''))}" for name, path in stage.groups.items()
         ]

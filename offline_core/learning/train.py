@@ -83,7 +83,7 @@ def train(
             stack.enter_context(ray_session())
         run = asked_run(config, dataset, output, version)
         asked = replace(stored(run), afterwards=lambda: States(folder, TrainingState, run=run.identity).clear())
-        begun = yield replace(asked, looks_on=True)
+        begun = yield replace(asked, starts_itself=True)
         if run.config.compute.gpus_per_learner and not run.config.compute.learners and not torch.cuda.is_available():
             raise ConfigError("This process sees no GPU that Torch can use: set compute.gpus_per_learner to 0.")
         check_run(run)

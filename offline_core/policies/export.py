@@ -123,7 +123,7 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Ma
         _sha256,
         outputs=lambda result: [location.child(name).uri for name in (EXPORT_FILE, *_files(result))],
         config=config,
-        looks_on=True,
+        starts_itself=True,
     )
     loaded = load_policy(policy, manifest)
     batches = [observations_like(loaded, size, seed=config.seed) for size in COMPARED_BATCHES]

@@ -126,7 +126,7 @@ class Stage(Generic[P, R]):
     """Of its behaviour: one more whenever the same parameters make something else."""
     after: str | None = None
     """The stage that it follows in lists."""
-    leading: tuple[str, ...] = ()
+    positional: tuple[str, ...] = ()
     """Parameters of the config that Python takes by position, after the places that are read."""
     short: tuple[str, ...] = ()
     """Parameters of the config that matter most, as `optimizer.max_updates`: those of its short form. None: it has no other."""
@@ -165,7 +165,10 @@ class Stage(Generic[P, R]):
         return result
 
     def _result(self, *args: Any, **kwargs: Any) -> R:
-        work = self._started(*args, **kwargs)
+        from offline_core.runtime.code_permission import remember_code  # here, for a list of stages needs none of it
+
+        remember_code(args[0] if args else kwargs["config"])
+        work = self.loaded(*args, **kwargs)
         if not isinstance(work, Generator):
             return typing.cast(R, work)
         try:
@@ -173,26 +176,15 @@ class Stage(Generic[P, R]):
         finally:
             work.close()
 
-    def asked(self, *args: P.args, **kwargs: P.kwargs) -> Making[R] | None:
-        """What it is about to make; raises all that it refuses before it works. None: a plain function, which is not run."""
+    def known(self, *args: P.args, **kwargs: P.kwargs) -> R | None:
+        """The result of the same from before, if there is one; raises all that it refuses before it works."""
         if not inspect.isgeneratorfunction(self.loaded):
             return None
-        work = self._started(*args, **kwargs)
+        work = self.loaded(*args, **kwargs)
         try:
-            return typing.cast(Making[R], next(work))
+            return typing.cast(Making[R], next(work)).found(self)
         finally:
             work.close()
-
-    def known(self, *args: P.args, **kwargs: P.kwargs) -> R | None:
-        """The result of the same from before; raises all that it refuses before it works."""
-        asked = self.asked(*args, **kwargs)
-        return None if asked is None else asked.found(self)
-
-    def _started(self, *args: Any, **kwargs: Any) -> Any:
-        from offline_core.runtime.code_permission import remember_code  # here, for a list of stages needs none of it
-
-        remember_code(args[0] if args else kwargs["config"])
-        return self.loaded(*args, **kwargs)
 
     @property
     def loaded(self) -> Callable[..., Any]:
@@ -292,7 +284,7 @@ def _read() -> dict[str, Stage[..., Any]]:
     entries = json.loads(INDEX.read_text())
     for entry in entries:
         entry["arguments"] = tuple(Argument(**each) for each in entry["arguments"])
-        for name in ("leading", "short", "writes"):
+        for name in ("positional", "short", "writes"):
             entry[name] = tuple(entry.get(name, ()))
     return {entry["name"]: Stage(**entry) for entry in entries}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from flows.settings import arguments_of
+from flows.settings import configs_of, defaults_of
 from flows.stages import flow_of
 from offline_core.runtime.stage import STAGES
 
@@ -26,7 +26,7 @@ def fill_in(flow: str, values: dict[str, Any]) -> None:
         ConfigError: they are not its parameters.
     """
     function = flow_of(flow).fn
-    arguments_of(function, values if flow in CHAINS else {"config": values})
+    configs_of(defaults_of(function), {}, values if flow in CHAINS else {"config": values})
 
 
 def names() -> set[str]:

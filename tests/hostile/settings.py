@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from flows.settings import arguments_of, read_values
+from flows.settings import configs_of, defaults_of, read_values
 from flows.stages import prune, train
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -87,7 +87,7 @@ def inputs(folder: Path) -> dict[str, Callable[[], Any]]:
 
     def call(settings: list[str], file: str | None) -> Any:
         values = read_values(settings, file)
-        return [arguments_of(flow, values) for flow in (prune, train)]
+        return [configs_of(defaults_of(flow), {}, values) for flow in (prune, train)]
 
     for number, text in enumerate(TEXTS):
         file = folder / f"{number}.yaml"

@@ -89,7 +89,7 @@ def test_no_result_is_there_while_its_output_is_replaced(tmp_path: Path) -> None
 
 
 def test_what_it_refuses_is_said_before_it_works(tmp_path: Path, worked: list[int]) -> None:
-    for call in (double, double.asked, double.known):
+    for call in (double, double.known):
         with pytest.raises(ConfigError, match="negative"):
             call(DoublingConfig(number=-1), output=str(tmp_path / "out"))
     assert worked == [] and not (tmp_path / "out").exists()

@@ -73,7 +73,7 @@ class PruningResult(Result):
     "prune",
     after="outliers",
     arguments=(DATASET, output("runs/pruned"), VERSION),
-    leading=("where",),
+    positional=("where",),
     writes=("dataset",),
     hint="Example: -s where='return >= 400'.",
     event="dataset.pruned",

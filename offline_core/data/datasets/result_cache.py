@@ -47,7 +47,7 @@ class BegunResult:
     operation: Operation
     parents: Sequence[Parent]
     start: Callable[[], None] = lambda: None
-    """Takes the folder for this run; called by a stage that looks on (see `StoredResult`), before it writes."""
+    """Takes the folder for this run; called by a stage that starts itself (see `StoredResult`), before it writes."""
 
     @property
     def folder(self) -> Location:
@@ -86,8 +86,8 @@ class StoredResult(Generic[Result]):
     is_beside: bool = False
     """The file is kept beside what was looked at, and nothing else is written: no run waits for another, and where the file
     cannot be written the caller has the result."""
-    looks_on: bool = False
-    """The work goes on to look for what it refuses, before it calls `start` and writes."""
+    starts_itself: bool = False
+    """The work first looks for more that it refuses, and calls `start` before it writes."""
     may_reuse: bool = True
     """False: what was given does not show whether it has changed."""
     is_whole: Callable[[Result], bool] = lambda _: True
@@ -124,13 +124,13 @@ class StoredResult(Generic[Result]):
                 invalidate_result(begun.place)
 
             try:
-                if not self.looks_on:
+                if not self.starts_itself:
                     start()
                 result = work(replace(begun, start=start))
             except _FoundMeanwhile as other:
                 return cast(Result, other.result)
             if not is_started:
-                raise RuntimeError(f"The stage {stage.name} looks on, and never called start.")
+                raise RuntimeError(f"The stage {stage.name} starts itself, and never called start.")
             self._store(begun, result)
             self.afterwards()
         return result

@@ -91,7 +91,7 @@ def decide(
         outputs=lambda _: [each.uri for each in policies],
         config=_without_places(config),
         more={"policies": named},
-        looks_on=True,
+        starts_itself=True,
     )
     _check(config, source, [*contenders, *([today] if today else [])], model)
     begun.start()

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
     "train_expert",
     version=3,
     arguments=(output("runs/expert", "Folder for the checkpoint."), ENVIRONMENT),
-    leading=("environment",),
+    positional=("environment",),
     run_name="train-expert {config.algorithm} in {config.environment.id}, seed {config.seed}",
     short=("algorithm", "preset", "environment.id", "total_steps", "target_return"),
     is_alone=True,
@@ -71,7 +71,7 @@ def train_expert(config: ExpertConfig, *, output: str) -> Made[ExpertResult]:
         outputs=lambda result: [result.checkpoint, *result.snapshots.values(), *_recorded(result)],
         config=config,
         exclude={"initial_policy", *config.unused},
-        looks_on=True,
+        starts_itself=True,
         afterwards=lambda: run.states.clear(),
     )
     env = make_vector_env(config.environment, config.copies)

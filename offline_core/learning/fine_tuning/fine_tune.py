@@ -90,7 +90,7 @@ def fine_tune(
         fingerprint_of,
         outputs=lambda result: [result.checkpoint],
         config=config.model_copy(update={"environment": environment}),
-        looks_on=True,
+        starts_itself=True,
         afterwards=lambda: run.states.clear(),
     )
     policy = load_policy(last, manifest)

@@ -33,7 +33,7 @@ EPISODES_PER_ROUND = 16
     version=2,
     after="merge",
     arguments=(output("runs/mixture"),),
-    leading=("datasets",),
+    positional=("datasets",),
     writes=("dataset",),
     hint="Example: -s 'datasets={runs/a: 0.7, runs/b: 0.3}'.",
     short=("datasets", "policies", "environment", "steps", "seed"),
