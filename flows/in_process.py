@@ -14,7 +14,6 @@ from flows.server_settings import ui_url
 from flows.verbs import as_json, is_verbose
 from offline_core.keeping.perform import perform
 from offline_core.plans.permission import check_permitted
-from offline_core.plans.refusal import refuse
 from offline_core.policies import manifest
 from offline_core.runtime import progress, stage
 from offline_core.runtime.ray_session import ray_scope
@@ -32,7 +31,6 @@ def run_in_process(entry: Stage[..., Any], **parameters: Any) -> Any:
     """
     with _log_shown():
         check_permitted(parameters)
-        refuse(parameters)
         with ray_scope(), contextlib.nullcontext() if sys.stderr.isatty() else progress.progress_logged():
             return perform(entry, parameters.pop("config"), parameters, runs_url=ui_url())
 
