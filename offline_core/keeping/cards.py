@@ -40,7 +40,8 @@ def keep_stage_card(stage: Stage[..., Any], result: Result, config: BaseModel, a
     except OfflineError as error:
         if card.verdict != "bad":
             card = _refused(card, error)
-    card = keep_card(card, stage.name, config, is_reused=result.reused, repeat=_repeating(stage, config, arguments))
+    repeat, has_gate = _repeating(stage, config, arguments), stage.gate is not None
+    card = keep_card(card, stage.name, config, is_reused=result.reused, has_gate=has_gate, repeat=repeat)
     for observer in _observers.get():
         try:
             observer(card)
@@ -75,17 +76,18 @@ def observe_cards(observer: Callable[[Card], None]) -> Iterator[None]:
         _observers.reset(token)
 
 
-def keep_card(card: Card, operation: str, config: Config, *, is_reused: bool, repeat: str = "") -> Card:
+def keep_card(card: Card, operation: str, config: Config, *, is_reused: bool, has_gate: bool = False, repeat: str = "") -> Card:
     """Write a card as files next to what it is about, and return it with all that is known; whatever fails is a warning.
 
     Arguments:
         is_reused: files that are there stay, as they describe the run that made the result.
+        has_gate: they do not stay, for what the gate was asked may be another thing each time.
         repeat: the command that runs it again.
     """
     try:
         card = _described(card, operation, config, is_reused, repeat)
         for place in map(Location.of, card.places):
-            _put(card, place, replace=not is_reused)
+            _put(card, place, replace=has_gate or not is_reused)
     except Exception as error:  # the work is done
         log.warning("The work is done, but its card could not be kept: %s: %s", type(error).__name__, error)
     return card

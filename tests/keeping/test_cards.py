@@ -133,6 +133,19 @@ def test_a_gate_that_refuses_a_result_makes_its_card_bad(tmp_path: Path) -> None
     assert not card.next
 
 
+def test_the_card_of_a_reused_result_has_the_verdict_of_the_gate_that_was_asked_for_last(tmp_path: Path) -> None:
+    dataset, policy = chain(tmp_path, 5), saved(policy_of(TARGET), tmp_path / "policy")
+    words = []
+    for wanted in (None, 1e6, 1e6, None):
+        config = OffPolicyConfig(
+            methods=["fqe"], gate_method="fqe", resamples=50, fqe=FQEConfig(updates=5), require_return=wanted
+        )
+        result, card = run(estimate, config, policy=policy, dataset=dataset)
+        words.append(card.word)
+        assert f"{card.word}.**" in Path(f"{card.places[0]}.md").read_text()
+    assert result.reused and words[1:3] == ["Gate failed"] * 2 and words[0] == words[3] != "Gate failed"
+
+
 def test_what_a_gate_says_is_not_told_twice_on_its_card(source: Dataset) -> None:
     config = QualityConfig(stop_on="warn")
     _, card = run(check, config, dataset=source.location.uri)
