@@ -57,7 +57,9 @@ class NewVersion(Generic[R]):
     """Its values, but for those that are excluded, decide what is written."""
     parents: Sequence[Parent]
     result: Callable[[Dataset], R]
-    """The result of the stage that made a version, now or before."""
+    """The result of the stage that made a version, now or before; a look calls it, so it does no work."""
+    finish: Callable[[R, Dataset], R] = lambda result, _: result
+    """What is to be there beside the version, made now or before, such as clips of it: makes what is missing, and says so."""
     exclude: Set[str] = frozenset()
     more: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """What decides beside the config."""
@@ -70,15 +72,20 @@ class NewVersion(Generic[R]):
 
     def found(self, stage: Stage[..., Any]) -> R | None:
         """The result of the version that the same stage made of the same before."""
-        if not self.may_reuse or (known := find_version(self.output, self.operation(stage), self.parents)) is None:
-            return None
-        return self.result(known).model_copy(update={"reused": True})
+        known = self._known(stage)
+        return None if known is None else self._reused(known)
 
     def make(self, stage: Stage[..., Any], work: Callable[[BegunVersion], Dataset]) -> R:
         """See `Making`; other runs may write versions meanwhile."""
-        if (known := self.found(stage)) is not None:
-            return known
+        if (known := self._known(stage)) is not None:
+            return self.finish(self._reused(known), known)
         with prepared(self.output) as root:
             made = work(BegunVersion(self.output, root, self.operation(stage), self.parents))
         log.info("%s: %s", stage.name, made.ref)
-        return self.result(made)
+        return self.finish(self.result(made), made)
+
+    def _known(self, stage: Stage[..., Any]) -> Dataset | None:
+        return find_version(self.output, self.operation(stage), self.parents) if self.may_reuse else None
+
+    def _reused(self, known: Dataset) -> R:
+        return self.result(known).model_copy(update={"reused": True})

@@ -87,11 +87,13 @@ def record(
         remember_code(export)
         exporting.check_export(export, environment, output=export.output, dataset=output)
 
-    def result(dataset: Dataset) -> RecordingResult:
-        return _finished(_result(dataset, manifest), dataset, config, export, policy, manifest)
+    def finish(result: RecordingResult, dataset: Dataset) -> RecordingResult:
+        return _finished(result, dataset, config, export, policy, manifest)
 
     asked = config.model_copy(update={"num_recorders": config.recorders})
-    begun = yield NewVersion(output, asked, [manifest.parent_entry(policy)], result, exclude=_HOW_FAST)
+    begun = yield NewVersion(
+        output, asked, [manifest.parent_entry(policy)], lambda dataset: _result(dataset, manifest), finish, exclude=_HOW_FAST
+    )
     start = time.perf_counter()
     if config.video is not None:
         check_renders(environment)

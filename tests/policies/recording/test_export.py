@@ -69,6 +69,17 @@ def test_the_export_may_be_in_a_filesystem_of_pyarrows(
     assert (tmp_path / "lake" / "lerobot" / "meta" / "info.json").is_file()
 
 
+def test_a_look_for_a_recording_exports_nothing(cartpole_policy: str, tmp_path: Path) -> None:
+    first = run_record(cartpole_policy, tmp_path / "recording", format="lerobot", output=str(tmp_path / "first"))
+    known = record.known(
+        RecordingConfig(episodes=3, envs_per_recorder=2),
+        policy=cartpole_policy,
+        output=str(tmp_path / "recording"),
+        export=RecordingExport(format="lerobot", output=str(tmp_path / "second")),
+    )
+    assert known is not None and known.reused and known.dataset == first.dataset and not (tmp_path / "second").exists()
+
+
 @pytest.mark.parametrize(
     ("export", "error", "message"),
     [
