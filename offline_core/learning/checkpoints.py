@@ -9,7 +9,6 @@ import torch
 from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.store.location import Location
-from offline_core.data.store.storage_errors import storage_errors
 from offline_core.learning.evaluations import Weights
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
@@ -52,12 +51,7 @@ class Checkpoints:
 
     def delete(self, name: str) -> None:
         """Delete the checkpoint, or the folder of several."""
-        folder = self.folder.child(name)
-        for file in folder.files():  # policy.json first
-            folder.child(file).delete()
-        if folder.is_folder():
-            with storage_errors("delete", folder.uri):
-                folder.filesystem.delete_dir(folder.path)
+        self.folder.child(name).delete_folder()  # policy.json before its weights
 
     def clear_series(self) -> None:
         """Delete the series, which is of another run."""

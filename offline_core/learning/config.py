@@ -185,6 +185,11 @@ class DataConfig(Config):
         "offline_core.learning.user_data.",
     )
 
+    @property
+    def reads_by_ray(self) -> bool:
+        """Whether opening the data needs Ray."""
+        return self.data_class is not None or (self.source is not None and self.source.is_rays)
+
     @model_validator(mode="after")
     def _a_pool_that_can_be(self) -> DataConfig:
         if isinstance(self.prelearners, tuple) and not 0 < self.prelearners[0] <= self.prelearners[1]:

@@ -10,16 +10,14 @@ from typing import Protocol
 
 import numpy as np
 
-from offline_core.data.datasets.row_groups import READ_SECONDS, ROW_GROUP
+from offline_core.data.datasets.row_groups import ROW_GROUP
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import DataError, EmptyDatasetError, SchemaError
-from offline_core.learning.prelearner.mapper import PRELEARNER_SECONDS
+from offline_core.learning.prelearner.mapper import SECONDS
 from offline_core.learning.shards import STAND_IN, ReadingOrder, Shards
 from offline_core.learning.steps import Steps
 from offline_core.runtime.prefetch import prefetched
 from offline_core.runtime.progress import progress
-
-SECONDS = (READ_SECONDS, PRELEARNER_SECONDS)
 
 
 @dataclass(slots=True)

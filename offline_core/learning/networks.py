@@ -11,15 +11,14 @@ from torch import Tensor
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError
 from offline_core.learning.algorithms.algorithm import Algorithm
-
-FILE = "networks.safetensors"
+from offline_core.learning.result import NETWORKS_FILE
 
 
 def save_networks(algorithm: Algorithm, folder: Location) -> str:
     """Write or replace them in the folder of a training; return their hash."""
     networks = {name: tensor.detach().cpu().clone() for name, tensor in algorithm.state_dict().items()}  # some share memory
     data = safetensors.torch.save(networks)
-    folder.child(FILE).write(data)
+    folder.child(NETWORKS_FILE).write(data)
     return hashlib.sha256(data).hexdigest()
 
 
@@ -29,7 +28,7 @@ def load_networks(folder: Location, sha256: str) -> dict[str, Tensor]:
     Raises:
         CorruptFileError: The file is missing or not the one that the training wrote.
     """
-    file = folder.child(FILE)
+    file = folder.child(NETWORKS_FILE)
     data = file.read() if file.is_file() else b""
     if hashlib.sha256(data).hexdigest() != sha256:
         raise CorruptFileError(

@@ -15,7 +15,8 @@ from offline_core.runtime.reporting.returns import episode_facts, played
 from offline_core.runtime.result import PolicyResult
 from offline_core.runtime.units import duration_text
 
-"""A record an iteration and one an evaluation, in the folder of a training."""
+NETWORKS_FILE = "networks.safetensors"
+"""All networks at the end, in the folder of a training."""
 
 
 class TrainingResult(PolicyResult):

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.datasets.dataset import DatasetRef, open_committed
 from offline_core.data.datasets.manifest import Operation, Parent, identity_of
-from offline_core.data.episodes import EpisodeBatch
-from offline_core.learning.algorithms.algorithm import Algorithm
-from offline_core.learning.algorithms.build import make_algorithm
-from offline_core.learning.config import TrainingConfig
-from offline_core.learning.costs import Costs
-from offline_core.learning.data_loader import DataLoader, joined, resident, without_seconds
+from offline_core.data.environments.vector_env import reward_threshold
+from offline_core.errors import ConfigError
+from offline_core.learning.config import DataConfig, TrainingConfig
 from offline_core.learning.decisive import decisive
-from offline_core.learning.shards import ReadingOrder, Shards
-from offline_core.learning.source import Counts, Source, make_data_loader, scaled, training_columns
-from offline_core.learning.start import load_initial
-from offline_core.policies.initial import initial_parents
+from offline_core.learning.raw_rows import RawRows
+from offline_core.learning.recorded import Recorded
+from offline_core.learning.source import Counts, Source, count, is_streamed
+from offline_core.learning.start import initial_parents, read_initial, with_initial_network
+from offline_core.learning.user_data import UserData
 from offline_core.policies.manifest import PolicyManifest
-from offline_core.policies.policy import Policy
+from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import Config, EnvironmentSpec
 from offline_core.runtime.stage import STAGES
+from offline_core.runtime.user_code import code_digests
+
+if TYPE_CHECKING:  # what a run is, and so whether it was made before, is known without Torch
+    from offline_core.learning.algorithms.algorithm import Algorithm
+    from offline_core.learning.costs import Costs
+    from offline_core.learning.shards import Shards
+    from offline_core.policies.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,8 @@ class Run:
         Raises:
             ConfigError: There are more learners than shards.
         """
+        from offline_core.learning.shards import Shards
+
         return Shards() if self.config.data.buffer else Shards.of(self.steps, rank=rank, world=world)
 
     def initial_policy(self, policy: Policy) -> Policy | None:
@@ -137,6 +145,8 @@ class Run:
         """
         if self.config.initial_policy is None or self.initial is None:
             return None
+        from offline_core.policies.initial import load_initial
+
         return load_initial(self.config.initial_policy, self.initial, policy, self.dataset.uri, self.source.input_columns)
 
     def algorithm(self) -> Algorithm:
@@ -145,6 +155,8 @@ class Run:
         Raises:
             ConfigError: It cannot act in these spaces.
         """
+        from offline_core.learning.algorithms.build import make_algorithm
+
         return make_algorithm(
             self.config.algorithm,
             *self.source.pipeline.spaces,
@@ -154,44 +166,90 @@ class Run:
         )
 
 
-def loader_of(run: Run, *, rank: int = 0, world: int = 1, loaded: EpisodeBatch | None = None) -> DataLoader:
-    """Open the data that learner `rank` of `world` learns from.
+def asked_run(config: TrainingConfig, dataset: str, output: str, version: int | None) -> Run:
+    """Return the run: all that decides what is learned."""
+    config, initial = read_initial(config, output)
+    source, held_out = _opened(config.data, dataset, version), config.evaluation.held_out
+    config = with_initial_network(config, initial)
+    config = _with_target_return(_with_reward_scale(config, source), source)
+    environment = config.evaluation.environment
+    if environment is None:
+        environment = source.environment
+        if config.evaluation.play:
+            recorded_environment(environment, file=source.origin.ref.uri)
+    run = Run(
+        config=config,
+        source=source,
+        held_out=None if held_out is None else _opened(config.data, held_out, None),
+        environment=environment,
+        target_return=_target(config, environment),
+        output=output,
+        code=code_digests(config) | ({} if environment is None else code_digests(environment)),
+        initial=initial,
+    )
+    if not source.origin.ref.steps:
+        run = replace(run, counted=count(source, run.algorithm()))
+    return replace(run, streamed=is_streamed(source, run.steps, config.data))
 
-    Arguments:
-        loaded: what `loaded_columns` returned for it.
+
+def _with_reward_scale(config: TrainingConfig, source: Source) -> TrainingConfig:
+    """Return the parameters with the factor of rewards as a number.
 
     Raises:
-        ConfigError: There are more learners than shards.
+        ConfigError: It is that of the returns' range, and there is none.
     """
-    shards = run.shards(rank, world)
-    if loaded is None:
-        return _loader(run, run.source, streamed=run.streamed, shards=shards)
-    order = ReadingOrder.stored(run.source.row_groups) if run.source.row_groups else None
-    return resident(next(scaled(iter([loaded]), run.config.data.rewards)), order, shards)
+    rewards = config.data.rewards
+    if rewards.scale != "return_range":
+        return config
+    lowest, highest = _returns(source, "data.rewards.scale")
+    if not lowest < highest:
+        raise ConfigError(
+            f"The returns of {source.origin.ref.uri} differ by 0, so data.rewards.scale cannot be return_range: set it to a "
+            "number."
+        )
+    number = rewards.model_copy(update={"scale": 1000 / (highest - lowest)})
+    return config.model_copy(update={"data": config.data.model_copy(update={"rewards": number})})
 
 
-def loaded_columns(run: Run) -> EpisodeBatch:
-    """Read all columns that the run learns from into memory, for all runs that need the same ones of the same data."""
-    with run.source.reading():
-        found = [without_seconds(batch)[0] for batch in training_columns(run.source, run.algorithm())]
-    return joined(found, run.dataset.uri)
+def _with_target_return(config: TrainingConfig, source: Source) -> TrainingConfig:
+    """Return the parameters with the returns of dt as numbers.
+
+    Raises:
+        ConfigError: They are to be the dataset's, and those are not known.
+    """
+    if config.algorithm != "dt" or None not in (config.dt.target_return, config.dt.return_scale):
+        return config
+    parameters = "dt.target_return and dt.return_scale"
+    if source.is_own:
+        raise ConfigError(f"Your code makes the steps of {source.origin.ref.uri}, and so their returns: set {parameters}.")
+    return config.model_copy(update={"dt": config.dt.of_dataset(*_returns(source, parameters))})
 
 
-def held_out_loader_of(run: Run) -> DataLoader | None:
-    """Open the held-out data, all in memory."""
-    return None if run.held_out is None else _loader(run, run.held_out, streamed=False)
+def _returns(source: Source, parameter: str) -> tuple[float, float]:
+    """Return the lowest and the highest return of a dataset, for what `parameter` says.
+
+    Raises:
+        ConfigError: They are not known before it is read, or not finite.
+    """
+    uri = source.origin.ref.uri
+    if not isinstance(source, Recorded):
+        raise ConfigError(f"The returns of {uri} are not known before it is read: set {parameter} to a number.")
+    returns = source.dataset.manifest.statistics.returns
+    if returns.min is None or returns.max is None or not math.isfinite(returns.max - returns.min):
+        raise ConfigError(f"The returns of {uri} are not finite numbers: set {parameter} to a number.")
+    return returns.min, returns.max
 
 
-def _loader(run: Run, source: Source, *, streamed: bool, shards: Shards = Shards()) -> DataLoader:
-    return make_data_loader(
-        source,
-        run.config.data,
-        run.algorithm(),
-        expected_steps=run.steps if source is run.source else None,
-        streamed=streamed,
-        seed=run.config.seed,
-        shards=shards,
-        learners=max(1, run.config.compute.processes),
-        taken_cpus=run.config.compute.processes * run.config.compute.cpus_per_learner,
-        optimizer=run.config.optimizer,
-    )
+def _opened(config: DataConfig, uri: str, version: int | None) -> Source:
+    """Open the data as `config` says."""
+    if config.data_class is None and config.source is None:
+        return Recorded.of(open_committed(uri, version), config)
+    if version is not None:
+        raise ConfigError(f"{uri} is read by your code and has no version {version}; leave the version out.")
+    return RawRows.of(uri, config) if config.data_class is None else UserData.of(uri, config)
+
+
+def _target(config: TrainingConfig, environment: EnvironmentSpec | None) -> float | None:
+    if environment is None or not config.evaluation.play or config.evaluation.target_return is not None:
+        return config.evaluation.target_return
+    return reward_threshold(environment)

@@ -7,30 +7,28 @@ import logging
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import psutil
 
 from offline_core.data.datasets.row_groups import ROW_GROUP
 from offline_core.data.episodes import EpisodeBatch, columns
-from offline_core.data.episodes.nested import PATH_SEPARATOR
+from offline_core.data.episodes.nested import PATH_SEPARATOR, space_leaves
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.errors import EmptyDatasetError, SchemaError
-from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.config import DataConfig, RewardsConfig
-from offline_core.learning.data_loader import SECONDS, DataLoader, StreamingLoader, read_into_memory
 from offline_core.learning.data_source import DataSource
-from offline_core.learning.mapping import Pool, prelearner_pool
-from offline_core.learning.optimizer_config import OptimizerConfig
+from offline_core.learning.mapping import Pool
+from offline_core.learning.prelearner.mapper import SECONDS
 from offline_core.learning.prelearner.pipeline import Pipeline, Spaces
-from offline_core.learning.replay.data_loader import ReplayLoader
-from offline_core.learning.rows import CachedRows, RowReader
-from offline_core.learning.shards import ReadingOrder, Shards
-from offline_core.policies.encoder import leaf_spaces
+from offline_core.learning.rows import RowReader
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
 from offline_core.runtime.units import size_text
+
+if TYPE_CHECKING:  # what a run reads is known without Torch
+    from offline_core.learning.algorithms.algorithm import Algorithm
 
 log = logging.getLogger(__name__)
 
@@ -146,57 +144,6 @@ def count(source: Source, algorithm: Algorithm) -> Counts:
     return Counts(episodes, steps)
 
 
-def make_data_loader(
-    source: Source,
-    config: DataConfig,
-    algorithm: Algorithm | type[Algorithm],
-    *,
-    expected_steps: int | None = None,
-    streamed: bool,
-    seed: int,
-    shards: Shards = Shards(),
-    learners: int = 1,
-    taken_cpus: float = 0.0,
-    optimizer: OptimizerConfig = OptimizerConfig(),
-) -> DataLoader:
-    """The data loader of `source`; needs Ray if there are to be prelearners.
-
-    Arguments:
-        expected_steps: of all learners' shards.
-        streamed: read the source anew each epoch; otherwise it stays in memory.
-        seed: of the order in which a stream reads.
-        shards: those to read; a replay buffer holds all.
-        learners: that share the prelearners.
-        taken_cpus: CPUs that Ray reserves for learners.
-        optimizer: whose batches come out of a replay buffer, if there is one.
-    """
-    pool = prelearner_pool(config, taken_cpus, learners)
-    uri, row_groups = source.origin.ref.uri, source.row_groups
-    rows = CachedRows() if streamed and config.resident_bytes == "rows" else None
-
-    def read(numbers: Sequence[int] | None) -> Iterator[EpisodeBatch]:
-        return scaled(training_columns(source, algorithm, pool=pool, numbers=numbers, rows=rows), config.rewards)
-
-    if not streamed:
-        order = ReadingOrder.stored(row_groups) if row_groups else None
-        return read_into_memory(read, order, shards, where=uri, expected_steps=expected_steps)
-
-    def drawn(epoch: int) -> ReadingOrder | None:
-        if not row_groups:
-            return None
-        steps = expected_steps or source.origin.ref.steps
-        return ReadingOrder.drawn(seed, epoch, steps=steps, row_groups=row_groups, window_steps=config.window_steps)
-
-    if config.buffer is None:
-        return StreamingLoader(read, drawn, shards, where=uri, window_steps=config.window_steps, expected_steps=expected_steps)
-
-    def batches(epoch: int) -> Iterator[EpisodeBatch]:
-        order = drawn(epoch)
-        return read(None if order is None else order.read_by(shards.whole))
-
-    return ReplayLoader(batches, config.buffer, optimizer, where=uri, expected_steps=expected_steps)
-
-
 def resident_bytes(source: Source, steps: int) -> int:
     """What so many steps take in memory, while they are joined."""
     return steps * (bytes_per_step(source.pipeline.spaces) + BYTES_BESIDE) * WHILE_JOINING
@@ -234,5 +181,5 @@ def _needed(batch: EpisodeBatch, stored: Sequence[str], needed: Collection[str],
 
 def bytes_per_step(spaces: Spaces) -> int:
     """What one observation and one action take in memory."""
-    leaves = [leaf for space in spaces for leaf in leaf_spaces(space)]
+    leaves = [leaf for space in spaces for leaf in space_leaves(space, columns.OBS).values()]
     return sum(math.prod(leaf.shape or ()) * np.dtype(leaf.dtype).itemsize for leaf in leaves)

@@ -18,9 +18,9 @@ import safetensors.torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
+from offline_core.data.datasets.result_cache import STATES
 from offline_core.data.store.json_files import reason_of, with_checksum, without_checksum
 from offline_core.data.store.location import Location
-from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import CorruptFileError
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class States(Generic[AnyState]):
     """The last states of one run.
 
     Arguments:
-        folder: of the run; states are below `checkpoints`.
+        folder: of the run; states are below `STATES`.
         kind: of the states.
         keep: how many.
     """
@@ -89,7 +89,7 @@ class States(Generic[AnyState]):
     def __init__(self, folder: Location, kind: type[AnyState], *, run: str, keep: int = 2) -> None:
         self.run = run
         self._kind = kind
-        self.folder = folder.child("checkpoints")
+        self.folder = folder.child(STATES)
         self._keep = keep
 
     def save(self, state: AnyState, tensors: dict[str, Tensor]) -> None:
@@ -130,10 +130,7 @@ class States(Generic[AnyState]):
 
     def clear(self) -> None:
         """Delete all states."""
-        self._delete("")
-        if self.folder.is_folder():
-            with storage_errors("delete", self.folder.uri):
-                self.folder.filesystem.delete_dir(self.folder.path)
+        self.folder.delete_folder()
 
     def _named(self) -> list[str]:
         return [name for name in self.folder.files(recursive=False) if name.endswith(".json")]

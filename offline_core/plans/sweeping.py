@@ -6,13 +6,12 @@ import contextlib
 import math
 
 from offline_core.judging.sweeps.config import SweepConfig
-from offline_core.judging.sweeps.runs import checked_runs, planned_runs
+from offline_core.judging.sweeps.runs import asked_runs, check_runs, planned_runs
 from offline_core.judging.sweeps.scheduling import parallel_runs
 from offline_core.judging.sweeps.settings import FIRST_SAMPLES, grid_of, settings_of
 from offline_core.learning.costs import Processes
 from offline_core.learning.planning import measured
 from offline_core.learning.source import resident_bytes
-from offline_core.learning.train import reads_by_ray
 from offline_core.plans.plan import Amount, Plan, peak_bytes
 from offline_core.runtime.ray_session import ray_session
 
@@ -29,22 +28,23 @@ def plan_sweep(config: SweepConfig, *, dataset: str, output: str, version: int |
     """
     settings = settings_of(config)
     with contextlib.ExitStack() as stack:
-        if any(reads_by_ray(setting.config.data) for setting in settings):
+        if any(setting.config.data.reads_by_ray for setting in settings):
             stack.enter_context(ray_session())
-        checked = checked_runs(settings, dataset=dataset, output=output, version=version)
-        runs = planned_runs(config, settings, checked)
-        first = checked[:MEASURED]
+        asked = asked_runs(settings, dataset=dataset, output=output, version=version)
+        runs = planned_runs(config, settings, asked)
+        check_runs(settings, asked, runs[0].scoring)
+        first = asked[:MEASURED]
         for read in {read.origin.ref.uri: read for run in first for read in run.read}.values():
             stack.enter_context(read.reading())
         costs = [measured(run) for run in first]
     later = len(grid_of(config)) * (config.samples - FIRST_SAMPLES) if config.search != "random" else 0
     later = max(0, later) * len(config.all_seeds)  # of settings that a search has not chosen yet
     waiting = sum(run.done() is None for run in runs) + later
-    parallel = parallel_runs(config.parallel, waiting, checked)
+    parallel = parallel_runs(config.parallel, waiting, asked)
     seconds = sum(each.seconds(Processes(0, 0)) for each in costs) / len(costs)
-    held = max(resident_bytes(run.source, run.config.data.window_steps if run.streamed else run.steps) for run in checked)
+    held = max(resident_bytes(run.source, run.config.data.window_steps if run.streamed else run.steps) for run in asked)
     return Plan(
-        reads=[Amount.of(source.origin.ref) for source in checked[0].read],
+        reads=[Amount.of(source.origin.ref) for source in asked[0].read],
         writes=[Amount(uri=output, bytes=2 * max(each.parameter_bytes for each in costs) * (len(runs) + later))],
         seconds=seconds * math.ceil(waiting / parallel),
         memory_bytes=peak_bytes() + held,

@@ -10,7 +10,8 @@ from offline_core.learning.costs import choices, ray_resources
 from offline_core.learning.planning import measured
 from offline_core.learning.run import Run
 from offline_core.learning.source import resident_bytes
-from offline_core.learning.train import found_result, make_run, reads_by_ray
+from offline_core.learning.train import found_result
+from offline_core.learning.work import make_run
 from offline_core.plans.plan import Amount, Plan, peak_bytes
 from offline_core.runtime.ray_session import ray_session
 
@@ -23,7 +24,7 @@ def plan_training(config: TrainingConfig, *, dataset: str, output: str, version:
         DataError: the dataset cannot be read.
     """
     with contextlib.ExitStack() as stack:
-        if reads_by_ray(config.data):
+        if config.data.reads_by_ray:
             stack.enter_context(ray_session())
         run = make_run(config, dataset, output, version)
         for read in run.read:

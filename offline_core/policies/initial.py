@@ -1,17 +1,13 @@
-"""An initial policy: a checkpoint whose weights a training begins with."""
+"""The weights of an initial policy, a checkpoint that a training begins with."""
 
 from __future__ import annotations
 
-from offline_core.data.datasets.manifest import Parent
+from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.errors import ConfigError
+from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy
-
-
-def initial_parents(uri: str | None, manifest: PolicyManifest | None) -> list[Parent]:
-    """Return the checkpoint as the parent of what it begins; none if there is none."""
-    return [] if uri is None or manifest is None else [manifest.parent_entry(uri)]
 
 
 def check_network(uri: str, own: NetworkConfig, given: NetworkConfig) -> None:
@@ -37,3 +33,28 @@ def begin_as(policy: Policy, initial: Policy) -> None:
     policy.input_columns = initial.input_columns
     own = policy.state_dict()
     policy.load_state_dict(own | {name: tensor for name, tensor in initial.state_dict().items() if name in own})
+
+
+def load_initial(
+    uri: str, manifest: PolicyManifest, policy: Policy, dataset: str, inputs: InputColumns | None = None
+) -> Policy:
+    """Return the initial policy, which has to fit the policy that is to be trained from `dataset`.
+
+    Raises:
+        CheckpointError: It is not a checkpoint, or not that of the manifest any more.
+        ConfigError: It has other spaces, another network, or observations made in another way (`inputs`).
+    """
+    initial = load_policy(uri, manifest)
+    check_network(uri, initial.network, policy.network)
+    if initial.action_space != policy.action_space:
+        raise ConfigError(
+            f"initial_policy {uri} has the action space {initial.action_space}, {dataset} has {policy.action_space}, "
+            "and bounds are the units of actions. Begin with a policy of the same space, or import with this action_space."
+        )
+    try:
+        initial.check_spaces(dataset, (policy.observation_space, policy.action_space))
+    except ConfigError as error:
+        raise ConfigError(f"initial_policy {uri} has other spaces than {dataset}: {error}") from error
+    if inputs is not None and initial.input_columns is not None and (found := initial.input_columns.differences(inputs)):
+        raise ConfigError(f"initial_policy {uri} and {dataset} make observations or actions in different ways: {found}.")
+    return initial

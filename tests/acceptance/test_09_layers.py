@@ -16,10 +16,11 @@ from offline_core.learning import group, recorded
 from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.config import ComputeConfig, DataConfig, TrainingConfig
 from offline_core.learning.data_loader import DataLoader
+from offline_core.learning.loading import loader_of
 from offline_core.learning.mapping import Mapping
 from offline_core.learning.prelearner.mapper import Mapper
 from offline_core.learning.recorded import Recorded
-from offline_core.learning.run import Run, loader_of
+from offline_core.learning.run import Run
 from offline_core.learning.shards import batches
 from offline_core.learning.source import training_columns
 from offline_core.runtime.config import parse

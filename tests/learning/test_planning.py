@@ -19,7 +19,8 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.learning.costs import LEARNERS_SECONDS, POOL_SECONDS, RAY_SECONDS, Costs, Processes, choices
 from offline_core.learning.planning import costs_of, measured
 from offline_core.learning.rows import SampleRows
-from offline_core.learning.train import make_run, train
+from offline_core.learning.train import train
+from offline_core.learning.work import make_run
 from offline_core.runtime.config import parse
 from tests.learning.datasets import dataset_of
 from tests.learning.test_train import balancing_episodes

@@ -18,7 +18,8 @@ from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.settings import settings_of
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
-from offline_core.learning.train import make_run, train
+from offline_core.learning.train import train
+from offline_core.learning.work import make_run
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.lineage import episodes_in, lineage

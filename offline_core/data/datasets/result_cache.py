@@ -24,6 +24,8 @@ from offline_core.runtime.stage import Stage
 log = logging.getLogger(__name__)
 
 RESULT_FILE = "result.json"
+STATES = "checkpoints"
+"""Folder next to a result with the last states of an unfinished run, which goes on from them."""
 SIDECAR_FILES = frozenset({RESULT_FILE, "card.md", "card.html", "card.png"})
 """Files that describe the output next to them, and are not part of it."""
 
@@ -92,8 +94,8 @@ class StoredResult(Generic[Result]):
     """False: what was given does not show whether it has changed."""
     is_whole: Callable[[Result], bool] = lambda _: True
     """Whether a result may be found again."""
-    afterwards: Callable[[], None] = lambda: None
-    """Called when the result is stored: removes what only an unfinished run needs."""
+    has_states: bool = False
+    """An unfinished run leaves its last states in `STATES`, which goes when the result is stored."""
 
     def found(self, stage: Stage[..., Any]) -> Result | None:
         """The result of the same, if its outputs are as they were."""
@@ -103,6 +105,7 @@ class StoredResult(Generic[Result]):
     def make(self, stage: Stage[..., Any], work: Callable[[BegunResult], Result]) -> Result:
         """See `Making`."""
         if (known := self.found(stage)) is not None:
+            self._remove_old_states(stage)
             return known
         begun = self._begun(stage)
         if self.is_beside:
@@ -132,8 +135,21 @@ class StoredResult(Generic[Result]):
             if not is_started:
                 raise RuntimeError(f"The stage {stage.name} starts itself, and never called start.")
             self._store(begun, result)
-            self.afterwards()
+            if self.has_states:
+                self.folder.child(STATES).delete_folder()
         return result
+
+    def _remove_old_states(self, stage: Stage[..., Any]) -> None:
+        """Remove the states of a run that was killed after its result was stored."""
+        states = self.folder.child(STATES)
+        if not self.has_states or not states.is_folder():
+            return
+        try:
+            with self.folder.locked():
+                if self.found(stage) is not None:  # else a new run has begun meanwhile
+                    states.delete_folder()
+        except StorageError as error:
+            log.warning("The states of a finished run are still at %s: %s", states.uri, error)
 
     def _begun(self, stage: Stage[..., Any]) -> BegunResult:
         operation = self.operation

@@ -284,6 +284,14 @@ class Location:
         with storage_errors("remove", self.uri):
             self.store.remove_empty_folder(self.path)
 
+    def delete_folder(self) -> None:
+        """Delete this folder if it exists, its files one after the other in the order of their names."""
+        for file in self.files():
+            self.child(file).delete()
+        if self.is_folder():
+            with storage_errors("delete", self.uri):
+                self.filesystem.delete_dir(self.path)
+
     def delete(self) -> None:
         """Delete this file if it exists."""
         with storage_errors("delete", self.uri):

@@ -1,32 +1,44 @@
-"""The policies of a decision, with their weights and short names."""
+"""The policies of a decision, with their short names; weights are loaded when they are needed."""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.registry import algorithm_configs
 from offline_core.learning.config import TrainingConfig
-from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import PolicyManifest, find_policy
-from offline_core.policies.policy import Policy
+
+if TYPE_CHECKING:
+    from offline_core.policies.policy import Policy
 
 DIGEST = re.compile(r"(^|/)[0-9a-f]{16}(/|$)")
 """Names the folders of what a sweep trained, and says nothing to people."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Contender:
-    """A candidate with its weights."""
+    """A candidate."""
 
     uri: str
     name: str
     manifest: PolicyManifest
-    policy: Policy
+
+    @functools.cached_property
+    def policy(self) -> Policy:
+        """It with its weights.
+
+        Raises:
+            CheckpointError: It is not what the manifest says, or was replaced meanwhile.
+        """
+        from offline_core.policies.checkpoint import load_policy  # here, for what is reused needs no Torch
+
+        return load_policy(self.uri, self.manifest)
 
     @property
     def parent(self) -> Parent:
@@ -35,7 +47,7 @@ class Contender:
 
 
 def contenders_of(policies: Sequence[str]) -> list[Contender]:
-    """Load policies by their checkpoints or addresses.
+    """The policies of these checkpoints or addresses.
 
     Raises:
         CheckpointError: One cannot be read.
@@ -48,7 +60,7 @@ def contenders_of(policies: Sequence[str]) -> list[Contender]:
     if len({manifest.fingerprint for manifest in manifests}) < len(uris):
         raise ConfigError(f"A candidate, or a copy of it, is named twice among {', '.join(policies)}: leave one.")
     names = readable_names(names_of(uris), manifests)
-    return [Contender(*each, load_policy(each[0], each[2])) for each in zip(uris, names, manifests, strict=True)]
+    return [Contender(*each) for each in zip(uris, names, manifests, strict=True)]
 
 
 def names_of(uris: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import gymnasium as gym
 import numpy as np
@@ -14,7 +15,9 @@ from offline_core.judging.estimation.result import Estimate
 from offline_core.judging.estimation.trajectories import Trajectories
 from offline_core.policies.lineage import Lineage, episodes_in
 from offline_core.policies.manifest import PolicyManifest
-from offline_core.policies.policy import Policy
+
+if TYPE_CHECKING:
+    from offline_core.policies.policy import Policy
 
 CHOSEN_BY = ("prune",)
 """Operations that leave only a selection of the episodes that a policy played."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
+from typing import TYPE_CHECKING
 
 import gymnasium as gym
 import numpy as np
@@ -13,28 +14,27 @@ from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.datasets.reader import spaces_of
 from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.episodes import columns
+from offline_core.data.episodes.nested import space_leaves
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, PromotionError
 from offline_core.judging.estimation import diagnostics
 from offline_core.judging.estimation.bootstrap import interval
 from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.judging.estimation.estimators import METHODS, fitting, unrecorded_share, weighing
-from offline_core.judging.estimation.evidence import gather
 from offline_core.judging.estimation.result import ESTIMATES, Estimate, Interval, OffPolicyResult
 from offline_core.judging.estimation.trajectories import Trajectories
-from offline_core.policies.checkpoint import load_policy
-from offline_core.policies.encoder import leaf_spaces
 from offline_core.policies.lineage import lineage
 from offline_core.policies.manifest import find_policy, fingerprint_of
-from offline_core.policies.policy import Policy
 from offline_core.runtime.progress import progress
 from offline_core.runtime.seeding import derive_seed
 from offline_core.runtime.stage import DATASET, VERSION, Made, policy, stage
 from offline_core.runtime.units import number_text
 
+if TYPE_CHECKING:
+    from offline_core.policies.policy import Policy
+
 log = logging.getLogger(__name__)
 
-"""Folder inside a checkpoint."""
 _GATE = {"require_return", "gate_method"}
 
 
@@ -130,6 +130,9 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
         name="{identity}.json",
         is_beside=True,
     )
+    from offline_core.judging.estimation.evidence import gather  # here, for what is reused needs no Torch
+    from offline_core.policies.checkpoint import load_policy
+
     evaluated = load_policy(policy, manifest)
     behaviour = None if config.behaviour is None else load_policy(config.behaviour, acted)
     check_policies(config, evaluated, behaviour, opened)
@@ -201,7 +204,11 @@ def _check_methods(config: OffPolicyConfig, policy: Policy) -> None:
             f"{', '.join(fitted)}: a Q function sees single observations, and this policy goes by all before them, too. "
             "Set methods to some of is, wis, pdis, wpdis."
         )
-    if not config.explore and weighed and any(isinstance(leaf, gym.spaces.Box) for leaf in leaf_spaces(policy.action_space)):
+    if (
+        not config.explore
+        and weighed
+        and any(isinstance(leaf, gym.spaces.Box) for leaf in space_leaves(policy.action_space, columns.ACTIONS).values())
+    ):
         raise ConfigError(
             f"{', '.join(weighed)}: no recorded action is ever the most likely one of {policy.action_space}. Set explore to "
             "true, or methods to [fqe]."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -21,7 +21,6 @@ from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.judging.ranking import features as f
 from offline_core.judging.ranking import reasons
 from offline_core.judging.ranking.advice import advise
-from offline_core.judging.ranking.clone import Clone
 from offline_core.judging.ranking.config import OutlierConfig
 from offline_core.judging.ranking.dynamics import Dynamics
 from offline_core.judging.ranking.features import Features, cut_before, features_of
@@ -30,6 +29,9 @@ from offline_core.judging.ranking.result import Outlier, OutlierResult
 from offline_core.judging.ranking.sample import Lots, Sample, numbered
 from offline_core.judging.ranking.scores import deviations, least_deviations
 from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
+
+if TYPE_CHECKING:
+    from offline_core.judging.ranking.clone import Clone
 
 log = logging.getLogger(__name__)
 
@@ -172,6 +174,8 @@ def _clone(
 ) -> tuple[Clone | None, list[str]]:
     if spaces[0] is None or spaces[1] is None:
         return None, ["No action surprise: the dataset does not name its spaces."]
+    from offline_core.judging.ranking.clone import Clone  # here, for what is reused needs no Torch
+
     try:
         return Clone(sample, (spaces[0], spaces[1]), config), []
     except ConfigError as error:

@@ -12,15 +12,13 @@ from offline_core.errors import ConfigError
 from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.judging.estimation.estimate import check_policies, estimate
 from offline_core.judging.estimation.estimators import weighing
-from offline_core.judging.estimation.logged import check_probabilities
 from offline_core.judging.sweeps.config import Score, SweepConfig
 from offline_core.judging.sweeps.result import SweptRun
 from offline_core.judging.sweeps.settings import Setting, refuse
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
-from offline_core.learning.run import Run
-from offline_core.learning.train import check_environment, found_result, make_run, train
-from offline_core.policies.checkpoint import load_policy
+from offline_core.learning.run import Run, asked_run
+from offline_core.learning.train import found_result, train
 from offline_core.policies.manifest import find_policy
 
 RUNS = "runs"
@@ -60,6 +58,23 @@ class Scoring:
         found = estimate(self.estimate, policy=result.checkpoint, dataset=data.uri, version=data.version)
         return found.estimates[self.estimate.gate_method].value
 
+    def check(self, runs: Sequence[Run]) -> None:
+        """Check that policies of these runs can be scored so.
+
+        Raises:
+            ConfigError, SchemaError: They cannot be estimated from the data.
+        """
+        if self.estimate_on is None:
+            return
+        from offline_core.judging.estimation.logged import check_probabilities  # here, for what is reused needs no Torch
+        from offline_core.policies.checkpoint import load_policy
+
+        behaviour = None if self.estimate.behaviour is None else load_policy(self.estimate.behaviour)
+        if behaviour is None and weighing(self.estimate.methods):
+            check_probabilities(self.estimate_on)
+        for run in runs:
+            check_policies(self.estimate, run.algorithm().policy, behaviour, self.estimate_on)
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
@@ -91,19 +106,18 @@ class PlannedRun:
         return self.scoring.run(self.seed, result)
 
 
-def checked_runs(settings: Sequence[Setting], *, dataset: str, output: str, version: int | None) -> list[Run]:
+def asked_runs(settings: Sequence[Setting], *, dataset: str, output: str, version: int | None) -> list[Run]:
     """Return a run of each setting; all learn from the same version of the dataset.
 
     Raises:
-        ConfigError: Some cannot be trained; the message lists all that is wrong.
+        ConfigError: Some cannot be; the message lists all that is wrong.
         StorageError, DataError: The dataset cannot be opened.
     """
     found: list[Run] = []
     wrong: dict[str, list[str]] = {}
     for setting in settings:
         try:
-            run = make_run(_alone(setting.config), dataset, folder_of(output, setting), version)
-            check_environment(run)
+            run = asked_run(_alone(setting.config), dataset, folder_of(output, setting), version)
         except ConfigError as error:
             wrong.setdefault(str(error), []).append(setting.name)
             continue
@@ -111,6 +125,25 @@ def checked_runs(settings: Sequence[Setting], *, dataset: str, output: str, vers
         found.append(run)
     refuse(wrong, "cannot be trained")
     return found
+
+
+def check_runs(settings: Sequence[Setting], runs: Sequence[Run], scoring: Scoring) -> None:
+    """Check by the networks of these settings that each can be trained and scored.
+
+    Raises:
+        ConfigError: Some cannot; the message lists all that is wrong.
+    """
+    from offline_core.learning.work import check_environment, check_run  # here, for what is reused needs no Torch
+
+    wrong: dict[str, list[str]] = {}
+    for setting, run in zip(settings, runs, strict=True):
+        try:
+            check_run(run)
+            check_environment(run)
+        except ConfigError as error:
+            wrong.setdefault(str(error), []).append(setting.name)
+    refuse(wrong, "cannot be trained")
+    scoring.check(runs)
 
 
 def planned_runs(config: SweepConfig, settings: Sequence[Setting], checked: Sequence[Run]) -> list[PlannedRun]:
@@ -141,16 +174,14 @@ def scoring_of(config: SweepConfig, runs: Sequence[Run]) -> Scoring:
         ConfigError: There is nothing to score them by.
     """
     place = config.estimate_on or config.training.evaluation.held_out
-    reasons: dict[Score, str | None] = {
-        "last_return": _not_played(runs),
-        "best_return": _not_played(runs),
-        "held_out_loss": _losses_do_not_compare(runs),
-        "estimate": None if place else "no data to estimate from is named (estimate_on, training.evaluation.held_out)",
-    }
     order: tuple[Score, ...] = ("last_return", "held_out_loss", "estimate") if config.score == "auto" else (config.score,)
-    score = next((score for score in order if reasons[score] is None), None)
-    if score is None:
-        why = "; ".join(f"{name}: {reasons[name]}" for name in order)
+    reasons: dict[Score, str] = {}
+    for score in order:
+        if (reason := _not_scored(score, runs, place)) is None:
+            break
+        reasons[score] = reason
+    else:
+        why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         raise ConfigError(f"There is nothing to compare the runs by ({why}).")
     if score != "estimate":
         return Scoring(score, config.estimate, None)
@@ -160,17 +191,20 @@ def scoring_of(config: SweepConfig, runs: Sequence[Run]) -> Scoring:
             f"estimate.gate_method, which scores the runs, is {config.estimate.gate_method}, and not in estimate.methods: "
             f"{', '.join(config.estimate.methods)}. Add it there."
         )
-    data = open_dataset(place)
-    behaviour, estimate = None, config.estimate
+    estimate = config.estimate
     if estimate.behaviour is not None:
-        uri, manifest = find_policy(estimate.behaviour)
-        behaviour = load_policy(uri, manifest)
-        estimate = estimate.model_copy(update={"behaviour": uri})
-    if behaviour is None and weighing(config.estimate.methods):
-        check_probabilities(data)
-    for run in runs:
-        check_policies(estimate, run.algorithm().policy, behaviour, data)
-    return Scoring(score, estimate, data)
+        estimate = estimate.model_copy(update={"behaviour": find_policy(estimate.behaviour)[0]})
+    return Scoring(score, estimate, open_dataset(place))
+
+
+def _not_scored(score: Score, runs: Sequence[Run], place: str | None) -> str | None:
+    """Why runs have no such score; only a held-out loss needs their networks to tell."""
+    match score:
+        case "last_return" | "best_return":
+            return _not_played(runs)
+        case "held_out_loss":
+            return _losses_do_not_compare(runs)
+    return None if place else "no data to estimate from is named (estimate_on, training.evaluation.held_out)"
 
 
 def _not_played(runs: Sequence[Run]) -> str | None:

@@ -18,7 +18,7 @@ from offline_core.judging.sweeps.result import FailedRun, SweptRun
 from offline_core.judging.sweeps.runs import PlannedRun
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
-from offline_core.learning.run import Run, loaded_columns
+from offline_core.learning.run import Run
 from offline_core.learning.source import resident_bytes
 from offline_core.runtime.progress import progress
 from offline_core.runtime.provenance import RUN, made_in_run, provenance
@@ -191,6 +191,8 @@ class SharedColumns:
 
     def _read(self, run: Run) -> Any:
         try:
+            from offline_core.learning.loading import loaded_columns  # here, for what is reused needs no Torch
+
             columns = loaded_columns(run)
         except OfflineError:  # each run says so by itself
             return None

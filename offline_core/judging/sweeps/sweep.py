@@ -13,13 +13,12 @@ from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.store.location import Location
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.result import SweepResult
-from offline_core.judging.sweeps.runs import PlannedRun, checked_runs, planned_runs
+from offline_core.judging.sweeps.runs import PlannedRun, asked_runs, check_runs, planned_runs
 from offline_core.judging.sweeps.scheduling import Outcome, parallel_runs, run_all
 from offline_core.judging.sweeps.search import Search
 from offline_core.judging.sweeps.settings import settings_of
 from offline_core.judging.sweeps.summary import scores_of, summary, sweep_error
 from offline_core.learning.run import Run
-from offline_core.learning.train import reads_by_ray
 from offline_core.policies.manifest import fingerprint_of
 from offline_core.runtime.config import without_defaults
 from offline_core.runtime.ray_session import ray_session
@@ -73,13 +72,13 @@ def sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None
     settings = settings_of(config)
     search = Search(config) if config.search == "optuna" else None
     with contextlib.ExitStack() as stack:
-        if any(reads_by_ray(setting.config.data) for setting in settings) or _joins_cluster(config):
+        if any(setting.config.data.reads_by_ray for setting in settings) or _joins_cluster(config):
             stack.enter_context(ray_session())
-        checked = checked_runs(settings, dataset=dataset, output=output, version=version)
-        runs = planned_runs(config, settings, checked)
-        shows = all(run.changes_show for run in checked)
-        operation, parents = _asked(config, runs, checked)
-        yield StoredResult(
+        asked = asked_runs(settings, dataset=dataset, output=output, version=version)
+        runs = planned_runs(config, settings, asked)
+        shows = all(run.changes_show for run in asked)
+        operation, parents = _identifying(config, runs, asked)
+        begun = yield StoredResult(
             SweepResult,
             Location.of(output),
             parents,
@@ -88,29 +87,33 @@ def sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None
             operation=operation,
             may_reuse=shows,
             is_whole=lambda result: not result.failures,
+            starts_itself=True,
         )
+        check_runs(settings, asked, runs[0].scoring)
+        begun.start()
         start = time.time()
-        if search is not None and parallel_runs(config.parallel, len(runs), checked) > 1:
+        if search is not None and parallel_runs(config.parallel, len(runs), asked) > 1:
             stack.enter_context(ray_session())  # one for all that it goes on to
-        outcomes = _trained(config, runs, checked)
+        outcomes = _trained(config, runs, asked)
         while search is not None:
             scores, minimize = scores_of(runs, outcomes), runs[0].scoring.score == "held_out_loss"
             if not (more := search.next(settings, scores, minimize=minimize)):
                 break
             settings += more
-            checked += checked_runs(more, dataset=dataset, output=output, version=checked[0].dataset.version or None)
-            runs = planned_runs(config, settings, checked)
-            outcomes += _trained(config, runs[len(outcomes) :], checked)
-        result = summary(config, runs, outcomes, dataset=checked[0].dataset, seconds=time.time() - start)
+            asked += asked_runs(more, dataset=dataset, output=output, version=asked[0].dataset.version or None)
+            runs = planned_runs(config, settings, asked)
+            check_runs(more, asked[-len(more) :], runs[0].scoring)
+            outcomes += _trained(config, runs[len(outcomes) :], asked)
+        result = summary(config, runs, outcomes, dataset=asked[0].dataset, seconds=time.time() - start)
     best = result.settings[0]
     log.info("Best of %s settings: %s, %s %.4g", len(result.settings), best.name, result.score, best.interquartile_mean)
     return result
 
 
-def _trained(config: SweepConfig, runs: Sequence[PlannedRun], checked: Sequence[Run]) -> list[Outcome]:
+def _trained(config: SweepConfig, runs: Sequence[PlannedRun], asked: Sequence[Run]) -> list[Outcome]:
     """Train what is not done, and score all."""
     done = {number: trained for number, run in enumerate(runs) if (trained := run.done())}
-    parallel = parallel_runs(config.parallel, len(runs) - len(done), checked)
+    parallel = parallel_runs(config.parallel, len(runs) - len(done), asked)
     log.info(
         "%s settings with %s seeds: %s of %s runs are done; %s at once",
         f"{len(runs) // len(config.all_seeds):,}",
@@ -127,13 +130,13 @@ def _joins_cluster(config: SweepConfig) -> bool:
     return config.parallel == "auto" and bool(os.environ.get("RAY_ADDRESS"))
 
 
-def _asked(config: SweepConfig, runs: Sequence[PlannedRun], checked: Sequence[Run]) -> tuple[Operation, list[Parent]]:
+def _identifying(config: SweepConfig, runs: Sequence[PlannedRun], asked: Sequence[Run]) -> tuple[Operation, list[Parent]]:
     """(all that decides the result, what it is made from); a search goes on by its parameters, and by where it begins."""
     searched = {"search", "random", "samples"} if config.search != "random" else set()
     told = without_defaults(config, include={"seed", "confidence", "resamples", *searched})
     scoring = runs[0].scoring
     told |= {"score": scoring.score, "runs": [run.run.identity for run in runs]}
-    parents = [checked[0].source.origin.parent]
+    parents = [asked[0].source.origin.parent]
     if scoring.estimate_on is not None:
         told["estimate"] = without_defaults(scoring.estimate)
         parents.append(scoring.estimate_on.parent_entry)

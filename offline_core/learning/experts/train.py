@@ -16,7 +16,7 @@ from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.recording import RECORDING, commit_recorded, recorder_of
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.experts.run import BEST, ExpertRun, make_learner, snapshot_name
-from offline_core.policies.initial import initial_parents
+from offline_core.learning.start import initial_parents
 from offline_core.policies.manifest import find_policy, fingerprint_of
 from offline_core.policies.rollouts.tapped_env import TappedEnv
 from offline_core.runtime.stage import ENVIRONMENT, Made, output, stage
@@ -72,7 +72,7 @@ def train_expert(config: ExpertConfig, *, output: str) -> Made[ExpertResult]:
         config=config,
         exclude={"initial_policy", *config.unused},
         starts_itself=True,
-        afterwards=lambda: run.states.clear(),
+        has_states=True,
     )
     env = make_vector_env(config.environment, config.copies)
     if config.recording is not None and config.recording.replay:

@@ -24,6 +24,7 @@ from offline_core.runtime.user_errors import user_errors
 
 PRELEARNER_SECONDS = "_prelearner_seconds"
 """(R,) float32, besides `READ_SECONDS`: how long a mapper took, in its first row."""
+SECONDS = (READ_SECONDS, PRELEARNER_SECONDS)
 _ENDS = "_ends"
 """(R,) bool in Ray's blocks: the row is the last of its episode."""
 

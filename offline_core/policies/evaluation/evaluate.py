@@ -11,22 +11,17 @@ from numbers import Real
 from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
-from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.evaluation.result import EPISODE_METRICS, EVALUATIONS, EvaluationResult
 from offline_core.policies.manifest import environment_for, find_policy, fingerprint_of
 from offline_core.policies.rollouts.metric import Metric, PlayedStep
-from offline_core.policies.rollouts.rollouts import rollouts
 from offline_core.runtime.progress import progress
 from offline_core.runtime.seeding import derive_seed
 from offline_core.runtime.stage import Made, policy, stage
-from offline_core.runtime.torch_settings import torch_threads
 from offline_core.runtime.user_code import UserCode
 from offline_core.runtime.user_errors import user_errors
 
 log = logging.getLogger(__name__)
-
-"""Folder inside a checkpoint."""
 
 
 @stage(
@@ -63,6 +58,10 @@ def evaluate(config: EvaluationConfig, *, policy: str) -> Made[EvaluationResult]
         name="{identity}.json",
         is_beside=True,
     )
+    from offline_core.policies.checkpoint import load_policy  # here, for what is reused needs no Torch
+    from offline_core.policies.rollouts.rollouts import rollouts
+    from offline_core.runtime.torch_settings import torch_threads
+
     user_metrics = [UserMetric(each) for each in config.metrics]
     seed = derive_seed(config.seed, "evaluate_policy")
     with torch_threads(1), progress(config.episodes, what="evaluate", unit="episode") as bar:  # as a training's evaluations do

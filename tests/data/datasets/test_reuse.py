@@ -23,6 +23,7 @@ from offline_core.data.curation.prune import prune
 from offline_core.data.curation.split import split
 from offline_core.data.datasets.dataset import DatasetRef, versions
 from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.result_cache import STATES
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.formats.exporting import ExportConfig, export
 from offline_core.data.importing.config import ConversionConfig, ImportConfig
@@ -115,6 +116,44 @@ def test_a_step_that_was_done_is_found(root: Path, step: str) -> None:
     again = STEPS[step](root)
     assert not first.reused and again == first.model_copy(update={"reused": True})  # type: ignore[attr-defined]
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()} == before, "nothing is written"
+
+
+def test_a_result_is_found_without_torch_and_without_ray(root: Path) -> None:
+    """Importing them takes longer than all of a look."""
+    policy(root)
+    script = f"""
+        import sys
+        from offline_core.keeping.perform import perform
+        from offline_core.runtime.config import parse
+        from offline_core.runtime.stage import STAGES, load
+
+        data, policy, training = {dataset(root)!r}, {str(root / "policy")!r}, {str(root / "out")!r}
+        given = {{
+            "fine_tune": ({{}}, {{"training": training, "dataset": data, "output": training + "/tuned"}}),
+            "evaluate": ({{}}, {{"policy": policy}}),
+            "estimate": ({{}}, {{"policy": policy, "dataset": data}}),
+            "decide": ({{}}, {{"dataset": data, "candidates": [policy], "output": training + "/decision"}}),
+            "outliers": ({{}}, {{"dataset": data, "output": training + "/outliers"}}),
+            "sweep": ({{"grid": {{"algorithm": ["bc", "iql"]}}}}, {{"dataset": data, "output": training + "/sweep"}}),
+        }}
+        for name, (config, places) in given.items():
+            assert STAGES[name].known(parse(load(STAGES[name].config), config), **places) is None
+        train = STAGES["train"]
+        assert perform(train, parse(load(train.config), {TRAINING!r}), {{"dataset": data, "output": training}}).reused
+        print(sorted({{"torch", "ray"}} & set(sys.modules)))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
+
+
+def test_states_of_a_run_that_was_killed_once_its_result_was_there_are_removed(root: Path) -> None:
+    first = policy(root)
+    states = root / "out" / STATES
+    states.mkdir()
+    (states / "000000001.json").write_text("{}")
+    assert train.known(parse(TrainingConfig, TRAINING), dataset=dataset(root), output=str(root / "out")) is not None
+    assert states.exists(), "a look removes nothing"
+    assert policy(root) == first.model_copy(update={"reused": True}) and not states.exists()
 
 
 @pytest.mark.parametrize("step", ["import", "convert", "prune", "compact", "split", "merge", "mix"])

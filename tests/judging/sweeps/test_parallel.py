@@ -9,7 +9,7 @@ import pytest
 from offline_core.errors import ConfigError
 from offline_core.judging.sweeps import scheduling
 from offline_core.judging.sweeps.config import SweepConfig
-from offline_core.judging.sweeps.runs import checked_runs
+from offline_core.judging.sweeps.runs import asked_runs
 from offline_core.judging.sweeps.settings import settings_of
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
@@ -76,7 +76,7 @@ def test_as_many_train_at_once_as_there_are_cpus_for(
 ) -> None:
     monkeypatch.setattr(scheduling, "_cpus", lambda: 2)
     config = parse(SweepConfig, SWEEP | {"parallel": "auto"} | values)
-    checked = checked_runs(settings_of(config), dataset=data, output=str(tmp_path), version=None)
+    checked = asked_runs(settings_of(config), dataset=data, output=str(tmp_path), version=None)
     assert scheduling.parallel_runs(config.parallel, waiting, checked) == parallel
 
 

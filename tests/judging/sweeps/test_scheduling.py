@@ -12,14 +12,15 @@ import pytest
 from offline_core.data.datasets.row_groups import ROW_GROUP
 from offline_core.data.episodes import Episode
 from offline_core.judging.sweeps.config import SweepConfig
-from offline_core.judging.sweeps.runs import checked_runs
+from offline_core.judging.sweeps.runs import asked_runs
 from offline_core.judging.sweeps.scheduling import SharedColumns, is_shared
 from offline_core.judging.sweeps.settings import settings_of
 from offline_core.learning import run as run_module
 from offline_core.learning.algorithms.registry import algorithm_configs
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.run import loaded_columns
-from offline_core.learning.train import make_run, train
+from offline_core.learning.loading import loaded_columns
+from offline_core.learning.train import train
+from offline_core.learning.work import make_run
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
 from tests.judging.sweeps.test_sweep import DYING, SWEEP, TRAINING, run_sweep
@@ -101,7 +102,7 @@ def test_a_sweep_reads_each_set_of_columns_once(tmp_path: Path, discrete: str, m
 
 def test_what_is_shared_is_let_go_with_the_last_run(tmp_path: Path, discrete: str) -> None:
     config = parse(SweepConfig, SWEEP | {"grid": {"algorithm": ["bc", "marwil", "dqn", DYING]}})
-    bc, marwil, dqn, own = checked_runs(settings_of(config), dataset=discrete, output=str(tmp_path), version=None)
+    bc, marwil, dqn, own = asked_runs(settings_of(config), dataset=discrete, output=str(tmp_path), version=None)
     assert [is_shared(run) for run in (bc, marwil, dqn, own)] == [True, True, True, False]
     shared = SharedColumns([bc, bc, marwil, own, own], in_store=False)
     first, second = shared.take(bc), shared.take(bc)
@@ -114,6 +115,6 @@ def test_workers_read_the_object_store_without_a_copy(tmp_path: Path, discrete: 
     import ray
 
     config = parse(SweepConfig, SWEEP | {"grid": {"algorithm": ["marwil"]}})
-    (run,) = checked_runs(settings_of(config), dataset=discrete, output=str(tmp_path), version=None)
+    (run,) = asked_runs(settings_of(config), dataset=discrete, output=str(tmp_path), version=None)
     found = ray.get(SharedColumns([run, run], in_store=True).take(run))
     assert not any(column.flags.owndata or column.flags.writeable for column in found.columns.values())

@@ -18,7 +18,8 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.returns import RETURNS_TO_GO
 from offline_core.learning.steps import MASK, Batch, Steps
-from offline_core.learning.train import make_run, train
+from offline_core.learning.train import train
+from offline_core.learning.work import make_run
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.decision_transformer import DecisionTransformer

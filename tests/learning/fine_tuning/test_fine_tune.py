@@ -17,9 +17,10 @@ from offline_core.learning.experts.run import ExpertRun
 from offline_core.learning.fine_tuning.config import FineTuneConfig
 from offline_core.learning.fine_tuning.fine_tune import fine_tune
 from offline_core.learning.fine_tuning.result import FineTuneResult
-from offline_core.learning.networks import FILE, load_networks
+from offline_core.learning.networks import load_networks
 from offline_core.learning.online.learner import OnlineLearner
 from offline_core.learning.online.ring import StepRing
+from offline_core.learning.result import NETWORKS_FILE
 from offline_core.policies.checkpoint import load_policy
 
 SMALL = {"hidden_sizes": [8]}
@@ -150,7 +151,7 @@ def test_a_training_without_critics_is_refused(world: Path, tmp_path: Path) -> N
 
 
 def test_networks_that_were_changed_are_refused(world: Path, tmp_path: Path) -> None:
-    file = world / "iql" / FILE
+    file = world / "iql" / NETWORKS_FILE
     data = file.read_bytes()
     file.write_bytes(data[:-1])
     try:
