@@ -17,7 +17,7 @@ from offline_core.learning.presets import PRESETS, with_preset
 from offline_core.learning.replay.config import ReplayBufferConfig
 from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.byte_count import ByteCount
-from offline_core.runtime.config import Config, EnvironmentSpec, closed
+from offline_core.runtime.config import Config, EnvironmentSpec, closed, without_defaults
 from offline_core.runtime.user_code import UserCode
 
 Actors: TypeAlias = Annotated[int, Field(ge=0, le=10_000)]
@@ -236,6 +236,23 @@ def _list_presets(schema: dict[str, Any]) -> None:
     schema["enum"] = sorted({name for of_one in PRESETS.values() for name in of_one})
 
 
+_SPEED_ONLY: dict[str, Any] = {
+    "data": {
+        "prelearners",
+        "cpus_per_prelearner",
+        "gpus_per_prelearner",
+        "prelearner_options",
+        "row_groups_per_read",
+        "prefetch",
+        "resident_bytes",
+    },
+    "evaluation": {"held_out", "location"},
+    "compute": {"learners", "cpus_per_learner", "placement", "max_failures", "threads"},
+    "initial_policy": True,
+}
+"""Parameters that do not change the policy, or are recorded otherwise: no part of its operation."""
+
+
 class TrainingConfig(AlgorithmChoice):
     """How a policy is learned from a dataset."""
 
@@ -290,3 +307,15 @@ class TrainingConfig(AlgorithmChoice):
                 "dt plays for a return in the rewards of the environment: leave data.rewards out, set dt.return_scale"
             )
         return self
+
+    def decisive(self, *, streamed: bool = True) -> dict[str, Any]:
+        """Return what of it decides what is learned, without defaults: no other algorithm's, and nothing that only costs time.
+
+        Arguments:
+            streamed: the data does not stay in memory, so that its order depends on the window, unless it goes through a
+                buffer.
+        """
+        has_windows = streamed and self.data.buffer is None
+        excluded = _SPEED_ONLY if has_windows else _SPEED_ONLY | {"data": _SPEED_ONLY["data"] | {"window_steps"}}
+        settings = without_defaults(self, exclude=excluded)
+        return {name: value for name, value in settings.items() if name not in self.unused}

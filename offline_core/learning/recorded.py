@@ -38,11 +38,13 @@ class Recorded:
         Raises:
             ConfigError: the dataset does not say what its spaces are, or a connector cannot be made.
         """
-        uri = dataset.location.uri
-        spaces = spaces_made(config.prelearner, dataset.manifest.format, spaces_of(dataset), where=uri)
-        if spaces is None:
+        uri, stored = dataset.location.uri, spaces_of(dataset)
+        if config.prelearner is not None:
+            stored = spaces_made(config.prelearner, dataset.manifest.format, stored, where=uri) or (None, None)
+        observations, actions = stored
+        if observations is None or actions is None:
             raise ConfigError(f"{uri} does not say which spaces its observations and actions are from.")
-        return cls(dataset, config, Pipeline.of(config.connectors, spaces))
+        return cls(dataset, config, Pipeline.of(config.connectors, (observations, actions)))
 
     @property
     def origin(self) -> DataSource:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from offline_core.data.datasets.dataset import DatasetRef, open_committed
 from offline_core.data.datasets.manifest import Operation, Parent, identity_of
 from offline_core.data.environments.vector_env import reward_threshold
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig, TrainingConfig
-from offline_core.learning.decisive import decisive
 from offline_core.learning.raw_rows import RawRows
 from offline_core.learning.recorded import Recorded
 from offline_core.learning.source import Counts, Source, count, is_streamed
-from offline_core.learning.start import initial_parents, read_initial, with_initial_network
 from offline_core.learning.user_data import UserData
-from offline_core.policies.manifest import PolicyManifest
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.manifest import PolicyManifest, find_policy
+from offline_core.policies.series import SERIES
 from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import Config, EnvironmentSpec
 from offline_core.runtime.stage import STAGES
@@ -28,6 +29,10 @@ if TYPE_CHECKING:  # what a run is, and so whether it was made before, is known 
     from offline_core.learning.costs import Costs
     from offline_core.learning.shards import Shards
     from offline_core.policies.policy import Policy
+
+
+_OF_ALGORITHMS = {"imitation_threshold": None, "transformer": None}
+"""Parts of a network that only algorithms may set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ class Run:
     def operation(self) -> Operation:
         """The operation that makes the policy, without parameters that have no effect on it."""
         evaluation = self.config.evaluation.model_copy(update={"environment": self.environment})
-        settings = decisive(self.config.model_copy(update={"evaluation": evaluation}), streamed=self.streamed)
+        settings = self.config.model_copy(update={"evaluation": evaluation}).decisive(streamed=self.streamed)
         settings["streamed"] = self.streamed
         if fingerprints := self.source.pipeline.fingerprints:
             settings["connectors"] = list(fingerprints)
@@ -97,7 +102,8 @@ class Run:
     @property
     def parents(self) -> list[Parent]:
         """The training data, the held-out data, which chooses the best policy, and the initial policy."""
-        return [*(source.origin.parent for source in self.read), *initial_parents(self.config.initial_policy, self.initial)]
+        read, uri = [source.origin.parent for source in self.read], self.config.initial_policy
+        return read if uri is None or self.initial is None else [*read, self.initial.parent_entry(uri)]
 
     @property
     def identity(self) -> str:
@@ -168,9 +174,10 @@ class Run:
 
 def asked_run(config: TrainingConfig, dataset: str, output: str, version: int | None) -> Run:
     """Return the run: all that decides what is learned."""
-    config, initial = read_initial(config, output)
+    initial = None
+    if config.initial_policy is not None:
+        config, initial = _beginning_at(config.initial_policy, config, output)
     source, held_out = _opened(config.data, dataset, version), config.evaluation.held_out
-    config = with_initial_network(config, initial)
     config = _with_target_return(_with_reward_scale(config, source), source)
     environment = config.evaluation.environment
     if environment is None:
@@ -190,6 +197,30 @@ def asked_run(config: TrainingConfig, dataset: str, output: str, version: int | 
     if not source.origin.ref.steps:
         run = replace(run, counted=count(source, run.algorithm()))
     return replace(run, streamed=is_streamed(source, run.steps, config.data))
+
+
+def _beginning_at(policy: str, config: TrainingConfig, output: str) -> tuple[TrainingConfig, PolicyManifest]:
+    """Return the parameters with the initial policy, its network and the returns of dt, unless they name others; its manifest.
+
+    Raises:
+        CheckpointError: It is not a checkpoint.
+        ConfigError: The training would replace it.
+    """
+    uri, manifest = find_policy(policy)
+    folder, place = Location.of(output).uri, Location.of(uri).uri
+    if place.removeprefix(f"{folder}/").partition("/")[0] in ("best", "last", SERIES):
+        raise ConfigError(
+            f"The training would replace initial_policy {uri}, as its output is {output}: give it another output."
+        )
+    changes: dict[str, Any] = {"initial_policy": uri}
+    if config.network == NetworkConfig():
+        changes["network"] = manifest.network.model_copy(update=_OF_ALGORITHMS)
+    if config.algorithm == "dt" and (layers := manifest.network.transformer) is not None:
+        returns = {
+            name: getattr(layers, name) for name in ("target_return", "return_scale") if getattr(config.dt, name) is None
+        }
+        changes["dt"] = config.dt.model_copy(update=returns)
+    return config.model_copy(update=changes), manifest
 
 
 def _with_reward_scale(config: TrainingConfig, source: Source) -> TrainingConfig:

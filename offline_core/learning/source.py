@@ -14,7 +14,8 @@ import psutil
 
 from offline_core.data.datasets.row_groups import ROW_GROUP
 from offline_core.data.episodes import EpisodeBatch, columns
-from offline_core.data.episodes.nested import PATH_SEPARATOR, space_leaves
+from offline_core.data.episodes.nested import PATH_SEPARATOR
+from offline_core.data.episodes.spaces import space_leaves
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.errors import EmptyDatasetError, SchemaError
 from offline_core.learning.config import DataConfig, RewardsConfig
@@ -150,23 +151,29 @@ def resident_bytes(source: Source, steps: int) -> int:
 
 
 def is_streamed(source: Source, steps: int, config: DataConfig) -> bool:
-    """Whether so many steps are too large to stay in memory, or go through a buffer; logs which, and why."""
+    """Whether so many steps are too large to stay in memory, or go through a buffer."""
+    if config.buffer is not None or config.resident_bytes == "rows":
+        return True
+    return resident_bytes(source, steps) > config.resident_bytes
+
+
+def log_memory(source: Source, steps: int, config: DataConfig) -> None:
+    """Log whether so many steps stay in memory, and why."""
     ref = source.origin.ref
     if config.buffer is not None:
         log.info("%s goes through a buffer of %s steps", ref.uri, f"{config.buffer.capacity_steps:,}")
-        return True
+        return
     if config.resident_bytes == "rows":
         log.info("%s is streamed, and what is stored stays in memory (data.resident_bytes)", ref.uri)
-        return True
+        return
     needed = resident_bytes(source, steps)
     sizes = f"it takes about {size_text(needed)}, {size_text(config.resident_bytes)} are allowed (data.resident_bytes)"
-    if needed <= config.resident_bytes:
-        log.info("%s stays in memory: %s", ref.uri, sizes)
-        if needed > (free := psutil.virtual_memory().available):
-            log.warning("%s are free: set data.resident_bytes to 0, which streams, if they do not suffice.", size_text(free))
-        return False
-    log.info("%s is streamed, %s steps at a time: %s", ref.uri, f"{config.window_steps:,}", sizes)
-    return True
+    if needed > config.resident_bytes:
+        log.info("%s is streamed, %s steps at a time: %s", ref.uri, f"{config.window_steps:,}", sizes)
+        return
+    log.info("%s stays in memory: %s", ref.uri, sizes)
+    if needed > (free := psutil.virtual_memory().available):
+        log.warning("%s are free: set data.resident_bytes to 0, which streams, if they do not suffice.", size_text(free))
 
 
 def _needed(batch: EpisodeBatch, stored: Sequence[str], needed: Collection[str], where: str) -> EpisodeBatch:

@@ -27,7 +27,7 @@ from offline_core.learning.recorded import Recorded
 from offline_core.learning.replay.buffer import make_buffer
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, asked_run
-from offline_core.learning.source import Source, count
+from offline_core.learning.source import Source, count, log_memory
 from offline_core.learning.state import States, TrainingState
 from offline_core.runtime.ray_session import ray_session
 
@@ -52,6 +52,7 @@ def train_run(run: Run, begin: Callable[[], None], loaded: EpisodeBatch | None) 
         States(Location.of(run.output), TrainingState, run=run.identity).clear()  # the data may have changed
     if run.source.is_own and run.counted is None:
         run = replace(run, counted=count(run.source, run.algorithm()))
+    log_memory(run.source, run.steps, run.config.data)
     with contextlib.ExitStack() as stack:
         for read in run.read:
             stack.enter_context(read.reading())

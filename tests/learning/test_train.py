@@ -28,7 +28,6 @@ from offline_core.errors import (
     StorageError,
 )
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.decisive import decisive
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train
 from offline_core.policies.checkpoint import load_policy
@@ -233,8 +232,8 @@ def test_no_more_copies_are_played_than_are_allowed(tmp_path: Path, monkeypatch:
 
 
 def test_options_of_playing_decide_what_is_learned_unless_they_are_the_defaults() -> None:
-    assert decisive(config(evaluation={"play": True, "num_envs": 128})) == decisive(config(evaluation={}))
-    told = decisive(config(evaluation={"play": False, "num_envs": 1, "location": "process"}))
+    assert config(evaluation={"play": True, "num_envs": 128}).decisive() == config(evaluation={}).decisive()
+    told = config(evaluation={"play": False, "num_envs": 1, "location": "process"}).decisive()
     assert told["evaluation"] == {"play": False, "num_envs": 1}
 
 

@@ -67,7 +67,8 @@ def plan_pruning(
     if config.where_steps is not None:
         Condition.sql(config.where_steps)
         unplanned.append("where_steps")
-    index = pruning_index(source, config, of_episodes, scores_of(config.outliers, source))
+    scores = None if config.outliers is None else scores_of(config.outliers, source)
+    index = pruning_index(source, config, of_episodes, scores)
     choice = choose(index, config, where=of_episodes)
     returns, lengths = index[columns.RETURN].to_numpy(), index[columns.LENGTH].to_numpy()
     return PruningPlan(

@@ -103,7 +103,7 @@ def prune(
     of_episodes = condition(config, where)
     of_steps = None if config.where_steps is None else Condition.sql(config.where_steps)
     source = open_committed(dataset, version)
-    scores = scores_of(config.outliers, source)
+    scores = None if config.outliers is None else scores_of(config.outliers, source)
     if where is not None:
         config = config.model_copy(update={"where": str(where)})
 

@@ -62,8 +62,8 @@ def write_scores(
     place.write(file.getvalue())
 
 
-def scores_of(uri: str | None, dataset: Dataset) -> Scores | None:
-    """The scores of a version of a dataset; None if no folder is named.
+def scores_of(uri: str, dataset: Dataset) -> Scores:
+    """The scores of a version of a dataset.
 
     Arguments:
         uri: folder of the scores.
@@ -72,8 +72,6 @@ def scores_of(uri: str | None, dataset: Dataset) -> Scores | None:
         ConfigError: there are none, or they are those of another version.
         CorruptFileError: they cannot be read.
     """
-    if uri is None:
-        return None
     place = Location.of(uri).child(SCORES)
     if not place.is_file():
         raise ConfigError(f"There is no {place.uri}: make it with 'offline outliers {dataset.location.uri} {uri}'.")

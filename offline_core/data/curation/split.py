@@ -16,14 +16,13 @@ import polars as pl
 from pydantic import Field
 
 from offline_core.data.curation.config import SplitConfig
-from offline_core.data.datasets.commit import find_version
+from offline_core.data.datasets.commit import find_version, prepared
 from offline_core.data.datasets.copying import NOWHERE, commit_copy, copy_episodes
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
 from offline_core.data.datasets.dataset_card import dataset_card, reading
 from offline_core.data.datasets.deriving import written_by_file
 from offline_core.data.datasets.episode_index import episode_constants, episode_index, first_parts, places_of_ids, trajectory_of
 from offline_core.data.datasets.manifest import Operation, Statistics
-from offline_core.data.datasets.prepare import prepared
 from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location

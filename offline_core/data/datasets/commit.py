@@ -1,4 +1,4 @@
-"""Commit versions of datasets: files first, then one exclusive create of the manifest."""
+"""Commit versions of datasets: the folder is held, files are written, then one exclusive create of the manifest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Any
@@ -31,7 +31,14 @@ from offline_core.data.store.holds import writing
 from offline_core.data.store.json_files import with_checksum
 from offline_core.data.store.location import Location
 from offline_core.data.store.partial_files import remove_partial_files
-from offline_core.errors import CorruptFileError, EmptyDatasetError, LocationError, StorageError, VersionExistsError
+from offline_core.errors import (
+    CorruptFileError,
+    EmptyDatasetError,
+    LocationError,
+    OfflineError,
+    StorageError,
+    VersionExistsError,
+)
 from offline_core.runtime.config import EnvironmentSpec
 
 log = logging.getLogger(__name__)
@@ -52,6 +59,42 @@ def prepare_dataset(uri: str) -> Location:
     location.child(VERSIONS).make_folder()
     remove_partial_files(location)
     return location
+
+
+@contextlib.contextmanager
+def prepared(uri: str) -> Iterator[Location]:
+    """The folder of a dataset, see `prepare_dataset`, while a version is written and committed.
+
+    Others may write versions meanwhile; vacuum and forget leave the dataset alone, or are waited for. On failure, the folders
+    that were created for it are removed if they are empty.
+
+    Raises:
+        StorageError: no permission, no space, or a file is in the way.
+    """
+    location = Location.of(uri)
+    created = _missing(location.child(VERSIONS))
+    try:
+        prepare_dataset(uri)
+        with writing(location.child(VERSIONS)):
+            yield location
+    except BaseException:
+        for folder in created:
+            try:
+                folder.remove_empty_folder()
+            except OfflineError:  # not empty, or the storage does not answer; the first error is raised
+                break
+        raise
+
+
+def _missing(folder: Location) -> list[Location]:
+    """This folder and those above it that do not exist, innermost first; in an object store there is only the folder itself."""
+    if not folder.is_local:
+        return [] if folder.is_folder() else [folder]
+    found = []
+    while not folder.is_folder() and folder.parent != folder:
+        found.append(folder)
+        folder = folder.parent
+    return found
 
 
 def commit(

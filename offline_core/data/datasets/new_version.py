@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
-from offline_core.data.datasets.commit import commit, find_version
+from offline_core.data.datasets.commit import commit, find_version, prepared
 from offline_core.data.datasets.copying import commit_copy
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.manifest import Operation, Parent
-from offline_core.data.datasets.prepare import prepared
 from offline_core.data.datasets.writer import WrittenFiles
 from offline_core.data.store.location import Location
 from offline_core.runtime.config import Config

@@ -54,21 +54,6 @@ def unflatten(columns: dict[str, Any], prefix: str, space: gym.Space[Any]) -> Ne
     return columns[prefix]
 
 
-def space_leaves(space: gym.Space[Any] | None, prefix: str) -> dict[str, gym.Space[Any]]:
-    """The spaces of the leaves, by the names that `flatten(…, prefix)` gives them; none without a space."""
-    match space:
-        case None:
-            return {}
-        case gym.spaces.Dict():
-            children: list[tuple[Any, gym.Space[Any]]] = list(space.spaces.items())
-        case gym.spaces.Tuple():
-            children = list(enumerate(space.spaces))
-        case _:
-            return {prefix: space}
-    found = (space_leaves(child, f"{prefix}{PATH_SEPARATOR}{key}") for key, child in children)
-    return {name: leaf for leaves in found for name, leaf in leaves.items()}
-
-
 def length(tree: Nested, what: str) -> int:
     """The common length of the leading axis.
 

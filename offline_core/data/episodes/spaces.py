@@ -15,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from offline_core.data.episodes.nested import PATH_SEPARATOR
 from offline_core.errors import SpaceError
 
 MAX_PARTS = 1000
@@ -110,6 +111,21 @@ def _build(value: dict[str, Any]) -> gym.Space[Any]:
         case "text":
             return spaces.Text(value["max_length"], min_length=value["min_length"], charset=value["charset"])
     raise SpaceError(f"Spaces of kind {value['space']!r} are unknown here.")
+
+
+def space_leaves(space: gym.Space[Any] | None, prefix: str) -> dict[str, gym.Space[Any]]:
+    """The spaces of the leaves, by the names that `flatten(…, prefix)` gives them; none without a space."""
+    match space:
+        case None:
+            return {}
+        case spaces.Dict():
+            children: list[tuple[Any, gym.Space[Any]]] = list(space.spaces.items())
+        case spaces.Tuple():
+            children = list(enumerate(space.spaces))
+        case _:
+            return {prefix: space}
+    found = (space_leaves(child, f"{prefix}{PATH_SEPARATOR}{key}") for key, child in children)
+    return {name: leaf for leaves in found for name, leaf in leaves.items()}
 
 
 def _pack(array: np.ndarray) -> str:

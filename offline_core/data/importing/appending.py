@@ -7,10 +7,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from offline_core.data.datasets.commit import commit
+from offline_core.data.datasets.commit import commit, prepared
 from offline_core.data.datasets.dataset import Dataset, is_dataset, numbers, open_version
 from offline_core.data.datasets.manifest import Imported, Operation
-from offline_core.data.datasets.prepare import prepared
 from offline_core.data.datasets.replacing import files_without, statistics_without
 from offline_core.data.episodes import columns
 from offline_core.data.importing.config import ImportConfig

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from offline_core.data.datasets.commit import commit, find_version
+from offline_core.data.datasets.commit import commit, find_version, prepared
 from offline_core.data.datasets.dataset import Dataset, open_version, versions
 from offline_core.data.datasets.episode_index import episode_index
 from offline_core.data.datasets.manifest import Imported, Operation
-from offline_core.data.datasets.prepare import prepared
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.action_masks import ACTION_MASK
 from offline_core.data.importing.appending import append, newest_import, next_version

@@ -17,6 +17,7 @@ from offline_core.data.episodes.codec import pack, unpack
 from offline_core.data.episodes.containment import outside
 from offline_core.data.episodes.mapping import ColumnMapping
 from offline_core.data.episodes.nested import Nested
+from offline_core.data.episodes.spaces import space_leaves
 from offline_core.errors import NonFiniteError, SchemaError, SpaceError
 
 MAX_LOGP = 1e-3
@@ -223,7 +224,7 @@ def _fits(array: np.ndarray, dtype: np.dtype) -> bool:
 def check_within(tree: Nested, space: gym.Space[Any], name: str) -> None:
     """Raises a SpaceError if a value is not in the space."""
     leaves = nested.flatten(tree, name)
-    for path, leaf in nested.space_leaves(space, name).items():
+    for path, leaf in space_leaves(space, name).items():
         if path in leaves and (bad := outside(leaves[path], leaf)).any():
             raise SpaceError(
                 f"Column {path!r} holds {leaves[path][bad][0]}, which is not in {leaf}, the space of the version before. "

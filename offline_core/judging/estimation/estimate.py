@@ -14,7 +14,7 @@ from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.datasets.reader import spaces_of
 from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.episodes import columns
-from offline_core.data.episodes.nested import space_leaves
+from offline_core.data.episodes.spaces import space_leaves
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, PromotionError
 from offline_core.judging.estimation import diagnostics

@@ -19,7 +19,6 @@ from offline_core.data.datasets.manifest import digest
 from offline_core.errors import ConfigError
 from offline_core.judging.sweeps.config import Distribution, SweepConfig
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.decisive import decisive
 from offline_core.runtime.config import parse
 from offline_core.runtime.seeding import derive_seed
 
@@ -45,7 +44,7 @@ class Setting:
     @property
     def digest(self) -> str:
         """16 hex digits of all that decides what is learned, but the seed and the data."""
-        found, initial = decisive(self.config), self.config.initial_policy
+        found, initial = self.config.decisive(), self.config.initial_policy
         found.pop("seed", None)
         return digest([found, self.config.evaluation.held_out, *([] if initial is None else [initial])])
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 
+from offline_core.data.datasets.commit import prepared
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.prepare import prepared
+from offline_core.data.datasets.manifest import Parent
 from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.datasets.writer import WrittenFiles
 from offline_core.data.environments.vector_env import make_vector_env, reward_threshold
@@ -16,7 +17,6 @@ from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.recording import RECORDING, commit_recorded, recorder_of
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.experts.run import BEST, ExpertRun, make_learner, snapshot_name
-from offline_core.learning.start import initial_parents
 from offline_core.policies.manifest import find_policy, fingerprint_of
 from offline_core.policies.rollouts.tapped_env import TappedEnv
 from offline_core.runtime.stage import ENVIRONMENT, Made, output, stage
@@ -59,14 +59,14 @@ def train_expert(config: ExpertConfig, *, output: str) -> Made[ExpertResult]:
         BusyError: another run is writing to `output`.
         LearningError: the loss became NaN or infinite.
     """
-    location, initial = Location.of(output), None
+    location, initial, parents = Location.of(output), None, list[Parent]()
     if config.initial_policy is not None:
         uri, initial = find_policy(config.initial_policy)
-        config = config.model_copy(update={"initial_policy": uri})
+        config, parents = config.model_copy(update={"initial_policy": uri}), [initial.parent_entry(uri)]
     begun = yield StoredResult(
         ExpertResult,
         location,
-        initial_parents(config.initial_policy, initial),
+        parents,
         _fingerprint,
         outputs=lambda result: [result.checkpoint, *result.snapshots.values(), *_recorded(result)],
         config=config,

@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 from offline_core.data.environments.vector_env import Spaces
 from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.nested import Nested
+from offline_core.data.episodes.spaces import space_leaves
 from offline_core.errors import ConfigError
 from offline_core.learning.config import RewardsConfig
 from offline_core.learning.returns import (
@@ -63,7 +64,7 @@ class StepRing:
         """Rows with steps since the beginning, of which the last `rows - 1` are there."""
         self.steps = 0
         """Drawable steps since the beginning."""
-        leaves = nested.space_leaves(spaces[0], columns.OBS) | nested.space_leaves(spaces[1], columns.ACTIONS)
+        leaves = space_leaves(spaces[0], columns.OBS) | space_leaves(spaces[1], columns.ACTIONS)
         kinds: dict[str, tuple[tuple[int, ...], Any]] = {
             path: (leaf.shape or (), _stored_type(leaf)) for path, leaf in leaves.items()
         }

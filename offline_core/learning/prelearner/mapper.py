@@ -140,18 +140,16 @@ def make_prelearner(user_code: UserCode | None, given: Mapping[str, Any]) -> Pre
 
 
 def spaces_made(
-    user_code: UserCode | None, format: Rows, stored: tuple[gym.Space[Any] | None, gym.Space[Any] | None], *, where: str
+    user_code: UserCode, format: Rows, stored: tuple[gym.Space[Any] | None, gym.Space[Any] | None], *, where: str
 ) -> Spaces | None:
-    """The spaces of what a prelearner makes, before any connector; None if neither it nor the data declares them.
+    """The spaces of what a user's prelearner makes, before any connector; None if neither it nor the data declares them.
 
     Raises:
         ConfigError: the prelearner cannot be made, or declares something else.
     """
-    declared: Any = stored
-    if user_code is not None:
-        made = make_prelearner(user_code, {"format": format, "wanted": (), "needs_next_obs": False, "where": where})
-        with user_errors(f"prelearner {user_code}", "to say its spaces", ConfigError):
-            declared = made.spaces(*stored)
+    made = make_prelearner(user_code, {"format": format, "wanted": (), "needs_next_obs": False, "where": where})
+    with user_errors(f"prelearner {user_code}", "to say its spaces", ConfigError):
+        declared: Any = made.spaces(*stored)
     if declared == stored and None in stored:
         return None
     return a_pair(declared, f"prelearner {user_code}")

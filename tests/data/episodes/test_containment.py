@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from offline_core.data.episodes import nested
 from offline_core.data.episodes.containment import outside
+from offline_core.data.episodes.spaces import space_leaves
 from offline_core.errors import SpaceError
 
 SPACES: list[gym.Space[Any]] = [
@@ -71,11 +72,11 @@ def test_leaves_are_named_as_those_of_the_columns() -> None:
     space = spaces.Dict({"b": spaces.Tuple([spaces.Discrete(2), SPACES[0]]), "a": SPACES[0]})
     space.seed(0)
     tree = nested.stack([space.sample(), space.sample()], "obs")
-    leaves, columns = nested.space_leaves(space, "obs"), nested.flatten(tree, "obs")
+    leaves, columns = space_leaves(space, "obs"), nested.flatten(tree, "obs")
     assert leaves.keys() == columns.keys()
     assert not any(outside(columns[name], leaf).any() for name, leaf in leaves.items())
-    assert nested.space_leaves(None, "obs") == {}
-    assert nested.space_leaves(SPACES[0], "obs") == {"obs": SPACES[0]}
+    assert space_leaves(None, "obs") == {}
+    assert space_leaves(SPACES[0], "obs") == {"obs": SPACES[0]}
 
 
 def test_a_space_that_cannot_be_stored_cannot_be_compared_with() -> None:

@@ -21,6 +21,7 @@ from offline_core.data.episodes import Episode, columns, episodes_to_table, nest
 from offline_core.data.episodes.arrow import from_arrow, to_arrow
 from offline_core.data.episodes.codec import unpack
 from offline_core.data.episodes.nested import Nested
+from offline_core.data.episodes.spaces import space_leaves
 from offline_core.data.episodes.table import spaces_of
 from offline_core.data.formats.packed import read_foreign_column
 from offline_core.data.formats.sources.located_reader import LocatedReader
@@ -313,7 +314,7 @@ def _ends(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 def _tree(arrays: dict[str, np.ndarray], prefix: str, alone: str, space: gym.Space[Any] | None) -> Nested:
     """The features of an observation or action as one tree, structured by the space if known, else by their names."""
     if space is not None:
-        leaves = nested.space_leaves(space, prefix)
+        leaves = space_leaves(space, prefix)
         stored = {path: alone if path == prefix else path.replace(nested.PATH_SEPARATOR, ".") for path in leaves}
         if missing := sorted(set(stored.values()) - arrays.keys()):
             raise SchemaError(f"There is no feature {', '.join(missing)}, which the space {space} needs.")
