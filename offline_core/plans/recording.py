@@ -10,7 +10,7 @@ from offline_core.policies.manifest import environment_for, find_policy
 from offline_core.policies.policy import Policy
 from offline_core.policies.recording.config import RecordingConfig
 from offline_core.policies.recording.player import EpisodesToPlay, play
-from offline_core.policies.recording.record import RAY_START_SECONDS
+from offline_core.policies.recording.work import RAY_START_SECONDS
 from offline_core.runtime.code_permission import remember_code
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.ray_session import local_cpus

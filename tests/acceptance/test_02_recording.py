@@ -130,6 +130,6 @@ def test_02_a_list_of_output_paths_is_refused_at_once(cartpole_policy: str, tmp_
 
 def test_02_no_permission_is_refused_at_once(cartpole_policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where not even root may write; before anything is played."""
-    monkeypatch.setattr("offline_core.policies.recording.record._play_all", lambda *_: pytest.fail("it plays"))
+    monkeypatch.setattr("offline_core.policies.recording.work._play_all", lambda *_: pytest.fail("it plays"))
     with pytest.raises(StorageError, match=r"/sys/kernel/offline.*Choose another location"):
         run_record(cartpole_policy, "/sys/kernel/offline")

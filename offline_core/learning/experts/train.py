@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 
-from offline_core.data.datasets.commit import prepared
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Parent
 from offline_core.data.datasets.result_cache import StoredResult
-from offline_core.data.datasets.writer import WrittenFiles
-from offline_core.data.environments.vector_env import make_vector_env, reward_threshold
 from offline_core.data.store.location import Location
 from offline_core.errors import DatasetNotFoundError, VersionNotFoundError
 from offline_core.learning.experts.config import ExpertConfig
-from offline_core.learning.experts.recording import RECORDING, commit_recorded, recorder_of
 from offline_core.learning.experts.result import ExpertResult
-from offline_core.learning.experts.run import BEST, ExpertRun, make_learner, snapshot_name
 from offline_core.policies.manifest import find_policy, fingerprint_of
-from offline_core.policies.rollouts.tapped_env import TappedEnv
 from offline_core.runtime.stage import ENVIRONMENT, Made, output, stage
-from offline_core.runtime.torch_settings import isolated_torch
 
 log = logging.getLogger(__name__)
 
@@ -59,13 +51,13 @@ def train_expert(config: ExpertConfig, *, output: str) -> Made[ExpertResult]:
         BusyError: another run is writing to `output`.
         LearningError: the loss became NaN or infinite.
     """
-    location, initial, parents = Location.of(output), None, list[Parent]()
+    initial, parents = None, list[Parent]()
     if config.initial_policy is not None:
         uri, initial = find_policy(config.initial_policy)
         config, parents = config.model_copy(update={"initial_policy": uri}), [initial.parent_entry(uri)]
     begun = yield StoredResult(
         ExpertResult,
-        location,
+        Location.of(output),
         parents,
         _fingerprint,
         outputs=lambda result: [result.checkpoint, *result.snapshots.values(), *_recorded(result)],
@@ -74,45 +66,9 @@ def train_expert(config: ExpertConfig, *, output: str) -> Made[ExpertResult]:
         starts_itself=True,
         has_states=True,
     )
-    env = make_vector_env(config.environment, config.copies)
-    if config.recording is not None and config.recording.replay:
-        env = TappedEnv(env)
-    with contextlib.closing(env), isolated_torch(config.torch_threads), contextlib.ExitStack() as stack:
-        learner = make_learner(config, env, initial)
-        begun.start()
-        place_of_recording = location.child(RECORDING).uri
-        root = None if config.recording is None else stack.enter_context(prepared(place_of_recording))
-        with recorder_of(learner.policy, env, config, root, begun.identity) as recorder:
-            run = ExpertRun(
-                config,
-                learner,
-                location,
-                environment=config.environment,
-                target=reward_threshold(config.environment) if config.target_return is None else config.target_return,
-                operation=begun.operation,
-                parents=begun.parents,
-                identity=begun.identity,
-                recorder=recorder,
-                explore=config.evaluation_actions == "sampled",
-            )
-            run.run()
-        recording = None
-        if recorder is not None and recorder.files and config.recording is not None:
-            written = WrittenFiles(config.recording.format, recorder.files, recorder.statistics)
-            recording = commit_recorded(written, place_of_recording, config, begun.operation, begun.parents)
-    result = ExpertResult(
-        checkpoint=location.child(BEST).uri,
-        reached_target=run.reached_target,
-        target_return=run.target,
-        actions=config.evaluation_actions,
-        metrics=run.best,
-        env_steps=learner.env_steps,
-        updates=learner.updates,
-        recording=recording,
-        snapshots={reached: location.child(snapshot_name(reached)).uri for reached in sorted(run.snapshots)},
-        seconds=run.seconds,
-        curve=[(int(line["env_steps"]), line["episode_return_mean"]) for line in run.lines],
-    )
+    from offline_core.learning.experts.work import learn_by_play  # here, for what is reused needs no Torch
+
+    result = learn_by_play(config, initial, begun)
     _report(result)
     return result
 

@@ -21,6 +21,8 @@ from offline_core.data.environments.vector_env import make_vector_env, shares
 from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
+from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy
 from offline_core.policies.recording.config import RecordingConfig, VideoConfig
 from offline_core.policies.recording.player import EpisodesToPlay, Played, episodes_to_play
@@ -28,6 +30,7 @@ from offline_core.policies.recording.video import Film, new_film
 from offline_core.policies.rollouts.loop import EnvironmentLoop
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
+from offline_core.runtime.torch_settings import torch_threads
 
 log = logging.getLogger(__name__)
 
@@ -60,14 +63,17 @@ def check_renders(environment: EnvironmentSpec) -> None:
         )
 
 
-def make_clips(config: RecordingConfig, policy: Policy, identity: str, dataset: Dataset) -> list[str]:
+def make_clips(config: RecordingConfig, policy: str, manifest: PolicyManifest, dataset: Dataset) -> list[str]:
     """Write clips of the episodes that `config.video` names, and return their URIs; existing ones stay.
 
     An episode that does not come out as it was recorded has no clip, and a warning says so.
 
     Arguments:
         config: of the recording, with its environment and seed.
-        identity: of the policy.
+        policy: URI of the checkpoint.
+
+    Raises:
+        ConfigError: the environment does not render.
     """
     assert config.video is not None and config.environment is not None and config.seed is not None
     index = episode_index(dataset)
@@ -75,12 +81,16 @@ def make_clips(config: RecordingConfig, policy: Policy, identity: str, dataset: 
     folder = dataset.location.child(f"{CLIPS}/{dataset.manifest.version:06d}")
     made = {name.rpartition(".")[0]: folder.child(name).uri for name in folder.files(recursive=False)}
     missing = {eps_id: value for eps_id, value in wanted.items() if eps_id not in made}
+    if not missing:
+        return [made[eps_id] for eps_id in wanted]
+    check_renders(config.environment)
+    player = load_policy(policy, manifest).eval()
     tasks = episodes_to_play(rounds=config.rounds, episodes=config.episodes, num_recorders=config.recorders)
-    with progress(len(missing), what="clips", unit="clip") as bar:
+    with torch_threads(1), progress(len(missing), what="clips", unit="clip") as bar:
         for task in tasks:
             if not missing:
                 break
-            for eps_id, film in _filmed(config, policy, task, identity, missing):
+            for eps_id, film in _filmed(config, player, task, manifest.fingerprint, missing):
                 del missing[eps_id]
                 made[eps_id] = _written(folder.child(f"{eps_id}{film.ending}"), film).uri
                 bar.update(1)

@@ -15,10 +15,8 @@ from offline_core.data.episodes import Episode
 from offline_core.data.episodes.metadata import content_of
 from offline_core.data.inputs.input_columns import common_inputs
 from offline_core.errors import ConfigError
-from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import PolicyManifest, environment_for, find_policy
 from offline_core.policies.recording.config import MixtureConfig
-from offline_core.policies.recording.player import EpisodesToPlay, play
 from offline_core.policies.recording.result import MixtureResult
 from offline_core.runtime.config import EnvironmentSpec, without_defaults
 from offline_core.runtime.progress import progress
@@ -121,6 +119,9 @@ def sample_episodes(
         CheckpointError: the weights are other ones.
         ConfigError: the environment cannot be made.
     """
+    from offline_core.policies.checkpoint import load_policy  # here, for what is reused needs no Torch
+    from offline_core.policies.recording.player import EpisodesToPlay, play
+
     player = load_policy(policy, manifest)
     environment = environment_for(policy, manifest, environment)
     for number in itertools.count():

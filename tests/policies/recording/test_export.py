@@ -96,7 +96,7 @@ def test_what_cannot_work_is_refused_before_anything_is_played(
     cartpole_policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, export: dict[str, Any], error: Any, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("offline_core.policies.recording.record._play_all", lambda *_: pytest.fail("it plays"))
+    monkeypatch.setattr("offline_core.policies.recording.work._play_all", lambda *_: pytest.fail("it plays"))
     with pytest.raises(error, match=message):
         run_record(cartpole_policy, "recording", **export)
     assert not list(tmp_path.iterdir())

@@ -24,7 +24,7 @@ from offline_core.data.environments.vector_env import spaces_of
 from offline_core.errors import CheckpointError, ConfigError, RecorderError, StorageError
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
-from offline_core.policies.recording import record as recording
+from offline_core.policies.recording import work
 from offline_core.policies.recording.config import RecordingConfig
 from offline_core.policies.recording.record import record as record_with_result
 from offline_core.policies.recording.result import RecordingResult
@@ -266,9 +266,9 @@ def test_auto_plays_here_what_takes_no_longer_than_rays_start(
     tmp_path: Path, cartpole_policy: str, ray_up: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = RecordingConfig(episodes=6, envs_per_recorder=2, cpus_per_recorder=0.5)
-    monkeypatch.setattr(recording, "ray_is_up", lambda: False)
+    monkeypatch.setattr(work, "ray_is_up", lambda: False)
     here = record_with_result(config, policy=cartpole_policy, output=str(tmp_path / "here"))
-    monkeypatch.setattr(recording, "RAY_START_SECONDS", 0.0)
+    monkeypatch.setattr(work, "RAY_START_SECONDS", 0.0)
     too_long = record_with_result(config, policy=cartpole_policy, output=str(tmp_path / "too_long"))
     assert here.dataset.fingerprint == too_long.dataset.fingerprint
     assert [share.node for share in here.recorders] == ["here"] and "here" not in {share.node for share in too_long.recorders}
