@@ -174,24 +174,3 @@ class AtMost(TorchFunctionMode):
             if self._left < 0:
                 raise RuntimeError(f"a tensor of shape {tuple(size)} is larger than all of the weights")
         return func(*args, **kwargs)
-
-
-def copy_policy(uri: str, manifest: PolicyManifest, folder: Location) -> str:
-    """Copy the checkpoint at `uri` to a folder below `folder`, and return its name.
-
-    The name is made of its content, so it never changes. The manifest is written last. Two writers of the
-    same checkpoint write the same files.
-
-    Raises:
-        CheckpointError: The weights are not those of the manifest: damaged, or another policy has replaced them.
-        StorageError: A file cannot be read or written.
-    """
-    weights = Location.of(uri).inside(manifest.weights_file).read()
-    if hashlib.sha256(weights).hexdigest() != manifest.weights_sha256:
-        raise CheckpointError(f"The weights of policy {uri} are damaged: {manifest.weights_file} does not match its SHA-256.")
-    described = with_checksum(manifest.model_dump_json(indent=2))
-    name = hashlib.sha256(described).hexdigest()[:16]
-    copy = folder.child(name)
-    copy.inside(manifest.weights_file).write(weights)
-    copy.child(POLICY_FILE).write(described)
-    return name

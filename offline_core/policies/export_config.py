@@ -1,17 +1,23 @@
-"""Parameters and result of an export."""
+"""Parameters, manifest and result of an export."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from offline_core.data.datasets.manifest import Parent
+from offline_core.policies.manifest import PolicyManifest
 from offline_core.runtime.config import Config
+from offline_core.runtime.provenance import provenance
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.result import Result
 from offline_core.runtime.units import duration_text
 
 Format = Literal["onnx", "torch_export", "onnx_rows"]
+EXPORT_FILE = "export.json"
+FILES = {"onnx": "policy.onnx", "torch_export": "policy.pt2", "onnx_rows": "policy_rows.onnx"}
 
 
 class PolicyExportConfig(Config):
@@ -57,6 +63,36 @@ class ExportedModel(_Outcome):
     """Largest of all outputs on all observations compared; discrete actions are equal except in ties."""
     latency: dict[str, Latency]
     """By batch size: `batch_1`, `batch_64`."""
+
+
+class Port(BaseModel):
+    """An input or output of the graph; the batch is the first axis, and not in `shape`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    dtype: str
+    shape: list[int]
+
+
+class ExportManifest(BaseModel):
+    """The inputs and outputs of the models, and their lineage."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
+
+    export_version: Literal[1] = 1
+    inputs: list[Port]
+    outputs: list[Port]
+    row_inputs: list[Port] = []
+    """Of `onnx_rows`, in place of `inputs`: raw columns; missing are NaN, and the empty text."""
+    models: dict[str, ExportedModel]
+    policy_latency: dict[str, Latency]
+    config: PolicyExportConfig
+    checkpoint: Parent
+    policy: PolicyManifest
+    """The checkpoint's manifest: spaces, network, environment, metrics, parents."""
+    created_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    provenance: dict[str, str] = Field(default_factory=provenance)
 
 
 class PolicyExportResult(Result):

@@ -14,7 +14,7 @@ from offline_core.data.datasets.folder_kind import POLICY_FILE as POLICY_FILE
 from offline_core.data.datasets.folder_kind import folder_at, not_a_policy
 from offline_core.data.datasets.manifest import Operation, Parent, digest
 from offline_core.data.inputs.input_columns import InputColumns
-from offline_core.data.store.json_files import reason_of, without_checksum
+from offline_core.data.store.json_files import reason_of, with_checksum, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.errors import (
     CheckpointError,
@@ -170,3 +170,24 @@ def fingerprint_of(uri: str) -> str | None:
     except (CheckpointError, StorageError):
         return None
     return manifest.fingerprint if hashlib.sha256(weights).hexdigest() == manifest.weights_sha256 else None
+
+
+def copy_policy(uri: str, manifest: PolicyManifest, folder: Location) -> str:
+    """Copy the checkpoint at `uri` to a folder below `folder`, and return its name.
+
+    The name is made of its content, so it never changes. The manifest is written last. Two writers of the
+    same checkpoint write the same files.
+
+    Raises:
+        CheckpointError: The weights are not those of the manifest: damaged, or another policy has replaced them.
+        StorageError: A file cannot be read or written.
+    """
+    weights = Location.of(uri).inside(manifest.weights_file).read()
+    if hashlib.sha256(weights).hexdigest() != manifest.weights_sha256:
+        raise CheckpointError(f"The weights of policy {uri} are damaged: {manifest.weights_file} does not match its SHA-256.")
+    described = with_checksum(manifest.model_dump_json(indent=2))
+    name = hashlib.sha256(described).hexdigest()[:16]
+    copy = folder.child(name)
+    copy.inside(manifest.weights_file).write(weights)
+    copy.child(POLICY_FILE).write(described)
+    return name

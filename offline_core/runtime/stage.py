@@ -2,8 +2,9 @@
 
 A stage is a function of its config, and of the places that it reads and writes by name. It begins by looking: it opens what it
 is given, and refuses what cannot be. Then it yields what it will make (a `Making`, such as a version of a dataset, or a result
-in a folder), and what follows is its work, which runs only if the same was not made before. A stage that is never reused
-yields nothing, and is a plain function.
+in a folder), and what follows is its work, which runs only if the same was not made before. What weighs much, such as Torch,
+is imported where the work begins, so that a look is quick. A stage that is never reused yields nothing, and is a plain
+function.
 
     @stage("compact", after="prune", arguments=(DATASET, output("runs/compacted"), VERSION))
     def compact(config: CompactionConfig, *, dataset: str, output: str, version: int | None = None) -> Made[CompactionResult]:

@@ -22,11 +22,12 @@ from gymnasium import spaces
 from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.data.store.location import Location
 from offline_core.errors import BusyError, CheckpointError, ConfigError
-from offline_core.policies import export, export_formats
+from offline_core.policies import export, export_formats, export_work
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.config import NetworkConfig
-from offline_core.policies.export import ExportManifest, export_policy, observations_like
-from offline_core.policies.export_config import PolicyExportConfig, PolicyExportResult
+from offline_core.policies.export import export_policy
+from offline_core.policies.export_config import ExportManifest, PolicyExportConfig, PolicyExportResult
+from offline_core.policies.export_work import observations_like
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy, as_tensors
 from offline_core.runtime.config import EnvironmentSpec
@@ -65,9 +66,9 @@ def written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models that are nothing but the name of their format, for tests of what becomes of them."""
 
     def write(format: str, graph: export_formats.Graph, example: object) -> export_formats.SerializedModel:
-        return export_formats.SerializedModel(format.encode(), lambda batch: export._decide(graph.policy, batch))
+        return export_formats.SerializedModel(format.encode(), lambda batch: export_work._decide(graph.policy, batch))
 
-    monkeypatch.setattr(export, "write", write)
+    monkeypatch.setattr(export_work, "write", write)
 
 
 def flat(value: Any, name: str = "obs") -> dict[str, np.ndarray]:
@@ -250,15 +251,15 @@ def test_of_two_at_once_one_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """The other one, slower, finds what the first has made, or stops at its lock; then nothing of the two is mixed."""
     checkpoint = saved(Policy(VECTOR, spaces.Discrete(2)), tmp_path / "policy")
     run = functools.partial(export_policy, policy=checkpoint, output=str(tmp_path / "out"))
-    load = export.load_policy
+    load = export_work.load_policy
     first: list[PolicyExportResult] = []
 
     def meanwhile(policy: str, manifest: PolicyManifest) -> Policy:
-        monkeypatch.setattr(export, "load_policy", load)
+        monkeypatch.setattr(export_work, "load_policy", load)
         first.append(run(QUICK))
         return load(policy, manifest)
 
-    monkeypatch.setattr(export, "load_policy", meanwhile)
+    monkeypatch.setattr(export_work, "load_policy", meanwhile)
     assert run(QUICK) == first[0].model_copy(update={"reused": True})
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     with (
@@ -275,7 +276,7 @@ def test_of_two_at_once_one_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("written_at_once")
 def test_a_graph_that_does_something_else_is_refused_and_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = saved(Policy(VECTOR, spaces.Box(-1, 1, (2,))), tmp_path / "policy")
-    write = export.write
+    write = export_work.write
 
     def off_by(change: Callable[[np.ndarray, np.ndarray], Any]) -> Callable[..., export_formats.SerializedModel]:
         def wrong(*arguments: Any) -> export_formats.SerializedModel:
@@ -290,7 +291,7 @@ def test_a_graph_that_does_something_else_is_refused_and_not_written(tmp_path: P
         (lambda actions, inputs: (actions, inputs * np.nan), "differ by up to nan"),
         (lambda actions, inputs: (actions[:1], inputs), r"actions are float32\(1, 2\)"),
     ]:
-        monkeypatch.setattr(export, "write", off_by(change))
+        monkeypatch.setattr(export_work, "write", off_by(change))
         with pytest.raises(ConfigError, match=message):
             export_policy(QUICK, policy=checkpoint, output=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()

@@ -22,8 +22,9 @@ from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.row_steps import RowSteps
 from offline_core.errors import ConfigError, SchemaError
 from offline_core.policies.checkpoint import load_policy, save_policy
-from offline_core.policies.export import ExportManifest, export_policy, rows_like
-from offline_core.policies.export_config import PolicyExportConfig
+from offline_core.policies.export import export_policy
+from offline_core.policies.export_config import ExportManifest, PolicyExportConfig
+from offline_core.policies.export_work import rows_like
 from offline_core.policies.onnx_expression import translate
 from offline_core.policies.onnx_nodes import ML, Nodes, Value
 from offline_core.policies.onnx_rows import feeds, with_rows

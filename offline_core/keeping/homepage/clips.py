@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.keeping.homepage.contents import Contents
-from offline_core.policies.recording.clips import CLIPS, TYPES
+from offline_core.policies.recording.video import CLIPS, TYPES
 
 MAX_CLIP_BYTES = 2 * 2**20
 """A larger one is linked."""

@@ -10,8 +10,7 @@ from offline_core.errors import PromotionError
 from offline_core.keeping.promotion.config import PromotionConfig
 from offline_core.keeping.promotion.evidence import StoredDecision, check_decision, read_decision
 from offline_core.keeping.promotion.result import PromotionResult
-from offline_core.policies.checkpoint import copy_policy
-from offline_core.policies.manifest import find_policy
+from offline_core.policies.manifest import copy_policy, find_policy
 from offline_core.policies.registry.history import CHECKPOINTS, History, commit_move, entry_of, read_history
 from offline_core.policies.registry.move import Move, this_user
 from offline_core.runtime.stage import Argument, stage

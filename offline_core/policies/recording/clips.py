@@ -26,7 +26,7 @@ from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy
 from offline_core.policies.recording.config import RecordingConfig, VideoConfig
 from offline_core.policies.recording.player import EpisodesToPlay, Played, episodes_to_play
-from offline_core.policies.recording.video import Film, new_film
+from offline_core.policies.recording.video import CLIPS, Film, new_film
 from offline_core.policies.rollouts.loop import EnvironmentLoop
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
@@ -34,9 +34,6 @@ from offline_core.runtime.torch_settings import torch_threads
 
 log = logging.getLogger(__name__)
 
-CLIPS = "_clips"
-TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}
-"""Media types by the ending of a file's name."""
 DEFAULT_FRAMES_PER_SECOND = 30.0
 _WITHOUT_DEVICES = {"SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}
 """So that environments that draw by SDL need neither a screen nor a sound card."""

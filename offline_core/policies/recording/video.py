@@ -10,6 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+CLIPS = "_clips"
+"""Folder of clips in a dataset."""
+TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}
+"""Media types by the ending of a file's name."""
 GIF_SIDE = 320
 """Pixels of the longer side, at most: GIFs are large."""
 

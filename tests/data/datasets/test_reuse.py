@@ -135,11 +135,17 @@ def test_a_result_is_found_without_torch_and_without_ray(root: Path) -> None:
             "decide": ({{}}, {{"dataset": data, "candidates": [policy], "output": training + "/decision"}}),
             "outliers": ({{}}, {{"dataset": data, "output": training + "/outliers"}}),
             "sweep": ({{"grid": {{"algorithm": ["bc", "iql"]}}}}, {{"dataset": data, "output": training + "/sweep"}}),
+            "train_expert": ({{}}, {{"output": training + "/expert"}}),
+            "record": ({{}}, {{"policy": policy, "output": training + "/recording"}}),
+            "mix": ({{"datasets": {{data: 1.0}}, "policies": {{policy: 1.0}}, "steps": 10}}, {{"output": training + "/mixed"}}),
+            "export_policy": ({{}}, {{"policy": policy, "output": training + "/exported"}}),
         }}
         for name, (config, places) in given.items():
             assert STAGES[name].known(parse(load(STAGES[name].config), config), **places) is None
         train = STAGES["train"]
         assert perform(train, parse(load(train.config), {TRAINING!r}), {{"dataset": data, "output": training}}).reused
+        for stage in STAGES.values():
+            load(stage.function)
         print(sorted({{"torch", "ray"}} & set(sys.modules)))
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
