@@ -71,6 +71,6 @@ def compact(config: CompactionConfig, *, dataset: str, output: str, version: int
 
     begun = yield NewVersion(output, config, [source.parent_entry], result)
     index = episode_index(source)
-    with EpisodeWriter(begun.root, "part", format=source.manifest.format, config=config.files) as writer:
+    with EpisodeWriter(begun.folder, "part", format=source.manifest.format, config=config.files) as writer:
         copy_episodes(source, index, np.zeros(len(index), int), [writer], what="compact")
     return begun.commit_copy(writer.written._replace(statistics=source.manifest.statistics), [source])

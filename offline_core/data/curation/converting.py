@@ -83,7 +83,7 @@ def convert(config: ConversionConfig, *, dataset: str, output: str, version: int
         progress(source.manifest.statistics.steps, what="convert", unit="step") as bar,
     ):
         shares = _shares(source, config.files.max_bytes_per_file)
-        for part in map_items(config.engine, functools.partial(_written, begun.root, config), shares):
+        for part in map_items(config.engine, functools.partial(_written, begun.folder, config), shares):
             written.append(part)
             bar.update(part.statistics.steps)
     statistics = functools.reduce(Statistics.merge, (part.statistics for part in written))

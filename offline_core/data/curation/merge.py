@@ -104,7 +104,7 @@ def merge(config: MergeConfig, *, datasets: Sequence[str], output: str) -> Made[
     indices = [episode_index(source, [*columns.EPISODE_SUMMARY, columns.CONTENT]) for source in sources]
     keep = first_occurrences(sources, indices)
     untimed, without_time = [s for s, own in zip(sources, types, strict=True) if columns.TIME not in own], 0
-    with EpisodeWriter(begun.root, "part", format=sources[0].manifest.format, config=config.files) as writer:
+    with EpisodeWriter(begun.folder, "part", format=sources[0].manifest.format, config=config.files) as writer:
         for source, own, index, kept in zip(sources, types, indices, keep, strict=True):
             if untimed and columns.TIME in own:
                 without_time += _copy_without_time(source, index, kept, writer)

@@ -148,13 +148,13 @@ def prune(
     begun = yield NewVersion(output, config, [source.parent_entry], result, more=by_scores, may_reuse=may_reuse)
     if may_reuse and decides_alone(config):
         one_by_one = functools.partial(write, dropped={})
-        written = written_by_file(output, begun.root, begun.operation, source, one_by_one, files=config.files)
+        written = written_by_file(output, begun.folder, begun.operation, source, one_by_one, files=config.files)
         dropped = {} if of_episodes is None else {"where": before.episodes - written.statistics.episodes}
     elif config.new_since is None:
-        written = write(begun.root, source, dropped)
+        written = write(begun.folder, source, dropped)
     else:
         part = only_files(source, without=open_committed(dataset, config.new_since))
-        written = write(begun.root, part, dropped)
+        written = write(begun.folder, part, dropped)
         elsewhere = before.episodes - sum(entry.episodes for entry in part.manifest.files)
         dropped = {"new_since": dropped.pop("new_since", 0) + elsewhere} | dropped
     if not written.files:

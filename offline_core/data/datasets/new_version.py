@@ -27,21 +27,20 @@ R = TypeVar("R", bound=Result)
 class BegunVersion:
     """A version that is being written: what the work of a stage is told, and what it commits by."""
 
-    output: str
-    root: Location
-    """The dataset's folder, in which the files go."""
+    folder: Location
+    """The dataset's, in which the files go."""
     operation: Operation
     parents: Sequence[Parent]
 
     def commit(self, files: Sequence[Any], **more: Any) -> Dataset:
         """As `commit`, of which the operation and the parents are known."""
-        return commit(self.output, files, operation=self.operation, parents=self.parents, **more)
+        return commit(self.folder.uri, files, operation=self.operation, parents=self.parents, **more)
 
     def commit_copy(
         self, written: WrittenFiles, sources: Sequence[Dataset], *, report: Mapping[str, Any] = MappingProxyType({})
     ) -> Dataset:
         """As `commit_copy`."""
-        return commit_copy(self.output, written, sources, operation=self.operation, report=report)
+        return commit_copy(self.folder.uri, written, sources, operation=self.operation, report=report)
 
 
 @dataclass(frozen=True)
@@ -78,8 +77,8 @@ class NewVersion(Generic[R]):
         """See `Making`; other runs may write versions meanwhile."""
         if (known := self._known(stage)) is not None:
             return self.finish(self._reused(known), known)
-        with prepared(self.output) as root:
-            made = work(BegunVersion(self.output, root, self.operation(stage), self.parents))
+        with prepared(self.output) as folder:
+            made = work(BegunVersion(folder, self.operation(stage), self.parents))
         log.info("%s: %s", stage.name, made.ref)
         return self.finish(self.result(made), made)
 

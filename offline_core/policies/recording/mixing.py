@@ -75,7 +75,7 @@ def mix(config: MixtureConfig, *, output: str) -> Made[MixtureResult]:
     }
     steps, spaces, taken = dict.fromkeys(streams, 0), None, dict[str, tuple[str, str]]()
     with (
-        EpisodeWriter(begun.root, "part", format=config.format, config=config.files) as writer,
+        EpisodeWriter(begun.folder, "part", format=config.format, config=config.files) as writer,
         progress(config.steps, what="mix", unit="step") as bar,
         contextlib.ExitStack() as opened,
     ):
