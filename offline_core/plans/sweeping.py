@@ -32,7 +32,8 @@ def plan_sweep(config: SweepConfig, *, dataset: str, output: str, version: int |
             stack.enter_context(ray_session())
         asked = asked_runs(settings, dataset=dataset, output=output, version=version)
         runs = planned_runs(config, settings, asked)
-        check_runs(settings, asked, runs[0].scoring)
+        check_runs(settings, asked)
+        runs[0].scoring.check(asked)
         first = asked[:MEASURED]
         for read in {read.origin.ref.uri: read for run in first for read in run.read}.values():
             stack.enter_context(read.reading())

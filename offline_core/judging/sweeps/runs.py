@@ -127,8 +127,8 @@ def asked_runs(settings: Sequence[Setting], *, dataset: str, output: str, versio
     return found
 
 
-def check_runs(settings: Sequence[Setting], runs: Sequence[Run], scoring: Scoring) -> None:
-    """Check by the networks of these settings that each can be trained and scored.
+def check_runs(settings: Sequence[Setting], runs: Sequence[Run]) -> None:
+    """Check by the networks of these settings that each can be trained.
 
     Raises:
         ConfigError: Some cannot; the message lists all that is wrong.
@@ -143,18 +143,17 @@ def check_runs(settings: Sequence[Setting], runs: Sequence[Run], scoring: Scorin
         except ConfigError as error:
             wrong.setdefault(str(error), []).append(setting.name)
     refuse(wrong, "cannot be trained")
-    scoring.check(runs)
 
 
-def planned_runs(config: SweepConfig, settings: Sequence[Setting], checked: Sequence[Run]) -> list[PlannedRun]:
+def planned_runs(config: SweepConfig, settings: Sequence[Setting], asked: Sequence[Run]) -> list[PlannedRun]:
     """Return all runs, setting by setting.
 
     Raises:
         ConfigError: They cannot be compared as they are to be.
     """
-    scoring = scoring_of(config, checked)
+    scoring = scoring_of(config, settings, asked)
     runs: list[PlannedRun] = []
-    for setting, run in zip(settings, checked, strict=True):
+    for setting, run in zip(settings, asked, strict=True):
         for seed in config.all_seeds:
             seeded = run.config.model_copy(update={"seed": seed})
             one = replace(run, config=seeded, output=Location.of(run.output).child(str(seed)).uri)
@@ -167,7 +166,7 @@ def folder_of(output: str, setting: Setting) -> str:
     return Location.of(output).child(f"{RUNS}/{setting.digest}").uri
 
 
-def scoring_of(config: SweepConfig, runs: Sequence[Run]) -> Scoring:
+def scoring_of(config: SweepConfig, settings: Sequence[Setting], runs: Sequence[Run]) -> Scoring:
     """Return how runs are scored, `auto` decided.
 
     Raises:
@@ -177,7 +176,7 @@ def scoring_of(config: SweepConfig, runs: Sequence[Run]) -> Scoring:
     order: tuple[Score, ...] = ("last_return", "held_out_loss", "estimate") if config.score == "auto" else (config.score,)
     reasons: dict[Score, str] = {}
     for score in order:
-        if (reason := _not_scored(score, runs, place)) is None:
+        if (reason := _not_scored(score, settings, runs, place)) is None:
             break
         reasons[score] = reason
     else:
@@ -197,13 +196,13 @@ def scoring_of(config: SweepConfig, runs: Sequence[Run]) -> Scoring:
     return Scoring(score, estimate, open_dataset(place))
 
 
-def _not_scored(score: Score, runs: Sequence[Run], place: str | None) -> str | None:
-    """Why runs have no such score; only a held-out loss needs their networks to tell."""
+def _not_scored(score: Score, settings: Sequence[Setting], runs: Sequence[Run], place: str | None) -> str | None:
+    """Why runs have no such score; only a held-out loss needs their networks to tell, and so checks them first."""
     match score:
         case "last_return" | "best_return":
             return _not_played(runs)
         case "held_out_loss":
-            return _losses_do_not_compare(runs)
+            return _losses_do_not_compare(settings, runs)
     return None if place else "no data to estimate from is named (estimate_on, training.evaluation.held_out)"
 
 
@@ -213,11 +212,12 @@ def _not_played(runs: Sequence[Run]) -> str | None:
     return "the policy is not played (training.evaluation.environment, training.evaluation.play)"
 
 
-def _losses_do_not_compare(runs: Sequence[Run]) -> str | None:
+def _losses_do_not_compare(settings: Sequence[Setting], runs: Sequence[Run]) -> str | None:
     if any(run.played_in is not None for run in runs):
         return "the policy is played, so the best one is not that of the lowest loss (training.evaluation.play)"
     if any(run.held_out is None for run in runs):
         return "no data is held out (training.evaluation.held_out)"
+    check_runs(settings, runs)
     if other := next((run for run in runs if not run.algorithm().loss_compares), None):
         return f"the losses of {other.config.algorithm} depend on values that are learned, too"
     losses = {(str(run.config.algorithm), str(run.algorithm_config)) for run in runs}

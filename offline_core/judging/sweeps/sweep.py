@@ -89,7 +89,8 @@ def sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None
             is_whole=lambda result: not result.failures,
             starts_itself=True,
         )
-        check_runs(settings, asked, runs[0].scoring)
+        check_runs(settings, asked)
+        runs[0].scoring.check(asked)
         begun.start()
         start = time.time()
         if search is not None and parallel_runs(config.parallel, len(runs), asked) > 1:
@@ -102,7 +103,8 @@ def sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None
             settings += more
             asked += asked_runs(more, dataset=dataset, output=output, version=asked[0].dataset.version or None)
             runs = planned_runs(config, settings, asked)
-            check_runs(more, asked[-len(more) :], runs[0].scoring)
+            check_runs(more, asked[-len(more) :])
+            runs[0].scoring.check(asked[-len(more) :])
             outcomes += _trained(config, runs[len(outcomes) :], asked)
         result = summary(config, runs, outcomes, dataset=asked[0].dataset, seconds=time.time() - start)
     best = result.settings[0]
