@@ -99,9 +99,9 @@ def learner_of(run: Any, rank: int, world: int) -> Any:
 
 
 def loader_of(run: Any, rank: int, world: int) -> Any:
-    from offline_core.learning import run as runs
+    from offline_core.learning import loading
 
-    return runs.loader_of(run, rank=rank, world=world)
+    return loading.loader_of(run, rank=rank, world=world)
 
 
 def batches(learner: Any, loader: Any, epoch: int) -> Iterator[Any]:

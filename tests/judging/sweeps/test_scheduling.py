@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from offline_core.data.datasets.row_groups import ROW_GROUP
-from offline_core.data.episodes import Episode
+from offline_core.data.episodes import Episode, EpisodeBatch
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.runs import asked_runs
 from offline_core.judging.sweeps.scheduling import SharedColumns, is_shared
 from offline_core.judging.sweeps.settings import settings_of
-from offline_core.learning import run as run_module
+from offline_core.learning import loading
 from offline_core.learning.algorithms.registry import algorithm_configs
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.loading import loaded_columns
+from offline_core.learning.run import Run
 from offline_core.learning.train import train
 from offline_core.learning.work import make_run
 from offline_core.policies.manifest import read_policy_manifest
@@ -87,14 +88,13 @@ def test_rewards_are_scaled_for_each_run(tmp_path: Path, continuous: str) -> Non
 
 def test_a_sweep_reads_each_set_of_columns_once(tmp_path: Path, discrete: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`bc` needs fewer than `marwil` and `iql`; a single run reads by itself."""
-    read: list[tuple[str, ...]] = []
-    whole = run_module.training_columns
+    read: list[Run] = []
 
-    def counted(source: Any, algorithm: Any, **named: Any) -> Any:
-        read.append(algorithm.stored)
-        return whole(source, algorithm, **named)
+    def counted(run: Run) -> EpisodeBatch:
+        read.append(run)
+        return loaded_columns(run)
 
-    monkeypatch.setattr(run_module, "training_columns", counted)
+    monkeypatch.setattr(loading, "loaded_columns", counted)
     held_out = TRAINING | {"evaluation": {"held_out": discrete}}
     run_sweep(discrete, tmp_path, training=held_out, grid={"optimizer.learning_rate": [0.1, 0.01]}, seeds=3)
     assert len(read) == 1
