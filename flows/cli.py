@@ -6,6 +6,7 @@ A verb imports what it needs when it runs: `--help` loads only click, and `--sho
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import gc
 import json
 import os
@@ -227,22 +228,16 @@ def completion(shell: str) -> None:
 
 
 def _run_chain(name: str, given: dict[str, Any], more: list[str], *, root: str, **arguments: Any) -> None:
-    from flows.results import print_card, print_json
-
     flow = _flow(name)
     configs = _parameters_of(name).configs([*given["settings"], *more], given["config_files"])
-    result = _call(flow, root=_place(root), **arguments, **configs)
-    if as_json():
-        print_json(result)
-    else:
-        print_card(result.card(), verbose=is_verbose())
+    _shown(lambda: _call(flow, root=_place(root), **arguments, **configs), is_chain=True)
 
 
-def _shown(call: Callable[[], Any]) -> None:
-    """Runs a stage, and shows its card as soon as that is kept, which is before a gate refuses it."""
+def _shown(call: Callable[[], Any], *, is_chain: bool = False) -> None:
+    """Runs a stage or a chain, and shows the card of each stage as soon as that is kept, which is before a gate refuses it."""
     from flows.results import print_card, print_json
-    from offline_core.errors import OfflineError, first_line
-    from offline_core.keeping.cards import observe_cards
+    from offline_core.errors import OfflineError
+    from offline_core.keeping.cards import REUSED, observe_cards
     from offline_core.runtime.reporting.card import Card
 
     if as_json():
@@ -251,17 +246,24 @@ def _shown(call: Callable[[], Any]) -> None:
     shown: list[Card] = []
 
     def show(card: Card) -> None:
-        print_card(card, verbose=is_verbose())
+        again = {name: fact for name, fact in card.facts.items() if name == REUSED}
+        is_short = is_chain and not is_verbose()
+        print_card(dataclasses.replace(card, facts=again, next="") if is_short else card, verbose=is_verbose())
         shown.append(card)
 
     with observe_cards(show):
         try:
-            call()
+            result = call()
         except OfflineError as error:
-            if shown and shown[-1].verdict == "bad":  # which says the rest, or all of it
-                is_told = any(first_line(error) in warning for warning in shown[-1].warnings)
-                raise type(error)(f"{shown[-1].word}, as told above" if is_told else first_line(error).rstrip(":")) from None
-            raise
+            if not shown or shown[-1].verdict != "bad":
+                raise
+            warnings, lines = shown[-1].warnings, [*map(str.strip, str(error).splitlines())]
+            if any(lines[0].rstrip(":.") in warning for warning in warnings):
+                raise type(error)(f"{shown[-1].word}, as told above") from None
+            left = [line for line in lines if line not in warnings] if is_chain else lines[:1]  # the card says what is next
+            raise type(error)("\n".join(line.rstrip(":") for line in left)) from None
+    if is_chain:  # whose stages have told the rest
+        print_card(dataclasses.replace(result.card(), facts={}, warnings=()), verbose=is_verbose())
 
 
 def _checked(arguments: Iterable[Argument], given: dict[str, Any]) -> dict[str, Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
 import secrets
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,10 +41,22 @@ def needs_temporary_server() -> bool:
 @contextlib.contextmanager
 def temporary_server() -> Iterator[None]:
     """Let flows that are called inside the block share Prefect's temporary server, which ends with this process."""
+    from prefect.server.api.server import SubprocessASGIServer
     from prefect.settings import temporary_settings
 
     with temporary_settings(_settings_of_temporary_server()):
+        server = SubprocessASGIServer()  # the one that Prefect's clients would start
+        if not server.running:
+            server.start()
+            assert server.server_process is not None
+            end_with_this_process(server.server_process.pid)
         yield
+
+
+def end_with_this_process(pid: int) -> None:
+    """Let a shell end a process when this one is gone, also where it was killed: the shell's input ends then."""
+    waiting = subprocess.Popen(["sh", "-c", f"read _; kill {pid} 2>&-"], stdin=subprocess.PIPE, start_new_session=True)
+    atexit.register(waiting.communicate)
 
 
 @functools.cache

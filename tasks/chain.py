@@ -99,6 +99,7 @@ class Stages:
         return time.perf_counter() - self._begin
 
     def run(self, name: str, task: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        log.getChild("chain").info("%s …", name)
         begin = time.perf_counter()
         result = task(*args, **kwargs)
         card, seconds = card_of(result, name), time.perf_counter() - begin

@@ -27,6 +27,8 @@ from offline_core.secrets import masked
 log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
 
 _observers: ContextVar[tuple[Callable[[Card], None], ...]] = ContextVar("card observers", default=())
+REUSED = "Reused"
+"""The fact that a result is one of before."""
 Config = BaseModel | Mapping[str, BaseModel]
 """The parameters of a stage, or by name those of the stages of a chain."""
 
@@ -99,7 +101,7 @@ def _described(card: Card, operation: str, config: Config, is_reused: bool, repe
     made = node if node.operation == operation else None
     facts = dict(card.facts)
     if is_reused:
-        facts = {"Reused": f"yes, made {made.created_at:%Y-%m-%d %H:%M} UTC" if made and made.created_at else "yes"} | facts
+        facts = {REUSED: f"yes, made {made.created_at:%Y-%m-%d %H:%M} UTC" if made and made.created_at else "yes"} | facts
     card = dataclasses.replace(
         card,
         facts=facts,

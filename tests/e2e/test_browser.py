@@ -110,13 +110,13 @@ def test_a_card_is_shown_with_its_picture_and_its_lineage(orchestra: Orchestra, 
 
 def test_the_address_that_a_run_prints_shows_it_in_the_ui_that_the_server_prefers(orchestra: Orchestra, page: Page) -> None:
     ended = orchestra.run([OFFLINE_COMMAND, "check", "runs/nowhere"], code=1)
-    printed = re.search(r"Flow run '(\S+)' - View at (\S+)", ended.stdout + ended.stderr)
+    printed = re.search(r"View at (\S+)", ended.stdout + ended.stderr)
     assert printed
     page.goto(orchestra.ui_url)
     assert page.url.startswith(f"{orchestra.ui_url}/v2")
-    page.goto(printed[2])
+    page.goto(printed[1])
     page.get_by_text("Switch to V1 UI").wait_for()
-    page.get_by_text(printed[1], exact=True).first.wait_for()
+    page.get_by_text("check nowhere", exact=True).first.wait_for()
 
 
 def test_the_pictures_of_the_documents(orchestra: Orchestra, page: Page, chain: str) -> None:

@@ -8,9 +8,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -21,10 +23,15 @@ from flows.local_flow import LocalFlow
 from flows.prefect_server import trouble
 from flows.settings import read_values
 from flows.stages import flow_of
+from offline_core.data.curation.config import PruningConfig
+from offline_core.data.quality.config import QualityConfig
 from offline_core.errors import ConfigError, OfflineError
+from offline_core.keeping.perform import perform
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.policies.recording.config import RecordingExport
+from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.stage import STAGES, Stage, load
+from tests.data.datasets.factories import episode, write_dataset
 from tests.e2e.orchestra import free_port
 
 OFFLINE = [sys.executable, "-c", "from flows.cli import main; main()"]
@@ -218,6 +225,37 @@ def test_a_verb_is_a_flow_run_where_a_server_is_set_or_asked_for(
     monkeypatch.setattr("flows.cli._shown", lambda call: call())
     run("check", "runs/nowhere", *asked)
     assert ran == ["check" if is_a_flow_run else "here"]
+
+
+def test_a_chain_tells_each_stage_once_and_last_what_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_dataset(tmp_path / "data", [episode(number) for number in range(6)]).location.uri
+    outcome = Card("Chain", {"Prune": "5 of 6 kept"}, verdict="good", word="Done", sentence="All of it.", next="offline ls")
+
+    def chain(_flow: Any, *, quality: QualityConfig, **_: Any) -> Any:
+        perform(STAGES["prune"], PruningConfig(keep_top_fraction=0.5), {"dataset": data, "output": str(tmp_path / "pruned")})
+        perform(STAGES["check"], quality, {"dataset": data})
+        return SimpleNamespace(card=lambda: outcome)
+
+    monkeypatch.setattr("flows.cli._call", chain)
+    code, output, _ = ended(monkeypatch, capsys, "logs-to-policy", data)
+    pruned, its_card, checked, *_, last, following = output.splitlines()
+    assert pruned.startswith("[ok] Pruned: 3 of 6 episodes kept") and its_card.startswith("card: ")
+    assert "Gate passed" in checked and (last, following) == ("[ok] Done: All of it.", "next: offline ls")
+    assert code == 0 and "kept;" in output and output.count("kept") == 1 and output.count("next:") == 1
+    assert "Reused" not in output
+    assert "  Reused  yes, made " in ended(monkeypatch, capsys, "logs-to-policy", data)[1]
+    damaged = write_dataset(tmp_path / "bad", [episode(0, rewards=np.full(7, np.nan))])
+    data = damaged.location.uri
+    code, output, errors = ended(monkeypatch, capsys, "logs-to-policy", data)
+    assert code == 1 and output.count("non_finite (fail)") == 1 and "next:" not in output
+    told = [
+        "",
+        f"QualityError: {damaged.ref} breaks 1 of 16 rules",
+        "Correct the data, or set stop_on to 'never' to go on with",
+    ]
+    assert [line[: len(expected)] for line, expected in zip(errors.splitlines(), told, strict=True)] == told
 
 
 def test_record_takes_an_export_beside_its_own_settings(monkeypatch: pytest.MonkeyPatch) -> None:

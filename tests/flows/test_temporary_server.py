@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from flows import prefect_server
 from flows.prefect_server import trouble
 from flows.stages import evaluate
 from offline_core.errors import CheckpointError
+from tests.waiting import wait_until
 
 TWO_RUNS = """
 import httpx, json, sys
@@ -62,6 +64,22 @@ def test_runs_of_a_process_share_a_server_that_no_page_can_use_and_that_ends_wit
     assert kept["answers to a page"] == [[401, False], [200, False]]
     assert not (home / "memo_store.toml").exists(), "the next server would take Prefect's blocks for registered"
     assert not Path("/proc", str(kept["pid"])).exists()
+
+
+KILLED = """
+import os, signal, subprocess, sys
+from flows.prefect_server import end_with_this_process
+process = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+end_with_this_process(process.pid)
+print(process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_it_ends_with_a_process_that_was_killed() -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    wait_until(lambda: not Path("/proc", killed.stdout.strip()).exists(), what="the other process to end")
 
 
 @contextlib.contextmanager
