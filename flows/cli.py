@@ -148,8 +148,8 @@ def list_root(root: str) -> None:
 @verb("inspect", [Argument("place", "Folder of the dataset, policy, training or sweep."), VERSION])
 def inspect(place: str, version: int | None) -> None:
     """Show a dataset (versions, files, spaces, statistics), a policy, or what a training or sweep left; and the lineage."""
-    from flows.inspection import card_at
     from flows.results import print_card
+    from offline_core.keeping.inspection import card_at
 
     print_card(card_at(_place(place), version), verbose=True)
 
@@ -162,8 +162,8 @@ def inspect(place: str, version: int | None) -> None:
 )
 def card(place: str, version: int | None, open: bool) -> None:
     """Show the card of what is in a folder in a few lines, and where its page is."""
-    from flows.inspection import card_at
     from flows.results import print_card
+    from offline_core.keeping.inspection import card_at
 
     found = card_at(_place(place), version)
     print_card(found, verbose=is_verbose())
@@ -174,8 +174,8 @@ def card(place: str, version: int | None, open: bool) -> None:
 @verb("registry", [Argument("place", "Folder of a registry, or of one name in it.", "runs/registry")])
 def registry(place: str) -> None:
     """Show what the aliases of a registry name, since when and why; of one name, its history too."""
-    from flows.registry import registry_card
     from flows.results import print_card
+    from offline_core.keeping.inspection import registry_card
 
     print_card(registry_card(_place(place)), verbose=True)
 
@@ -183,9 +183,12 @@ def registry(place: str) -> None:
 @verb("verify", [Argument("place", "Folder of a dataset or policy, or one that holds some."), VERSION])
 def verify(place: str, version: int | None) -> None:
     """Compare all files with the hashes they were written with; exit code 1 if one is damaged or missing."""
-    from flows.verification import print_verified
+    from flows.results import print_card
+    from offline_core.keeping.inspection import verification_card
 
-    if not print_verified(_place(place), version):
+    card = verification_card(_place(place), version)
+    print_card(card, verbose=True)
+    if card.verdict == "bad":
         sys.exit(1)
 
 

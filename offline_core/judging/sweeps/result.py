@@ -126,7 +126,16 @@ class SweepResult(PolicyResult):
                         (name, *(f"{each:.4g}" for each in (*setting.interval, setting.mean)), len(setting.runs))
                         for name, setting in [*ranked.items()][:MOST_ROWS]
                     ],
-                )
+                ),
+                Section(
+                    "Policies to choose from",
+                    columns=("setting", "seed", score, "path"),
+                    rows=[
+                        (setting.name, run.seed, f"{run.score:,.4g}", run.checkpoint)
+                        for setting in self.settings[:MOST_ROWS]
+                        for run in setting.runs
+                    ],
+                ),
             ],
             details={"Intervals": f"{100 * self.confidence:g} %, of the interquartile mean"},
             draw=figures.drawn(self._pictures),

@@ -39,7 +39,7 @@ def test_all_is_what_was_written(root: Path) -> None:
     names = ["data version 1", "data version 2", "data version 3", "policy/policy.json"]
     assert wrong(root) == dict.fromkeys(names, ())
     shown = CliRunner().invoke(app, ["verify", str(root)])
-    assert shown.exit_code == 0 and shown.stdout.endswith("Compared 1 checkpoint, 3 versions: all as written.\n")
+    assert shown.exit_code == 0 and shown.stdout.startswith("[ok] Compared 1 checkpoint, 3 versions: all as written.\n")
 
 
 def test_each_version_says_what_is_wrong(root: Path) -> None:
@@ -52,7 +52,7 @@ def test_each_version_says_what_is_wrong(root: Path) -> None:
     assert found["data version 2"] == (f"{missing.name} is missing",)
     assert "Manifest 000003.json" in found["data version 3"][0]
     shown = CliRunner().invoke(app, ["verify", str(root)])
-    assert shown.exit_code == 1 and shown.stdout.endswith("Compared 1 checkpoint, 3 versions: 3 damaged.\n")
+    assert shown.exit_code == 1 and shown.stdout.startswith("[x] Compared 1 checkpoint, 3 versions: 3 damaged.\n")
     assert CliRunner().invoke(app, ["verify", str(root / "data"), "--version", "1"]).exit_code == 1
 
 

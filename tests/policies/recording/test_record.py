@@ -14,7 +14,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from flows.inspection import card_at
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.dataset import DatasetRef, open_dataset, versions
 from offline_core.data.datasets.episode_index import episode_index
@@ -22,6 +21,7 @@ from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.reader import episodes
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.errors import CheckpointError, ConfigError, RecorderError, StorageError
+from offline_core.keeping.inspection import card_at
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
 from offline_core.policies.recording import work

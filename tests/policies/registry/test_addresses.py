@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import offline_core as offline
-from flows.inspection import card_at
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.errors import ConfigError
+from offline_core.keeping.inspection import card_at
 from offline_core.plans.recording import plan_recording
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.recording.config import RecordingConfig

@@ -1,29 +1,32 @@
-"""The card of whatever is in a folder: a dataset, a policy, or what a training, a sweep or another stage left."""
+"""The card of whatever is in a folder: a dataset, a policy, what a stage left, or a registry."""
 
 from __future__ import annotations
 
 import dataclasses
 import posixpath
+from collections import Counter
 from collections.abc import Mapping
 
 from offline_core.data.datasets.dataset import Dataset, is_dataset, open_dataset, versions
 from offline_core.data.datasets.dataset_card import CARDS
 from offline_core.data.datasets.result_cache import RESULT_FILE, is_result
 from offline_core.data.datasets.statistics import ColumnStatistics
+from offline_core.data.datasets.verify import verify
 from offline_core.data.episodes import space_from_json
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.quality.check import last_report
 from offline_core.data.store.location import Location
-from offline_core.judging.sweeps.result import SweepResult
+from offline_core.errors import CheckpointError
 from offline_core.keeping.homepage.facts import COLUMN_NUMBERS, column_rows, dataset_facts, made_by
 from offline_core.keeping.stored_results import read_result
 from offline_core.policies.lineage import lineage, outline
 from offline_core.policies.manifest import POLICY_FILE, find_policy, read_policy_manifest
-from offline_core.policies.registry.address import parse_address
+from offline_core.policies.registry.address import parse_address, read_registry
+from offline_core.policies.registry.move import Move
 from offline_core.policies.series import saved_in, series_of
 from offline_core.runtime.reporting.card import Card, Section
 from offline_core.runtime.reporting.returns import played
-from offline_core.runtime.units import size_text
+from offline_core.runtime.units import count_text, size_text
 
 MAX_FILES = 20
 BEST, LAST = "best", "last"
@@ -47,8 +50,7 @@ def card_at(uri: str, version: int | None = None) -> Card:
     if place.child(BEST).child(POLICY_FILE).is_file():
         return policy_card(place.child(BEST).uri)
     if result is not None:
-        card = result.card()
-        return dataclasses.replace(card, sections=[*card.sections, _runs(result)]) if isinstance(result, SweepResult) else card
+        return result.card()
     if saved_in(place):
         return Card("Training", word="Not finished", sentence=f"{place.uri} runs, or was stopped.", sections=[_series(place)])
     if place.child("card.html").is_file() and not is_dataset(uri):
@@ -129,6 +131,67 @@ def policy_card(uri: str) -> Card:
     )
 
 
+def registry_card(uri: str) -> Card:
+    """What the aliases of a registry name, since when, by whom and why; of one name, its history as well.
+
+    Raises:
+        CheckpointError: it is no registry, and no name in one.
+    """
+    histories = read_registry(uri)
+    if not histories:
+        location = Location.of(uri)
+        location.check_bucket()
+        raise CheckpointError(f"{location.uri} is no registry, and no name in one. 'offline promote' makes one.")
+    aliases = [
+        (f"{history.name}@{alias}", history.checkpoint(move).uri, *_told(move))
+        for history in histories
+        for alias, move in history.aliases.items()
+    ]
+    moves = [
+        (f"{history.name} {move.number}", move.kind, move.alias, move.source, *_told(move))
+        for history in histories
+        for move in history.moves
+    ]
+    return Card(
+        "Registry",
+        word="Registry",
+        sentence=f"{count_text(len(aliases), 'alias', 'aliases')} of {count_text(len(histories), 'policy', 'policies')}, "
+        f"moved {count_text(len(moves), 'time')}.",
+        sections=[
+            Section("Aliases", columns=("address", "checkpoint", "policy", "moved", "by", "because"), rows=aliases),
+            Section(
+                "History",
+                columns=("move", "kind", "alias", "copied from", "policy", "moved", "by", "because"),
+                rows=moves if len(histories) == 1 else [],
+            ),
+        ],
+    )
+
+
+def _told(move: Move) -> tuple[str, ...]:
+    return move.fingerprint, f"{move.moved_at:%Y-%m-%d %H:%M} UTC", move.moved_by, move.because
+
+
+def verification_card(uri: str, version: int | None = None) -> Card:
+    """Whether all that is at a location or below is what was written; reads every byte.
+
+    Raises:
+        DatasetNotFoundError: nothing there has hashes.
+        VersionNotFoundError: the dataset has no such version.
+    """
+    compared = [*verify(uri, version)]
+    counts = sorted(Counter(each.what for each in compared).items())
+    damaged = sum(bool(each.wrong) for each in compared)
+    rows = [(each.name, "; ".join(each.wrong) or "as written") for each in compared if each.wrong or each.what != "result"]
+    return Card(
+        "Verification",
+        verdict="bad" if damaged else "good",
+        sentence=f"Compared {', '.join(count_text(count, what) for what, count in counts)}: "
+        f"{f'{damaged:,} damaged' if damaged else 'all as written'}.",
+        sections=[Section("Compared", columns=("what", "came to"), rows=rows)],
+    )
+
+
 def _existing(place: Location) -> list[str]:
     return [place.uri] if place.parent.child(f"{posixpath.basename(place.uri)}.html").is_file() else []
 
@@ -164,16 +227,6 @@ def _series(training: Location) -> Section:
         numbers = [metrics.get(metric) for metric in ("updates", "episode_return_mean", "held_out_loss")]
         rows.append((name, *("–" if number is None else f"{number:,.6g}" for number in numbers), uri))
     return Section("Policies to choose from", columns=("policy", "updates", "return", "held-out loss", "path"), rows=rows)
-
-
-def _runs(sweep: SweepResult) -> Section:
-    """The policies of a sweep, the best setting first."""
-    runs = [(setting.name, run) for setting in sweep.settings for run in setting.runs]
-    rows = [
-        (number, name, str(run.seed), f"{run.score:,.4g}", run.checkpoint) for number, (name, run) in enumerate(runs, start=1)
-    ]
-    columns = ("policy", "setting", "seed", sweep.score.replace("_", " "), "path")
-    return Section("Policies to choose from", columns=columns, rows=rows)
 
 
 def _number_text(number: float | str | None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from flows.inspection import card_at
 from offline_core.data.curation.config import MergeConfig, PruningConfig
 from offline_core.data.curation.merge import merge
 from offline_core.data.curation.prune import prune
@@ -13,6 +12,7 @@ from offline_core.data.quality.check import check
 from offline_core.data.quality.config import QualityConfig
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.sweep import sweep
+from offline_core.keeping.inspection import card_at
 from offline_core.learning.train import train
 from offline_core.runtime.config import parse
 from offline_core.runtime.reporting.card import Card
@@ -82,8 +82,8 @@ def test_a_sweep_lists_the_policies_of_its_settings(tmp_path: Path) -> None:
     run_sweep = {"training": training, "grid": {"optimizer.learning_rate": [0.01, 0.02]}, "seeds": 1, "parallel": 1}
     result = sweep(parse(SweepConfig, run_sweep), dataset=data, output=str(tmp_path / "sweep"))
     rows = _listed(card_at(str(tmp_path / "sweep")))
-    assert [row[1] for row in rows if row[0]] == [setting.name for setting in result.settings]
-    assert [row[3] for row in rows if row[0]] == [f"{run.score:,.4g}" for setting in result.settings for run in setting.runs]
+    assert [row[0] for row in rows] == [setting.name for setting in result.settings]
+    assert [row[2] for row in rows] == [f"{run.score:,.4g}" for setting in result.settings for run in setting.runs]
 
 
 def test_an_ancestor_of_several_is_shown_once(tmp_path: Path) -> None:
