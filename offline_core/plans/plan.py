@@ -16,6 +16,8 @@ from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.data.datasets.manifest import Format
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.store.location import Location
+from offline_core.runtime.reporting.card import Card, Section
+from offline_core.runtime.units import duration_text, size_text
 
 KIBIBYTE_UNITS = sys.platform != "darwin"
 
@@ -36,6 +38,12 @@ class Amount(BaseModel):
         """A version of a dataset."""
         uri = f"{ref.uri} version {ref.version}" if ref.version else ref.uri
         return cls(uri=uri, files=files, episodes=ref.episodes, steps=ref.steps, bytes=ref.bytes)
+
+    @property
+    def cells(self) -> list[str]:
+        """It as a row of a table."""
+        numbers = (self.files, self.episodes, self.steps, self.bytes)
+        return [self.uri, *("–" if number is None else f"{number:,}" for number in numbers)]
 
 
 class MeasuredSample(NamedTuple):
@@ -68,6 +76,19 @@ class Plan(BaseModel):
     memory_bytes: int = Field(description="Of the process that needs most.")
     measured: list[str] = Field(description="What the numbers are made from.")
     reused: str | None = Field(None, description="The existing version that would be reused; nothing would be written.")
+
+    def card(self) -> Card:
+        rows = [(what, *each.cells) for what, amounts in (("reads", self.reads), ("writes", self.writes)) for each in amounts]
+        again = {} if self.reused is None else {"Exists": f"{self.reused}: it would be reused, and nothing would be done"}
+        return Card(
+            "Plan",
+            again,
+            sentence=f"Takes {duration_text(self.seconds)} and {size_text(self.memory_bytes)} of memory; nothing was written.",
+            sections=[
+                Section("What it reads and writes", columns=("", "where", "files", "episodes", "steps", "bytes"), rows=rows),
+                Section("Measured", self.measured),
+            ],
+        )
 
 
 def peak_bytes() -> int:

@@ -12,6 +12,8 @@ from offline_core.data.curation.scores import scores_of
 from offline_core.data.curation.selection import choose, condition, pruning_index
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
 from offline_core.data.episodes import columns
+from offline_core.runtime.reporting.card import Card, Section
+from offline_core.runtime.units import count_text, size_text
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
@@ -45,6 +47,29 @@ class PruningPlan(BaseModel):
     before: Returns | None
     after: Returns | None
     unplanned: list[str] = Field(description="Rules left out because they look at the data itself: they may keep less.")
+
+    def card(self) -> Card:
+        return Card(
+            "Pruning plan",
+            {
+                "Dataset": self.source,
+                **{f"Dropped by {rule}": count_text(episodes, "episode") for rule, episodes in self.dropped.items()},
+            },
+            sentence=f"Would keep {count_text(self.episodes, 'episode')}, {count_text(self.steps, 'step')}, about "
+            f"{size_text(self.bytes)}; nothing was written.",
+            warnings=[f"May keep less: {', '.join(self.unplanned)} looks at the data itself."] if self.unplanned else (),
+            sections=[
+                Section(
+                    "Returns",
+                    columns=("", "mean", *(f"{share:.0%}" for share in QUANTILES)),
+                    rows=[
+                        (name, *(f"{number:,.4g}" for number in (returns.mean, *returns.quantiles)))
+                        for name, returns in (("now", self.before), ("then", self.after))
+                        if returns is not None
+                    ],
+                )
+            ],
+        )
 
 
 def plan_pruning(

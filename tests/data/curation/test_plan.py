@@ -39,6 +39,7 @@ def test_the_plan_is_what_comes(tmp_path: Path, format: Format, config: dict[str
     result = prune(parameters, dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
     assert (plan.episodes, plan.steps) == (result.after.episodes, result.after.steps)
     assert (plan.source, plan.dropped, plan.unplanned) == (result.source, result.dropped, [])
+    assert plan.card().sentence.startswith(f"Would keep {plan.episodes} episode")
     assert plan.after is not None
     assert plan.after.mean == pytest.approx(result.after.returns.mean)
     assert (plan.after.quantiles[0], plan.after.quantiles[-1]) == (result.after.returns.min, result.after.returns.max)
