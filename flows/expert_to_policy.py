@@ -1,7 +1,6 @@
 """Flow: the whole chain, from nothing to a policy that was learned from recordings alone."""
 
 from flows.local_flow import flow
-from flows.seeds import seed_of
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.converting import ConversionResult
 from offline_core.data.curation.prune import PruningResult
@@ -9,7 +8,6 @@ from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.data.importing.config import ConversionConfig
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import QualityReport
-from offline_core.data.store.location import Location
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.result import ExpertResult
@@ -17,12 +15,10 @@ from offline_core.learning.result import TrainingResult
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.evaluation.result import EvaluationResult
 from offline_core.policies.recording.config import RecordingConfig
-from offline_core.runtime.ray_session import ray_scope
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.reporting.returns import beside_expert
 from tasks import stages as tasks
-from tasks.chain import ChainResult, Stages, reading, summarize_chain
-from tasks.crash import crashing
+from tasks.chain import ChainResult, begin_chain
 
 
 class ExpertToPolicyResult(ChainResult):
@@ -82,46 +78,22 @@ def expert_to_policy(
         training: How the policy is learned from them.
         evaluation: How the policy is put to the test.
     """
-    place, seeded, stages = Location.of(root), {"seed": seed_of(seed)}, Stages()
-    with place.make_folder().locked():  # another chain would put its policies where the next stage looks
-        with crashing(), ray_scope():
-            expert_result = stages.run(
-                "train expert", tasks.train_expert, expert.model_copy(update=seeded), output=place.child("expert").uri
-            )
-            recorded = stages.run(
-                "record episodes",
-                tasks.record,
-                recording.model_copy(update=seeded),
-                policy=expert_result.checkpoint,
-                output=place.child("recording").uri,
-            ).dataset
-            converted = None
-            if recording.format == "table":
-                converted = stages.run(
-                    "convert to episodes",
-                    tasks.convert,
-                    conversion,
-                    **reading(recorded),
-                    output=place.child("episodes").uri,
-                )
-            source = recorded if converted is None else converted.dataset
-            pruned = stages.run("prune", tasks.prune, pruning, **reading(source), output=place.child("pruned").uri)
-            kept = pruned.dataset
-            checked = stages.run("check", tasks.check, quality, **reading(kept))
-            trained = stages.run(
-                "train policy",
-                tasks.train,
-                training.model_copy(update=seeded),
-                **reading(kept),
-                output=place.child("policy").uri,
-            )
-            evaluated = stages.run("evaluate", tasks.evaluate, evaluation.model_copy(update=seeded), policy=trained.checkpoint)
-        result = ExpertToPolicyResult(
-            reused=stages.outcomes[-1].reused,  # it is made of what all others made
-            root=place.uri,
-            stages=stages.outcomes,
-            seconds=stages.seconds,
-            expert=expert_result,
+    with begin_chain("expert_to_policy", locals()) as chain:
+        trained_expert = chain.run("train expert", tasks.train_expert, expert, output="expert")
+        source = recorded = chain.run(
+            "record episodes", tasks.record, recording, policy=trained_expert.checkpoint, output="recording"
+        ).dataset
+        converted = None
+        if recording.format == "table":
+            converted = chain.run("convert to episodes", tasks.convert, conversion, dataset=recorded, output="episodes")
+            source = converted.dataset
+        pruned = chain.run("prune", tasks.prune, pruning, dataset=source, output="pruned")
+        checked = chain.run("check", tasks.check, quality, dataset=pruned.dataset)
+        trained = chain.run("train policy", tasks.train, training, dataset=pruned.dataset, output="policy")
+        evaluated = chain.run("evaluate", tasks.evaluate, evaluation, policy=trained.checkpoint)
+        return chain.end(
+            ExpertToPolicyResult,
+            expert=trained_expert,
             recording=recorded,
             conversion=converted,
             pruning=pruned,
@@ -129,17 +101,3 @@ def expert_to_policy(
             training=trained,
             evaluation=evaluated,
         )
-        summarize_chain(
-            "expert_to_policy",
-            result,
-            parameters={
-                "expert": expert,
-                "recording": recording,
-                "conversion": conversion,
-                "pruning": pruning,
-                "quality": quality,
-                "training": training,
-                "evaluation": evaluation,
-            },
-        )
-    return result

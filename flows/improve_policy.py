@@ -2,7 +2,6 @@
 
 from flows.approval import approval_of
 from flows.local_flow import flow
-from flows.seeds import seed_of
 from flows.sources import episodes_of
 from offline_core.data.curation.config import PruningConfig, SplitConfig
 from offline_core.data.curation.converting import ConversionResult
@@ -13,7 +12,6 @@ from offline_core.data.importing.config import ConversionConfig, ImportConfig
 from offline_core.data.importing.report import ImportResult
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import QualityReport
-from offline_core.data.store.location import Location
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.result import DecisionResult
 from offline_core.judging.estimation.estimators import weighing
@@ -23,11 +21,9 @@ from offline_core.keeping.promotion.config import PromotionConfig
 from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.policies.registry.history import entry_of, last_move
 from offline_core.policies.registry.move import Move
-from offline_core.runtime.ray_session import ray_scope
 from offline_core.runtime.reporting.card import Card
 from tasks import stages as tasks
-from tasks.chain import ChainResult, Stages, reading, summarize_chain
-from tasks.crash import crashing
+from tasks.chain import Chain, ChainResult, begin_chain
 
 SCORING_SHARE = 0.2
 """Of the episodes to learn from; by them a sweep whose policies are not played compares its runs."""
@@ -110,25 +106,22 @@ def improve_policy(
         decision: How they are held against the champion; what decision.against names is used while there is none.
         promotion: Which alias is moved, champion by default.
     """
-    place, seeded, stages = Location.of(root), {"seed": seed_of(seed)}, Stages()
-    address = f"{entry_of(registry).uri}@{promotion.alias}"
-    champion = last_move(entry_of(registry), promotion.alias)
-    with place.make_folder().locked(), crashing(), ray_scope():
-        data, imported, converted = episodes_of(stages, source, importing, conversion, place)
-        checked = stages.run("check", tasks.check, quality, **reading(data.ref))
-        sides = stages.run(
-            "split", tasks.split, split.model_copy(update=seeded), **reading(data.ref), output=place.child("split").uri
-        )
-        pruned = stages.run("prune", tasks.prune, pruning, **reading(sides.train), output=place.child("pruned").uri)
-        learned_from, scored = _scored(stages, sweep.model_copy(update=seeded), data, pruned.dataset, place)
-        swept = stages.run("sweep", tasks.sweep, scored, **reading(learned_from), output=place.child("sweep").uri)
-        decided = stages.run(
+    with begin_chain("improve_policy", locals()) as chain:
+        address = f"{entry_of(registry).uri}@{promotion.alias}"
+        champion = last_move(entry_of(registry), promotion.alias)
+        data, imported, converted = episodes_of(chain, source, importing, conversion)
+        checked = chain.run("check", tasks.check, quality, dataset=data.ref)
+        sides = chain.run("split", tasks.split, split, dataset=data.ref, output="split")
+        pruned = chain.run("prune", tasks.prune, pruning, dataset=sides.train, output="pruned")
+        learned_from, scored = _scored(chain, sweep, data, pruned.dataset)
+        swept = chain.run("sweep", tasks.sweep, scored, dataset=learned_from, output="sweep")
+        decided = chain.run(
             "decide",
             tasks.decide,
-            decision.model_copy(update=seeded | ({"against": address} if champion else {})),
-            **reading(sides.held_out),
+            decision.model_copy(update={"against": address} if champion else {}),
+            dataset=sides.held_out,
             candidates=swept.checkpoints,
-            output=place.child(f"decisions/{data.ref.fingerprint}-{_name(champion)}").uri,
+            output=f"decisions/{data.ref.fingerprint}-{_name(champion)}",
         )
     approved, moved = None, None
     if decided.verdict == "promote":
@@ -136,13 +129,10 @@ def improve_policy(
         if answer is None or answer.approve:
             approved = None if answer is None else answer.by
             signed = promotion if approved is None else promotion.model_copy(update={"moved_by": approved})
-            moved = stages.run("promote", tasks.promote, signed, registry=registry, source=decided.uri)
-    result = ImprovePolicyResult(
-        reused=stages.outcomes[-1].reused,  # it is made of what all others made
-        root=place.uri,
+            moved = chain.run("promote", tasks.promote, signed, registry=registry, source=decided.uri)
+    return chain.end(
+        ImprovePolicyResult,
         registry=address,
-        stages=stages.outcomes,
-        seconds=stages.seconds,
         imported=imported,
         conversion=converted,
         quality=checked,
@@ -153,26 +143,9 @@ def improve_policy(
         approved_by=approved,
         promotion=moved,
     )
-    summarize_chain(
-        "improve_policy",
-        result,
-        parameters={
-            "importing": importing,
-            "conversion": conversion,
-            "quality": quality,
-            "split": split,
-            "pruning": pruning,
-            "sweep": sweep,
-            "decision": decision,
-            "promotion": promotion,
-        },
-    )
-    return result
 
 
-def _scored(
-    stages: Stages, sweep: SweepConfig, data: Dataset, learned_from: DatasetRef, place: Location
-) -> tuple[DatasetRef, SweepConfig]:
+def _scored(chain: Chain, sweep: SweepConfig, data: Dataset, learned_from: DatasetRef) -> tuple[DatasetRef, SweepConfig]:
     """What is learned from, and the sweep with data to compare its runs by, if they are not played and it names none."""
     from offline_core.judging.estimation.logged import has_probabilities
 
@@ -180,12 +153,12 @@ def _scored(
     is_played = evaluation.play and (evaluation.environment or data.manifest.environment) is not None
     if is_played or sweep.estimate_on or evaluation.held_out:
         return learned_from, sweep
-    sides = stages.run(
+    sides = chain.run(
         "hold out to compare",
         tasks.split,
-        SplitConfig(held_out_fraction=SCORING_SHARE, seed=sweep.seed),
-        **reading(learned_from),
-        output=place.child(f"scoring/{learned_from.fingerprint}").uri,  # a sweep reads the latest version
+        SplitConfig(held_out_fraction=SCORING_SHARE),
+        dataset=learned_from,
+        output=f"scoring/{learned_from.fingerprint}",  # a sweep reads the latest version
     )
     estimate = sweep.estimate
     if estimate.behaviour is None and weighing(estimate.methods) and not has_probabilities(open_dataset(sides.held_out.uri)):

@@ -66,7 +66,7 @@ class LocalFlow(Flow[P, R]):
 
 
 def flow(
-    *, name: str, run_name: str | Callable[[Mapping[str, Any]], str], refuses: bool = True
+    *, name: str, run_name: str | Callable[[Mapping[str, Any]], str], is_short: bool = False
 ) -> Callable[[Callable[P, R]], LocalFlow[P, R]]:
     """As `prefect.flow`, with forms that take groups of parameters as fields or as YAML.
 
@@ -74,13 +74,13 @@ def flow(
 
     Arguments:
         run_name: of runs that no user named: a template, see `name_of`, or what makes it of the parameters.
-        refuses: look at the parameters before the first stage. False: they are not those of a stage or chain.
+        is_short: it is the short form of another.
     """
 
     def decorate(fn: Callable[P, R]) -> LocalFlow[P, R]:
         parameters = inspect.signature(fn).parameters
         hints = get_type_hints(fn, include_extras=True)
-        is_closed = not refuses or sum(isinstance(each.default, BaseModel) for each in parameters.values()) > 1
+        is_closed = is_short or sum(isinstance(each.default, BaseModel) for each in parameters.values()) > 1
         fn.__annotations__ = hints | {
             name: _in_a_form(hints[name], each.default, is_closed) for name, each in parameters.items() if name in hints
         }
@@ -88,22 +88,9 @@ def flow(
             own = [each.replace(annotation=fn.__annotations__.get(name, each.annotation)) for name, each in parameters.items()]
             fn.__signature__ = fn.__signature__.replace(parameters=own)
         fill = functools.partial(name_of, run_name) if isinstance(run_name, str) else run_name
-        return LocalFlow(_refusing(fn) if refuses else fn, name=name, flow_run_name=RunName(fill))
+        return LocalFlow(fn, name=name, flow_run_name=RunName(fill))
 
     return decorate
-
-
-def _refusing(fn: Callable[P, R]) -> Callable[P, R]:
-    """`fn`, which says what is wrong with its parameters before its first stage: in the first seconds of a worker's run."""
-
-    @functools.wraps(fn)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        from offline_core.plans.refusal import refuse
-
-        refuse(get_call_parameters(fn, args, kwargs))
-        return fn(*args, **kwargs)
-
-    return run
 
 
 def _in_a_form(kind: Any, default: Any, is_closed: bool) -> Any:

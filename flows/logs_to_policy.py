@@ -3,7 +3,6 @@
 from typing import Literal
 
 from flows.local_flow import flow
-from flows.seeds import seed_of
 from flows.sources import episodes_of
 from offline_core.data.curation.config import PruningConfig, SplitConfig
 from offline_core.data.curation.converting import ConversionResult
@@ -14,7 +13,6 @@ from offline_core.data.importing.config import ConversionConfig, ImportConfig
 from offline_core.data.importing.report import ImportResult
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import QualityReport
-from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.judging.estimation.estimators import weighing
@@ -23,11 +21,9 @@ from offline_core.learning.config import EvaluationDuringTraining, TrainingConfi
 from offline_core.learning.result import TrainingResult
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.evaluation.result import EvaluationResult
-from offline_core.runtime.ray_session import ray_scope
 from offline_core.runtime.reporting.card import Card
 from tasks import stages as tasks
-from tasks.chain import ChainResult, Stages, reading, summarize_chain
-from tasks.crash import crashing
+from tasks.chain import Chain, ChainResult, begin_chain
 
 
 class LogsToPolicyResult(ChainResult):
@@ -98,52 +94,29 @@ def logs_to_policy(
         evaluation: How the policy is played.
         estimate: How its return is estimated, and what it has to come to.
     """
-    place, seeded, stages = Location.of(root), {"seed": seed_of(seed)}, Stages()
-    training = training.model_copy(update=seeded)
-    with place.make_folder().locked():  # another chain would put its policies where the next stage looks
-        with crashing(), ray_scope():
-            data, imported, converted = episodes_of(stages, source, importing, conversion, place)
-            checked = stages.run("check", tasks.check, quality, **reading(data.ref))
-            environment = evaluation.environment or training.evaluation.environment or data.manifest.environment
-            if test == "evaluate" and environment is None:
-                raise ConfigError(
-                    f"{data.ref.uri} does not say where it was recorded: set evaluation.environment, or another test."
-                )
-            sides = None
-            if test == "estimate" or (test == "auto" and environment is None):
-                sides = stages.run(
-                    "split",
-                    tasks.split,
-                    split.model_copy(update=seeded),
-                    **reading(data.ref),
-                    output=place.child("split").uri,
-                )
-            learned_from = data.ref if sides is None else sides.train
-            pruned = stages.run("prune", tasks.prune, pruning, **reading(learned_from), output=place.child("pruned").uri)
-            trained = stages.run(
-                "train policy", tasks.train, training, **reading(pruned.dataset), output=place.child("policy").uri
+    with begin_chain("logs_to_policy", locals()) as chain:
+        data, imported, converted = episodes_of(chain, source, importing, conversion)
+        checked = chain.run("check", tasks.check, quality, dataset=data.ref)
+        environment = evaluation.environment or training.evaluation.environment or data.manifest.environment
+        if test == "evaluate" and environment is None:
+            raise ConfigError(
+                f"{data.ref.uri} does not say where it was recorded: set evaluation.environment, or another test."
             )
-            evaluated = estimated = None
-            if sides is None:
-                evaluated = stages.run(
-                    "evaluate",
-                    tasks.evaluate,
-                    evaluation.model_copy(update=seeded | {"environment": environment}),
-                    policy=trained.checkpoint,
-                )
-            else:
-                estimated = stages.run(
-                    "estimate",
-                    tasks.estimate,
-                    estimate.model_copy(update=seeded | {"behaviour": _behaviour(stages, estimate, training, sides, place)}),
-                    policy=trained.checkpoint,
-                    **reading(sides.held_out),
-                )
-        result = LogsToPolicyResult(
-            reused=stages.outcomes[-1].reused,  # it is made of what all others made
-            root=place.uri,
-            stages=stages.outcomes,
-            seconds=stages.seconds,
+        sides = None
+        if test == "estimate" or (test == "auto" and environment is None):
+            sides = chain.run("split", tasks.split, split, dataset=data.ref, output="split")
+        learned_from = data.ref if sides is None else sides.train
+        pruned = chain.run("prune", tasks.prune, pruning, dataset=learned_from, output="pruned")
+        trained = chain.run("train policy", tasks.train, training, dataset=pruned.dataset, output="policy")
+        evaluated = estimated = None
+        if sides is None:
+            played = evaluation.model_copy(update={"environment": environment})
+            evaluated = chain.run("evaluate", tasks.evaluate, played, policy=trained.checkpoint)
+        else:
+            weighed = estimate.model_copy(update={"behaviour": _behaviour(chain, estimate, training, sides)})
+            estimated = chain.run("estimate", tasks.estimate, weighed, policy=trained.checkpoint, dataset=sides.held_out)
+        return chain.end(
+            LogsToPolicyResult,
             imported=imported,
             conversion=converted,
             quality=checked,
@@ -153,26 +126,9 @@ def logs_to_policy(
             evaluation=evaluated,
             estimate=estimated,
         )
-        summarize_chain(
-            "logs_to_policy",
-            result,
-            parameters={
-                "importing": importing,
-                "conversion": conversion,
-                "quality": quality,
-                "split": split,
-                "pruning": pruning,
-                "training": training,
-                "evaluation": evaluation,
-                "estimate": estimate,
-            },
-        )
-    return result
 
 
-def _behaviour(
-    stages: Stages, estimate: OffPolicyConfig, training: TrainingConfig, sides: SplitResult, place: Location
-) -> str | None:
+def _behaviour(chain: Chain, estimate: OffPolicyConfig, training: TrainingConfig, sides: SplitResult) -> str | None:
     """Checkpoint by which recorded actions are weighed; None: by what was recorded as action_logp."""
     from offline_core.judging.estimation.logged import has_probabilities
 
@@ -180,16 +136,11 @@ def _behaviour(
         return estimate.behaviour
     if has_probabilities(open_dataset(sides.held_out.uri, sides.held_out.version)):
         return None
-    return stages.run(
-        "clone behaviour",
-        tasks.train,
-        training.model_copy(
-            update={
-                "algorithm": "bc",
-                "data": training.data.model_copy(update={"buffer": None}),
-                "evaluation": EvaluationDuringTraining(play=False),
-            }
-        ),
-        **reading(sides.train),
-        output=place.child("behaviour").uri,
+    clone = {
+        "algorithm": "bc",
+        "data": training.data.model_copy(update={"buffer": None}),
+        "evaluation": EvaluationDuringTraining(play=False),
+    }
+    return chain.run(
+        "clone behaviour", tasks.train, training.model_copy(update=clone), dataset=sides.train, output="behaviour"
     ).checkpoint

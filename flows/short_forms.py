@@ -124,7 +124,7 @@ def _short(full: LocalFlow[..., Any], places: Mapping[str, str]) -> LocalFlow[..
     run.__name__ = run.__qualname__ = full.fn.__name__ + SUFFIX
     told = "\n".join(f"    {name}: {' '.join(description.split())}" for name, (_, _, description) in fields.items())
     run.__doc__ = f"{(full.description or '').partition(chr(10))[0]} The fields that matter most.\n\nArgs:\n{told}"
-    return flow(name=full.name, run_name=run_name, refuses=False)(run)
+    return flow(name=full.name, run_name=run_name, is_short=True)(run)
 
 
 def _nested(path: list[str], value: Any) -> Any:

@@ -11,12 +11,12 @@ from typing import Any
 
 from flows.events import announce
 from flows.local_flow import LocalFlow, flow
-from flows.seeds import seed_of
 from offline_core.runtime.ray_session import ray_scope
 from offline_core.runtime.stage import STAGES, Argument, Stage, load
 from tasks import stages as tasks
 from tasks.crash import crashing
 from tasks.run_names import template_of
+from tasks.seeds import seed_of
 
 _KINDS: dict[str, Any] = {"datasets": list[str], "policies": list[str], "sources": str | list[str], "version": int | None}
 """Types of arguments in a form; others are texts."""

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.store.location import Location
 from offline_core.keeping.cards import card_of, keep_card
+from offline_core.runtime.ray_session import ray_scope
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import MARKS, Card, Verdict
 from offline_core.runtime.reporting.returns import Told
 from offline_core.runtime.result import Result
 from offline_core.runtime.units import duration_text
 from tasks.artifacts import publish
+from tasks.crash import crashing
+from tasks.seeds import seed_of
 from tasks.stage import as_task
 
 log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
-P = ParamSpec("P")
 R = TypeVar("R", bound=Result)
+C = TypeVar("C", bound="ChainResult")
 
 
 class StageOutcome(BaseModel):
@@ -46,7 +52,7 @@ class ChainResult(Result):
 
     root: str = Field(description="Folder of everything that the chain made.")
     stages: list[StageOutcome] = Field(description="In the order in which they ran.")
-    seconds: float = Field(description="Wall time of the whole chain, with Ray's start and end.")
+    seconds: float = Field(description="Wall time of the whole chain, with Ray's start.")
 
     def chain_card(
         self,
@@ -86,22 +92,47 @@ class ChainResult(Result):
         )
 
 
-class Stages:
-    """Runs stages one after the other; `outcomes` has those that are done."""
+@dataclass
+class Chain:
+    """Runs stages one after the other: each writes below the root, and has the seed of the chain."""
 
-    def __init__(self) -> None:
-        self.outcomes: list[StageOutcome] = []
-        self._begin = time.perf_counter()
+    name: str
+    """As `expert_to_policy`."""
+    root: Location
+    seed: int
+    configs: Mapping[str, BaseModel]
+    """The parameters of the stages by name, as they were given."""
+    outcomes: list[StageOutcome] = field(default_factory=list)
+    """Of the stages that are done."""
+    begin: float = field(default_factory=time.perf_counter)
 
-    @property
-    def seconds(self) -> float:
-        """Wall time since the chain began."""
-        return time.perf_counter() - self._begin
+    def run(
+        self,
+        name: str,
+        task: Callable[..., R],
+        config: BaseModel,
+        *,
+        dataset: DatasetRef | None = None,
+        output: str | None = None,
+        **places: Any,
+    ) -> R:
+        """Return the result of a stage.
 
-    def run(self, name: str, task: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        Arguments:
+            config: its seed is replaced by that of the chain.
+            dataset: the version that is read.
+            output: where it writes, relative to the root.
+            places: other arguments of the task.
+        """
+        if dataset is not None:
+            places |= {"dataset": dataset.uri, "version": dataset.version}
+        if output is not None:
+            places["output"] = self.root.child(output).uri
+        if "seed" in type(config).model_fields:
+            config = config.model_copy(update={"seed": self.seed})
         log.getChild("chain").info("%s …", name)
         begin = time.perf_counter()
-        result = task(*args, **kwargs)
+        result = task(config, **places)
         card, seconds = card_of(result, name), time.perf_counter() - begin
         log.info("%s, %.1f s: %s", name, seconds, card.headline)
         self.outcomes.append(
@@ -109,10 +140,33 @@ class Stages:
         )
         return result
 
+    def end(self, kind: type[C], **results: Any) -> C:
+        """Return the result of the whole chain, and leave its card."""
+        result = kind(
+            reused=self.outcomes[-1].reused,  # it is made of what all others made
+            root=self.root.uri,
+            stages=self.outcomes,
+            seconds=time.perf_counter() - self.begin,
+            **results,
+        )
+        summarize_chain(self.name, result, parameters=self.configs)
+        return result
 
-def reading(ref: DatasetRef) -> dict[str, Any]:
-    """The arguments of a task that reads this version of a dataset."""
-    return {"dataset": ref.uri, "version": ref.version}
+
+@contextlib.contextmanager
+def begin_chain(name: str, parameters: Mapping[str, Any]) -> Iterator[Chain]:
+    """Look at the parameters of a chain, and give it its root to itself and one Ray for all of its stages.
+
+    Arguments:
+        parameters: all of its flow, with `root` and `seed`.
+    """
+    from offline_core.plans.refusal import refuse  # a flow is also imported to be deployed
+
+    refuse(parameters)
+    configs = {name: value for name, value in parameters.items() if isinstance(value, BaseModel)}
+    chain = Chain(name, Location.of(parameters["root"]), seed_of(parameters["seed"]), configs)
+    with chain.root.make_folder().locked(), crashing(), ray_scope():  # another one would put its data where a stage looks
+        yield chain
 
 
 @as_task("summarize-chain")

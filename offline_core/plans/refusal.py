@@ -1,6 +1,6 @@
-"""What a stage refuses by its parameters, said before anything starts: in the time of imports, and without a Prefect server.
+"""What the stages of a chain refuse by its parameters, said before the first of them runs, and a Prefect server starts.
 
-The stage looks again when it runs. What would take longer than a glance, or may pass by itself, is left to it.
+Each stage looks again when it runs. What would take longer than a glance, or may pass by itself, is left to it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
 
-from offline_core.data.datasets.dataset import is_dataset, open_committed, open_dataset
-from offline_core.data.datasets.folder_kind import not_a_dataset
-from offline_core.data.quality.config import QualityConfig
+from offline_core.data.datasets.dataset import is_dataset, open_dataset
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
-from offline_core.errors import DatasetNotFoundError, OfflineError
+from offline_core.errors import OfflineError
 
 if TYPE_CHECKING:
     from offline_core.data.importing.config import ImportConfig
@@ -31,12 +29,12 @@ GLANCE_BYTES = 16 * 2**20
 
 
 def refuse(parameters: Mapping[str, Any]) -> None:
-    """Raise what a stage, or the first one of a chain, would raise for `parameters`: its configs and places by name.
+    """Raise what a stage of a chain would raise for `parameters`: its configs and places by name.
 
     Raises:
         OfflineError: as the stage would; none whose cause may pass.
     """
-    for check in (_places, _conditions, _dataset, _candidates, _environment, _algorithms, _source):
+    for check in (_places, _conditions, _environment, _algorithms, _source):
         try:
             check(parameters)
         except OfflineError as error:
@@ -45,9 +43,6 @@ def refuse(parameters: Mapping[str, Any]) -> None:
 
 
 def _places(parameters: Mapping[str, Any]) -> None:
-    for name in ("output", "root"):
-        if isinstance(place := parameters.get(name), str):
-            Location.of(place)
     if "config" not in parameters and isinstance(root := parameters.get("root"), str):
         _check_writable(Location.of(root))
     if isinstance(registry := parameters.get("registry"), str):
@@ -84,50 +79,13 @@ def _conditions(parameters: Mapping[str, Any]) -> None:
                 Condition.sql(config.where_steps)
 
 
-def _dataset(parameters: Mapping[str, Any]) -> None:
-    config = parameters.get("config")
-    data = getattr(getattr(config, "training", config), "data", None)
-    if (uri := parameters.get("dataset")) is None or getattr(data, "data_class", None) or getattr(data, "source", None):
-        return  # code of the user knows what that is
-    version = parameters.get("version")
-    if is_dataset(uri):
-        open_dataset(uri, version)
-    elif not (isinstance(config, QualityConfig) or "policy" in parameters):  # check and estimate read other files as well
-        open_committed(uri, version)
-    elif (told := not_a_dataset(uri)) is not None:
-        raise DatasetNotFoundError(told, uri=uri)
-
-
-def _candidates(parameters: Mapping[str, Any]) -> None:
-    if "candidates" in parameters:
-        from offline_core.judging.decisions.config import BEHAVIOUR
-        from offline_core.policies.manifest import find_policy
-
-        config = parameters["config"]
-        for uri in (*parameters["candidates"], *([] if config.against == BEHAVIOUR else [config.against])):
-            find_policy(uri)
-
-
 def _environment(parameters: Mapping[str, Any]) -> None:
-    policy, config = parameters.get("policy"), cast(Any, parameters.get("config"))
-    if policy is None and not any(hasattr(each, "environment") for each in parameters.values()):
-        return
-    from offline_core.learning.experts.config import ExpertConfig
-    from offline_core.policies.manifest import environment_for, find_policy
-    from offline_core.runtime.code_permission import remember_code
-
-    environments = [each.environment for each in parameters.values() if isinstance(each, ExpertConfig)]
-    if policy is not None:
-        policy, manifest = find_policy(policy)
-        if hasattr(config, "environment"):
-            remember_code(config)
-            environments.append(environment_for(policy, manifest, config.environment))
-    if environments:
+    if (expert := parameters.get("expert")) is not None:
         from offline_core.data.environments.vector_env import spec_of
+        from offline_core.runtime.code_permission import remember_code
 
-        remember_code(*(each for each in parameters.values() if isinstance(each, ExpertConfig)))
-        for environment in environments:
-            spec_of(environment)
+        remember_code(expert)
+        spec_of(expert.environment)
 
 
 def _algorithms(parameters: Mapping[str, Any]) -> None:

@@ -9,7 +9,6 @@ import pytest
 import offline_core as offline
 from flows.stages import decide
 from offline_core.errors import CheckpointError
-from offline_core.plans.refusal import refuse
 from tests.flows.test_cli import run
 from tests.flows.test_data_flows import card_of
 from tests.judging.estimation.chains import BEHAVIOUR, TARGET, policy_of
@@ -42,13 +41,12 @@ def test_the_verb_says_which_policy_may_replace_what_the_log_recorded(tmp_path: 
     assert "| Reused | yes" in card_of(decide, "decide-card")
 
 
-def test_a_candidate_that_is_missing_is_named_before_a_server_starts(tmp_path: Path) -> None:
-    data, there = chain(tmp_path, 2), saved(policy_of(TARGET), tmp_path / "policy")
-    given = {"dataset": data, "candidates": [there, str(tmp_path / "gone")], "config": offline.DecisionConfig()}
+def test_a_policy_that_is_missing_is_named(tmp_path: Path) -> None:
+    data, there, output = chain(tmp_path, 2), saved(policy_of(TARGET), tmp_path / "policy"), tmp_path / "decision"
     with pytest.raises(CheckpointError, match=r"There is no policy at .*/gone"):
-        refuse(given)
+        offline.decide(data, [there, tmp_path / "gone"], output=output)
     with pytest.raises(CheckpointError, match="There is no policy at champion"):
-        refuse(given | {"candidates": [there], "config": offline.DecisionConfig(against="champion")})
+        offline.decide(data, [there], output=output, against="champion")
 
 
 @pytest.mark.parametrize("given", ["a path", ["a path"]])

@@ -64,7 +64,7 @@ def test_from_nothing_to_a_policy(ray_up: None, tmp_path: Path, monkeypatch: pyt
             pass
         summarize_chain(*arguments, **named)
 
-    monkeypatch.setattr("flows.expert_to_policy.summarize_chain", summarize_alone)
+    monkeypatch.setattr("tasks.chain.summarize_chain", summarize_alone)
     result = expert_to_policy(
         root=str(tmp_path),
         seed=3,
@@ -119,7 +119,7 @@ def test_from_nothing_to_a_policy(ray_up: None, tmp_path: Path, monkeypatch: pyt
 def test_a_run_is_named_by_its_parameters_unless_a_person_named_it(given: str | None, name: str) -> None:
     """Words as in dainty-sawfly are what Prefect makes up."""
 
-    @flow(name="named", run_name="named-{seed}", refuses=False)
+    @flow(name="named", run_name="named-{seed}")
     def named(seed: int = 0) -> None:
         pass
 

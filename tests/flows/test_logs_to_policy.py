@@ -21,7 +21,7 @@ from offline_core.learning.optimizer_config import OptimizerConfig
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import EnvironmentSpec
-from tasks.chain import Stages
+from tasks.chain import Chain
 from tests.flows.test_flows import artifacts_of, latest_run
 from tests.judging.estimation.test_estimate import chain
 
@@ -84,11 +84,11 @@ def test_actions_of_unknown_probability_are_weighed_by_a_clone_of_who_acted(rlli
 
 
 def test_no_clone_is_trained_where_nothing_is_weighed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Stages, "run", lambda *_, **__: pytest.fail("a stage runs"))
+    monkeypatch.setattr(Chain, "run", lambda *_, **__: pytest.fail("a stage runs"))
     held_out = open_dataset(chain(tmp_path, 5, logp=False)).ref
     sides = SplitResult(source=held_out, train=held_out, held_out=held_out, before=Statistics(), duplicates=0)
     config = OffPolicyConfig(methods=["fqe"], gate_method="fqe")
-    assert _behaviour(Stages(), config, SHORT, sides, Location.of(str(tmp_path))) is None
+    assert _behaviour(Chain("", Location.of(str(tmp_path)), 0, {}), config, SHORT, sides) is None
 
 
 def _table(recordings: Path, folder: Path) -> str:

@@ -16,9 +16,9 @@ from prefect.exceptions import ParameterTypeError
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, PREFECT_SERVER_DATABASE_CONNECTION_URL, temporary_settings
 
 from flows import prefect_server
+from flows.expert_to_policy import expert_to_policy
 from flows.prefect_server import trouble
-from flows.stages import evaluate
-from offline_core.errors import CheckpointError
+from offline_core.errors import ConfigError
 from tests.waiting import wait_until
 
 TWO_RUNS = """
@@ -103,10 +103,12 @@ def test_a_server_that_takes_too_long_is_named_in_words() -> None:
     assert trouble(RuntimeError("another")) is None
 
 
-@pytest.mark.parametrize(("policy", "episodes", "refusal"), [("", 0, ParameterTypeError), ("nowhere", 2, CheckpointError)])
+@pytest.mark.parametrize(
+    ("pruning", "refusal"), [({"keep_top_fraction": 2}, ParameterTypeError), ({"where": "return >"}, ConfigError)]
+)
 def test_what_is_wrong_is_refused_and_no_server_is_started(
-    policy: str, episodes: int, refusal: type[Exception], monkeypatch: pytest.MonkeyPatch
+    pruning: dict[str, object], refusal: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a process starts"))
     with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(refusal):  # also where other tests use one
-        evaluate(policy=policy, config={"episodes": episodes})
+        expert_to_policy(pruning=pruning)  # type: ignore[arg-type]

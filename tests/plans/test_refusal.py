@@ -11,7 +11,6 @@ import pytest
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
-from offline_core.data.quality.config import QualityConfig
 from offline_core.errors import ConfigError, DataError, StorageError, StorageUnavailableError
 from offline_core.keeping.promotion.config import PromotionConfig
 from offline_core.learning.config import TrainingConfig
@@ -70,13 +69,6 @@ def test_a_computed_column_whose_row_cannot_be_read(tmp_path: Path) -> None:
         refuse({"source": str(logs), "config": parse(ImportConfig, values)})
 
 
-def test_a_dataset_that_was_never_imported_can_be_checked_and_not_trained_on(rllib_recordings: Path) -> None:
-    dataset = str(rllib_recordings / "cartpole_episodes")
-    refuse({"dataset": dataset, "config": QualityConfig()})
-    with pytest.raises(DataError, match="Import it first"):
-        refuse({"dataset": dataset, "config": TrainingConfig()})
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -96,18 +88,12 @@ def test_a_name_that_no_registry_takes() -> None:
         refuse({"registry": "runs/registry/hvac@champion", "source": "runs/decision", "config": PromotionConfig()})
 
 
-def test_what_code_of_the_user_reads_is_left_to_it() -> None:
-    refuse(
-        {"dataset": "table of a database", "config": parse(TrainingConfig, {"data": {"data_class": {"path": "users:Data"}}})}
-    )
-
-
 def test_a_storage_that_does_not_answer_is_left_to_the_stage_which_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(*_: Any) -> None:
         raise StorageUnavailableError("no answer")
 
     monkeypatch.setattr("offline_core.plans.refusal.is_dataset", silent)
-    refuse({"dataset": "s3://lake/x", "config": TrainingConfig()})
+    refuse({"source": "s3://lake/x", "training": TrainingConfig()})
 
 
 @pytest.mark.parametrize(
