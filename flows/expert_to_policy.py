@@ -70,13 +70,7 @@ def expert_to_policy(
         root: Folder for everything the run makes; one run at a time may have it.
         seed: Seed of every stage; the seeds inside the stages' parameters are not used. None: another one for each run,
             and the same when a run is retried.
-        expert: The environment, and how the expert learns to master it.
-        recording: How the expert's episodes are recorded.
-        conversion: How a recorded table becomes episodes.
-        pruning: Which of them are kept.
         quality: What the kept ones have to meet; the run stops at others.
-        training: How the policy is learned from them.
-        evaluation: How the policy is put to the test.
     """
     with begin_chain("expert_to_policy", locals()) as chain:
         trained_expert = chain.run("train expert", tasks.train_expert, expert, output="expert")

@@ -97,14 +97,10 @@ def improve_policy(
         seed: Seed of every stage; the seeds inside the stages' parameters are not used. None: another one for each run,
             and the same when a run is retried.
         approval: Before anything is promoted, pause the run until a person has approved it in the form of the run.
-        importing: The format of the logs, what their columns mean, how rows become episodes.
-        conversion: How a table of steps becomes episodes.
         quality: What the episodes have to meet; the run stops at others.
         split: Which share of the episodes decides.
-        pruning: Which of the others are learned from.
         sweep: The candidates: each setting is one, by its best run.
         decision: How they are held against the champion; what decision.against names is used while there is none.
-        promotion: Which alias is moved, champion by default.
     """
     with begin_chain("improve_policy", locals()) as chain:
         address = f"{entry_of(registry).uri}@{promotion.alias}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ParamSpec, TypeVar, get_type_hints
 
@@ -19,6 +19,7 @@ from offline_core.errors import ConfigError
 from offline_core.plans.permission import check_permitted
 from offline_core.runtime.config import as_group, name_choices, shown
 from offline_core.runtime.parameter_errors import problems
+from offline_core.runtime.parameter_names import choices_of, is_model
 from tasks.run_names import RunName, name_of
 
 P = ParamSpec("P")
@@ -70,7 +71,8 @@ def flow(
 ) -> Callable[[Callable[P, R]], LocalFlow[P, R]]:
     """As `prefect.flow`, with forms that take groups of parameters as fields or as YAML.
 
-    Several groups, and those of a short form, are closed until a user opens them.
+    Several groups, and those of a short form, are closed until a user opens them. Groups of which the docstring says nothing
+    are described by their models; it ends in its arguments.
 
     Arguments:
         run_name: of runs that no user named: a template, see `name_of`, or what makes it of the parameters.
@@ -87,10 +89,21 @@ def flow(
         if hasattr(fn, "__signature__"):  # of a function that was made
             own = [each.replace(annotation=fn.__annotations__.get(name, each.annotation)) for name, each in parameters.items()]
             fn.__signature__ = fn.__signature__.replace(parameters=own)
+        fn.__doc__ = "\n".join([inspect.cleandoc(fn.__doc__ or ""), *_undescribed(fn, hints)])
         fill = functools.partial(name_of, run_name) if isinstance(run_name, str) else run_name
         return LocalFlow(fn, name=name, flow_run_name=RunName(fill))
 
     return decorate
+
+
+def _undescribed(fn: Callable[..., Any], hints: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each group of parameters that the docstring says nothing of: what its model says of itself."""
+    for name, parameter in inspect.signature(fn).parameters.items():
+        [kind, *others] = choices_of(hints[name])
+        if is_model(kind) and not others and f"\n    {name}: " not in inspect.cleandoc(fn.__doc__ or ""):
+            sentence = inspect.cleandoc(kind.__doc__ or "").partition("\n")[0]
+            # Other words than the model's own, which pydantic would leave out.
+            yield f"    {name}: {'Optional' if parameter.default is None else 'Settings'}: {sentence[:1].lower()}{sentence[1:]}"
 
 
 def _in_a_form(kind: Any, default: Any, is_closed: bool) -> Any:

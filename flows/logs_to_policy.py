@@ -85,14 +85,8 @@ def logs_to_policy(
         seed: Seed of every stage; the seeds inside the stages' parameters are not used. None: another one for each run,
             and the same when a run is retried.
         test: evaluate: play the policy. estimate: do not. auto: play it if an environment is known.
-        importing: The format of the logs, what their columns mean, how rows become episodes.
-        conversion: How a table of steps becomes episodes.
         quality: What the episodes have to meet; the run stops at others.
         split: Which share of the episodes the estimate is made from.
-        pruning: Which episodes are learned from.
-        training: How the policy is learned from them.
-        evaluation: How the policy is played.
-        estimate: How its return is estimated, and what it has to come to.
     """
     with begin_chain("logs_to_policy", locals()) as chain:
         data, imported, converted = episodes_of(chain, source, importing, conversion)

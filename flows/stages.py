@@ -62,12 +62,7 @@ def _flow_of(stage: Stage[..., Any]) -> LocalFlow[..., Any]:
     run.__name__ = run.__qualname__ = stage.attribute
     run.__signature__ = signature = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
-    described = {each.name: each.help for each in stage.arguments}
-    described["config"] = (
-        f"Settings: {_lower(_first_line(config))}"  # pydantic leaves out a description that is the model's own
-    )
-    described |= {name: f"Optional: {_lower(_first_line(load(path)))}" for name, path in stage.groups.items()}
-    lines = (f"    {each.name}: {described[each.name]}" for each in parameters)
+    lines = (f"    {each.name}: {each.help}" for each in stage.arguments if each.name in signature.parameters)
     run.__doc__ = "\n".join([stage.summary, "", "Args:", *lines])
     return flow(name=stage.title, run_name=template_of(stage))(run)
 
@@ -81,11 +76,3 @@ def _parameter(argument: Argument) -> inspect.Parameter:
 
 def _keyword(name: str, kind: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
-
-
-def _lower(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:]
-
-
-def _first_line(model: type) -> str:
-    return inspect.cleandoc(model.__doc__ or "").partition("\n")[0]
