@@ -26,73 +26,64 @@ OBJECTS_UNTIL_GC = 20_000
 """Imports make hundreds of thousands of objects that stay; by Python's 700, a tenth of their time goes into collecting."""
 
 
-def _parameters_of(chain: str) -> Parameters:
+ROOT_HELP = "Folder for everything that the run makes."
+SOURCE = Argument("source", "Files, folders or patterns with * or **; or the folder of one dataset.", ["data"], kind="sources")
+
+
+def _add_chain(name: str, help: str, arguments: list[Argument], *options: click.Option) -> None:
+    """Adds the verb of a chain."""
+    attribute = name.replace("-", "_")
+
     def defaults() -> Any:
         from flows.settings import defaults_of
 
-        return defaults_of(_flow(chain).fn)
+        return defaults_of(_flow(attribute).fn)
 
-    return Parameters(defaults)
+    seed = click.Option(["--seed"], type=click.IntRange(min=0), default=0, help="Seed of every stage.")
+    parameters = Parameters(defaults)
+
+    @verb(name, arguments, seed, *options, parameters=parameters, help=help, has_json=True)
+    def run(settings: tuple[str, ...], config_files: tuple[str, ...], env: str | None = None, **given: Any) -> None:
+        more = [f"expert.environment.id={env}"] * bool(env)
+        flow, configs = _flow(attribute), parameters.configs([*settings, *more], config_files)
+        values = given | _checked(arguments, given)
+        if len(sources := values.get("source", ())) == 1:  # which may be a dataset
+            values["source"] = sources[0]
+        _shown(lambda: _call(flow, **values, **configs), is_chain=True)
 
 
-SEED = click.Option(["--seed"], type=click.IntRange(min=0), default=0, help="Seed of every stage.")
-ROOT_HELP = "Folder for everything that the run makes."
-
-
-@verb(
+_add_chain(
     "expert-to-policy",
+    "The whole chain: expert, recording, pruning, cloned policy, evaluation.",
     [Argument("root", ROOT_HELP, "runs/demo"), ENVIRONMENT],
-    SEED,
-    parameters=_parameters_of("expert_to_policy"),
-    has_json=True,
 )
-def expert_to_policy(root: str, env: str | None, seed: int, **given: Any) -> None:
-    """The whole chain: expert, recording, pruning, cloned policy, evaluation."""
-    more = [f"expert.environment.id={env}"] if env else []
-    _run_chain("expert_to_policy", given, more, root=root, seed=seed)
-
-
-@verb(
+_add_chain(
     "logs-to-policy",
-    [
-        Argument("source", "Files, folders or patterns with * or **; or the folder of one dataset.", ["data"], kind="sources"),
-        Argument("root", ROOT_HELP, "runs/logs", "output", is_option=True),
-    ],
-    SEED,
+    "The whole chain from logs: import or convert, check, prune, train, evaluate or estimate.",
+    [SOURCE, Argument("root", ROOT_HELP, "runs/logs", "output", is_option=True)],
     click.Option(
         ["--test"],
         type=click.Choice(["auto", "evaluate", "estimate"]),
         default="auto",
         help="Play the policy, or estimate its return; auto plays it if an environment is known.",
     ),
-    parameters=_parameters_of("logs_to_policy"),
-    has_json=True,
 )
-def logs_to_policy(source: tuple[str, ...], root: str, seed: int, test: str, **given: Any) -> None:
-    """The whole chain from logs: import or convert, check, prune, train, evaluate or estimate."""
-    _refuse_credentials(source)
-    one_or_more = source[0] if len(source) == 1 else list(source)
-    _run_chain("logs_to_policy", given, [], source=one_or_more, root=root, seed=seed, test=test)
-
-
-@verb(
+_add_chain(
     "improve-policy",
+    "From new logs to a better policy: import, check, split, prune, train candidates, decide, promote or say why not.",
     [
-        Argument("source", "Files, folders or patterns with * or **; or the folder of one dataset.", ["data"], kind="sources"),
+        SOURCE,
         Argument("root", ROOT_HELP, "runs/improve", "output", is_option=True),
+        Argument("registry", "Folder of the registry and name of the policy.", "runs/registry/policy", is_option=True),
+        Argument(
+            "approval",
+            "Pause before a promotion, until it is approved in the form of the run.",
+            False,
+            "switch",
+            is_option=True,
+        ),
     ],
-    SEED,
-    click.Option(["--registry"], default="runs/registry/policy", help="Folder of the registry and name of the policy."),
-    click.Option(["--approval"], is_flag=True, help="Pause before a promotion, until it is approved in the form of the run."),
-    parameters=_parameters_of("improve_policy"),
-    has_json=True,
 )
-def improve_policy(source: tuple[str, ...], root: str, seed: int, registry: str, approval: bool, **given: Any) -> None:
-    """From new logs to a better policy: import, check, split, prune, train candidates, decide, promote or say why not."""
-    _refuse_credentials(source)
-    one_or_more = source[0] if len(source) == 1 else list(source)
-    chosen = {"registry": _place(registry), "approval": approval}
-    _run_chain("improve_policy", given, [], source=one_or_more, root=root, seed=seed, **chosen)
 
 
 def _add_stage(stage: Stage[..., Any]) -> None:
@@ -228,12 +219,6 @@ def completion(shell: str) -> None:
     from flows.completion import script_of
 
     click.echo(script_of(shell, app))
-
-
-def _run_chain(name: str, given: dict[str, Any], more: list[str], *, root: str, **arguments: Any) -> None:
-    flow = _flow(name)
-    configs = _parameters_of(name).configs([*given["settings"], *more], given["config_files"])
-    _shown(lambda: _call(flow, root=_place(root), **arguments, **configs), is_chain=True)
 
 
 def _shown(call: Callable[[], Any], *, is_chain: bool = False) -> None:

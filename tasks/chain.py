@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.data.store.location import Location
 from offline_core.keeping.cards import card_of, keep_card
+from offline_core.runtime.provenance import made_in_run
 from offline_core.runtime.ray_session import ray_scope
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import MARKS, Card, Verdict
@@ -24,7 +25,7 @@ from offline_core.runtime.units import duration_text
 from tasks.artifacts import publish
 from tasks.crash import crashing
 from tasks.seeds import seed_of
-from tasks.stage import as_task
+from tasks.stage import run_to_look_at
 
 log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
 R = TypeVar("R", bound=Result)
@@ -141,7 +142,7 @@ class Chain:
         return result
 
     def end(self, kind: type[C], **results: Any) -> C:
-        """Return the result of the whole chain, and leave its card."""
+        """Return the result of the whole chain, whose card is left as an artifact and in its root."""
         result = kind(
             reused=self.outcomes[-1].reused,  # it is made of what all others made
             root=self.root.uri,
@@ -149,7 +150,9 @@ class Chain:
             seconds=time.perf_counter() - self.begin,
             **results,
         )
-        summarize_chain(self.name, result, parameters=self.configs)
+        with made_in_run(run_to_look_at()):
+            card = keep_card(result.card(), self.name, self.configs, is_reused=result.reused)
+        publish(card, key=f"{self.name.replace('_', '-')}-card")
         return result
 
 
@@ -167,14 +170,3 @@ def begin_chain(name: str, parameters: Mapping[str, Any]) -> Iterator[Chain]:
     chain = Chain(name, Location.of(parameters["root"]), seed_of(parameters["seed"]), configs)
     with chain.root.make_folder().locked(), crashing(), ray_scope():  # another one would put its data where a stage looks
         yield chain
-
-
-@as_task("summarize-chain")
-def summarize_chain(name: str, result: ChainResult, *, parameters: Mapping[str, BaseModel]) -> None:
-    """Leave one card for the whole chain as an artifact, and in its root.
-
-    Arguments:
-        name: of the chain, as `expert_to_policy`.
-    """
-    card = keep_card(result.card(), name, parameters, is_reused=result.reused)
-    publish(card, key=f"{name.replace('_', '-')}-card")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, cast
 
 from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
@@ -24,59 +23,41 @@ from tasks.crash import crashing
 from tasks.progress import progress_shown
 from tasks.run_names import name_of, template_of
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 RETRIES = 2
 FIRST_DELAY_SECONDS = 5
 
 
-def task_of(entry: Stage[..., Any]) -> Any:
-    """The task of a stage."""
-
-    def run(config: Any, **arguments: Any) -> Any:
-        with progress_shown(), observe_cards(functools.partial(publish, key=f"{entry.title}-card")):
-            return perform(entry, config, arguments, runs_url=url_of_ui())
-
-    run.__name__ = run.__qualname__ = entry.attribute
-    run.__doc__ = entry.help
-    return as_task(entry.title, template_of(entry))(run)
-
-
-def as_task(name: str, run_name: str | None = None) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """A task that is one stage of the pipeline.
+def task_of(entry: Stage[..., Any]) -> Task[..., Any]:
+    """The task of a stage.
 
     Tried again, later and later, after what may pass by itself, and never after what would come again. Prefect keeps no
     result of it: the core finds what was made before by what it was made of, and a second memory could only be wrong.
     """
 
-    def name_run(parameters: dict[str, Any]) -> str:
-        assert run_name is not None
-        return name_of(run_name, parameters | parameters.get("arguments", {}))
+    def run(config: Any, **arguments: Any) -> Any:
+        show = functools.partial(publish, key=f"{entry.title}-card")
+        with crashing(), made_in_run(run_to_look_at()), progress_shown(), observe_cards(show):
+            return perform(entry, config, arguments, runs_url=url_of_ui())
 
-    made = task(
-        name=name,
-        task_run_name=None if run_name is None else cast(Any, name_run),
+    def name_run(parameters: dict[str, Any]) -> str:
+        return name_of(template_of(entry), parameters | parameters.get("arguments", {}))
+
+    run.__name__ = run.__qualname__ = entry.attribute
+    run.__doc__ = entry.help
+    made: Task[..., Any] = task(
+        name=entry.title,
+        task_run_name=cast(Any, name_run),
         cache_policy=NO_CACHE,
         persist_result=False,
         retries=RETRIES,
         retry_delay_seconds=exponential_backoff(backoff_factor=FIRST_DELAY_SECONDS),
         retry_jitter_factor=0.2,
         retry_condition_fn=_may_pass,
-    )
-
-    def decorate(function: Callable[P, R]) -> Task[P, R]:
-        @functools.wraps(function)
-        def run(*args: P.args, **kwargs: P.kwargs) -> R:
-            with crashing(), made_in_run(_run_to_look_at()):
-                return function(*args, **kwargs)
-
-        return made(run)
-
-    return decorate
+    )(run)
+    return made
 
 
-def _run_to_look_at() -> str | None:
+def run_to_look_at() -> str | None:
     """The id of the running flow, if a UI will know it later: there is none of a temporary server."""
     return flow_run.id if PREFECT_UI_URL.value() else None
 

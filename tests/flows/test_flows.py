@@ -29,12 +29,12 @@ from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
 from offline_core.data.store.location import Location
 from offline_core.errors import BusyError, CheckpointError, EmptyDatasetError
+from offline_core.keeping.cards import keep_card
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.recording.config import RecordingConfig
 from offline_core.runtime.config import parse
-from tasks.chain import summarize_chain
 from tests.learning.test_train import balancing_episodes, dataset_of
 
 pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.filterwarnings("default")]
@@ -59,12 +59,12 @@ def test_from_nothing_to_a_policy(ray_up: None, tmp_path: Path, monkeypatch: pyt
     Its root is its own up to the last card, and free afterwards.
     """
 
-    def summarize_alone(*arguments: Any, **named: Any) -> None:
+    def keep_alone(*arguments: Any, **named: Any) -> Any:
         with pytest.raises(BusyError), Location.of(str(tmp_path)).locked():
             pass
-        summarize_chain(*arguments, **named)
+        return keep_card(*arguments, **named)
 
-    monkeypatch.setattr("tasks.chain.summarize_chain", summarize_alone)
+    monkeypatch.setattr("tasks.chain.keep_card", keep_alone)
     result = expert_to_policy(
         root=str(tmp_path),
         seed=3,

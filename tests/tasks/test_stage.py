@@ -16,20 +16,17 @@ from ray import exceptions
 from flows.stages import train
 from offline_core.errors import ConfigError, RayLostError, StorageUnavailableError
 from offline_core.learning.config import TrainingConfig
+from offline_core.runtime.stage import STAGES
 from tasks import stages
 from tasks.crash import Crash
-from tasks.stage import as_task
-
-
-@as_task("nothing")
-def nothing() -> None:
-    """Does nothing."""
+from tasks.stage import task_of
 
 
 def is_tried_again(error: BaseException) -> bool:
-    condition: Callable[..., Any] | None = nothing.retry_condition_fn
+    prune = task_of(STAGES["prune"])
+    condition: Callable[..., Any] | None = prune.retry_condition_fn
     assert condition is not None
-    return bool(condition(nothing, None, Failed(data=error)))
+    return bool(condition(prune, None, Failed(data=error)))
 
 
 @ray.remote(num_cpus=0)
