@@ -14,9 +14,9 @@ from flows.local_flow import LocalFlow, flow
 from offline_core.runtime.ray_session import ray_scope
 from offline_core.runtime.stage import STAGES, Argument, Stage, load
 from tasks import stages as tasks
+from tasks.chain import seed_of
 from tasks.crash import crashing
 from tasks.run_names import template_of
-from tasks.seeds import seed_of
 
 _KINDS: dict[str, Any] = {"datasets": list[str], "policies": list[str], "sources": str | list[str], "version": int | None}
 """Types of arguments in a form; others are texts."""

@@ -156,7 +156,8 @@ def verb(
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        shown = [*([_json()] if has_json else []), *([_verbosely()] if has_json or has_verbose else [])]
+        shown = [_flag(_as_json, ("--json",), JSON_HELP)] if has_json else []
+        shown += [_flag(_verbose, ("-v", "--verbose"), VERBOSE_HELP)] if has_json or has_verbose else []
         params = [*map(_parameter, arguments), *options, *(parameters.options if parameters else ()), *shown]
         text = help or function.__doc__
         command = Verb(name, callback=function, params=params, help=text, short_help=text)
@@ -167,20 +168,17 @@ def verb(
     return decorate
 
 
-def _json() -> click.Option:
-    def keep(_: click.Context, __: click.Parameter, is_wanted: bool) -> None:
-        _as_json.set(is_wanted)
+def _flag(kept_in: ContextVar[bool], names: tuple[str, ...], help: str) -> click.Option:
+    """An option that keeps whether it was given, wherever it stands."""
 
-    text = "Print the result, or the error, as one JSON document on stdout; all else goes to stderr."
-    return click.Option(["--json"], is_flag=True, is_eager=True, expose_value=False, callback=keep, help=text)
+    def keep(_: click.Context, __: click.Parameter, is_given: bool) -> None:
+        kept_in.set(is_given)
+
+    return click.Option([*names], is_flag=True, is_eager=True, expose_value=False, callback=keep, help=help)
 
 
-def _verbosely() -> click.Option:
-    def keep(_: click.Context, __: click.Parameter, is_wanted: bool) -> None:
-        _verbose.set(is_wanted)
-
-    text = "Print the whole card: tables, details, lineage and the command that repeats the run."
-    return click.Option(["-v", "--verbose"], is_flag=True, is_eager=True, expose_value=False, callback=keep, help=text)
+JSON_HELP = "Print the result, or the error, as one JSON document on stdout; all else goes to stderr."
+VERBOSE_HELP = "Print the whole card: tables, details, lineage and the command that repeats the run."
 
 
 def is_verbose() -> bool:

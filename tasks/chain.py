@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+from prefect.runtime import flow_run
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.datasets.dataset import DatasetRef
@@ -24,7 +25,6 @@ from offline_core.runtime.result import Result
 from offline_core.runtime.units import duration_text
 from tasks.artifacts import publish
 from tasks.crash import crashing
-from tasks.seeds import seed_of
 from tasks.stage import run_to_look_at
 
 log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
@@ -170,3 +170,11 @@ def begin_chain(name: str, parameters: Mapping[str, Any]) -> Iterator[Chain]:
     chain = Chain(name, Location.of(parameters["root"]), seed_of(parameters["seed"]), configs)
     with chain.root.make_folder().locked(), crashing(), ray_scope():  # another one would put its data where a stage looks
         yield chain
+
+
+def seed_of(seed: int | None) -> int:
+    """The seed itself, or if there is none the second for which the running flow was scheduled, counted from 1970.
+
+    A run that is retried has the seed it had, so that what it had made is found; the next night's has another.
+    """
+    return int(flow_run.scheduled_start_time.timestamp()) if seed is None else seed
