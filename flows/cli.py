@@ -109,7 +109,7 @@ def _add_stage(stage: Stage[..., Any]) -> None:
         groups = parameters.configs([*given["settings"], *more], given["config_files"])
         arguments = _checked(stage.arguments, given) | {"config": groups.pop("")}
         if plan:
-            from flows.planning import print_plan
+            from flows.results import print_plan
 
             print_plan(stage, **arguments)
         else:
@@ -124,15 +124,13 @@ for _stage in STAGES.values():
 @verb("ls", [Argument("root", "Folder with all that was made.", "runs")], has_json=True)
 def list_root(root: str) -> None:
     """List the datasets, policies and results below a folder: what, when, from what; the newest last."""
-    from flows.results import print_json
+    from flows.results import print_json, print_listing
     from offline_core.keeping.homepage.listing import list_root
 
     listing = list_root(_place(root))
     if as_json():
         print_json(listing)
     else:
-        from flows.listing import print_listing
-
         print_listing(listing)
 
 

@@ -93,12 +93,16 @@ def _database_url(home: Path) -> str:
     return f"sqlite+aiosqlite:///{home / 'temporary.db' if os.access(home, os.W_OK) else ':memory:'}"
 
 
-def trouble(error: BaseException) -> str | None:
-    """What `error` says about Prefect's server in words, and what to do; None if it is about something else."""
+def trouble(error: BaseException, *, is_needed: bool = False) -> str | None:
+    """What `error` says about Prefect's server in words, and what to do; None if it is about something else.
+
+    Arguments:
+        is_needed: nothing can be done without a server that stays up.
+    """
     from httpx import HTTPStatusError, InvalidURL, TransportError
 
     if isinstance(error, TransportError | InvalidURL) or str(error).startswith("Failed to reach API"):
-        return _no_server()
+        return _no_server(is_needed)
     if str(error).startswith("Timed out while attempting to connect to ephemeral"):
         why = str(error).partition("API server. ")[2] or "the machine is overloaded."
         return (
@@ -113,13 +117,16 @@ def trouble(error: BaseException) -> str | None:
     return None
 
 
-def _no_server() -> str:
+def _no_server(is_needed: bool) -> str:
     """Where there is no server, and what to do."""
     from flows.server_settings import api_url
 
-    if (url := api_url()) is None:
+    url, name = api_url(), "PREFECT_API_URL"
+    if is_needed:
+        at = "No Prefect server answers" if url is None else f"No Prefect server answers at {masked_text(url)}"
+        return f"{at}. Start it ('prefect server start'), or set {name} to where it is."
+    if url is None:
         return f"Prefect's temporary server does not answer any more; {AGAIN}"
-    name = "PREFECT_API_URL"
     variable = "unset the variable" if name in os.environ else f"unset {name} where 'prefect config view' says that it is set"
     return (
         f"No Prefect server answers at {masked_text(url)} ({name}). Start it ('prefect server start'), or {variable} to do "

@@ -17,7 +17,7 @@ from pydantic_core import to_jsonable_python
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import parse
-from offline_core.runtime.parameter_names import is_model, meant_parameters
+from offline_core.runtime.parameter_names import is_model, meant_parameters, paths_of
 from offline_core.runtime.yaml_values import load_yaml
 
 
@@ -102,33 +102,15 @@ def _no_group(name: str, groups: Mapping[str, type[BaseModel]], unused: Collecti
     return f"There is no group of parameters {name}{hint}; there are {', '.join(groups)}."
 
 
-def parameter_names(models: Mapping[str, type[BaseModel]]) -> dict[str, str]:
-    """All parameters as `-s` names them, with their descriptions; grouped by name, but for a model without one."""
-    found: dict[str, str] = {}
-    for name, model in models.items():
-        found |= _named(model, f"{name}." if name else "")
-    return found
-
-
 def completions(models: Mapping[str, type[BaseModel]], incomplete: str) -> dict[str, str]:
     """What an incomplete name may become, up to the next dot, with descriptions: `optimizer.`, or `optimizer.schedule=`."""
-    begin = incomplete.rpartition(".")[0]
-    begin = f"{begin}." if begin else ""
+    begin = incomplete[: incomplete.rfind(".") + 1]
     found: dict[str, str] = {}
-    for name, text in parameter_names(models).items():
-        if name.startswith(incomplete):
-            word, dot, _ = name.removeprefix(begin).partition(".")
-            found.setdefault(begin + word + (dot or "="), "" if dot else text)
-    return found
-
-
-def _named(model: type[BaseModel], prefix: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, info in model.model_fields.items():
-        if is_model(info.annotation):
-            found |= _named(typing.cast(type[BaseModel], info.annotation), f"{prefix}{name}.")
-        else:
-            found[prefix + name] = info.description or ""
+    for name, model in models.items():
+        for path, field in paths_of(model, f"{name}." if name else "").items():
+            if path.startswith(incomplete) and not is_model(field.annotation):
+                word, dot, _ = path.removeprefix(begin).partition(".")
+                found.setdefault(begin + word + (dot or "="), "" if dot else field.description or "")
     return found
 
 

@@ -9,6 +9,7 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 MOST_NAMES, MOST_LEVELS = 3, 4
 """Names that a hint gives, and groups within groups that are looked through."""
@@ -120,15 +121,16 @@ def is_model(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
-def paths_of(model: type[BaseModel], prefix: str) -> list[str]:
-    """Return the paths of all parameters and groups, those of the fewest groups first."""
-    found: list[str] = []
+def paths_of(model: type[BaseModel], prefix: str) -> dict[str, FieldInfo]:
+    """Return all parameters and groups by their paths, those of the fewest groups first."""
+    found: dict[str, FieldInfo] = {}
     level: list[tuple[str, type[BaseModel]]] = [(prefix, model)]
     for _ in range(MOST_LEVELS):
         fields = [(f"{path}{name}", field) for path, group in level for name, field in group.model_fields.items()]
-        found += [path for path, _ in fields]
+        for path, field in fields:
+            found.setdefault(path, field)
         level = [(f"{path}.", kind) for path, field in fields for kind in choices_of(field.annotation) if is_model(kind)]
-    return list(dict.fromkeys(found))
+    return found
 
 
 def _plain(name: str) -> str:
