@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -53,6 +54,8 @@ RAY_VARIABLES = {
     "RAY_DATA_RAISE_ORIGINAL_MAP_EXCEPTION": "1",  # else an OfflineError arrives as text
 }
 
+LEVEL_LINE = b"RAY_BACKEND_LOG_LEVEL"
+STDERR = 2
 ATTEMPTS = 4
 START_SECONDS = 300.0
 """For the raylet of a local Ray to say that it is up; on a machine with nothing else to do it takes two."""
@@ -188,6 +191,36 @@ def _patiently() -> Iterator[None]:
         services.get_node = get_node
 
 
+@contextlib.contextmanager
+def _quiet_connection() -> Iterator[None]:
+    """Leave out of stderr the line by which Ray's C++ says, as this process connects, at which level it logs.
+
+    Whatever else is written there meanwhile comes afterwards.
+    """
+    from ray._private import worker
+
+    connect = worker.connect
+
+    def quiet(*arguments: Any, **options: Any) -> None:
+        sys.stderr.flush()
+        with tempfile.TemporaryFile() as held, contextlib.ExitStack() as restored:
+            stderr = os.dup(STDERR)
+            restored.callback(os.close, stderr)
+            os.dup2(held.fileno(), STDERR)
+            try:
+                connect(*arguments, **options)
+            finally:
+                os.dup2(stderr, STDERR)
+                held.seek(0)
+                os.write(STDERR, b"".join(line for line in held if LEVEL_LINE not in line))
+
+    worker.connect = quiet
+    try:
+        yield
+    finally:
+        worker.connect = connect
+
+
 def _raylet_lives() -> bool:
     for process in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
@@ -226,7 +259,8 @@ def _init(where: dict[str, Any]) -> Any:
         before = set(psutil.Process().children())
         try:
             # Actors' output stays in Ray's log files; their errors are raised here.
-            ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
+            with _quiet_connection():
+                ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
             return ray._private.worker._global_node
         except Exception as error:
             if is_own:

@@ -173,6 +173,7 @@ def test_a_local_ray_listens_on_loopback_only_and_reports_no_usage() -> None:
     found = listening_sockets(processes)
     _, said = ended(process, answer="\n")
     assert {"gcs_server", "raylet", "ray::Actor"} <= {name for name, _ in found}, said
+    assert "RAY_BACKEND_LOG_LEVEL" not in said
     assert not [(name, address) for name, address in found if not address.removeprefix("::ffff:").startswith("127.")]
 
 
