@@ -115,15 +115,23 @@ def wrong_parameters(model: type[BaseModel], error: ValidationError, values: Map
     for each in errors:
         name, field, group = _named(model, each["loc"])
         got = "" if each["type"] == "missing" or not name else f" (got {_shortened(name, each['input'])})"
-        reasons, meant, _ = found.setdefault(name or model.__name__, ([], [], got))
+        reasons, meant, _ = found.setdefault(name or _words(model), ([], [], got))
         reasons.append(_reason(each, field))
         if each["type"] == "extra_forbidden":
             near = meant_parameters(name, {name.rpartition(".")[0]: group}) if group is not model else []
-            meant += near or meant_parameters(name, {"": model}, _unused(model, values, errors))
+            unused = set() if near else _unused(model, values, errors)
+            near = near or meant_parameters(name, {"": model}, unused)
+            inside = each["input"] if isinstance(each["input"], dict) else {}  # of a group that there is not
+            meant += near or [path for inner in inside for path in meant_parameters(f"{name}.{inner}", {"": model}, unused)]
         elif each["type"] == "literal_error" and isinstance(given := each["input"], str):
             meant += closest(given, re.findall(r"'([^']*)'", str(each["ctx"]["expected"])))[:1]
     lines = [f"  {name}: {_joined(reasons, meant)}{got}" for name, (reasons, meant, got) in found.items()]
-    return "\n".join([f"{count_text(len(lines), 'wrong parameter')} for {model.__name__}:", *lines])
+    return "\n".join([f"{count_text(len(lines), 'wrong parameter')} of {_words(model)}:", *lines])
+
+
+def _words(model: type[BaseModel]) -> str:
+    """A model as people know it: "policy export" of PolicyExportConfig."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", model.__name__.removesuffix("Config")).lower()
 
 
 def _joined(reasons: list[str], meant: list[str]) -> str:

@@ -54,7 +54,7 @@ def test_parse_names_every_wrong_parameter_with_what_was_given() -> None:
     with pytest.raises(ConfigError) as caught:
         parse(Stage, {"rate": -1.5, "range": {"low": "left", "middle": 3}, "speed": 9, "names": ["fine", 4]})
     lines = str(caught.value).splitlines()
-    assert lines[0] == "5 wrong parameters for Stage:"
+    assert lines[0] == "5 wrong parameters of stage:"
     by_name = {line.strip().partition(":")[0]: line for line in lines[1:]}
     assert by_name.keys() == {"rate", "range.low", "range.middle", "speed", "names.1"}
     assert by_name["rate"] == "  rate: has to be greater than 0.0 (got -1.5)"
@@ -80,6 +80,7 @@ def test_parse_names_every_wrong_parameter_with_what_was_given() -> None:
             "optimizer.networks.policy.learning_rate",
         ),
         ("learning.config:TrainingConfig", {"epochs": 3}, "optimizer.max_epochs"),
+        ("learning.config:TrainingConfig", {"training": {"max_updates": 3}}, "optimizer.max_updates"),
         ("learning.config:TrainingConfig", {"net_arch": [64]}, "network.hidden_sizes"),
         ("learning.config:TrainingConfig", {"random_state": 1}, "seed"),
         ("learning.config:TrainingConfig", {"discount": 0.9, "algorithm": "cql"}, "cql.gamma"),
@@ -153,7 +154,7 @@ def test_what_is_wrong_is_never_said_in_pydantic_s_words(stage: _Stage[..., Any]
 
 
 def test_parse_names_the_model_when_no_single_parameter_is_wrong() -> None:
-    with pytest.raises(ConfigError, match=r"Range: .*low has to be at most high"):
+    with pytest.raises(ConfigError, match=r"range: .*low has to be at most high"):
         parse(Range, {"low": 2.0, "high": 1.0})
 
 
