@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import glob
+import os
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -87,9 +90,24 @@ class Verb(click.Command):
             name, equals, value = text.partition("=")
             if equals and name.isprintable() and "/" not in name and (meant := parameters.meant(name, value)) is not None:
                 ctx.fail(f"{text} is a parameter, and no folder: {meant} (if it is a folder: ./{text})")
+        self._refuse_output(ctx, given)
         if given.get("show_config"):
             parameters.show(given.get("settings") or (), given.get("config_files") or ())
             ctx.exit()
+
+    def _refuse_output(self, ctx: click.Context, given: Mapping[str, Any]) -> None:
+        """Says how the output is given where it stands last among folders to read, and is not there."""
+        if not any(argument.kind == "output" and argument.is_option for argument in self.arguments):
+            return
+        for argument in (each for each in self.arguments if each.is_many):
+            *others, last = words if isinstance(words := given.get(argument.name), tuple) and words else [""]
+            if others and "://" not in last and not glob.has_magic(last) and not os.path.exists(last):
+                from offline_core.data.store.location import refuse_credentials
+
+                for word in others:
+                    refuse_credentials(word)
+                line = shlex.join(["offline", str(ctx.info_name), *others, "-o", last])
+                ctx.fail(f"There is nothing at {last} to read. If it is the output: {line}")
 
     def _refuse_option(self, ctx: click.Context, parameters: Parameters, error: click.NoSuchOption, args: list[str]) -> None:
         """Says how a parameter is given that was given as an option."""

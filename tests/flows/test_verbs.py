@@ -41,6 +41,7 @@ def run(*arguments: str) -> tuple[int, str]:
         (["train", "runs/x", "algorithm=cql"], "algorithm=cql is a parameter, and no folder: -s algorithm=cql"),
         (["train", "runs/x", "runs/y", "lr=3"], "lr=3 is a parameter, and no folder: -s optimizer.learning_rate=3"),
         (["import", "year=2024"], "There is nothing at"),
+        (["import", "a.csv", "out"], "If it is the output: offline import a.csv -o out"),
         (["train", "--plam"], "Did you mean '--plan'?"),
         (["evalute"], "Did you mean 'evaluate'?"),
         (["expert-to-policy", "--gamma", "0.9"], "-s expert.ppo.gamma=0.9"),

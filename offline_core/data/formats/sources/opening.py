@@ -348,7 +348,10 @@ def _below(folder: Location, format: str | None, listing: Listing) -> list[Locat
     there = listing.below(folder)
     datasets = tuple(name.removesuffix(VERSIONS) for name in there if posixpath.basename(name) == VERSIONS)
     if "" in datasets:
-        raise ConfigError(f"{folder.uri} is a dataset already; convert, prune or train on it as it is.")
+        raise ConfigError(
+            f"{folder.uri} is a dataset already; convert, prune or train on it as it is. If it is "
+            "what the import writes, name it by -o, or in Python by output."
+        )
     described = {posixpath.dirname(name) for name in there if name.endswith(".arrow")}
     folders = described | {posixpath.dirname(name) for name in described}
     return [
