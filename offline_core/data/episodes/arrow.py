@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.episodes.unpickle import load_array
 from offline_core.errors import SchemaError, SpaceError
+from offline_core.runtime.units import count_text
 
 _RAY_TENSORS = ("ray.data.arrow_tensor", "ray.data.arrow_tensor_v2")
 
@@ -66,7 +67,10 @@ def check_no_nulls(column: pa.Array | pa.ChunkedArray, what: str) -> None:
     SchemaError: there is a null.
     """
     if column.null_count:
-        raise SchemaError(f"Column {what!r} has {column.null_count} nulls among {len(column)} rows; fill or drop them first.")
+        raise SchemaError(
+            f"Column {what!r} has {count_text(column.null_count, 'null')} among {count_text(len(column), 'row')}; fill or drop "
+            "them first."
+        )
 
 
 def from_arrow(array: pa.Array | pa.ChunkedArray, what: str, metadata: Mapping[bytes, bytes] | None = None) -> Nested:

@@ -46,7 +46,7 @@ from offline_core.data.importing.values import (
     nanoseconds,
     one_a_step,
 )
-from offline_core.errors import ConfigError, DataError, SchemaError
+from offline_core.errors import ConfigError, DataError, NonFiniteError, SchemaError
 
 _NUMERIC = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
 _REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
@@ -140,7 +140,7 @@ class Preparation:
         table = self._with_fillers(table)
         convert = functools.partial(self._convert, numbers=self._numbers_in_text(table))
         try:
-            mapped = self._mapped(table.slice(0, 0), convert.keywords["numbers"])
+            mapped = map_columns(self._parsed(table.slice(0, 0), convert.keywords["numbers"]), self.mapping)
             self._check_columns(mapped, table.column_names)
         except DataError as error:
             return None, [*bad, Unreadable(uri, None, table.num_rows, error)]
@@ -177,7 +177,7 @@ class Preparation:
         try:
             self._take_stated(table.schema)
             table = self._with_fillers(table)
-            self._check_columns(self._mapped(table.slice(0, 0), {}), table.column_names)
+            self._check_columns(map_columns(table.slice(0, 0), self.mapping), table.column_names)
             good = self._with_extras(self._convert(table, numbers={}), table)
             return self._placed(good, rows.file, rows.row)
         except DataError:
@@ -304,8 +304,8 @@ class Preparation:
                     found[source] = number_type(table[source], may_be_time=name == columns.T)
         return found
 
-    def _mapped(self, table: pa.Table, numbers: Mapping[str, pa.DataType]) -> pa.Table:
-        """The table under canonical names, with `numbers` parsed."""
+    def _parsed(self, table: pa.Table, numbers: Mapping[str, pa.DataType]) -> pa.Table:
+        """The table with `numbers` in place of their texts."""
         for name, kind in numbers.items():
             try:
                 column = parsed(table[name], kind, name)
@@ -314,7 +314,7 @@ class Preparation:
                     raise
                 raise SchemaError(f"{error} {encode_hint(name)}") from error
             table = table.set_column(table.column_names.index(name), name, column)
-        return map_columns(table, self.mapping)
+        return table
 
     def _check_columns(self, table: pa.Table, in_source: Sequence[str]) -> None:
         """Of a table under canonical names, and what its columns are called in the source.
@@ -357,7 +357,23 @@ class Preparation:
         Raises:
             DataError: some row is not what it has to be.
         """
-        table = self._mapped(table, numbers)
+        table = self._parsed(table, numbers)
+        try:
+            return self._in_canonical_types(map_columns(table, self.mapping))
+        except (NonFiniteError, SchemaError) as error:
+            if table.num_rows == 1 and (gap := self._gap(table)):  # of more rows, the error may be of another one
+                line = f"columns: {{fill: {{{gap}: 0}}}}"
+                raise type(error)(f"{error} To fill it with a value, such as 0: {line}.") from error
+            raise
+
+    def _gap(self, table: pa.Table) -> str | None:
+        """The first raw column that is needed and is null or NaN somewhere."""
+        sources = [self.mapping.get(name, name) for name in _REQUIRED]
+        names = [name for each in sources for name in ([each] if isinstance(each, str) else each)]
+        there = [name for name in names if name in table.column_names]
+        return next((name for name in there if pc.any(pc.is_null(table[name], nan_is_null=True)).as_py()), None)
+
+    def _in_canonical_types(self, table: pa.Table) -> pa.Table:
         names = self._filled(table) | {*_REQUIRED, *self.templates, *ENDS} & set(table.column_names)
         trees = {name: self._column(table, name) for name in table.column_names if name in names}
         trees = with_ends(trees)

@@ -160,14 +160,14 @@ def test_tensors_in_another_order_of_axes_are_read_in_their_own() -> None:
 @pytest.mark.parametrize(
     ("column", "named"),
     [
-        (pa.array([1.0, None]), "1 nulls among 2 rows"),
-        (pa.array([[1, 2], None]), "1 nulls among 2 rows"),
-        (pa.array([[1, 2], None], pa.list_(pa.int64(), 2)), "1 nulls among 2 rows"),
+        (pa.array([1.0, None]), "1 null among 2 rows"),
+        (pa.array([[1, 2], None]), "1 null among 2 rows"),
+        (pa.array([[1, 2], None], pa.list_(pa.int64(), 2)), "1 null among 2 rows"),
         (pa.array([[1, None]]), "nulls in 1 of 1 rows"),
-        (pa.array([{"x": 1}, None]), "1 nulls among 2 rows"),
-        (pa.array([{"x": 1}, {"x": None}]), "'obs/x' has 1 nulls"),
+        (pa.array([{"x": 1}, None]), "1 null among 2 rows"),
+        (pa.array([{"x": 1}, {"x": None}]), "'obs/x' has 1 null "),
         (pa.nulls(2), "2 nulls"),
-        (pa.array(["a", None]).dictionary_encode(), "1 nulls"),
+        (pa.array(["a", None]).dictionary_encode(), "1 null "),
         (
             pa.ExtensionArray.from_storage(
                 pa.fixed_shape_tensor(pa.int8(), [2]), pa.array([[1, None]], pa.list_(pa.int8(), 2))

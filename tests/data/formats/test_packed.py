@@ -187,7 +187,7 @@ def test_rays_tensors_without_ray() -> None:
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (pa.array([1.0, None]), "'x' has 1 nulls among 2 rows"),
+        (pa.array([1.0, None]), "'x' has 1 null among 2 rows"),
         (pa.array([[1.0], [1.0, 2.0]]), "'x' has lists of 1 to 2 values"),
         (pa.array([b"a", b"b"]), "'x' has type binary"),
         (pa.array([packed(np.zeros(2)), "text"]), "'x' mixes packed arrays with other text: 'text'"),

@@ -138,7 +138,7 @@ def test_a_flag_without_values_in_the_first_file_is_filled(write: str, tmp_path:
         frame = pl.DataFrame(each.drop_columns(["terminateds", "obs"]))
         getattr(frame, f"write_{write}")(tmp_path / "in" / f"{number}.{write}")
     config = {"mapping": {"obs": ["t"], "terminateds": "ended"}, "episodes": {"last_new_obs": "repeat"}}
-    with pytest.raises(DataError, match=r"no value in any row here; fill it by columns\.fill|has 1 nulls"):
+    with pytest.raises(DataError, match=r"no value in any row here; fill it by columns\.fill|has 1 null "):
         import_data(parse(ImportConfig, config), source=str(tmp_path / "in"), output=str(tmp_path / "out"))
     filled = parse(ImportConfig, config | {"columns": {"fill": {"ended": False}}})
     made = import_data(filled, source=str(tmp_path / "in"), output=str(tmp_path / "out"))

@@ -23,7 +23,7 @@ def test_two_files_that_contradict_each_other(tmp_path: Path) -> None:
 def test_rows_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     bad = [row | {"rewards": float("nan")} if row["tag"] == "b1" else row for row in ROWS]
     source = write_rows(tmp_path / "in/x.parquet", bad)
-    with pytest.raises(NonFiniteError, match=rf"{source}, row 6: Column 'rewards' is NaN"):
+    with pytest.raises(NonFiniteError, match=rf"{source}, row 6: Column 'rewards' is NaN.*columns: {{fill: {{rewards: 0}}}}"):
         run_import(tmp_path / "in", tmp_path / "out")
     for partitions in (1, 3):
         result, found = run_import(tmp_path / "in", tmp_path / "out", unreadable="quarantine", partitions=partitions)
