@@ -241,7 +241,7 @@ def told_of(estimates: dict[str, tuple[float, float, float]], *, unrecorded: flo
     ("values", "word", "verdict"),
     [
         ({"estimates": {"wis": BETTER, "wdr": BETTER}}, "Likely better", "good"),
-        ({"estimates": {"wis": UNSURE, "wdr": BETTER}}, "Methods disagree on better", "fair"),
+        ({"estimates": {"wis": UNSURE, "wdr": BETTER}}, "Methods disagree", "fair"),
         ({"estimates": {"wdr": BETTER}, "unrecorded": 0.44}, "Perhaps better", "fair"),
         ({"estimates": {"wdr": BETTER}, "warnings": 1}, "Perhaps better", "fair"),
         ({"estimates": {"wdr": UNSURE}, "warnings": 1}, "Not told apart", "grey"),

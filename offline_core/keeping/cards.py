@@ -82,14 +82,15 @@ def keep_card(card: Card, operation: str, config: Config, *, is_reused: bool, ha
     """Write a card as files next to what it is about, and return it with all that is known; whatever fails is a warning.
 
     Arguments:
-        is_reused: files that are there stay, as they describe the run that made the result.
+        is_reused: files that are there stay, as they describe the run that made the result; only missing ones are written.
         has_gate: they do not stay, for what the gate was asked may be another thing each time.
         repeat: the command that runs it again.
     """
     try:
         card = _described(card, operation, config, is_reused, repeat)
-        for place in map(Location.of, card.places):
-            _put(card, place, replace=has_gate or not is_reused)
+        replace = has_gate or not is_reused
+        kept = [place for place in card.places if _put(card, Location.of(place), replace=replace)]
+        card = dataclasses.replace(card, places=kept)
     except Exception as error:  # the work is done
         log.warning("The work is done, but its card could not be kept: %s: %s", type(error).__name__, error)
     return card
@@ -134,14 +135,18 @@ def _root_of(graph: Lineage) -> str:
     return "/".join(common) if len(common) > 2 else ""
 
 
-def _put(card: Card, place: Location, *, replace: bool) -> None:
+def _put(card: Card, place: Location, *, replace: bool) -> bool:
+    """Whether the files of the card are at this place now."""
     folder, name = place.parent, place.uri.rpartition("/")[2]
     try:
-        if replace or not folder.child(f"{name}.md").is_file():
+        if replace or not all(folder.child(f"{name}{ending}").is_file() for ending in (".html", ".md")):
             for file, data in card.files(name).items():
-                folder.child(file).write(data)
+                if replace or not folder.child(file).is_file():
+                    folder.child(file).write(data)
     except StorageError as error:  # read-only data can be looked at, and the card is shown
         log.warning("The card cannot be written next to the data: %s", error)
+        return False
+    return True
 
 
 def _repeating(stage: Stage[..., Any], config: BaseModel, arguments: Mapping[str, Any]) -> str:

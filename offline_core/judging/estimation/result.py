@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.runtime.reporting import figures
-from offline_core.runtime.reporting.card import Card, command
+from offline_core.runtime.reporting.card import Card, Section, command
 from offline_core.runtime.reporting.returns import Told
 from offline_core.runtime.result import PolicyResult
 from offline_core.runtime.units import duration_text, number_text
@@ -43,6 +43,13 @@ class Estimate(Interval):
     )
     largest_weight: float | None = Field(description="Share of the heaviest episode in all weights; by step, the plain mean.")
 
+    @property
+    def weights(self) -> tuple[str, str]:
+        """Effective episodes, and the share of the heaviest one."""
+        if self.effective_episodes is None:
+            return "–", "–"
+        return f"{self.effective_episodes:,.1f}", f"{self.largest_weight or 0.0:.1%}"
+
 
 class OffPolicyResult(PolicyResult):
     """What a policy would come to where a dataset was recorded."""
@@ -67,7 +74,7 @@ class OffPolicyResult(PolicyResult):
     seconds: float
 
     def card(self) -> Card:
-        told, episodes = self._told(), self.dataset.episodes
+        told = self._told()
         weighed = {name: each for name, each in self.estimates.items() if each.effective_episodes is not None}
         intervals = {name: (each.value, each.low, each.high) for name, each in self.estimates.items()}
         lines = {"recorded": self.recorded.value}
@@ -83,25 +90,25 @@ class OffPolicyResult(PolicyResult):
             facts={
                 "Policy": self.checkpoint,
                 "Dataset": self.dataset,
-                "Recorded": self.recorded,
-                "Estimates": ", ".join(f"{name} {each}" for name, each in self.estimates.items()),
+                "Recorded": f"{self.recorded}, discounted by {self.gamma:g}",
                 "Horizon": self.told_horizon,
                 "Time": duration_text(self.seconds),
             },
             warnings=self.warnings,
+            sections=[
+                Section(
+                    "Estimates",
+                    columns=("Method", "Discounted return", "Effective episodes", "Heaviest episode"),
+                    rows=[(name, each, *each.weights) for name, each in self.estimates.items()],
+                )
+            ],
             details={
-                **{
-                    f"Weights of {name}": f"{each.effective_episodes:,.1f} of {episodes:,} episodes count, the heaviest for "
-                    f"{each.largest_weight or 0.0:.1%}"
-                    for name, each in weighed.items()
-                },
                 "Weighed by": self.behaviour or "the recorded action_logp",
                 "Actions": "sampled" if self.explore else "greedy",
-                "Discount": f"{self.gamma:g}",
                 "Intervals": f"{100 * self.confidence:g} % of resamples of the episodes",
             },
             draw=figures.drawn(lambda: pictures),
-            next=command("offline", "decide", self.dataset.uri, self.checkpoint),
+            next="" if told.verdict == "bad" else command("offline", "decide", self.dataset.uri, self.checkpoint),
             about=(self.checkpoint, None),
             places=[self.uri.removesuffix(".json")],
         )
@@ -110,15 +117,15 @@ class OffPolicyResult(PolicyResult):
         """Better or worse only if all methods say so; and only perhaps if the stage warns, or part of it was not recorded."""
         name, last = next(reversed(self.estimates.items()))
         recorded = self.recorded.value
-        told = f"{name} estimates {last}; what was recorded returned {number_text(recorded)}"
-        others = ", ".join(f"{other} {number_text(each.value)}" for other, each in self.estimates.items() if other != name)
+        told = f"{name} estimates a discounted return of {last}; that of the recorded episodes is {number_text(recorded)}"
         is_better, is_worse = last.low > recorded, last.high < recorded
         if not is_better and not is_worse:
             return Told("grey", "Not told apart", f"{told}.")
         word = "better" if is_better else "worse"
-        every = [each.low > recorded if is_better else each.high < recorded for each in self.estimates.values()]
-        if not all(every):
-            return Told("fair", f"Methods disagree on {word}", f"{told}; other methods: {others}.")
+        agree = {name: each.low > recorded if is_better else each.high < recorded for name, each in self.estimates.items()}
+        if not all(agree.values()):
+            others = ", ".join(name for name, agrees in agree.items() if not agrees)
+            return Told("fair", "Methods disagree", f"{told}, so it is {word} by {name}, but not by {others}.")
         if self.unrecorded_share > NOTED_UNRECORDED:
             share = f"{100 * self.unrecorded_share:.0f} % of the return was not recorded"
             return Told("fair", f"Perhaps {word}", f"{told}; {share}.")
