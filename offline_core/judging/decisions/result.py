@@ -167,7 +167,7 @@ class DecisionResult(PolicyResult):
             sentence=self.sentence,
             facts={
                 "Against": "what the log recorded" if self.against == BEHAVIOUR else self.against,
-                "First": f"{first.name}{f', {first.judged}' if first.judged else ''}",
+                "Ranked first": f"{first.name}{f', difference {first.judged}' if first.judged else ''}",
                 "Policy": self.checkpoint,
                 "Dataset": self.dataset,
                 "Candidates": f"{len(self.candidates):,}, of which {len(judged):,} were judged",

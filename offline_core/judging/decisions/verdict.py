@@ -47,7 +47,7 @@ def rule(candidates: Sequence[Candidate], config: DecisionConfig, *, episodes: i
     ranked = sorted(candidates, key=lambda each: -each.score)
     if refusals or not judged:
         why = " ".join(refusals) or _reason(ranked)
-        return Ruling("refused", f"This log cannot tell: {why}", ranked[0], ranked, [], None)
+        return Ruling("refused", f"This log cannot tell. {why}", ranked[0], ranked, [], None)
     first = min(judged, key=lambda each: (not shown[each.checkpoint], -_rank(each)))
     found = _judged(first)
     if shown[first.checkpoint]:
@@ -98,7 +98,7 @@ def _rank(candidate: Candidate) -> float:
 
 
 def _reason(ranked: Sequence[Candidate]) -> str:
-    return f"{ranked[0].name}: {'; '.join(reason.rstrip('.') for reason in ranked[0].reasons)}."
+    return f"Of {ranked[0].name}: {'; '.join(reason.rstrip('.') for reason in ranked[0].reasons)}."
 
 
 def _held_back(candidate: Candidate, config: DecisionConfig) -> str:

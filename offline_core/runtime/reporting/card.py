@@ -135,7 +135,7 @@ class Card:
         if left := len(self.warnings) - len(shown):
             lines.append(f"  ! {left:,} more; -v shows them.")
         if verbose:
-            lines += _aligned(self.details)
+            lines += ["", "Details", *_aligned(self.details)] if self.details else []
             for section in self.sections:
                 lines += _plain(section)
             if self.ancestors:
@@ -317,7 +317,7 @@ _BODY = """{% macro facts(values) -%}
 <ul>{% for sentence in section.sentences %}<li>{{ sentence | text }}</li>{% endfor %}</ul>
 {% endif -%}
 {% if section.rows -%}
-<div class="wide many"><table>
+<div class="wide{{ " many" if section.columns | length > 2 }}"><table>
 <thead><tr>{% for column in section.columns %}<th scope="col">{{ column | text }}</th>{% endfor %}</tr></thead>
 <tbody>
 {% for row in section.rows -%}

@@ -68,9 +68,10 @@ def lines(
         if found.shape[1] == 4:
             axes.fill_between(found[:, 0], found[:, 2], found[:, 3], color=line.get_color(), alpha=0.2, linewidth=0)
     if named:
-        axes.legend(fontsize=6)
+        axes.legend(fontsize=8)
     axes.set(xlabel=x, ylabel=y)
-    axes.locator_params(axis="x", nbins=5)
+    are_counts = all(float(point[0]).is_integer() for points in named.values() for point in points)
+    axes.locator_params(axis="x", nbins=5, integer=are_counts)
     axes.grid(alpha=0.3)
 
 
@@ -87,7 +88,9 @@ def histogram(axes: Axes, groups: Mapping[str, Sequence[float] | np.ndarray], *,
         low, high = low - 1.0, high + 1.0  # all alike: one bar in the middle
     bins = np.linspace(low, high, min(MAX_BINS, max(10, int(len(everything) ** 0.5))) + 1).tolist()
     for (name, values), color in zip(finite.items(), (QUIET, FIRST, SECOND), strict=False):
-        axes.hist(values, bins=bins, alpha=0.6, label=name, color=color if len(arrays) > 1 else FIRST)
+        own = color if len(arrays) > 1 else FIRST
+        fill = (own, 0.4 if len(arrays) > 1 else 1.0)  # through which the others are seen
+        axes.hist(values, bins=bins, label=name, facecolor=fill, edgecolor=own, linewidth=1.5)
     if len(groups) > 1:
         axes.legend(fontsize=8)
     axes.set(xlabel=f"{x} ({lost} not finite)" if lost else x, ylabel="episodes")
@@ -97,7 +100,7 @@ def histogram(axes: Axes, groups: Mapping[str, Sequence[float] | np.ndarray], *,
 def counts(axes: Axes, edges: Sequence[float], heights: Sequence[int], *, x: str) -> None:
     """A histogram that is counted already: one more edge than heights, or nothing."""
     if len(heights):
-        axes.stairs(heights, edges, fill=True, alpha=0.6, color=FIRST)
+        axes.stairs(heights, edges, fill=True, color=FIRST)
     axes.set(xlabel=x, ylabel="episodes")
     axes.grid(alpha=0.3)
 
@@ -123,8 +126,8 @@ def intervals(
     names = list(values)[::-1]
     finite = [(row, values[name]) for row, name in enumerate(names) if np.isfinite(values[name]).all()]
     for row, (value, low, high) in finite:
-        axes.plot([low, high], [row, row], color=FIRST, linewidth=4, alpha=0.5, solid_capstyle="butt")
-        axes.plot([value], [row], marker="o", markersize=4, color=FIRST)
+        axes.plot([low, high], [row, row], color=FIRST, linewidth=2)
+        axes.plot([value], [row], marker="o", markersize=6, color=FIRST)
     there = {name: line for name, line in lines.items() if line is not None}
     for (name, line), color in zip(there.items(), (QUIET, GOOD), strict=False):
         axes.axvline(line, color=color, linestyle="--", linewidth=1, label=name)
@@ -157,7 +160,7 @@ def forest(
                 axes.plot([low, value, high], [row + offset] * 3, markevery=[1], markersize=5, **style)
             else:
                 place = (0.02, row + offset)
-                axes.annotate(f"{label}: no bound", place, xycoords=("axes fraction", "data"), va="center", fontsize=6)
+                axes.annotate(f"{label}: no bound", place, xycoords=("axes fraction", "data"), va="center", fontsize=8)
     for label, _, style in styles:
         axes.plot([], [], label=label, markersize=5, **style)
     there = {name: line for name, line in lines.items() if line is not None}
@@ -176,7 +179,7 @@ def shares(axes: Axes, values: Mapping[str, float], *, x: str, least: float) -> 
         length = min(value, 1.0) if np.isfinite(value) else 0.0
         color, hatch = (FIRST, "") if length >= least else (SECOND, "///")
         axes.barh(row, length, color=color, hatch=hatch, edgecolor=QUIET, height=0.6)
-        axes.text(length + 0.02, row, f"{100 * length:.0f} %", va="center", fontsize=7)
+        axes.text(length + 0.02, row, f"{100 * length:.0f} %", va="center", fontsize=8)
     axes.axvline(least, color=QUIET, linestyle="--", linewidth=1, label=f"needed: {100 * least:g} %")
     _legend_above(axes)
     _names(axes, values)
@@ -184,7 +187,17 @@ def shares(axes: Axes, values: Mapping[str, float], *, x: str, least: float) -> 
 
 
 def _legend_above(axes: Axes) -> None:
-    axes.legend(fontsize=6, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False)
+    axes.legend(
+        fontsize=9,
+        loc="lower right",
+        bbox_to_anchor=(1.0, 1.0),
+        ncols=2,
+        frameon=False,
+        borderaxespad=0,
+        handlelength=1.2,
+        columnspacing=1.0,
+        labelspacing=0.2,
+    )
 
 
 LIGHTS = {"holds": PICTURE["good"], "unsure": PICTURE["fair"], "falls": PICTURE["bad"]}
@@ -213,7 +226,7 @@ def calibration(axes: Axes, tenths: Sequence[tuple[float, float, int]], *, x: st
 
 def _names(axes: Axes, names: Iterable[str]) -> None:
     labels = [_label(name) for name in names][::-1]
-    axes.set_yticks(range(len(labels)), labels, fontsize=7, parse_math=False)
+    axes.set_yticks(range(len(labels)), labels, fontsize=8, parse_math=False)
     axes.set_ylim(-0.6, len(labels) - 0.4)
 
 

@@ -13,7 +13,7 @@ SENTENCES: dict[Verdict, str] = {
     "test": "Test iql beside it: the log is 91 % sure that iql is better than what the log recorded, not 95 %.",
     "collect": "Collect about 1,800 more episodes: iql may be better than what the log recorded, and 500 do not show it.",
     "keep": "Keep what the log recorded: no candidate is shown or likely to be better (the best, iql, by -0.1).",
-    "refused": "This log cannot tell: What acted did the same in the same state. Record with exploration.",
+    "refused": "This log cannot tell. What acted did the same in the same state. Record with exploration.",
 }
 
 

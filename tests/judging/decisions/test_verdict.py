@@ -75,9 +75,9 @@ def test_a_guardrail_that_is_not_shown_to_hold_stops_a_promotion() -> None:
 
 def test_what_cannot_be_judged_is_refused_with_its_reason() -> None:
     found = ruled(candidate("a", difference(5, 0.1, 0.001), reasons=["its overlap is small"]))
-    assert (found.verdict, found.sentence) == ("refused", "This log cannot tell: a: its overlap is small.")
+    assert (found.verdict, found.sentence) == ("refused", "This log cannot tell. Of a: its overlap is small.")
     found = ruled(candidate("a", difference(5, 0.1, 0.001)), refusals=["The behaviour is deterministic."])
-    assert (found.verdict, found.sentence) == ("refused", "This log cannot tell: The behaviour is deterministic.")
+    assert (found.verdict, found.sentence) == ("refused", "This log cannot tell. The behaviour is deterministic.")
 
 
 def test_others_are_judged_beside_one_that_cannot_be() -> None:
