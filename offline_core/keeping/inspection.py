@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import posixpath
 from collections import Counter
 from collections.abc import Mapping
@@ -19,13 +20,16 @@ from offline_core.data.store.location import Location
 from offline_core.errors import CheckpointError
 from offline_core.keeping.homepage.facts import COLUMN_NUMBERS, column_rows, dataset_facts, made_by
 from offline_core.keeping.stored_results import read_result
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.evaluation.result import EPISODE_METRICS
 from offline_core.policies.lineage import lineage, outline
 from offline_core.policies.manifest import POLICY_FILE, find_policy, read_policy_manifest
 from offline_core.policies.registry.address import parse_address, read_registry
 from offline_core.policies.registry.move import Move
 from offline_core.policies.series import saved_in, series_of
+from offline_core.runtime.config import without_defaults
 from offline_core.runtime.reporting.card import Card, Section
-from offline_core.runtime.reporting.returns import played
+from offline_core.runtime.reporting.returns import episode_facts, played
 from offline_core.runtime.units import count_text, size_text
 
 MAX_FILES = 20
@@ -67,6 +71,7 @@ def dataset_card(uri: str, version: int | None) -> Card:
         "Dataset": dataset.location.uri,
         "Versions": ", ".join(map(str, versions(uri))) or "none: a folder of Parquet files",
         **{name: told[name] for name in OF_DATASETS if name in told},
+        "Size": size_text(dataset.ref.bytes),
     }
     checked = None if report is None else report.card()
     known = manifest.statistics.columns or (report.statistics.columns if report else None)
@@ -76,7 +81,7 @@ def dataset_card(uri: str, version: int | None) -> Card:
         facts,
         verdict="grey" if checked is None else checked.verdict,
         word="Not checked" if checked is None else checked.word,
-        sentence=str(dataset.ref) if checked is None else checked.sentence,
+        sentence="No rule has looked at its steps yet." if checked is None else checked.sentence,
         warnings=() if checked is None else checked.warnings,
         details={name: text for name, text in told.items() if name not in facts},
         sections=[
@@ -98,9 +103,9 @@ def policy_card(uri: str) -> Card:
     is_best = posixpath.basename(location.uri) == BEST
     file = training.child(RESULT_FILE)
     result = read_result(file) if is_best and file.is_file() and is_result(file) else None
-    told = (
-        played(policy.metrics) if {"episode_return_mean", "episode_return_std", "episodes"} <= policy.metrics.keys() else None
-    )
+    is_played = {"episode_return_mean", "episode_return_std", "episodes"} <= policy.metrics.keys()
+    told = played(policy.metrics) if is_played else None
+    metrics = {name: value for name, value in policy.metrics.items() if not (is_played and name in EPISODE_METRICS)}
     described: dict[str, object] = {
         "Made": f"fingerprint {policy.fingerprint}, {policy.created_at:%Y-%m-%d %H:%M} UTC",
         "Environment": policy.environment.id if policy.environment else "not said",
@@ -109,7 +114,7 @@ def policy_card(uri: str) -> Card:
     }
     card = Card(
         "Policy",
-        {"Policy": location.uri} | described,
+        {"Policy": location.uri} | described | (episode_facts(policy.metrics) if is_played else {}),
         verdict="grey" if told is None else told.verdict,
         word="Policy" if told is None else told.word,
         sentence="" if told is None else told.sentence,
@@ -123,8 +128,8 @@ def policy_card(uri: str) -> Card:
             **({} if result is None else described),
             **card.details,
             **{name.capitalize(): text for name, text in made_by(policy.operation, policy.provenance).items()},
-            "Network": policy.network.model_dump_json(),
-            **{name.replace("_", " ").capitalize(): f"{value:,.4g}" for name, value in policy.metrics.items()},
+            "Network": _network(policy.network),
+            **{name.replace("_", " ").capitalize(): f"{value:,.4g}" for name, value in metrics.items()},
         },
         sections=[*card.sections, *([_series(training)] if is_best else [])],
         ancestors=outline(lineage(uri)),
@@ -190,6 +195,12 @@ def verification_card(uri: str, version: int | None = None) -> Card:
         f"{f'{damaged:,} damaged' if damaged else 'all as written'}.",
         sections=[Section("Compared", columns=("what", "came to"), rows=rows)],
     )
+
+
+def _network(network: NetworkConfig) -> str:
+    """Its layers, and what is not at its default."""
+    values = {name: getattr(network, name) for name in ("hidden_sizes", "activation")} | without_defaults(network)
+    return ", ".join(f"{name} {json.dumps(value) if isinstance(value, dict) else value}" for name, value in values.items())
 
 
 def _existing(place: Location) -> list[str]:

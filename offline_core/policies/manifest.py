@@ -108,7 +108,7 @@ def find_policy(policy: str) -> tuple[str, PolicyManifest]:
     """
     address = parse_address(policy)
     if address is None or (not address.exists and Location.of(policy).child(POLICY_FILE).is_file()):
-        return _at(policy)
+        return _at(Location.of(policy).uri)
     move = address.move()
     uri = address.entry.inside(move.checkpoint).uri
     manifest = read_policy_manifest(uri)

@@ -129,7 +129,7 @@ def test_shown_parameters_can_be_read_back(verb: str) -> None:
         (["merge", "s3://key:hidden@lake/x", "runs/y"], "has credentials in it"),
         (["logs-to-policy", "s3://key:hidden@lake/x"], "has credentials in it"),
         (["train", "nowhere"], "DatasetNotFoundError: There is no dataset at"),
-        (["record", "nowhere"], "CheckpointError: There is no policy at nowhere"),
+        (["record", "nowhere"], "CheckpointError: There is no policy at"),
         (["train-expert", "--env", "CartPol-v1"], "Did you mean 'CartPole-v1'"),
         (["import", "nowhere.csv"], "DatasetNotFoundError: There is nothing at"),
         (["evaluate", "s3a://lake/policy"], "s3a:// is written s3:// here"),

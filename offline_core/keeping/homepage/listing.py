@@ -14,6 +14,7 @@ from offline_core.data.datasets.manifest import Parent
 from offline_core.data.datasets.result_cache import RESULT_FILE
 from offline_core.data.datasets.tags import FOLDER as TAGS
 from offline_core.data.datasets.tags import read_tags
+from offline_core.data.formats.exporting import ExportResult
 from offline_core.judging.decisions.result import DecisionResult
 from offline_core.judging.estimation.result import ESTIMATES
 from offline_core.judging.ranking.result import OutlierResult
@@ -22,7 +23,8 @@ from offline_core.keeping.homepage.contents import Contents, read_contents
 from offline_core.keeping.stored_results import kind_of
 from offline_core.learning.metrics import METRICS_FILE
 from offline_core.policies.evaluation.result import EVALUATIONS
-from offline_core.runtime.units import size_text
+from offline_core.policies.export_config import PolicyExportResult
+from offline_core.runtime.units import count_text, size_text
 
 
 class Listed(BaseModel):
@@ -164,7 +166,11 @@ def _outcome(found: Contents, name: str, result: BaseModel) -> str:
     if isinstance(result, SweepResult):
         return f"{len(result.settings):,} settings by {result.score.replace('_', ' ')}, best: {result.settings[0].name}"
     if isinstance(result, OutlierResult):
-        return f"{result.count:,} outliers"
+        return count_text(result.count, "outlier")
+    if isinstance(result, ExportResult):
+        return f"{count_text(result.episodes, 'episode')} as {result.format}"
+    if isinstance(result, PolicyExportResult):
+        return ", ".join(result.models)
     parts = [found.algorithm_of(name), _return(getattr(result, "metrics", {}))]
     return ", ".join(part for part in parts if part)
 
