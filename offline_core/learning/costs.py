@@ -196,7 +196,7 @@ def bottleneck(
             0, f"One of {learners} learners read and laid out {speed}" if learners > 1 else f"Read and laid out {speed}"
         )
     where = f"{took / max(every, 1e-9):.0%} of all time went into {name}: {remark}"
-    return f"{'; '.join(rates)}. {where}. {_faster(config, costs, every - seconds.pause)}"
+    return f"{'. '.join(rates)}. {where}. {_faster(config, costs, every - seconds.pause)}"
 
 
 def _faster(config: TrainingConfig, costs: Costs | None, took_seconds: float) -> str:

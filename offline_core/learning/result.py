@@ -7,6 +7,7 @@ from functools import partial
 from pydantic import AliasChoices, Field
 
 from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.datasets.dataset_card import reading
 from offline_core.data.store.location import Location
 from offline_core.policies.series import KeptCheckpoint
 from offline_core.runtime.reporting import figures
@@ -58,7 +59,6 @@ class TrainingResult(PolicyResult):
     def card(self) -> Card:
         told = played(self.metrics, self.target_return, is_reached=self.reached_target)
         epochs = "epoch" if self.epochs == 1 else "epochs"
-        is_played = "episode_return_mean" in self.metrics
         return Card(
             "Policy",
             verdict=told.verdict,
@@ -80,12 +80,18 @@ class TrainingResult(PolicyResult):
                 "Last policy": self.last_checkpoint,
             },
             draw=figures.drawn(self._pictures),
-            next=command("offline", "evaluate", self.checkpoint)
-            if is_played
-            else command("offline", "estimate", self.checkpoint, self.dataset.uri),
+            next=self._next(is_good=told.verdict != "bad"),
             about=(self.checkpoint, None),
             places=[f"{self.checkpoint.rpartition('/')[0]}/card"],
         )
+
+    def _next(self, *, is_good: bool) -> str:
+        """Look at the policy; or, if it is not what was asked for, at which algorithm and episodes may come to more."""
+        if not is_good:
+            return command("offline", "outliers", *reading(self.dataset))
+        if "episode_return_mean" in self.metrics:
+            return command("offline", "evaluate", self.checkpoint)
+        return command("offline", "estimate", self.checkpoint, self.dataset.uri)
 
     def _pictures(self) -> list[figures.Picture]:
         from offline_core.learning.metrics import series

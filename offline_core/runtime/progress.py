@@ -26,6 +26,8 @@ SECONDS_WORTH_A_LINE = 1.0
 """Work that took less leaves no line."""
 LONG_SECONDS = 10.0
 """What takes longer is told where no bar is seen."""
+LEAST_SHARE = 0.02
+"""Of the work, before which nothing is said of the rest: the first pieces are slow ones."""
 LATER = 1.25
 """How much older the work is each time it is told: 5 times in 30 s, 27 in an hour and 41 in a day."""
 
@@ -63,7 +65,7 @@ class Progress:
             parts = [f"{parts[0]} {end} {duration_text(self.seconds)}"]
         if self.rate > 0:
             parts.append(f"{self.rate:,.0f} a second" if self.rate >= 10 else f"{self.rate:.2g} a second")
-            if self.total is not None and not self.ended and self.n < self.total:
+            if self.total is not None and not self.ended and LEAST_SHARE * self.total <= self.n < self.total:
                 parts.append(f"about {duration_text((self.total - self.n) / self.rate)} to go")
         parts += [f"{name.replace('_', ' ')} {value:.4g}" for name, value in (self.notes or {}).items()]
         return f"{self.what}: {', '.join(parts)}"

@@ -38,14 +38,14 @@ READ = ReadSoFar(steps=24_000, bytes=48_000_000, seconds=6.0)
 def test_reading_that_a_run_begins_with_is_not_its_start() -> None:
     """Of 10 s, 7 passed before the first batch, 6 of them reading."""
     line = said(Seconds(update=3.0), loading=7.0, read=READ)
-    assert line.startswith("Read and laid out 4,000 steps/s (8 MB/s); Learned 2,000 steps/s, waiting 0% of that time. ")
+    assert line.startswith("Read and laid out 4,000 steps/s (8 MB/s). Learned 2,000 steps/s, waiting 0% of that time. ")
     assert "60% of all time went into reading the data" in line
 
 
 def test_a_stream_is_read_while_others_learn() -> None:
     """The same 6 s of reading, of which the learner waited for 4."""
     line = said(Seconds(wait=4.0, update=1.0), loading=3.0, resident=False, read=READ)
-    assert line.startswith("Read and laid out 4,000 steps/s (8 MB/s); Learned 1,200 steps/s, waiting 80% of that time. ")
+    assert line.startswith("Read and laid out 4,000 steps/s (8 MB/s). Learned 1,200 steps/s, waiting 80% of that time. ")
     assert "50% of all time went into waiting for data: reading is slower than learning." in line
 
 

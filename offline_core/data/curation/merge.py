@@ -14,7 +14,7 @@ from pydantic import Field
 from offline_core.data.curation.config import MergeConfig
 from offline_core.data.datasets.copying import NOWHERE, copy_episodes
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
-from offline_core.data.datasets.dataset_card import dataset_card
+from offline_core.data.datasets.dataset_card import dataset_card, numbered
 from offline_core.data.datasets.episode_index import OTHER_IDS, episode_index, indexed_row_groups
 from offline_core.data.datasets.manifest import Statistics
 from offline_core.data.datasets.new_version import NewVersion
@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 
 _SOURCE = "source"
 _TIME = f"column {columns.TIME!r}"
-MOST_SOURCES = 5
-"""Among the facts of a card."""
 
 
 class MergeResult(Result):
@@ -46,16 +44,17 @@ class MergeResult(Result):
     without_time: int = Field(0, description="Episodes that lost their extra `time`, because a source has none.")
 
     def card(self) -> Card:
-        sources = {f"From {number}": ref for number, ref in enumerate(self.sources, 1)}
+        facts, details = numbered(self.sources)
         return dataset_card(
             "Merge",
             [self.dataset],
             {"merged": self.dataset},
             verdict="good",
             word="Merged",
-            sentence=f"{self.dataset.episodes:,} episodes of {len(sources):,} datasets; {self.duplicates:,} copies left out.",
-            facts={"To": self.dataset, **dict([*sources.items()][:MOST_SOURCES])},
-            details=dict([*sources.items()][MOST_SOURCES:]) | {"Episodes that lost their time": self.without_time},
+            sentence=f"{self.dataset.episodes:,} episodes of {len(self.sources):,} datasets; "
+            f"{self.duplicates:,} copies left out.",
+            facts={"To": self.dataset, **facts},
+            details=details | ({"Episodes that lost their time": self.without_time} if self.without_time else {}),
         )
 
 

@@ -57,7 +57,7 @@ class SplitResult(Result):
             word="Split",
             sentence=f"{self.train.episodes:,} episodes to train on, {self.held_out.episodes:,} held out.",
             facts={"From": self.source, "To train on": self.train, "Held out": self.held_out},
-            details={"Copies and parts that stay on the side of their episode": self.duplicates},
+            details={"Copies and parts next to their episode": self.duplicates} if self.duplicates else {},
             next=command("offline", "train", *reading(self.train)),
         )
 

@@ -13,6 +13,8 @@ from offline_core.runtime.reporting.card import Card, command
 
 CARDS = "_cards"
 """Folder of the cards inside a dataset, one a version, named like its manifest."""
+MOST_SOURCES = 5
+"""Among the facts of a card."""
 BOTH = "return, which is the steps per episode"
 
 
@@ -40,6 +42,13 @@ def dataset_card(
         next=next or command("offline", "check", *reading(made[0])),
         **values,
     )
+
+
+def numbered(sources: Sequence[object]) -> tuple[dict[str, object], dict[str, object]]:
+    """What several sources gave, as facts, and as details where they are too many for those."""
+    names = [f"From {number}" for number in range(1, len(sources) + 1)]
+    named = [*zip(names, sources, strict=True)]
+    return dict(named[:MOST_SOURCES]), dict(named[MOST_SOURCES:])
 
 
 def reading(ref: DatasetRef) -> list[str]:

@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 FORMATS = {"minari": "MinariSink", "lerobot": "LeRobotSink", "sample_batch": "SampleBatchSink", "d4rl": "D4rlSink"}
 """The class of each, in the module of its name."""
+NEXT = {"minari": "minari.MinariDataset('{}/data')", "d4rl": "h5py.File('{}/dataset.hdf5')"}
+"""The line of Python that opens what was written."""
 DEFAULT_MINARI_ID = "offline/dataset-v0"
 
 
@@ -80,6 +82,7 @@ class ExportResult(Result):
             word="Exported",
             sentence=f"{count_text(self.episodes, 'episode')}, {count_text(self.steps, 'step')} as {self.format}.",
             facts={"From": self.source, "To": self.output},
+            next=NEXT[self.format].format(self.folder) if self.format in NEXT else "",
             about=(self.source.uri, self.source.version),
             places=[] if self.folder is None else [f"{self.folder}/card"],
         )

@@ -54,12 +54,23 @@ class ExpertResult(PolicyResult):
                 **({} if self.recording is None else {"Recording": f"{self.recording}, actions sampled"}),
                 "Time": duration_text(self.seconds),
             },
+            warnings=self.warnings,
             details={f"Policy at a return of {reached:g}": uri for reached, uri in self.snapshots.items()},
             draw=figures.drawn(lambda: [picture]) if len(self.curve) > 1 else None,  # a single point is a number
             next=command("offline", "record", self.checkpoint),
             about=(self.checkpoint, None),
             places=[f"{folder}/card"],
         )
+
+    @property
+    def warnings(self) -> list[str]:
+        """That the target was not reached, and what may reach it."""
+        if self.reached_target or self.target_return is None:
+            return []
+        return [
+            f"The expert did not reach the target return of {self.target_return:,g}. Give it more total_steps or another seed, "
+            "or a lower target_return."
+        ]
 
     @property
     def mean_return(self) -> float:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Parent
 from offline_core.data.datasets.result_cache import StoredResult
@@ -13,8 +11,6 @@ from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.policies.manifest import find_policy, fingerprint_of
 from offline_core.runtime.stage import ENVIRONMENT, Made, output, stage
-
-log = logging.getLogger(__name__)
 
 
 @stage(
@@ -68,9 +64,7 @@ def train_expert(config: ExpertConfig, *, output: str) -> Made[ExpertResult]:
     )
     from offline_core.learning.experts.work import learn_by_play  # here, for what is reused needs no Torch
 
-    result = learn_by_play(config, initial, begun)
-    _report(result)
-    return result
+    return learn_by_play(config, initial, begun)
 
 
 def _recorded(result: ExpertResult) -> list[str]:
@@ -86,17 +80,3 @@ def _fingerprint(name: str) -> str | None:
         return open_dataset(uri, int(version)).manifest.identity  # which forgetting leaves alone
     except (DatasetNotFoundError, VersionNotFoundError):
         return None
-
-
-def _report(result: ExpertResult) -> None:
-    score = result.metrics["episode_return_mean"]
-    summary = f"a mean return of {score:.1f} after {result.env_steps} steps and {result.seconds:.1f} s: {result.checkpoint}"
-    if result.reached_target:
-        log.info("The expert has %s", summary)
-    else:
-        log.warning(
-            "The expert did not reach the target return of %g: the best one has %s. "
-            "Give it more total_steps, another seed, or a lower target_return.",
-            result.target_return,
-            summary,
-        )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.datasets.dataset import DatasetRef
-from offline_core.data.datasets.dataset_card import dataset_card
+from offline_core.data.datasets.dataset_card import dataset_card, numbered
 from offline_core.data.datasets.manifest import Statistics
 from offline_core.data.formats.exporting import ExportResult
 from offline_core.runtime.reporting.card import Card
@@ -112,6 +112,8 @@ class MixtureResult(Result):
     is_complete: bool = Field(description="False: a dataset ran out of episodes before `steps` was reached.")
 
     def card(self) -> Card:
+        every = max(1, sum(self.steps.values()))
+        facts, details = numbered([f"{uri}: {steps:,} steps, {steps / every:.0%}" for uri, steps in self.steps.items()])
         return dataset_card(
             "Mixture",
             [self.dataset],
@@ -121,7 +123,10 @@ class MixtureResult(Result):
             sentence=f"{count_text(self.dataset.episodes, 'episode')} of {count_text(len(self.steps), 'source')}.",
             warnings=[]
             if self.is_complete
-            else [f"A source ran out of episodes: the mixture has {self.dataset.steps:,} steps, fewer than asked for."],
-            facts={"To": self.dataset},
-            details={uri: f"{steps:,} steps" for uri, steps in self.steps.items()},
+            else [
+                f"A source ran out of episodes: the mixture has {self.dataset.steps:,} steps, fewer than asked for. Lower "
+                "steps, or give that source more episodes or a smaller weight."
+            ],
+            facts={"To": self.dataset, **facts},
+            details=details,
         )
