@@ -221,7 +221,8 @@ def label(node: Node) -> list[str]:
     if node.mean_return is not None:
         lines.append(f"return {node.mean_return:.1f}")
     if node.state != "found":
-        lines.append(_STATES[node.state])
+        is_networks = node.state == "imported" and node.uri.endswith(".safetensors")  # with which a fine-tuning goes on
+        lines.append("networks of a training" if is_networks else _STATES[node.state])
     return lines
 
 
