@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+from PIL import Image
 
 from deployments.definitions import definitions, flow_of
 from tests.chromium import CHROMIUM, SCREENSHOTS
@@ -59,7 +61,7 @@ FORMS = [
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
-    """A browser that reaches this machine only; fails at the end if somebody unexpected was asked for."""
+    """A browser that reaches this machine only; fails at the end if it asked any other host."""
     sync_api = pytest.importorskip("playwright.sync_api")
     asked: set[str | None] = set()
     with sync_api.sync_playwright() as playwright:
@@ -123,7 +125,7 @@ def test_the_pictures_of_the_documents(orchestra: Orchestra, page: Page, chain: 
     deployment = orchestra.ask("GET", "/deployments/name/train/train-short")
     for scheme in ("dark", "light"):  # the documents have the last
         page.emulate_media(color_scheme=scheme)
-        screenshot(page, orchestra, f"/v2/deployments/deployment/{deployment['id']}/run", "form", height=1350)
+        screenshot(page, orchestra, f"/v2/deployments/deployment/{deployment['id']}/run", "form", height=1250)
         screenshot(page, orchestra, "/v2/deployments", "deployments", height=1000)
 
 
@@ -243,7 +245,7 @@ def screenshot(page: Page, orchestra: Orchestra, path: str, name: str, *, height
     assert len(data) <= MAX_SCREENSHOT_BYTES
     if DOCUMENTS and name in ("card", "form"):
         IMAGES.mkdir(exist_ok=True)
-        (IMAGES / f"{name}.png").write_bytes(data)
+        Image.open(io.BytesIO(data)).quantize().save(IMAGES / f"{name}.png", optimize=True)
     if SCREENSHOTS:
         scheme = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light'")
         (Path(SCREENSHOTS) / f"{name}-{scheme}.png").write_bytes(data)
