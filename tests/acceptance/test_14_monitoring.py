@@ -36,7 +36,7 @@ def test_14_update_time_and_data_wait_time(trained: TrainingResult, output: Path
 def test_14_rows_per_second_of_each_layer(trained: TrainingResult, output: Path) -> None:
     """Of each iteration: reading and mapping once, for the data then is in memory, and learning; and what to turn."""
     speeds = [float(text.replace(",", "")) for text in re.findall(r"([\d,]+) steps/s", trained.bottleneck)]
-    assert re.match(r"Read and laid out .* steps/s \(.* MB/s\); Learned .* steps/s, waiting", trained.bottleneck)
+    assert re.match(r"Read and laid out .* steps/s \(.* MB/s\)\. Learned .* steps/s, waiting", trained.bottleneck)
     assert len(speeds) == 2 and speeds[1] == pytest.approx(trained.steps_per_second, abs=1)
     records = [record for record in metrics(output) if "loss" in record]
     assert all(record["steps_per_second"] > 0 and record["learner_steps_per_second"] > 0 for record in records)

@@ -103,7 +103,7 @@ def test_several_learners_learn_what_one_learns(
     assert alone.updates == two.updates
     for result in (alone, two):
         assert re.match(
-            r"(Read|One of \d learners read) and laid out [\d,]+ steps/s .*; Learned [\d,]+ steps/s", result.bottleneck
+            r"(Read|One of \d learners read) and laid out [\d,]+ steps/s .*\. Learned [\d,]+ steps/s", result.bottleneck
         )
     np.testing.assert_allclose(alone.losses, two.losses, rtol=1e-6)
     for name, value in alone.training_metrics.items():

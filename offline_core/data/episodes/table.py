@@ -23,6 +23,7 @@ from offline_core.data.episodes.nested import Nested
 from offline_core.data.episodes.spaces import space_from_json, space_to_json
 from offline_core.data.episodes.steps import step_column
 from offline_core.errors import EpisodeError, SchemaError, SpaceError
+from offline_core.runtime.units import count_text
 
 _SPACE_KEYS = {"observation": b"offline.observation_space", "action": b"offline.action_space"}
 _NULLABLE = {columns.AGENT_ID, columns.MODULE_ID, columns.RESET_INFOS, columns.CUSTOM_DATA}
@@ -213,7 +214,8 @@ def _details(table: pa.Table, starts: np.ndarray) -> list[dict[str, Any]]:
 def _ids(table: pa.Table) -> pa.Array:
     column = table[columns.EPS_ID]
     if column.null_count:
-        raise SchemaError(f"Column {columns.EPS_ID!r} has {column.null_count} nulls; every step has to belong to an episode.")
+        nulls = count_text(column.null_count, "null")
+        raise SchemaError(f"Column {columns.EPS_ID!r} has {nulls}; every step has to belong to an episode.")
     try:
         return column.cast(pa.string()).combine_chunks()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

@@ -21,6 +21,7 @@ from offline_core.data.episodes.table import check_shapes, one_a_step, spaces_of
 from offline_core.data.quality.steps import StepBatch, types_of
 from offline_core.data.store.parquet_files import read_footer
 from offline_core.errors import SchemaError, within
+from offline_core.runtime.units import count_text
 
 _OTHERS = {columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA, columns.AGENT_ID, columns.MODULE_ID}
 _IN_EVERY_STEP = (
@@ -106,7 +107,8 @@ def _of_table(table: pa.Table) -> EpisodeBatch:
     """Its pieces: an episode whose t does not rise begins again."""
     ids = table[columns.EPS_ID].combine_chunks()
     if ids.null_count:
-        raise SchemaError(f"Column {columns.EPS_ID!r} has {ids.null_count} nulls; every step has to belong to an episode.")
+        nulls = count_text(ids.null_count, "null")
+        raise SchemaError(f"Column {columns.EPS_ID!r} has {nulls}; every step has to belong to an episode.")
     t = one_a_step(table, columns.T).astype(np.int64)
     flags = {name: one_a_step(table, name).astype(bool) for name in (columns.TERMINATEDS, columns.TRUNCATEDS)}
     one_a_step(table, columns.REWARDS)
