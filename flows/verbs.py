@@ -96,8 +96,9 @@ class Verb(click.Command):
             ctx.exit()
 
     def _refuse_output(self, ctx: click.Context, given: Mapping[str, Any]) -> None:
-        """Says how the output is given where it stands last among folders to read, and is not there."""
-        if not any(argument.kind == "output" and argument.is_option for argument in self.arguments):
+        """Says how the output is given where none is, and the last of the folders to read is not there."""
+        outputs = [argument.name for argument in self.arguments if argument.kind == "output" and argument.is_option]
+        if not outputs or any(given.get(name) for name in outputs):
             return
         for argument in (each for each in self.arguments if each.is_many):
             *others, last = words if isinstance(words := given.get(argument.name), tuple) and words else [""]
