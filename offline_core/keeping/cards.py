@@ -89,7 +89,8 @@ def keep_card(card: Card, operation: str, config: Config, *, is_reused: bool, ha
     try:
         card = _described(card, operation, config, is_reused, repeat)
         replace = has_gate or not is_reused
-        kept = [place for place in card.places if _put(card, Location.of(place), replace=replace)]
+        lasting = dataclasses.replace(card, facts={name: value for name, value in card.facts.items() if name != REUSED})
+        kept = [place for place in card.places if _put(lasting, Location.of(place), replace=replace)]
         card = dataclasses.replace(card, places=kept)
     except Exception as error:  # the work is done
         log.warning("The work is done, but its card could not be kept: %s: %s", type(error).__name__, error)
