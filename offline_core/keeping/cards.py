@@ -83,14 +83,17 @@ def keep_card(card: Card, operation: str, config: Config, *, is_reused: bool, ha
 
     Arguments:
         is_reused: files that are there stay, as they describe the run that made the result; only missing ones are written.
-        has_gate: they do not stay, for what the gate was asked may be another thing each time.
+        has_gate: files that say otherwise do not stay, for what the gate was asked may be another thing each time.
         repeat: the command that runs it again.
     """
     try:
         card = _described(card, operation, config, is_reused, repeat)
-        replace = has_gate or not is_reused
         lasting = dataclasses.replace(card, facts={name: value for name, value in card.facts.items() if name != REUSED})
-        kept = [place for place in card.places if _put(lasting, Location.of(place), replace=replace)]
+        kept = []
+        for uri in card.places:
+            place = Location.of(uri)
+            if _put(lasting, place, replace=not is_reused or (has_gate and _says_otherwise(lasting, place))):
+                kept.append(uri)
         card = dataclasses.replace(card, places=kept)
     except Exception as error:  # the work is done
         log.warning("The work is done, but its card could not be kept: %s: %s", type(error).__name__, error)
@@ -134,6 +137,13 @@ def _root_of(graph: Lineage) -> str:
     places = [node.uri.rstrip("/").split("/")[:-1] for node in graph.nodes]
     common = [names[0] for names in itertools.takewhile(lambda names: len({*names}) == 1, zip(*places, strict=False))]
     return "/".join(common) if len(common) > 2 else ""
+
+
+def _says_otherwise(card: Card, place: Location) -> bool:
+    """Whether the files of a card that are there have another verdict, or other warnings."""
+    file = place.parent.child(f"{place.uri.rpartition('/')[2]}.md")
+    said = card.markdown("").partition("\n\n| | |")[0]
+    return file.is_file() and not file.read().decode().startswith(said)
 
 
 def _put(card: Card, place: Location, *, replace: bool) -> bool:
