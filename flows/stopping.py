@@ -25,10 +25,11 @@ class Stopping:
     """The first signal raises in the main thread, as Prefect and Python do it; this notes which it was."""
 
     def __init__(self) -> None:
-        self.signal: signal.Signals | None = None
-        """That told the process to stop, if any did."""
+        self._seen: signal.Signals | None = None
+        """By the thread that watches, which may be later than what a signal raises."""
+        self._raised: signal.Signals | None = None
+        """By what raises here."""
         self._exiting = threading.Event()
-        self._interrupted = False
         told, self._tell = socket.socketpair()
         self._tell.setblocking(False)
         signal.set_wakeup_fd(self._tell.fileno(), warn_on_full_buffer=False)  # whichever handler is set, Prefect's as well
@@ -37,6 +38,11 @@ class Stopping:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._interrupt)
         threading.Thread(target=self._watch, args=(told,), name="stopping", daemon=True).start()
+
+    @property
+    def signal(self) -> signal.Signals | None:
+        """That told the process to stop first, if any did."""
+        return self._seen or self._raised
 
     @property
     def sentence(self) -> str:
@@ -51,14 +57,14 @@ class Stopping:
         return 128 + self.signal
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        self._interrupted = True  # now, and not when the watch gets to it
+        self._raised = self._raised or signal.SIGINT  # now, and not when the watch gets to it
         signal.default_int_handler(number, frame)
 
     def _exit(self, number: int, frame: FrameType | None) -> None:
         """Called for a first SIGTERM, or for the same one that Prefect sends again; any other call is a second signal."""
-        if self._exiting.is_set() or self._interrupted or self.signal not in (None, number):
-            first = self.signal or (signal.SIGINT if self._interrupted else number)
-            end_at_once(128 + first, AT_ONCE.format(why="by a second signal"))
+        if self._exiting.is_set() or self.signal not in (None, number):
+            end_at_once(128 + (self.signal or number), AT_ONCE.format(why="by a second signal"))
+        self._raised = signal.Signals(number)
         self._exiting.set()
         raise SystemExit(128 + number)
 
@@ -66,8 +72,8 @@ class Stopping:
         while number := told.recv(1):
             if number[0] not in STOPS:
                 continue
-            if self.signal is None:
-                self.signal = signal.Signals(number[0])
+            if self._seen is None:
+                self._seen = signal.Signals(number[0])
                 threading.Thread(target=self._limit, name="stopping limit", daemon=True).start()
             elif not self._exiting.wait(HANDLED_SECONDS):
                 end_at_once(self.code, AT_ONCE.format(why="by a second signal"))
