@@ -45,11 +45,11 @@ def test_a_policy_that_is_missing_is_named(tmp_path: Path) -> None:
     data, there, output = chain(tmp_path, 2), saved(policy_of(TARGET), tmp_path / "policy"), tmp_path / "decision"
     with pytest.raises(CheckpointError, match=r"There is no policy at .*/gone"):
         offline.decide(data, [there, tmp_path / "gone"], output=output)
-    with pytest.raises(CheckpointError, match="There is no policy at champion"):
+    with pytest.raises(CheckpointError, match=r"There is no policy at .*/champion"):
         offline.decide(data, [there], output=output, against="champion")
 
 
 @pytest.mark.parametrize("given", ["a path", ["a path"]])
 def test_one_candidate_or_several_may_be_given(given, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(CheckpointError, match="There is no policy at a path"):
+    with pytest.raises(CheckpointError, match=r"There is no policy at .*/a path"):
         offline.decide(chain(tmp_path, 2), given, output=tmp_path / "decision")

@@ -166,13 +166,14 @@ def test_patience_is_over_in_a_run_that_goes_on_too(tmp_path: Path, dataset: str
     assert (again.updates, again.held_out_losses, again.metrics) == (whole.updates, whole.held_out_losses, whole.metrics)
 
 
-def test_what_is_done_is_found_though_memory_has_become_short(
-    dataset: str, whole: TrainingResult, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_memory_that_is_short_is_told_before_the_work_and_not_of_what_is_done(
+    tmp_path: Path, dataset: str, whole: TrainingResult, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=30_000))
+    said = "30.0 kB are free: set data.resident_bytes to 0"
     again = run_train(dataset, Path(whole.last_checkpoint).parent, ALONE)
-    assert again.reused and again.losses == whole.losses
-    assert "30.0 kB are free: set data.resident_bytes to 0" in caplog.text
+    assert again.reused and again.losses == whole.losses and said not in caplog.text
+    assert run_train(dataset, tmp_path, ALONE).losses == whole.losses and said in caplog.text
 
 
 def test_a_run_goes_on_though_a_state_is_damaged(tmp_path: Path, dataset: str, whole: TrainingResult) -> None:

@@ -105,7 +105,7 @@ def test_a_filter_of_observations_learns_what_was_played(tmp_path: Path) -> None
     [
         ({"environment": {"id": "CartPole-v1"}}, "those of CartPole-v1 are Discrete\\(2\\): set algorithm to ppo"),
         ({"network": {"recurrent": "gru"}}, "network.recurrent to None"),
-        ({"initial_policy": "x"}, "no policy at x"),
+        ({"initial_policy": "x"}, "no policy at .*/x"),
         ({"num_envs": 1, "off_policy": {"capacity_steps": 8, "batch_size": 16}}, "raise it, or lower batch_size"),
     ],
     ids=lambda value: str(value)[:30],
