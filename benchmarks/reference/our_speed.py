@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -26,10 +26,12 @@ from offline_core.runtime.config import parse
 
 STEPS, EPISODE, OBSERVATION, ACTIONS, BATCH = 20_000, 1_000, 11, 3, 256
 NETWORK: dict[str, Any] = {"hidden_sizes": [256, 256], "activation": "relu"}
+RATES: dict[str, Any] = {"batch_size": BATCH, "learning_rate": 3e-4}
 NAMES = {"dcql": "cql"}
 SETTINGS: dict[str, dict[str, Any]] = {
     "bc": {"bc": {"squared_error": True}, "network": NETWORK | {"bounded_mean": True}},
     "iql": {"network": NETWORK | {"bounded_mean": True}},
+    "rebrac": {"optimizer": RATES | {"batch_size": 1024}, "rebrac": {"critics": {"layer_norm": True}}},
     "dcql": {"cql": {"double": True, "dueling": False}},
 }
 
@@ -38,9 +40,7 @@ def learner_of(name: str, **settings: Any) -> Learner:
     """With the networks, batches and rates of d3rlpy's side."""
     config = parse(
         TrainingConfig,
-        {"algorithm": NAMES.get(name, name), "network": NETWORK, "optimizer": {"batch_size": BATCH, "learning_rate": 3e-4}}
-        | SETTINGS.get(name, {})
-        | settings,
+        {"algorithm": NAMES.get(name, name), "network": NETWORK, "optimizer": RATES} | SETTINGS.get(name, {}) | settings,
     )
     actions = gym.spaces.Discrete(ACTIONS) if name == "dcql" else gym.spaces.Box(-1.0, 1.0, (ACTIONS,))
     spaces = gym.spaces.Box(-np.inf, np.inf, (OBSERVATION,)), actions
@@ -64,6 +64,13 @@ def steps_of(name: str) -> Steps:
     return Steps({path: torch.from_numpy(column) for path, column in found.items()}, torch.from_numpy(offsets), has_last=True)
 
 
+def rows_of(learner: Learner) -> Iterator[torch.Tensor]:
+    """Rows of full batches, epoch after epoch."""
+    size = learner.batch_units
+    epochs = (batches(learner.indices(), size=size, seed=0, epoch=e, window=0) for e in itertools.count())
+    return (indices for epoch in epochs for indices in epoch if len(indices) == size)
+
+
 def rate(update: Callable[[], Any], seconds: float) -> dict[str, float]:
     """Updates per second of the clock and of the processor."""
     for _ in range(10):
@@ -81,8 +88,7 @@ def main() -> None:
     begin = sum(os.times()[:4])
     learner = learner_of(name, compute=dict.fromkeys(sys.argv[3:], True))
     learner.load(steps_of(name))
-    epochs = (batches(learner.indices(), size=BATCH, seed=0, epoch=e, window=0) for e in itertools.count())
-    drawn = (indices for epoch in epochs for indices in epoch if len(indices) == BATCH)
+    drawn = rows_of(learner)
     fixed = next(drawn)
     for _ in range(2):  # of TD3 each second update is another
         learner.update(fixed)

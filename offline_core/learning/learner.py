@@ -31,22 +31,21 @@ REFRESH_SHARE = 0.1
 FORWARD_SHARE = 1 / 3
 """Share of an update that is its forward pass."""
 
-EXTREMES: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
-    "_min": (torch.amin, torch.inf),
-    "_max": (torch.amax, -torch.inf),
-}
-"""Suffix of metrics that are not averaged: (reduction, its neutral value)."""
+EXTREMES = ("_min", "_max")
+"""Suffixes of metrics that are not averaged: the smallest and the largest of all steps."""
 
 
 class BatchOutput(NamedTuple):
-    """What an update learns of a batch besides its gradients; tensors without gradients."""
+    """What an update learns of a batch besides its gradients; no tensor has gradients."""
 
     names: tuple[str, ...]
     """Of the metrics that are averaged: `loss` first."""
     means: Tensor
     """(names,), their sums by the weights of the steps."""
-    extremes: dict[str, Tensor]
-    """() each, of the steps with a weight."""
+    extreme_names: tuple[str, ...]
+    """Of those that are not."""
+    extremes: Tensor
+    """(extreme_names,), the largest of the steps with a weight; of `_min` the largest negative, which is the smallest's."""
     errors: Tensor | None
     """(B,), see `LossOutput`."""
 
@@ -63,17 +62,19 @@ def backward_pass(algorithm: Algorithm, batch: Batch, weights: Tensor, means_by:
         weights, means_by: (B,), of each step in the loss and in the means of metrics.
         autocast: compute the loss in bfloat16 where Torch's autocast does.
     """
-    with torch.autocast(weights.device.type, torch.bfloat16, enabled=autocast):
+    with torch.autocast(weights.device.type, torch.bfloat16) if autocast else contextlib.nullcontext():
         output = algorithm(batch)
-    (output.loss * weights).sum().backward()
-    metrics = {name: value.detach().float() for name, value in {"loss": output.loss, **output.metrics}.items()}
-    names = tuple(name for name in metrics if name[-4:] not in EXTREMES)
-    means = torch.stack([metrics[name] for name in names]) @ means_by
-    extremes = {}
-    for name in (name for name in metrics if name not in names):
-        extreme, none = EXTREMES[name[-4:]]
-        extremes[name] = extreme(metrics[name].where(means_by > 0, none))
-    return BatchOutput(names, means, extremes, output.errors)
+    torch.dot(output.loss, weights).backward()
+    metrics = {"loss": output.loss, **output.metrics}
+    extreme_names = tuple(name for name in metrics if name.endswith(EXTREMES))
+    names = tuple(name for name in metrics if name not in extreme_names)
+    with torch.no_grad():
+        means = torch.stack([metrics[name] for name in names]).float() @ means_by
+        extremes = means.new_empty(0)
+        if extreme_names:
+            signed = [-metrics[name] if name.endswith("_min") else metrics[name] for name in extreme_names]
+            extremes = torch.stack(signed).float().where(means_by > 0, -torch.inf).amax(dim=1)
+    return BatchOutput(names, means, extreme_names, extremes, output.errors)
 
 
 def sum_gradients(parameters: list[nn.Parameter], means: Tensor) -> Tensor:
@@ -158,7 +159,7 @@ class Learner:
             torch.distributed.broadcast(tensor, src=0)  # other processors begin with other last bits
         trained = [parameter for parameter in algorithm.parameters() if parameter.requires_grad]
         self._optimizer_config = config.optimizer
-        self.optimizer = Adam(parameter_groups(algorithm, config.optimizer), fused=True)
+        self.optimizer = Adam(parameter_groups(algorithm, config.optimizer))
         self._total_steps = total_steps
         self._parameters = trained
         self._steps: Steps | None = None
@@ -171,7 +172,7 @@ class Learner:
         self.gather_seconds = 0.0
         self._sums: dict[tuple[str, ...], tuple[Tensor, int]] = {}
         """By the names of metrics: their sums, and of how many updates."""
-        self._extremes: dict[str, Tensor] = {}
+        self._extremes: dict[tuple[str, ...], Tensor] = {}
 
     def load(self, steps: Steps) -> None:
         """Take the steps of the next updates."""
@@ -309,7 +310,7 @@ class Learner:
         self.updates += 1
         self.algorithm.updates = self.updates
         self.steps += total
-        return self._accumulate(names, means, output.extremes)
+        return self._accumulate(names, means, output.extreme_names, output.extremes)
 
     def _seed_draws(self, of: int) -> None:
         """Seed Torch's global generators; `torch.manual_seed` would format a stack trace for each absent kind of device."""
@@ -329,14 +330,14 @@ class Learner:
         """Return this learner's share of the last batch, flat."""
         return self._batch
 
-    def _accumulate(self, names: tuple[str, ...], packed: Tensor, extremes: dict[str, Tensor]) -> bool:
-        for name, value in extremes.items():
-            further = torch.minimum if name.endswith("_min") else torch.maximum
-            self._extremes[name] = further(self._extremes.get(name, value), value)
+    def _accumulate(self, names: tuple[str, ...], packed: Tensor, extreme_names: tuple[str, ...], extremes: Tensor) -> bool:
+        if extreme_names:
+            so_far = self._extremes.get(extreme_names, extremes)
+            self._extremes[extreme_names] = torch.maximum(so_far, extremes)
         means = dict(zip(names, packed.unbind(), strict=True))
         self.algorithm.after_update(means)
-        so_far, updates = self._sums.get(names, (torch.zeros_like(packed), 0))
-        self._sums[names] = packed + so_far, updates + 1
+        sums, updates = self._sums.get(names, (torch.zeros_like(packed), 0))
+        self._sums[names] = packed + sums, updates + 1
         return self.device.type != "cpu" or math.isfinite(means["loss"].item())  # a GPU would wait; `take_metrics` tells later
 
     def take_metrics(self) -> dict[str, float]:
@@ -349,11 +350,13 @@ class Learner:
             for name, value in zip(names, values.tolist(), strict=True):
                 sums[name], updates[name] = sums.get(name, 0.0) + value, updates.get(name, 0) + number
         means = {name: value / updates[name] for name, value in sums.items()}
-        for name, extreme in sorted(self._extremes.items()):  # in one order on all learners
+        largest: dict[str, float] = {}
+        for extreme_names, extremes in sorted(self._extremes.items(), key=lambda pair: pair[0]):  # as on all learners
             if self.world > 1:
-                op = torch.distributed.ReduceOp.MIN if name.endswith("_min") else torch.distributed.ReduceOp.MAX
-                torch.distributed.all_reduce(extreme, op)
-            means[name] = float(extreme)
+                torch.distributed.all_reduce(extremes, torch.distributed.ReduceOp.MAX)
+            for name, value in zip(extreme_names, extremes.tolist(), strict=True):
+                largest[name] = max(largest.get(name, -math.inf), value)
+        means |= {name: -value if name.endswith("_min") else value for name, value in largest.items()}
         self._sums, self._extremes = {}, {}
         return self.algorithm.log_metrics(means)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from offline_core.errors import ConfigError
+from offline_core.runtime.torch_settings import is_traced
 
 LOG_STD_RANGE = (-8.0, 2.0)
 """In units of the network."""
@@ -92,10 +93,14 @@ class GaussianHead(BoxHead):
         self.log_std = nn.Parameter(log_std, requires_grad=fixed_std is None)
 
     def forward(self, features: Tensor) -> Tensor:
-        mean = self.mean(features)
-        mean = self.center + self.half_range * (torch.tanh(mean) if self.bounded_mean else mean)
+        mean = self.center + self.half_range * self.unit_mean(features)
         log_std = self.log_std.clamp(*LOG_STD_RANGE) + self.half_range.log()
         return torch.cat([mean, log_std.expand_as(mean)], dim=1)
+
+    def unit_mean(self, features: Tensor) -> Tensor:
+        """(B, features) → the mean in units of the network, (B, components), not clipped."""
+        mean: Tensor = self.mean(features)
+        return torch.tanh(mean) if self.bounded_mean else mean
 
     def sample(self, inputs: Tensor, generator: Generator | None = None) -> Tensor:
         mean, log_std = inputs.chunk(2, dim=1)
@@ -105,42 +110,54 @@ class GaussianHead(BoxHead):
         return self._actions(inputs.chunk(2, dim=1)[0])
 
     def mean_action(self, inputs: Tensor) -> Tensor:
-        """The mean in units of the network, (B, components), not clipped."""
+        """As `unit_mean`, from the distribution's inputs."""
         return (inputs.chunk(2, dim=1)[0] - self.center) / self.half_range
 
     def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor:
-        mean, log_std = inputs.chunk(2, dim=1)
         flat = self.flat(actions, inputs.dtype).clamp(self.low, self.high)  # as environments clip
-        z = (flat - mean) * torch.exp(-log_std)
-        inside = -0.5 * z**2 - log_std - 0.5 * math.log(2 * math.pi)
-        at_low, at_high = flat <= self.low, flat >= self.high
-        tail: Tensor = _LogNormalCDF.apply(torch.where(at_low, z, -z))  # type: ignore[no-untyped-call]  # at a bound z is where the tail begins
-        return self._sum(torch.where(at_low | at_high, tail, inside))
+        log_probs: Tensor = _ClippedGaussian.apply(inputs, flat, flat <= self.low, flat >= self.high)[0]  # type: ignore[no-untyped-call]
+        return self._sum(log_probs)
 
     def entropy(self, inputs: Tensor) -> Tensor:
         """Of the Gaussian before clipping, as an entropy bonus should widen that."""
         return (inputs.chunk(2, dim=1)[1] + 0.5 * math.log(2 * math.pi * math.e)).sum(dim=1)
 
 
-class _LogNormalCDF(torch.autograd.Function):
-    """log Φ(z), exact far out, and so is its gradient (that of torch.special.log_ndtr is not: in float32, infinite at -1e6)."""
+class _ClippedGaussian(torch.autograd.Function):
+    """Log-probabilities (B, n) of clipped Gaussians at actions (B, n), for `inputs` (B, 2n), with which of them are at a bound.
+
+    Inside it is the density; at a bound log Φ(z), exact far out, and so is its gradient (that of torch.special.log_ndtr is not:
+    in float32, infinite at -1e6). Second and third output: the derivatives by mean and log std.
+    """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(z: Tensor) -> Tensor:
-        log_cdf: Tensor = torch.special.log_ndtr(z)
-        return log_cdf
+    def forward(inputs: Tensor, actions: Tensor, at_low: Tensor, at_high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        mean, log_std = inputs.chunk(2, dim=1)
+        precision = torch.exp(-log_std)
+        z = (actions - mean) * precision
+        slope, square = z, z * z
+        log_probs = square * -0.5 - log_std - 0.5 * math.log(2 * math.pi)
+        by_log_std = square - 1
+        at_bound = at_low | at_high
+        if is_traced() or at_bound.any():
+            tail = torch.where(at_low, z, -z)  # at a bound z is where the tail begins
+            log_probs = torch.where(at_bound, torch.special.log_ndtr(tail), log_probs)
+            of_tail = math.sqrt(2 / math.pi) / torch.special.erfcx(tail * -math.sqrt(0.5))
+            slope = torch.where(at_bound, torch.where(at_low, -of_tail, of_tail), z)
+            by_log_std = torch.where(at_bound, slope * z, by_log_std)
+        return log_probs, slope * precision, by_log_std
 
     @staticmethod
-    def setup_context(context: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        context.save_for_backward(*inputs)
+    def setup_context(context: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, Tensor, Tensor]) -> None:
+        context.mark_non_differentiable(*outputs[1:])
+        context.save_for_backward(*outputs[1:])
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> Tensor:
-        (z,) = context.saved_tensors
-        slope: Tensor = math.sqrt(2 / math.pi) / torch.special.erfcx(z * -math.sqrt(0.5))
-        return gradient * slope
+    def backward(context: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor, None, None, None]:
+        by_mean, by_log_std = context.saved_tensors
+        return torch.cat([by_mean * gradient, by_log_std * gradient], dim=1), None, None, None
 
 
 def _float32_bounds(space: gym.spaces.Box) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from offline_core.errors import ConfigError
 from offline_core.policies.config import ConvolutionPadding, ImageLayout, NetworkConfig
+from offline_core.policies.dense import Layers
 from offline_core.policies.encoder import Encoder, channels_first, image_shape, is_image, leaf_spaces
 from offline_core.runtime.user_code import import_object
 
@@ -23,10 +24,10 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "linear": nn.Identity,
 }
 
-Layers = list[tuple[int, int, int]]
+Convolved = list[tuple[int, int, int]]
 """(channels, kernel, stride) of each."""
 
-NATURE: Layers = [(32, 8, 4), (64, 4, 2), (64, 3, 1)]
+NATURE: Convolved = [(32, 8, 4), (64, 4, 2), (64, 3, 1)]
 """Mnih et al. 2015, "Human-level control through deep reinforcement learning"."""
 
 
@@ -44,12 +45,12 @@ def make_layers(encoder: Encoder, network: NetworkConfig) -> tuple[nn.Module, in
     features = sizes[-1] if sizes else inputs
     if network.imitation_threshold is not None:
         shared, own = (sizes, []) if network.share_layers else ([], sizes)
-        fork = Fork(*(nn.Sequential(*_hidden_layers(inputs, own, network)) for _ in range(2)))
-        return nn.Sequential(trunk, *_hidden_layers(inputs, shared, network), fork), 2 * features
+        fork = Fork(*(Layers(*_hidden_layers(inputs, own, network)) for _ in range(2)))
+        return Layers(trunk, *_hidden_layers(inputs, shared, network), fork), 2 * features
     if network.module is not None:
         return trunk, inputs
     before = list(trunk) if isinstance(trunk, nn.Sequential) else [trunk]
-    return nn.Sequential(*before, *_hidden_layers(inputs, sizes, network)), features
+    return Layers(*before, *_hidden_layers(inputs, sizes, network)), features
 
 
 class Fork(nn.Module):
@@ -152,7 +153,7 @@ class Memory(nn.Module):
         return outputs, torch.cat([part[0] for part in (after if self.parts == 2 else [after])], dim=1)
 
 
-def default_layers(pixels: int) -> Layers:
+def default_layers(pixels: int) -> Convolved:
     """By the shorter side: Nature's from 36 on; smaller kernels and strides from 16 on; below that, two of 3×3 at stride 1."""
     if pixels >= 36:
         return NATURE
@@ -172,7 +173,7 @@ class Convolutions(nn.Module):
         self,
         space: gym.Space[Any],
         *,
-        layers: Layers | None,
+        layers: Convolved | None,
         frames: int,
         activation: type[nn.Module],
         image_layout: ImageLayout = "auto",
@@ -210,7 +211,7 @@ class Convolutions(nn.Module):
 
 
 def _stack(
-    layers: Layers, inputs: int, sizes: list[tuple[int, int]], activation: type[nn.Module], padding: ConvolutionPadding
+    layers: Convolved, inputs: int, sizes: list[tuple[int, int]], activation: type[nn.Module], padding: ConvolutionPadding
 ) -> nn.Sequential:
     modules: list[nn.Module] = []
     for (channels, kernel, stride), size in zip(layers, sizes, strict=False):  # sizes also has the output
@@ -233,7 +234,7 @@ def _around(size: tuple[int, int], kernel: int, stride: int) -> tuple[int, int, 
     return width // 2, width - width // 2, height // 2, height - height // 2
 
 
-def _sizes(layers: Layers, pixels: list[int], padding: ConvolutionPadding) -> list[tuple[int, int]]:
+def _sizes(layers: Convolved, pixels: list[int], padding: ConvolutionPadding) -> list[tuple[int, int]]:
     """(height, width) of the image and of each layer's output.
 
     Raises:

@@ -65,8 +65,12 @@ class SquashedGaussianHead(BoxHead):
         """The action of the Gaussian's mean: the median, which does not move to a bound as the standard deviation grows."""
         return self._squashed(inputs.chunk(2, dim=1)[0])
 
+    def unit_mean(self, features: Tensor) -> Tensor:
+        """(B, features) → the mode in units of the network, (B, components)."""
+        return torch.tanh(self.mean(features))
+
     def mean_action(self, inputs: Tensor) -> Tensor:
-        """The mode in units of the network, (B, components)."""
+        """As `unit_mean`, from the distribution's inputs."""
         return torch.tanh(inputs.chunk(2, dim=1)[0])
 
     def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor:

@@ -8,6 +8,11 @@ from collections.abc import Iterator
 import torch
 
 
+def is_traced() -> bool:
+    """Return whether Torch's compiler, or a function of functions, looks at what is computed: no step may depend on numbers."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+
+
 @contextlib.contextmanager
 def torch_threads(count: int) -> Iterator[None]:
     """Use `count` threads inside the block."""

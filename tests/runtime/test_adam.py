@@ -14,7 +14,7 @@ STEPS = """
 import sys, torch
 from offline_core.runtime.adam import Adam
 vector = torch.nn.Parameter(torch.ones(3))
-optimizer = Adam([vector], lr=0.1, fused=True)
+optimizer = Adam([vector], lr=0.1)
 vector.square().sum().backward()
 optimizer.step()
 optimizer.load_state_dict(optimizer.state_dict())
@@ -22,11 +22,11 @@ assert "torch._dynamo" not in sys.modules
 """
 
 
-def trained(kind: type[torch.optim.Adam]) -> tuple[torch.Tensor, dict]:
+def trained(kind: type[torch.optim.Adam], **options: bool) -> tuple[torch.Tensor, dict]:
     layer = torch.nn.Linear(4, 2)
     torch.nn.init.constant_(layer.weight, 0.3)
     torch.nn.init.zeros_(layer.bias)
-    optimizer = kind([{"params": [layer.weight], "lr": 0.1}, {"params": [layer.bias], "weight_decay": 0.2}], fused=True)
+    optimizer = kind([{"params": [layer.weight], "lr": 0.1}, {"params": [layer.bias], "weight_decay": 0.2}], **options)
     for number in range(5):
         layer.zero_grad()
         layer(torch.arange(4.0) + number).square().sum().backward()
@@ -35,7 +35,7 @@ def trained(kind: type[torch.optim.Adam]) -> tuple[torch.Tensor, dict]:
 
 
 def test_updates_and_states_are_those_of_torch() -> None:
-    (ours, our_state), (torchs, torch_state) = trained(Adam), trained(torch.optim.Adam)
+    (ours, our_state), (torchs, torch_state) = trained(Adam), trained(torch.optim.Adam, fused=True)
     assert torch.equal(ours, torchs)
     assert str(our_state) == str(torch_state)
 

@@ -272,7 +272,7 @@ def _fit_together(fitted: Fitted, group: Sequence[_Member], steps: FQESteps, bar
     learning, target = _together(base), _together(copy.deepcopy(base).eval())
     targets = {name: tensor.detach().clone() for name, tensor in parameters.items()}
     behind, ahead = [*targets.values()], [*parameters.values()]
-    optimizer = Adam([{"params": ahead, "lr": config.learning_rate}], fused=True)
+    optimizer = Adam([{"params": ahead, "lr": config.learning_rate}])
     parts = [fitted.part != each.part if fitted.part.any() else fitted.part == each.part for each in group]
     learned = [steps.of(part) for part in parts]
     size = min(config.batch_size, *map(len, learned))

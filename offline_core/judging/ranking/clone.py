@@ -88,7 +88,7 @@ def noise_of(head: Head, inputs: Tensor, actions: Any, logs: Tensor) -> np.ndarr
 
 
 def _fit(policy: Policy, observations: Observations, actions: Any, rows: Tensor, updates: int, seed: int) -> None:
-    optimizer = Adam([{"params": [*policy.parameters()], "lr": LEARNING_RATE}], fused=True)
+    optimizer = Adam([{"params": [*policy.parameters()], "lr": LEARNING_RATE}])
     generator = torch.Generator().manual_seed(seed)
     for update in range(updates):
         some = rows[torch.randint(len(rows), (min(BATCH_SIZE, len(rows)),), generator=generator)]

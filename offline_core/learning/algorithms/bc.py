@@ -29,9 +29,10 @@ class BC(Algorithm):
             raise ConfigError(f"bc.squared_error needs Box actions, found {action_space}: leave it out.")
 
     def forward(self, batch: Batch) -> LossOutput:
-        inputs = self.policy(batch[columns.OBS]).float()
         if self.config.squared_error:
             head = cast(GaussianHead | SquashedGaussianHead, self.policy.head)
-            return LossOutput((head.mean_action(inputs) - head.scaled(batch[columns.ACTIONS])).square().mean(dim=1), {})
+            mean = head.unit_mean(self.policy.features(batch[columns.OBS])).float()
+            return LossOutput((mean - head.scaled(batch[columns.ACTIONS])).square().mean(dim=1), {})
+        inputs = self.policy(batch[columns.OBS]).float()
         loss = -self.policy.head.log_prob(inputs, batch[columns.ACTIONS])
         return LossOutput(loss, {"entropy": self.policy.head.entropy(inputs).detach()})

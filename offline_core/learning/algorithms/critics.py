@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise, zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from offline_core.data.episodes.nested import Nested
 from offline_core.learning.algorithms.algorithm_config import CriticConfig
 from offline_core.policies.config import NetworkConfig
+from offline_core.policies.dense import Layer, dense
 from offline_core.policies.encoder import VARIANCE_FLOOR, Encoder, leaf_spaces
 from offline_core.policies.gaussian import BoxHead
 from offline_core.policies.layers import ACTIVATIONS, make_trunk
@@ -59,7 +59,7 @@ class Critics(nn.Module):
         if config.layer_norm:
             self.scales.extend(nn.Parameter(torch.ones(config.number, 1, size)) for size in sizes)
             self.shifts.extend(nn.Parameter(torch.zeros(config.number, 1, size)) for size in sizes)
-        self.activation = ACTIVATIONS[network.activation]()
+        self.activation = ACTIVATIONS[network.activation]
 
     def forward(self, encoded: Tensor, actions: Nested) -> Tensor:
         """Return the values (critics, B) of nested actions (B, …) at B observations as encoded by `observed`.
@@ -78,32 +78,15 @@ class Critics(nn.Module):
         flat = self.actions(actions)
         if len(flat) > len(x):
             x = x.repeat(len(flat) // len(x), 1)
-        x = torch.cat([x, flat.to(x.dtype)], dim=1).expand(len(self.weights[0]), -1, -1)
-        for number, layer in enumerate(self._layers(fixed=fixed)):
-            x = torch.baddbmm(layer.bias, x, layer.weight)
-            if number < len(self.weights) - 1:
-                x = self.activation(x)
-                if layer.scale is not None and layer.shift is not None:
-                    x = torch.addcmul(layer.shift, functional.layer_norm(x, x.shape[-1:]), layer.scale)
-        values: Tensor = x.squeeze(2).float()
+        values: Tensor = dense(torch.cat([x, flat.to(x.dtype)], dim=1), list(self._layers(fixed=fixed))).squeeze(2).float()
         return values
 
-    def _layers(self, *, fixed: bool) -> Iterator[_Layer]:
-        lists = (self.weights, self.biases, self.scales, self.shifts)
-        for layer in zip_longest(*([p.detach() for p in each] if fixed else each for each in lists)):
-            yield _Layer(*layer)
-
-
-class _Layer(NamedTuple):
-    """Of all critics."""
-
-    weight: Tensor
-    """(critics, inputs, outputs)"""
-    bias: Tensor
-    """(critics, 1, outputs), as the next two."""
-    scale: Tensor | None
-    """Of the layer norm, if there is one."""
-    shift: Tensor | None
+    def _layers(self, *, fixed: bool) -> Iterator[Layer]:
+        lists = [[p.detach() for p in each] if fixed else each for each in (self.weights, self.biases)]
+        norms = [[p.detach() for p in each] if fixed else each for each in (self.scales, self.shifts)]
+        for weight, bias, scale, shift in zip_longest(*lists, *norms):
+            is_last = weight is lists[0][-1]
+            yield Layer(weight, bias, nn.Identity if is_last else self.activation, scale, shift)
 
 
 def _uniform(*shape: int, inputs: int) -> nn.Parameter:

@@ -73,7 +73,7 @@ class TD3(ActorCritic):
         }
         loss = critic_loss
         if self.policy_learns or not self.training:
-            actions = self.head.mode(self.policy(batch[columns.OBS]).float())
+            actions = self.head.to_space(self.head.unit_mean(self.policy.features(batch[columns.OBS])).float())
             policy_loss = self.policy_loss(self.critics.fixed(encoded, actions), actions, batch)
             loss = loss + policy_loss
             metrics["policy_loss"] = policy_loss
@@ -81,8 +81,9 @@ class TD3(ActorCritic):
 
     def new_actions(self, batch: Batch) -> Tensor:
         """Return the target policy's next actions (B, *action shape), with noise, within the bounds."""
-        inputs = self.target_policy(batch[columns.NEW_OBS]).float()
-        mean = self.head.mean_action(inputs)
+        head = self.target_policy.head
+        assert isinstance(head, GaussianHead)
+        mean = head.unit_mean(self.target_policy.features(batch[columns.NEW_OBS])).float()
         limit = self.config.target_noise_limit
         noise = (torch.randn_like(mean) * self.config.target_noise).clamp(-limit, limit)
         return self.head.to_space(mean + noise)

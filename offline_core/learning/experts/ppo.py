@@ -55,7 +55,7 @@ class PPO:
         self.updates = 0
         self.generator = torch.Generator().manual_seed(seed)
         self._parameters = FlatParameters(policy)
-        self.optimizer = Adam([self._parameters.vector], lr=config.learning_rate, eps=1e-5, fused=True)
+        self.optimizer = Adam([self._parameters.vector], lr=config.learning_rate, eps=1e-5)
 
     def update(self, rollout: Rollout, *, done: float = 0.0) -> dict[str, float]:
         """Learn `num_epochs` times from each step of the rollout; return the mean of each of the `Losses`.
