@@ -1,4 +1,4 @@
-"""Updates per second of our learners over d3rlpy's and a compiled JAX loop's: equal networks and batches, one thread, in turns.
+"""Updates per second of our learners over d3rlpy's and a compiled JAX loop's: equal networks and batches, one core, in turns.
 
     python -m benchmarks.reference_speed --peer /path/to/d3rlpy/venv/bin/python --jax /path/to/jax/venv/bin/python
 
@@ -40,6 +40,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--algorithms", nargs="+", default=ALGORITHMS)
     arguments = parser.parse_args()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # XLA has threads of its own
     seconds = str(arguments.seconds)
     for name in arguments.algorithms:
         ours = [sys.executable, "-m", "benchmarks.reference.our_speed", name, seconds]
