@@ -19,6 +19,8 @@ from offline_core.runtime.torch_settings import is_traced
 
 LARGE = 2**24
 """Multiplications of a layer from which a node of ours is faster than Torch's: 256 rows of 256 units to as many."""
+NONE = nn.Identity()
+"""Where no activation follows."""
 EPSILON = 1e-5
 """Added to the variance by a layer norm, as `torch.nn.LayerNorm` does."""
 
@@ -30,15 +32,15 @@ class Layer(NamedTuple):
     """(outputs, inputs), as `torch.nn.Linear` has it; of several networks (N, inputs, outputs)."""
     bias: Tensor
     """(outputs,), or (N, 1, outputs)."""
-    activation: type[nn.Module] = nn.Identity
-    """A key of `ACTIVATIONS`."""
+    activation: nn.Module = NONE
+    """Of one of the kinds in `ELEMENTWISE`."""
     scale: Tensor | None = None
     """(N, 1, outputs): the layer norm that follows the activation; None: none follows."""
     shift: Tensor | None = None
     """Likewise."""
 
 
-class Activation(NamedTuple):
+class Elementwise(NamedTuple):
     """An elementwise function, and its gradient: from that of its output and from what it is written in."""
 
     function: Callable[[Tensor], Tensor]
@@ -47,73 +49,73 @@ class Activation(NamedTuple):
     """The gradient is a function of the output. False: of the input."""
 
 
+_aten = torch.ops.aten
+ELEMENTWISE: dict[type[nn.Module], Elementwise] = {
+    nn.Identity: Elementwise(lambda x: x, lambda gradient, y: gradient, True),
+    nn.ReLU: Elementwise(torch.relu_, lambda gradient, y: _aten.threshold_backward(gradient, y, 0), True),
+    nn.Tanh: Elementwise(torch.tanh_, _aten.tanh_backward, True),
+    nn.SiLU: Elementwise(functional.silu, _aten.silu_backward, False),
+    nn.GELU: Elementwise(functional.gelu, lambda gradient, x: _aten.gelu_backward(gradient, x), False),
+    nn.ELU: Elementwise(functional.elu, lambda gradient, x: _aten.elu_backward(gradient, 1.0, 1.0, 1.0, False, x), False),
+}
+
+
 class Layers(nn.Sequential):
-    """`torch.nn.Sequential`, in which linear layers and the activations after them are one node of Torch's graph."""
+    """`torch.nn.Sequential`, whose linear layers and the activations after them are one node where oneDNN multiplies them."""
+
+    def __init__(self, *modules: nn.Module) -> None:
+        super().__init__(*modules)
+        sizes = [module.weight.numel() for module in modules if isinstance(module, nn.Linear)]
+        self._largest = max(sizes, default=0)
 
     def forward(self, x: Tensor) -> Tensor:
+        if len(x) * self._largest < LARGE or not _can_be_node(x) or one_dnn() is None:
+            return super().forward(x)  # type: ignore[no-any-return,no-untyped-call]
         run: list[Layer] = []
         for module in self:
             if isinstance(module, nn.Linear):
                 run.append(Layer(module.weight, module.bias))
-            elif run and type(module) in ACTIVATIONS and run[-1].activation is nn.Identity:
-                run[-1] = run[-1]._replace(activation=type(module))
+            elif run and type(module) in ELEMENTWISE and run[-1].activation is NONE:
+                run[-1] = run[-1]._replace(activation=module)
             else:
-                x, run = module(dense(x, run) if run else x), []
-        return dense(x, run) if run else x
+                x, run = module(_node(x, run) if run else x), []
+        return _node(x, run) if run else x
 
 
-_aten = torch.ops.aten
-ACTIVATIONS: dict[type[nn.Module], Activation] = {
-    nn.Identity: Activation(lambda x: x, lambda gradient, y: gradient, True),
-    nn.ReLU: Activation(torch.relu_, lambda gradient, y: _aten.threshold_backward(gradient, y, 0), True),
-    nn.Tanh: Activation(torch.tanh_, _aten.tanh_backward, True),
-    nn.SiLU: Activation(functional.silu, _aten.silu_backward, False),
-    nn.GELU: Activation(functional.gelu, lambda gradient, x: _aten.gelu_backward(gradient, x), False),
-    nn.ELU: Activation(functional.elu, lambda gradient, x: _aten.elu_backward(gradient, 1.0, 1.0, 1.0, False, x), False),
-}
-
-
-def dense(x: Tensor, layers: Sequence[Layer]) -> Tensor:
-    """Return the output of the last layer: (B, outputs) of one network, (N, B, outputs) of several.
+def side_by_side(x: Tensor, layers: Sequence[Layer]) -> Tensor:
+    """Return the output of the last layer of N networks, (N, B, outputs).
 
     Arguments:
         x: (B, inputs) float32, the same for all networks.
-        layers: at least one.
+        layers: at least one, each of all networks.
     """
-    if x.device.type != "cpu" or is_traced() or not _is_worth(len(x), layers):
-        return _by_torch(x, layers)
-    tensors = [tensor for layer in layers for tensor in (layer.weight, layer.bias, layer.scale, layer.shift)]
-    kinds = [ACTIVATIONS[layer.activation] for layer in layers]
-    found: Tensor = _Dense.apply(kinds, x, *tensors)  # type: ignore[no-untyped-call]
-    return found
-
-
-def _is_worth(rows: int, layers: Sequence[Layer]) -> bool:
-    """Return whether so many rows are worth a node in Python, which takes longer than Torch's own nodes of small networks."""
-    weight = max((layer.weight for layer in layers), key=Tensor.numel)
-    several = weight.ndim == 3
-    products = rows * weight.shape[-2] * weight.shape[-1]
-    return products >= LARGE and (several or one_dnn() is not None)
-
-
-def _by_torch(x: Tensor, layers: Sequence[Layer]) -> Tensor:
-    """Return the same by Torch's own operations: for a GPU, for small networks, and where Torch looks at what is computed."""
+    largest = max(layer.weight[0].numel() for layer in layers)
+    if len(x) * largest >= LARGE and _can_be_node(x):
+        return _node(x, layers)
+    x = x.expand(len(layers[0].weight), -1, -1)
     for weight, bias, activation, scale, shift in layers:
-        if weight.ndim == 2:
-            x = functional.linear(x, weight, bias)
-        else:
-            x = torch.baddbmm(bias, x.expand(len(weight), -1, -1) if x.ndim == 2 else x, weight)
-        x = activation()(x)
+        x = activation(torch.baddbmm(bias, x, weight))
         if scale is not None and shift is not None:
             x = torch.addcmul(shift, functional.layer_norm(x, x.shape[-1:], eps=EPSILON), scale)
     return x
+
+
+def _can_be_node(x: Tensor) -> bool:
+    return x.device.type == "cpu" and not is_traced()
+
+
+def _node(x: Tensor, layers: Sequence[Layer]) -> Tensor:
+    tensors = [tensor for layer in layers for tensor in (layer.weight, layer.bias, layer.scale, layer.shift)]
+    kinds = [ELEMENTWISE[type(layer.activation)] for layer in layers]
+    found: Tensor = _Dense.apply(kinds, x, *tensors)  # type: ignore[no-untyped-call]
+    return found
 
 
 class _Dense(torch.autograd.Function):
     """`kinds`: the activations. Tensors of each layer: weight, bias, scale, shift."""
 
     @staticmethod
-    def forward(context: Any, kinds: list[Activation], x: Tensor, *tensors: Tensor | None) -> Tensor:
+    def forward(context: Any, kinds: list[Elementwise], x: Tensor, *tensors: Tensor | None) -> Tensor:
         kept: list[Tensor] = []
         outputs = []
         several = _several(tensors)
@@ -136,7 +138,7 @@ class _Dense(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(context: Any, gradients: Tensor) -> tuple[Tensor | None, ...]:
-        kinds: list[Activation] = context.kinds
+        kinds: list[Elementwise] = context.kinds
         count = 4 * len(kinds)
         tensors, kept = context.saved_tensors[:count], list(context.saved_tensors[count:])
         x_learns, *learns = context.needs_input_grad[1:]

@@ -6,6 +6,7 @@ faster is measured once a machine, in milliseconds, and kept in a file: other la
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import platform
@@ -17,13 +18,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from offline_core.errors import ConfigError
+
 SMALLEST = 2**19
 """Multiplications of a product from which oneDNN's call is worth its price."""
 NARROW = 16
 """Columns up to which MKL makes the transposed product up to four times as fast, on processors of AMD."""
 GAIN = 1.25
 """How many times faster oneDNN has to be: what is measured twice should be decided once."""
-KEPT_IN = "OFFLINE_PRODUCTS"
+CHOICE = "OFFLINE_PRODUCTS"
 """A variable of the environment: `onednn` or `mkl`, in place of a measurement."""
 
 
@@ -49,28 +52,26 @@ def _is_exact() -> bool:
     return torch.get_float32_matmul_precision() == "highest"
 
 
+@functools.cache
 def one_dnn() -> Callable[..., Any] | None:
-    """Return oneDNN's product, if it is here and faster than MKL's on this machine."""
-    if not _chosen:
-        _chosen.append(_choose())
-    return _chosen[0]
+    """Return oneDNN's product, if it is here and faster than MKL's on this machine.
 
-
-_chosen: list[Callable[..., Any] | None] = []
-"""What this process multiplies with, once it is known."""
-
-
-def _choose() -> Callable[..., Any] | None:
+    Raises:
+        ConfigError: `OFFLINE_PRODUCTS` names another library.
+    """
     multiply = _usable()
     if multiply is None:
         return None
-    kept = _file()
-    try:
-        chosen = os.environ.get(KEPT_IN) or kept.read_text()
-    except OSError:
-        chosen = "onednn" if gain(multiply) >= GAIN else "mkl"
-        chosen = _keep(kept, chosen)
-    return multiply if chosen.strip() == "onednn" else None
+    chosen = os.environ.get(CHOICE)
+    if chosen not in (None, "", "onednn", "mkl"):
+        raise ConfigError(f"{CHOICE} is {chosen!r}: set it to onednn or mkl, or leave it out.")
+    if not chosen:
+        kept = _file()
+        try:
+            chosen = kept.read_text()
+        except OSError:
+            chosen = _keep(kept, "onednn" if gain(multiply) >= GAIN else "mkl")
+    return multiply if chosen == "onednn" else None
 
 
 def _usable() -> Callable[..., Any] | None:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import pairwise
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from offline_core import policies
-from offline_core.policies.dense import ACTIVATIONS, Layer, Layers, _by_torch, dense
+from offline_core.policies import dense
+from offline_core.policies.dense import ELEMENTWISE, NONE, Layer, Layers, side_by_side
 
 SIZES = (3, 5, 17, 1)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def no_network_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policies.dense, "LARGE", 0)
-    monkeypatch.setattr(policies.dense, "one_dnn", lambda: torch.mm)
+    """Each is a node, also where oneDNN is no faster."""
+    monkeypatch.setattr(dense, "LARGE", 0)
+    monkeypatch.setattr(dense, "one_dnn", lambda: torch.mm)
 
 
-def layers(activation: type[nn.Module], networks: int | None, *, norms: bool = False) -> list[Layer]:
-    """Random float64 layers; of several networks with their norms."""
+def networks(activation: nn.Module, *, norms: bool = False) -> list[Layer]:
+    """Random float64 layers of two networks."""
     generator, found = torch.Generator().manual_seed(0), []
 
     def drawn(*shape: int) -> Tensor:
@@ -29,65 +31,71 @@ def layers(activation: type[nn.Module], networks: int | None, *, norms: bool = F
 
     for inputs, outputs in pairwise(SIZES):
         is_last = outputs == SIZES[-1]
-        kind = nn.Identity if is_last else activation
-        if networks is None:
-            found.append(Layer(drawn(outputs, inputs), drawn(outputs), kind))
-            continue
-        vectors = [drawn(networks, 1, outputs) for _ in range(3)]
-        scale, shift = vectors[1:] if norms and not is_last else (None, None)
-        found.append(Layer(drawn(networks, inputs, outputs), vectors[0], kind, scale, shift))
+        bias, scale, shift = (drawn(2, 1, outputs) for _ in range(3))
+        normed = (scale, shift) if norms and not is_last else (None, None)
+        found.append(Layer(drawn(2, inputs, outputs), bias, NONE if is_last else activation, *normed))
     return found
 
 
-def rebuilt(made: list[Layer], tensors: tuple[Tensor, ...]) -> list[Layer]:
-    """Return the layers with these tensors, in the order of `learned`."""
+def parameters(layers: list[Layer]) -> list[Tensor]:
+    return [tensor for layer in layers for tensor in (*layer[:2], *layer[3:]) if tensor is not None]
+
+
+def with_parameters(layers: list[Layer], tensors: tuple[Tensor, ...]) -> list[Layer]:
+    """The layers with these tensors, in the order of `parameters`."""
     each = iter(tensors)
     return [
         Layer(next(each), next(each), layer.activation, *(None if t is None else next(each) for t in layer[3:]))
-        for layer in made
+        for layer in layers
     ]
 
 
-def learned(made: list[Layer]) -> list[Tensor]:
-    return [tensor for layer in made for tensor in (*layer[:2], *layer[3:]) if tensor is not None]
-
-
-@pytest.mark.parametrize("networks", [None, 2])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_values_and_gradients_are_right(activation: type[nn.Module], networks: int | None) -> None:
-    made = layers(activation, networks, norms=activation is nn.ReLU)
+@pytest.mark.parametrize("norms", [False, True])
+@pytest.mark.parametrize("activation", ELEMENTWISE)
+def test_networks_side_by_side(activation: type[nn.Module], norms: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = networks(activation(), norms=norms)
     x = torch.randn(7, SIZES[0], generator=torch.Generator().manual_seed(1), dtype=torch.float64, requires_grad=True)
-    torch.testing.assert_close(dense(x, made), _by_torch(x, made))
-    assert torch.autograd.gradcheck(lambda x, *tensors: dense(x, rebuilt(made, tensors)), (x, *learned(made)))
+    by_torch = side_by_side(x, layers)
+    monkeypatch.setattr(dense, "LARGE", 0)
+    torch.testing.assert_close(side_by_side(x, layers), by_torch)
+    gradients = lambda x, *tensors: side_by_side(x, with_parameters(layers, tensors))  # noqa: E731
+    assert torch.autograd.gradcheck(gradients, (x, *parameters(layers)))
 
 
-def test_fixed_layers_pass_gradients_on_and_get_none() -> None:
-    made = layers(nn.Tanh, 2)
-    fixed = rebuilt(made, tuple(tensor.detach() for tensor in learned(made)))
+def test_fixed_networks_pass_gradients_on_and_get_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = networks(nn.Tanh())
     x = torch.ones(4, SIZES[0], dtype=torch.float64, requires_grad=True)
-    (through,) = torch.autograd.grad(dense(x, fixed).sum(), x)
-    (by_torch,) = torch.autograd.grad(_by_torch(x, made).sum(), x)
+    (by_torch,) = torch.autograd.grad(side_by_side(x, layers).sum(), x)
+    fixed = with_parameters(layers, tuple(tensor.detach() for tensor in parameters(layers)))
+    monkeypatch.setattr(dense, "LARGE", 0)
+    (through,) = torch.autograd.grad(side_by_side(x, fixed).sum(), x)
     torch.testing.assert_close(through, by_torch)
 
 
-def test_a_sequence_with_other_modules_gives_what_torch_gives() -> None:
-    modules = [
+def test_functions_of_functions_see_torchs_own_operations(no_network_is_small: None) -> None:
+    layers = networks(nn.ReLU())
+    x = torch.ones(3, 4, SIZES[0], dtype=torch.float64)
+    torch.testing.assert_close(torch.func.vmap(lambda part: side_by_side(part, layers))(x)[1], side_by_side(x[1], layers))
+
+
+@pytest.mark.parametrize("activation", ELEMENTWISE)
+def test_layers_of_one_network_between_other_modules(activation: type[nn.Module], no_network_is_small: None) -> None:
+    torch.manual_seed(0)
+    ours = Layers(
         nn.Flatten(),
         nn.Linear(6, 4),
-        nn.Tanh(),
-        nn.Dropout(0.5),
-        nn.Linear(4, 4),
+        activation(),
+        nn.Dropout(0.0),
+        nn.Linear(4, 5),
+        nn.Linear(5, 4),
         nn.ReLU(),
         nn.ReLU(),
         nn.Linear(4, 2),
-    ]
-    torch.manual_seed(0)
-    x = torch.randn(5, 2, 3)
-    torch.testing.assert_close(Layers(*modules).eval()(x), nn.Sequential(*modules).eval()(x))
-
-
-def test_functions_of_functions_see_torchs_own_operations() -> None:
-    made = layers(nn.ReLU, 2)
-    x = torch.ones(3, 4, SIZES[0], dtype=torch.float64)
-    batched = torch.func.vmap(lambda part: dense(part, made))(x)
-    torch.testing.assert_close(batched[1], dense(x[1], made))
+    ).double()
+    torchs = nn.Sequential(*copy.deepcopy(ours))
+    x = torch.randn(5, 2, 3, dtype=torch.float64)
+    for each in (ours, torchs):
+        each(x).square().sum().backward()
+    torch.testing.assert_close(ours(x), torchs(x))
+    for one, other in zip(ours.parameters(), torchs.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)

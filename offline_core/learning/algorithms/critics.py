@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from offline_core.data.episodes.nested import Nested
 from offline_core.learning.algorithms.algorithm_config import CriticConfig
 from offline_core.policies.config import NetworkConfig
-from offline_core.policies.dense import Layer, dense
+from offline_core.policies.dense import NONE, Layer, side_by_side
 from offline_core.policies.encoder import VARIANCE_FLOOR, Encoder, leaf_spaces
 from offline_core.policies.gaussian import BoxHead
 from offline_core.policies.layers import ACTIVATIONS, make_trunk
@@ -59,7 +59,7 @@ class Critics(nn.Module):
         if config.layer_norm:
             self.scales.extend(nn.Parameter(torch.ones(config.number, 1, size)) for size in sizes)
             self.shifts.extend(nn.Parameter(torch.zeros(config.number, 1, size)) for size in sizes)
-        self.activation = ACTIVATIONS[network.activation]
+        self.activation = ACTIVATIONS[network.activation]()
 
     def forward(self, encoded: Tensor, actions: Nested) -> Tensor:
         """Return the values (critics, B) of nested actions (B, …) at B observations as encoded by `observed`.
@@ -78,15 +78,15 @@ class Critics(nn.Module):
         flat = self.actions(actions)
         if len(flat) > len(x):
             x = x.repeat(len(flat) // len(x), 1)
-        values: Tensor = dense(torch.cat([x, flat.to(x.dtype)], dim=1), list(self._layers(fixed=fixed))).squeeze(2).float()
+        layers = list(self._layers(fixed=fixed))
+        values: Tensor = side_by_side(torch.cat([x, flat.to(x.dtype)], dim=1), layers).squeeze(2).float()
         return values
 
     def _layers(self, *, fixed: bool) -> Iterator[Layer]:
-        lists = [[p.detach() for p in each] if fixed else each for each in (self.weights, self.biases)]
-        norms = [[p.detach() for p in each] if fixed else each for each in (self.scales, self.shifts)]
-        for weight, bias, scale, shift in zip_longest(*lists, *norms):
-            is_last = weight is lists[0][-1]
-            yield Layer(weight, bias, nn.Identity if is_last else self.activation, scale, shift)
+        lists = (self.weights, self.biases, self.scales, self.shifts)
+        parameters = zip_longest(*([p.detach() for p in each] if fixed else each for each in lists))
+        for number, (weight, bias, scale, shift) in enumerate(parameters, start=1):
+            yield Layer(weight, bias, NONE if number == len(self.weights) else self.activation, scale, shift)
 
 
 def _uniform(*shape: int, inputs: int) -> nn.Parameter:

@@ -48,7 +48,7 @@ def q_of(critics: Critics, obs: Tensor, actions: Tensor) -> Tensor:
         for layer, (weight, bias) in enumerate(zip(critics.weights, critics.biases, strict=True)):
             x = x @ weight[number].double() + bias[number].double()
             if layer < len(critics.weights) - 1:
-                x = critics.activation()(x)
+                x = critics.activation(x)
                 if len(critics.scales):
                     deviations = x - x.mean(dim=1, keepdim=True)
                     x = deviations / torch.sqrt((deviations**2).mean(dim=1, keepdim=True) + 1e-5)
