@@ -69,7 +69,7 @@ class Layers(nn.Sequential):
         self._largest = max(sizes, default=0)
 
     def forward(self, x: Tensor) -> Tensor:
-        if len(x) * self._largest < LARGE or not _can_be_node(x) or one_dnn() is None:
+        if not _can_be_node(x) or len(x) * self._largest < LARGE or one_dnn() is None:
             return super().forward(x)  # type: ignore[no-any-return,no-untyped-call]
         run: list[Layer] = []
         for module in self:
@@ -90,7 +90,7 @@ def side_by_side(x: Tensor, layers: Sequence[Layer]) -> Tensor:
         layers: at least one, each of all networks.
     """
     largest = max(layer.weight[0].numel() for layer in layers)
-    if len(x) * largest >= LARGE and _can_be_node(x):
+    if _can_be_node(x) and len(x) * largest >= LARGE:
         return _node(x, layers)
     x = x.expand(len(layers[0].weight), -1, -1)
     for weight, bias, activation, scale, shift in layers:
@@ -101,6 +101,7 @@ def side_by_side(x: Tensor, layers: Sequence[Layer]) -> Tensor:
 
 
 def _can_be_node(x: Tensor) -> bool:
+    """Asked first: where Torch looks at what is computed, the number of rows must not be looked at."""
     return x.device.type == "cpu" and not is_traced()
 
 
