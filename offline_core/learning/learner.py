@@ -6,15 +6,14 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from offline_core.data.episodes import columns, nested
-from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm, evaluating
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.optimizer import below, learning_rate, optimizer_tensors, parameter_groups, restore_optimizer
@@ -22,6 +21,7 @@ from offline_core.learning.replay.drawing import Drawing
 from offline_core.learning.shards import batches
 from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps
 from offline_core.learning.together import summed
+from offline_core.learning.update import backward_pass, compiled, sum_gradients
 from offline_core.runtime.adam import Adam
 from offline_core.runtime.seeding import derive_seed, nth_seed
 from offline_core.runtime.torch_settings import bfloat16_products
@@ -30,86 +30,6 @@ REFRESH_SHARE = 0.1
 """Largest share of the training time for fresh value targets; they are renewed once a window in any case."""
 FORWARD_SHARE = 1 / 3
 """Share of an update that is its forward pass."""
-
-EXTREMES = ("_min", "_max")
-"""Suffixes of metrics that are not averaged: the smallest and the largest of all steps."""
-
-
-class BatchOutput(NamedTuple):
-    """What an update learns of a batch besides its gradients; no tensor has gradients."""
-
-    names: tuple[str, ...]
-    """Of the metrics that are averaged: `loss` first."""
-    means: Tensor
-    """(names,), their sums by the weights of the steps."""
-    extreme_names: tuple[str, ...]
-    """Of those that are not."""
-    extremes: Tensor
-    """(extreme_names,), the largest of the steps with a weight; of `_min` the largest negative, which is the smallest's."""
-    errors: Tensor | None
-    """(B,), see `LossOutput`."""
-
-
-BackwardPass = Callable[[Algorithm, Batch, Tensor, Tensor, bool], BatchOutput]
-"""The kind of `backward_pass`."""
-
-
-def backward_pass(algorithm: Algorithm, batch: Batch, weights: Tensor, means_by: Tensor, autocast: bool) -> BatchOutput:
-    """Add the gradients of the weighted loss to those of the parameters.
-
-    Arguments:
-        batch: nested.
-        weights, means_by: (B,), of each step in the loss and in the means of metrics.
-        autocast: compute the loss in bfloat16 where Torch's autocast does.
-    """
-    with torch.autocast(weights.device.type, torch.bfloat16) if autocast else contextlib.nullcontext():
-        output = algorithm(batch)
-    torch.dot(output.loss, weights).backward()
-    metrics = {"loss": output.loss, **output.metrics}
-    extreme_names = tuple(name for name in metrics if name.endswith(EXTREMES))
-    names = tuple(name for name in metrics if name not in extreme_names)
-    with torch.no_grad():
-        means = torch.stack([metrics[name] for name in names]).float() @ means_by
-        extremes = means.new_empty(0)
-        if extreme_names:
-            signed = [-metrics[name] if name.endswith("_min") else metrics[name] for name in extreme_names]
-            extremes = torch.stack(signed).float().where(means_by > 0, -torch.inf).amax(dim=1)
-    return BatchOutput(names, means, extreme_names, extremes, output.errors)
-
-
-def sum_gradients(parameters: list[nn.Parameter], means: Tensor) -> Tensor:
-    """Sum the gradients of all learners, in place, and return the sums of their means, in one exchange."""
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    sums = torch.cat([*(gradient.flatten() for gradient in gradients), means])
-    torch.distributed.all_reduce(sums)
-    *found, means = sums.split([*(gradient.numel() for gradient in gradients), len(means)])
-    shaped = [each.view_as(gradient) for each, gradient in zip(found, gradients, strict=True)]
-    torch._foreach_copy_(gradients, shaped)
-    return means
-
-
-def compiled(function: BackwardPass, device: torch.device) -> BackwardPass:
-    """Return the same as one graph, backward pass included, which a GPU replays as CUDA graphs.
-
-    Random draws are those of Torch without its compiler. It raises ConfigError where an algorithm is no single graph: Torch
-    would compile its parts, and lose gradients between them.
-    """
-    options: dict[str, Any] = {"fallback_random": True, "triton.cudagraphs": device.type == "cuda"}
-    graph = torch.compile(function, fullgraph=True, options=options)
-    tracing = torch._dynamo.config.patch(trace_autograd_ops=True)
-
-    def run(algorithm: Algorithm, *arguments: Any) -> BatchOutput:
-        try:
-            with tracing:
-                return graph(algorithm, *arguments)
-        except (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit) as error:
-            why = str(error).strip().partition("\n")[0]
-            raise ConfigError(
-                f"compute.compile makes one graph of an update, and found none in {type(algorithm).__name__} with this network "
-                f"and these spaces ({why}): leave compute.compile out."
-            ) from error
-
-    return run
 
 
 class Batched(NamedTuple):
