@@ -15,22 +15,17 @@ import offline_core as offline
 WEIGHTS = "weights"
 
 
-class WeightedCloningConfig(offline.Config):
-    """The parameters that `arguments` sets."""
+class WeightedCloning(offline.Algorithm):
+    """Maximises the likelihood of the actions, each times its weight. Its fields are what `arguments` sets."""
 
     floor: float = Field(0.0, ge=0, description="No step counts less than this.")
 
-
-class WeightedCloning(offline.Algorithm):
-    """Maximises the likelihood of the actions, each times its weight."""
-
     stored = batch_columns = ("obs", "actions", WEIGHTS)
     loss_compares = True  # the weights are those of the data
-    config_class = WeightedCloningConfig
-    config: WeightedCloningConfig
 
-    def forward(self, batch: dict[str, Any]) -> offline.LossOutput:
-        inputs = self.policy(batch["obs"]).float()
-        weights = batch[WEIGHTS].clamp(min=self.config.floor)
-        loss = -weights * self.policy.head.log_prob(inputs, batch["actions"])
+    def loss(self, networks: offline.Networks, batch: dict[str, Any]) -> offline.LossOutput:
+        policy = networks.policy
+        inputs = policy(batch["obs"]).float()
+        weights = batch[WEIGHTS].clamp(min=self.floor)
+        loss = -weights * policy.head.log_prob(inputs, batch["actions"])
         return offline.LossOutput(loss, {"weight": weights})

@@ -38,6 +38,7 @@ from .keeping.retention.config import VacuumConfig as VacuumConfig
 from .learning.algorithms.algorithm import Algorithm as Algorithm
 from .learning.algorithms.algorithm import LossOutput as LossOutput
 from .learning.algorithms.bc import BC as BC
+from .learning.algorithms.networks import Networks as Networks
 from .learning.config import TrainingConfig as TrainingConfig
 from .learning.experts.config import ExpertConfig as ExpertConfig
 from .learning.fine_tuning.config import FineTuneConfig as FineTuneConfig

@@ -23,16 +23,19 @@ from offline_core.keeping.promotion.config import PromotionConfig, RollbackConfi
 from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.keeping.retention.config import VacuumConfig
 from offline_core.keeping.retention.vacuum import VacuumResult
-from offline_core.learning.algorithms.awac_config import AWACConfig
-from offline_core.learning.algorithms.bc_config import BCConfig
-from offline_core.learning.algorithms.bcq_config import BCQConfig
-from offline_core.learning.algorithms.cql_config import CQLConfig, CalQLConfig
-from offline_core.learning.algorithms.dqn_config import DQNConfig
-from offline_core.learning.algorithms.dt_config import DTConfig
-from offline_core.learning.algorithms.iql_config import IQLConfig
-from offline_core.learning.algorithms.marwil_config import MARWILConfig
-from offline_core.learning.algorithms.sac_config import SACConfig
-from offline_core.learning.algorithms.td3_config import ReBRACConfig, TD3BCConfig, TD3Config
+from offline_core.learning.algorithms.awac import AWAC
+from offline_core.learning.algorithms.bc import BC
+from offline_core.learning.algorithms.bcq import BCQ
+from offline_core.learning.algorithms.cal_ql import CalQL
+from offline_core.learning.algorithms.cql import CQL
+from offline_core.learning.algorithms.dqn import DQN
+from offline_core.learning.algorithms.dt import DT
+from offline_core.learning.algorithms.iql import IQL
+from offline_core.learning.algorithms.marwil import MARWIL
+from offline_core.learning.algorithms.rebrac import ReBRAC
+from offline_core.learning.algorithms.sac import SAC
+from offline_core.learning.algorithms.td3 import TD3
+from offline_core.learning.algorithms.td3_bc import TD3BC
 from offline_core.learning.config import ComputeConfig, DataConfig, EvaluationDuringTraining, SequencesConfig, TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig, ExpertRecording, PPOConfig
 from offline_core.learning.experts.result import ExpertResult
@@ -63,8 +66,8 @@ def train_expert(
     network: NetworkConfig | Mapping[str, Any] = ...,
     initial_policy: Trained | None = ...,
     ppo: PPOConfig | Mapping[str, Any] = ...,
-    sac: SACConfig | Mapping[str, Any] = ...,
-    td3: TD3Config | Mapping[str, Any] = ...,
+    sac: SAC | Mapping[str, Any] = ...,
+    td3: TD3 | Mapping[str, Any] = ...,
     off_policy: OnlineConfig | Mapping[str, Any] = ...,
     seed: int = ...,
     total_steps: int = ...,
@@ -480,19 +483,19 @@ def train(
     output: Path,
     config: Given[TrainingConfig] = ...,
     algorithm: str | UserCode | Mapping[str, Any] = ...,
-    bc: BCConfig | Mapping[str, Any] = ...,
-    marwil: MARWILConfig | Mapping[str, Any] = ...,
-    dqn: DQNConfig | Mapping[str, Any] = ...,
-    iql: IQLConfig | Mapping[str, Any] = ...,
-    cql: CQLConfig | Mapping[str, Any] = ...,
-    cal_ql: CalQLConfig | Mapping[str, Any] = ...,
-    bcq: BCQConfig | Mapping[str, Any] = ...,
-    td3_bc: TD3BCConfig | Mapping[str, Any] = ...,
-    rebrac: ReBRACConfig | Mapping[str, Any] = ...,
-    awac: AWACConfig | Mapping[str, Any] = ...,
-    dt: DTConfig | Mapping[str, Any] = ...,
-    sac: SACConfig | Mapping[str, Any] = ...,
-    td3: TD3Config | Mapping[str, Any] = ...,
+    bc: BC | Mapping[str, Any] = ...,
+    marwil: MARWIL | Mapping[str, Any] = ...,
+    dqn: DQN | Mapping[str, Any] = ...,
+    iql: IQL | Mapping[str, Any] = ...,
+    cql: CQL | Mapping[str, Any] = ...,
+    cal_ql: CalQL | Mapping[str, Any] = ...,
+    bcq: BCQ | Mapping[str, Any] = ...,
+    td3_bc: TD3BC | Mapping[str, Any] = ...,
+    rebrac: ReBRAC | Mapping[str, Any] = ...,
+    awac: AWAC | Mapping[str, Any] = ...,
+    dt: DT | Mapping[str, Any] = ...,
+    sac: SAC | Mapping[str, Any] = ...,
+    td3: TD3 | Mapping[str, Any] = ...,
     preset: str | None = ...,
     seed: int = ...,
     network: NetworkConfig | Mapping[str, Any] = ...,

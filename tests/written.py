@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator
 from flows.local_flow import LocalFlow
 from flows.short_forms import CHAINS, short_forms
 from flows.stages import flow_of
+from offline_core.learning.algorithms.registry import algorithms
 from offline_core.runtime.config import EnvironmentSpec, is_closed
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import INDEX, STAGES, Stage, load
@@ -298,6 +299,18 @@ def reference() -> str:
     return before + "      members:\n" + "".join(f"        - {name}\n" for name in names)
 
 
+def parameters() -> str:
+    """The page of parameters, which ends with those of the algorithms."""
+    page = (ROOT / "docs" / "reference" / "parameters.md").read_text()
+    before, heading, _ = page.partition("## Algorithms\n")
+    parts = [
+        f"\n::: {kind.__module__}.{kind.__name__}\n"
+        f"    options: {{inherited_members: true, members: [{', '.join(kind.model_fields)}]}}\n"
+        for kind in algorithms().values()
+    ]
+    return before + heading + "".join(parts)
+
+
 LOOKS = ("plan_import", "open_dataset", "read_registry", "tag", "forget", "verify")
 """Functions that are no stages."""
 
@@ -309,6 +322,7 @@ WRITTEN = {
     CORE / "__init__.pyi": door,
     ROOT / "deployments" / "prefect.yaml": deployments,
     ROOT / "docs" / "reference" / "stages.md": reference,
+    ROOT / "docs" / "reference" / "parameters.md": parameters,
     defaults.FILE: lambda: defaults.text(stages()),
 }
 """What makes each file."""

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from offline_core.data.episodes import columns, nested
-from offline_core.learning.algorithms.algorithm import Algorithm, evaluating
+from offline_core.learning.algorithms.algorithm import evaluating
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.optimizer import below, learning_rate, optimizer_tensors, parameter_groups, restore_optimizer
 from offline_core.learning.replay.drawing import Drawing
@@ -55,9 +56,7 @@ class Learner:
         rank, world: of this learner; with several, the process group exists.
     """
 
-    def __init__(
-        self, algorithm: Algorithm, config: TrainingConfig, *, total_steps: int, rank: int = 0, world: int = 1
-    ) -> None:
+    def __init__(self, algorithm: Networks, config: TrainingConfig, *, total_steps: int, rank: int = 0, world: int = 1) -> None:
         self.rank, self.world = rank, world
         self.device = torch.device("cuda" if config.compute.gpus_per_learner else "cpu")
         self.algorithm = algorithm.to(self.device)
@@ -341,7 +340,7 @@ class Learner:
         self.algorithm.before_update(updates)
 
 
-def batch_spec(algorithm: Algorithm, config: TrainingConfig) -> BatchSpec:
+def batch_spec(algorithm: Networks, config: TrainingConfig) -> BatchSpec:
     """Return what batches for this algorithm and network hold."""
     network = config.network
     if algorithm.sequence_steps is not None:

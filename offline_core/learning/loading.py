@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.learning.algorithms.algorithm import Algorithm
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import DataConfig
 from offline_core.learning.data_loader import (
     DataLoader,
@@ -27,7 +28,7 @@ from offline_core.learning.source import Source, scaled, training_columns
 def make_data_loader(
     source: Source,
     config: DataConfig,
-    algorithm: Algorithm | type[Algorithm],
+    algorithm: Networks | type[Algorithm],
     *,
     expected_steps: int | None = None,
     streamed: bool,

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError
-from offline_core.learning.algorithms.algorithm import Algorithm
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.result import NETWORKS_FILE
 
 
-def save_networks(algorithm: Algorithm, folder: Location) -> str:
+def save_networks(algorithm: Networks, folder: Location) -> str:
     """Write or replace them in the folder of a training; return their hash."""
     networks = {name: tensor.detach().cpu().clone() for name, tensor in algorithm.state_dict().items()}  # some share memory
     data = safetensors.torch.save(networks)

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.algorithm import Algorithm, network_of
+from offline_core.learning.algorithms.algorithm import network_of
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.optimizer_config import NetworkRate, OptimizerConfig, Schedule
 
 
-def parameter_groups(algorithm: Algorithm, config: OptimizerConfig) -> list[dict[str, Any]]:
+def parameter_groups(algorithm: Networks, config: OptimizerConfig) -> list[dict[str, Any]]:
     """Return what the optimizer learns: one group of parameters for each network with a rate of its own, one for the rest.
 
     Raises:
@@ -22,9 +23,7 @@ def parameter_groups(algorithm: Algorithm, config: OptimizerConfig) -> list[dict
     groups: dict[str, list[torch.nn.Parameter]] = {}
     names = dict.fromkeys(network_of(name) for name, parameter in algorithm.named_parameters() if parameter.requires_grad)
     if unknown := sorted(config.networks.keys() - names):
-        raise ConfigError(
-            f"networks names {', '.join(unknown)}; the networks of {type(algorithm).__name__} are {', '.join(names)}."
-        )
+        raise ConfigError(f"networks names {', '.join(unknown)}; the networks of {algorithm.name} are {', '.join(names)}.")
     for name, parameter in algorithm.named_parameters():
         if parameter.requires_grad:
             network = network_of(name)

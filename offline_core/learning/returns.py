@@ -5,11 +5,15 @@ All functions are about the R rows of `Steps`: T rows an episode, and where they
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from offline_core.data.episodes import columns
-from offline_core.learning.steps import Steps
+from offline_core.runtime.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from offline_core.learning.steps import Steps
 
 N_STEP_REWARDS, N_STEP_DISCOUNTS = "n_step_rewards", "n_step_discounts"
 """(R,) float32: the discounted rewards of the next m steps, and what the value after them counts: γ^m, 0 once terminated."""

@@ -11,6 +11,7 @@ from offline_core.data.datasets.manifest import Operation, Parent, identity_of
 from offline_core.data.environments.vector_env import reward_threshold
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
+from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.config import DataConfig, TrainingConfig
 from offline_core.learning.raw_rows import RawRows
 from offline_core.learning.recorded import Recorded
@@ -20,12 +21,13 @@ from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import PolicyManifest, find_policy
 from offline_core.policies.series import SERIES
 from offline_core.runtime.code_permission import recorded_environment
-from offline_core.runtime.config import Config, EnvironmentSpec
+from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.stage import STAGES
 from offline_core.runtime.user_code import code_digests
 
 if TYPE_CHECKING:  # what a run is, and so whether it was made before, is known without Torch
     from offline_core.learning.algorithms.algorithm import Algorithm
+    from offline_core.learning.algorithms.networks import Networks
     from offline_core.learning.costs import Costs
     from offline_core.learning.shards import Shards
     from offline_core.policies.policy import Policy
@@ -74,7 +76,7 @@ class Run:
         return ref if ref.version or self.counted is None else ref.model_copy(update=self.counted._asdict())
 
     @property
-    def algorithm_config(self) -> Config | None:
+    def algorithm_config(self) -> Algorithm | None:
         """Parameters of the chosen algorithm; None for a user's."""
         algorithm = self.config.algorithm
         return getattr(self.config, algorithm, None) if isinstance(algorithm, str) else None
@@ -155,15 +157,13 @@ class Run:
 
         return load_initial(self.config.initial_policy, self.initial, policy, self.dataset.uri, self.source.input_columns)
 
-    def algorithm(self) -> Algorithm:
+    def algorithm(self) -> Networks:
         """Return a new algorithm, with weights of its own.
 
         Raises:
             ConfigError: It cannot act in these spaces.
         """
-        from offline_core.learning.algorithms.build import make_algorithm
-
-        return make_algorithm(
+        return make_networks(
             self.config.algorithm,
             *self.source.pipeline.spaces,
             self.config.network,

@@ -30,6 +30,7 @@ from offline_core.runtime.units import size_text
 
 if TYPE_CHECKING:  # what a run reads is known without Torch
     from offline_core.learning.algorithms.algorithm import Algorithm
+    from offline_core.learning.algorithms.networks import Networks
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ class Source(Protocol):
 
 def training_columns(
     source: Source,
-    algorithm: Algorithm | type[Algorithm],
+    algorithm: Networks | type[Algorithm],
     *,
     pool: Pool | None = None,
     numbers: Sequence[int] | None = None,
@@ -127,7 +128,7 @@ class Counts(NamedTuple):
     steps: int
 
 
-def count(source: Source, algorithm: Algorithm) -> Counts:
+def count(source: Source, algorithm: Networks | type[Algorithm]) -> Counts:
     """Read all of a source once.
 
     Raises:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.algorithm import Algorithm
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.steps import Batch
 
 EXTREMES = ("_min", "_max")
@@ -32,11 +32,11 @@ class BatchOutput(NamedTuple):
     """(B,), see `LossOutput`."""
 
 
-BackwardPass = Callable[[Algorithm, Batch, Tensor, Tensor, bool], BatchOutput]
+BackwardPass = Callable[[Networks, Batch, Tensor, Tensor, bool], BatchOutput]
 """The kind of `backward_pass`."""
 
 
-def backward_pass(algorithm: Algorithm, batch: Batch, weights: Tensor, means_by: Tensor, autocast: bool) -> BatchOutput:
+def backward_pass(algorithm: Networks, batch: Batch, weights: Tensor, means_by: Tensor, autocast: bool) -> BatchOutput:
     """Add the gradients of the weighted loss to those of the parameters.
 
     Arguments:
@@ -80,14 +80,14 @@ def compiled(function: BackwardPass, device: torch.device) -> BackwardPass:
     graph = torch.compile(function, fullgraph=True, options=options)
     tracing = torch._dynamo.config.patch(trace_autograd_ops=True)
 
-    def run(algorithm: Algorithm, *arguments: Any) -> BatchOutput:
+    def run(algorithm: Networks, *arguments: Any) -> BatchOutput:
         try:
             with tracing:
                 return graph(algorithm, *arguments)
         except (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit) as error:
             why = str(error).strip().partition("\n")[0]
             raise ConfigError(
-                f"compute.compile makes one graph of an update, and found none in {type(algorithm).__name__} with this network "
+                f"compute.compile makes one graph of an update, and found none in {algorithm.name} with this network "
                 f"and these spaces ({why}): leave compute.compile out."
             ) from error
 

@@ -16,7 +16,7 @@ from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.data.importing.ends import lost_terminations
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.algorithm import Algorithm
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import DataConfig, TrainingConfig
 from offline_core.learning.learn import learn
 from offline_core.learning.loading import held_out_loader_of, loader_of
@@ -102,7 +102,7 @@ def check_environment(run: Run) -> None:
         run.algorithm().policy.check_spaces(run.played_in.id, spaces_of(run.played_in))
 
 
-def _check_measured(run: Run, algorithm: Algorithm) -> None:
+def _check_measured(run: Run, algorithm: Networks) -> None:
     """Check that what goes by how good a policy is has a metric.
 
     Raises:
@@ -113,7 +113,7 @@ def _check_measured(run: Run, algorithm: Algorithm) -> None:
     name = next((name for name, value in goes_by.items() if value is not None), None)
     if name is None or run.played_in is not None or (run.held_out and algorithm.loss_compares):
         return
-    compares = f"the loss of {type(algorithm).__name__} cannot be compared over time, as that of bc can"
+    compares = f"the loss of {algorithm.name} cannot be compared over time, as that of bc can"
     raise ConfigError(
         f"{name} has nothing to go by: the policy is not played, and "
         f"{compares if run.held_out else 'no data is held out'}. Have it played (evaluation.play, evaluation.environment), "
@@ -121,7 +121,7 @@ def _check_measured(run: Run, algorithm: Algorithm) -> None:
     )
 
 
-def _check_buffer(run: Run, algorithm: Algorithm) -> None:
+def _check_buffer(run: Run, algorithm: Networks) -> None:
     """Check that the replay buffer can draw for this algorithm.
 
     Raises:
@@ -133,12 +133,12 @@ def _check_buffer(run: Run, algorithm: Algorithm) -> None:
     make_buffer(buffer, replacement=run.config.optimizer.replacement)
     if buffer.sampling == "prioritized" and not algorithm.has_errors:
         raise ConfigError(
-            f"{type(algorithm).__name__} learns no values, so no step has an error to be drawn by: set data.buffer.sampling to "
+            f"{algorithm.name} learns no values, so no step has an error to be drawn by: set data.buffer.sampling to "
             "uniform, or use an algorithm that learns values."
         )
 
 
-def check_terminations(source: Source, algorithm: Algorithm, config: DataConfig) -> None:
+def check_terminations(source: Source, algorithm: Networks, config: DataConfig) -> None:
     """Check that the data still has the terminations that the algorithm needs.
 
     Raises:
@@ -148,7 +148,7 @@ def check_terminations(source: Source, algorithm: Algorithm, config: DataConfig)
         return
     if lost := lost_terminations(source.dataset):
         raise ConfigError(
-            f"{type(algorithm).__name__} learns values, and {lost}: every end would be taken for a cut after which it goes on. "
+            f"{algorithm.name} learns values, and {lost}: every end would be taken for a cut after which it goes on. "
             "Import the source again so that they are kept (last_new_obs: drop keeps them now), use bc, or set "
             "data.allow_lost_terminations."
         )

@@ -104,9 +104,9 @@ def _algorithms(parameters: Mapping[str, Any]) -> None:
     else:
         return
     if isinstance(getattr(training, "algorithm", None), str) and actions is not None:
-        from offline_core.learning.algorithms.build import make_algorithm
+        from offline_core.learning.algorithms.registry import make_networks
 
-        make_algorithm(training.algorithm, ANY_OBSERVATIONS, actions, config=getattr(training, training.algorithm))
+        make_networks(training.algorithm, ANY_OBSERVATIONS, actions, algorithm=getattr(training, training.algorithm))
 
 
 def _source(parameters: Mapping[str, Any]) -> None:

@@ -10,6 +10,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
+from offline_core.policies.head import masked
+
 
 class CategoricalHead(nn.Module):
     """One independent categorical per component; `inputs` are their logits, concatenated.
@@ -57,8 +59,3 @@ class CategoricalHead(nn.Module):
 
     def _actions(self, indices: Tensor) -> Tensor:
         return (indices + self.starts).reshape(indices.shape[0], *self.shape)
-
-
-def masked(numbers: Tensor, allowed: Tensor | None) -> Tensor:
-    """Numbers (B, choices), the lowest of their type where a choice is not allowed; None: all are."""
-    return numbers if allowed is None else numbers.masked_fill(~allowed, torch.finfo(numbers.dtype).min)

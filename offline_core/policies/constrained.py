@@ -9,7 +9,8 @@ import gymnasium as gym
 from torch import Tensor, nn
 from torch.nn import functional
 
-from offline_core.policies.categorical import CategoricalHead, masked
+from offline_core.policies.categorical import CategoricalHead
+from offline_core.policies.head import masked
 
 RULED_OUT = -1e9
 """Logit of an action that is ruled out: no value is as low, and its square is finite in float32."""

@@ -6,11 +6,13 @@ All methods take `inputs` (B, inputs_size), as `forward` returns them and as rec
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from torch import Generator, Tensor
+from typing import TYPE_CHECKING, Protocol
 
 from offline_core.data.episodes.nested import Nested
+from offline_core.runtime.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
 
 
 class Head(Protocol):
@@ -27,3 +29,8 @@ class Head(Protocol):
     def log_prob(self, inputs: Tensor, actions: Nested) -> Tensor: ...
     def entropy(self, inputs: Tensor) -> Tensor: ...
     def to_env(self, actions: Nested) -> Nested: ...
+
+
+def masked(numbers: Tensor, allowed: Tensor | None) -> Tensor:
+    """Numbers (B, choices), the lowest of their type where a choice is not allowed; None: all are."""
+    return numbers if allowed is None else numbers.masked_fill(~allowed, torch.finfo(numbers.dtype).min)

@@ -18,7 +18,7 @@ from flows.completion import script_of
 from flows.settings import completions, read_values
 from flows.stages import flow_of
 from offline_core.errors import OfflineError
-from offline_core.learning.algorithms.registry import algorithm_configs
+from offline_core.learning.algorithms.registry import algorithms
 from offline_core.learning.config import TrainingConfig
 from offline_core.runtime.config import parse
 
@@ -64,11 +64,11 @@ def shown(*arguments: str) -> dict[str, Any]:
     return values
 
 
-@pytest.mark.parametrize("algorithm", algorithm_configs())
+@pytest.mark.parametrize("algorithm", algorithms())
 def test_shown_parameters_are_those_of_the_chosen_algorithm(algorithm: str, tmp_path: Path) -> None:
     settings = [f"algorithm={algorithm}", "optimizer.batch_size=7", "evaluation.environment.kwargs.x=.inf"]
     values = shown("train", *(word for each in settings for word in ("-s", each)))
-    assert values.keys() & algorithm_configs().keys() == {algorithm}
+    assert values.keys() & algorithms().keys() == {algorithm}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(values))
     again = read_values([], str(tmp_path / "c.yaml"))
     assert parse(TrainingConfig, again) == parse(TrainingConfig, read_values(settings, None))
@@ -81,7 +81,7 @@ def test_shown_parameters_are_those_of_a_preset_and_of_a_file(tmp_path: Path) ->
     assert shown("train-expert").keys() >= {"ppo"} and not shown("train-expert").keys() & {"sac", "td3", "off_policy"}
     assert shown("train-expert", "-s", "algorithm=sac").keys() >= {"sac", "off_policy"}
     swept = shown("sweep", "-s", "grid={algorithm: [cql, dt]}")["training"]
-    assert swept.keys() & algorithm_configs().keys() == {"cql", "dt"}
+    assert swept.keys() & algorithms().keys() == {"cql", "dt"}
 
 
 def test_shown_parameters_of_a_chain_are_its_own_defaults() -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.marwil import MARWIL
-from offline_core.learning.algorithms.marwil_config import MARWILConfig
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.experts.ppo import Batch, ppo_losses
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
@@ -78,11 +78,11 @@ def test_marwil_with_rllibs_constants_is_rllibs(kind: str, share_layers: bool) -
     from ray.rllib.algorithms.marwil.marwil_learner import LEARNER_RESULTS_VF_EXPLAINED_VAR_KEY
     from ray.rllib.algorithms.marwil.torch.marwil_torch_learner import MARWILTorchLearner
 
-    config = MARWILConfig(
+    config = MARWIL(
         beta=0.8, value_coefficient=0.5, max_weight=1e6, normalizer_rate=1e-8, normalizer_start=100.0, normalize_values=False
     )
     network = NetworkConfig(hidden_sizes=[16], share_layers=share_layers)
-    algorithm = MARWIL(VECTOR, SPACES[kind], network, config, seed=3)
+    algorithm = Networks(config, VECTOR, SPACES[kind], network, seed=3)
     policy, batch = algorithm.policy, made_batch(algorithm.policy)
     terms = algorithm(batch)
 
@@ -111,8 +111,8 @@ def test_the_normaliser_moves_as_rllibs_one_update_later() -> None:
     from ray.rllib.algorithms.marwil import MARWILConfig as RLlibConfig
     from ray.rllib.algorithms.marwil.torch.marwil_torch_learner import MARWILTorchLearner
 
-    algorithm = MARWIL(
-        VECTOR, SPACES["discrete"], config=MARWILConfig(normalizer_rate=0.1, normalizer_start=100.0, normalize_values=False)
+    algorithm = Networks(
+        MARWIL(normalizer_rate=0.1, normalizer_start=100.0, normalize_values=False), VECTOR, SPACES["discrete"]
     )
     batch = made_batch(algorithm.policy)
     rllib_config = RLlibConfig().training(moving_average_sqd_adv_norm_update_rate=0.1)
@@ -133,7 +133,7 @@ def test_cloning_is_rllibs(kind: str) -> None:
     from ray.rllib.algorithms.bc import BCConfig
     from ray.rllib.algorithms.marwil.torch.marwil_torch_learner import MARWILTorchLearner
 
-    algorithm = BC(VECTOR, SPACES[kind], NetworkConfig(hidden_sizes=[16]), seed=3)
+    algorithm = Networks(BC(), VECTOR, SPACES[kind], NetworkConfig(hidden_sizes=[16]), seed=3)
     batch = made_batch(algorithm.policy)
     learner, _ = rllib_learner(algorithm.policy, BCConfig())
     theirs = MARWILTorchLearner.compute_loss_for_module(

@@ -123,7 +123,7 @@ class NoBC:
 
 
 class Loud(BC):
-    """An algorithm whose parameters are wrong for it."""
+    """An algorithm that cannot be built."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
+    def build(self, *arguments: Any) -> None:
         raise ValueError("too loud")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.build import make_algorithm
+from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.runtime.config import parse
@@ -31,7 +31,7 @@ def nothing_compiled_before() -> Iterator[None]:
 def learner(name: str, *, continuous: bool, compiled: bool, network: dict[str, Any]) -> Learner:
     values = {"algorithm": name, "network": {"hidden_sizes": [8]} | network, "compute": {"compile": compiled}}
     config = parse(TrainingConfig, values)
-    algorithm = make_algorithm(name, VECTOR, BOX if continuous else TWO, config.network, seed=1)
+    algorithm = make_networks(name, VECTOR, BOX if continuous else TWO, config.network, seed=1)
     one, steps = Learner(algorithm, config, total_steps=1000), made_steps([40, 24], [True, False])
     one.load(with_box_actions(steps) if continuous else steps)
     return one

@@ -11,7 +11,7 @@ import torch
 
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import evaluating
-from offline_core.learning.algorithms.build import make_algorithm
+from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.optimizer import learning_rate
@@ -29,7 +29,7 @@ def learner(
     observation_space: gym.Space = BOX, action_space: gym.Space = gym.spaces.Discrete(4), *, total: int = 6400, **values: Any
 ) -> Learner:
     config = parse(TrainingConfig, {"network": {"hidden_sizes": []}} | values)
-    algorithm = make_algorithm("bc", observation_space, action_space, config.network, seed=1)
+    algorithm = make_networks("bc", observation_space, action_space, config.network, seed=1)
     return Learner(algorithm, config, total_steps=total)
 
 
@@ -80,7 +80,7 @@ def test_what_is_watched_of_prioritized_draws_is_of_all_steps_alike() -> None:
     marwil = {"normalizer_start": 1.0, "normalizer_rate": 0.5, "normalize_values": False}
     values: dict[str, Any] = {"marwil": marwil, "data": {"buffer": buffer}}
     config = parse(TrainingConfig, {"algorithm": "marwil", "network": {"hidden_sizes": []}} | values)
-    algorithm = make_algorithm("marwil", BOX, gym.spaces.Discrete(4), config.network, config.marwil, seed=1)
+    algorithm = make_networks("marwil", BOX, gym.spaces.Discrete(4), config.network, config.marwil, seed=1)
     one, steps = Learner(algorithm, config, total_steps=640), some_steps()
     rewards = np.random.default_rng(1).normal(size=64).astype(np.float32) * 3
     steps.columns |= {"rewards": torch.from_numpy(rewards), "terminateds": torch.ones(64, dtype=torch.bool)}
@@ -179,7 +179,7 @@ def test_a_rate_of_a_network_that_is_not_there_is_refused(algorithm: str, named:
 def of_values(name: str, **values: Any) -> Learner:
     """A learner of Box actions with some steps loaded."""
     config = parse(TrainingConfig, {"algorithm": name, "network": {"hidden_sizes": [8]}} | values)
-    algorithm = make_algorithm(name, VECTOR, BOX_ACTIONS, config.network)
+    algorithm = make_networks(name, VECTOR, BOX_ACTIONS, config.network)
     learner = Learner(algorithm, config, total_steps=1000)
     learner.load(with_box_actions(made_steps([40], [True])))
     return learner
@@ -246,7 +246,7 @@ def test_the_loss_on_held_out_steps_is_that_of_all_of_them() -> None:
 
 def test_a_held_out_loss_that_draws_actions_does_not_depend_on_what_was_drawn_before() -> None:
     config = parse(TrainingConfig, {"algorithm": "cql", "network": {"hidden_sizes": [], "squash": True}})
-    algorithm = make_algorithm("cql", BOX, gym.spaces.Box(-1, 1, (1,)), config.network, seed=1)
+    algorithm = make_networks("cql", BOX, gym.spaces.Box(-1, 1, (1,)), config.network, seed=1)
     one, rng = Learner(algorithm, config, total_steps=1), np.random.default_rng(0)
     columns = {name: rng.normal(size=9).astype(np.float32) for name in ("actions", "rewards")}
     columns |= {"obs": rng.normal(size=(9, 3)).astype(np.float32), "terminateds": np.zeros(9, bool)}
@@ -261,7 +261,7 @@ def test_sequences_learn_from_each_step_once() -> None:
     """What pads and what warms up has no part in the loss."""
     network = {"hidden_sizes": [8], "recurrent": "gru", "recurrent_units": 8}
     one = learner(network=network, sequences={"steps": 5, "burn_in_steps": 16})
-    algorithm = make_algorithm("bc", BOX, gym.spaces.Discrete(4), parse(TrainingConfig, {"network": network}).network, seed=1)
+    algorithm = make_networks("bc", BOX, gym.spaces.Discrete(4), parse(TrainingConfig, {"network": network}).network, seed=1)
     one.algorithm.load_state_dict(algorithm.state_dict())
     steps = some_steps()
     one.load(steps)

@@ -9,14 +9,14 @@ import torch
 
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError
-from offline_core.learning.algorithms.build import make_algorithm
+from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.networks import load_networks, save_networks
 from offline_core.learning.result import NETWORKS_FILE
 from tests.learning.algorithms.making import BOX, VECTOR
 
 
 def test_they_come_back_and_nothing_else_does(tmp_path: Path) -> None:
-    algorithm = make_algorithm("td3_bc", VECTOR, BOX)
+    algorithm = make_networks("td3_bc", VECTOR, BOX)
     sha256 = save_networks(algorithm, folder := Location.of(str(tmp_path)))
     found = load_networks(folder, sha256)
     assert all(torch.equal(tensor, found[name]) for name, tensor in algorithm.state_dict().items())

@@ -8,7 +8,7 @@ import gymnasium as gym
 import pytest
 
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.build import make_algorithm
+from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.optimizer_config import OptimizerConfig
@@ -25,7 +25,7 @@ def test_each_is_a_training_of_its_algorithm(algorithm: str, preset: str) -> Non
     config = TrainingConfig(algorithm=algorithm, preset=preset)
     own = getattr(config, algorithm)
     own = own.of_dataset(-1.0, 2.0) if algorithm == "dt" else own
-    made = make_algorithm(algorithm, VECTOR, BOX, config.network, own)
+    made = make_networks(algorithm, VECTOR, BOX, config.network, own)
     if algorithm != "dt":
         assert config.optimizer.max_updates == 1_000_000 and made.policy.network.hidden_sizes[0] == 256
 
@@ -63,9 +63,9 @@ def test_unknown_ones_are_refused() -> None:
 def test_one_that_does_not_fit_the_spaces_is_refused_before_training() -> None:
     config = TrainingConfig(algorithm="iql", preset="locomotion")
     with pytest.raises(ConfigError, match=r"no Box, and network.bounded_mean is for Box"):
-        make_algorithm("iql", VECTOR, TWO, config.network, config.iql)
+        make_networks("iql", VECTOR, TWO, config.network, config.iql)
     with pytest.raises(ConfigError, match=r"ReBRAC chooses continuous actions; it cannot act in Discrete"):
-        make_algorithm("rebrac", VECTOR, gym.spaces.Discrete(3))
+        make_networks("rebrac", VECTOR, gym.spaces.Discrete(3))
 
 
 def test_a_model_says_what_was_set_in_it_also_to_a_default() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.registry import algorithm_configs
+from offline_core.learning.algorithms.registry import algorithms
 from offline_core.learning.config import TrainingConfig
 from offline_core.policies.manifest import PolicyManifest, find_policy
 
@@ -92,7 +92,7 @@ def _parameters(operation: Operation) -> dict[str, Any]:
     if operation.stage != "train":
         return given
     defaults = TrainingConfig()
-    others = algorithm_configs().keys() - {given.get("algorithm", defaults.algorithm)}
+    others = algorithms().keys() - {given.get("algorithm", defaults.algorithm)}
     return dict(_flat(defaults.model_dump(mode="json", exclude={*others}))) | given
 
 

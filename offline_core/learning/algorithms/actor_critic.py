@@ -1,47 +1,76 @@
-"""What algorithms share that learn critics beside a policy."""
+"""What algorithms share that learn critics beside a policy, and target networks, which later values are taken from."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import copy
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import gymnasium as gym
-import torch
-from torch import Tensor
+from pydantic import Field
 
 from offline_core.data.episodes import columns
-from offline_core.data.episodes.nested import Nested
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.algorithm import Algorithm
-from offline_core.learning.algorithms.algorithm_config import ActorCriticConfig
-from offline_core.learning.algorithms.critics import Critics, observed
-from offline_core.learning.algorithms.targets import move, target_of
+from offline_core.learning.algorithms.algorithm import Algorithm, Gamma
 from offline_core.learning.returns import N_STEP_DISCOUNTS, N_STEP_REWARDS, add_n_step_columns
-from offline_core.learning.steps import Batch, BatchSpec, Steps
-from offline_core.policies.config import NetworkConfig
-from offline_core.policies.policy import Policy
+from offline_core.policies.config import NetworkConfig, Size
+from offline_core.runtime.config import Config
+from offline_core.runtime.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from offline_core.data.environments.vector_env import Spaces
+    from offline_core.data.episodes.nested import Nested
+    from offline_core.learning.algorithms.networks import Networks
+    from offline_core.learning.steps import Batch, BatchSpec, Steps
+    from offline_core.policies.policy import Policy
+
+AnyModule = TypeVar("AnyModule", bound="nn.Module")
+
+
+class CriticConfig(Config):
+    """Networks that value an action: observation and action enter together at the first layer."""
+
+    number: int = Field(2, ge=1, le=100, description="Critics that differ in their first weights; the smallest value counts.")
+    hidden_sizes: list[Size] | None = Field(
+        None, max_length=10, description="Units of each hidden layer. None: those of the policy."
+    )
+    layer_norm: bool = Field(False, description="Normalise each hidden layer's output over its units.")
 
 
 class ActorCritic(Algorithm):
     """A policy, critics, and their targets, which follow after each update."""
 
-    stored = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS)
-    batch_columns: ClassVar[tuple[str, ...]] = (columns.OBS, columns.ACTIONS, columns.NEW_OBS, N_STEP_REWARDS, N_STEP_DISCOUNTS)
-    needs_next_obs = True
-    has_errors = True
-    config: ActorCriticConfig
+    gamma: Gamma = 0.99
+    n_step: int = Field(
+        1,
+        ge=1,
+        le=1_000,
+        description="Rewards that are summed before the targets estimate the rest: 1 in the papers. With more, actions are "
+        "valued by what the behaviour policy did after them.",
+    )
+    target_rate: float = Field(
+        0.005, gt=0, le=1, description="How far an update moves the target networks to the learned ones."
+    )
+    critics: CriticConfig = Field(CriticConfig(), description="The networks that value actions.")
+
+    stored: ClassVar[tuple[str, ...]] = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS)
+    batch_columns: ClassVar[tuple[str, ...]] = (
+        columns.OBS, columns.ACTIONS, columns.NEW_OBS, N_STEP_REWARDS, N_STEP_DISCOUNTS,
+    )  # fmt: skip
+    needs_next_obs: ClassVar[bool] = True
+    has_errors: ClassVar[bool] = True
     has_value_function: ClassVar[bool] = False
     """It learns the value of an observation, too."""
 
-    def build(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], network: NetworkConfig, seed: int) -> None:
-        self.policy = Policy(
-            observation_space,
-            action_space,
-            self.policy_network(network, action_space),
-            value_function=self.has_value_function,
-            seed=seed,
-        )
-        self.critics = Critics(self.policy.encoder, action_space, network, self.config.critics, seed=seed)
-        self.targets = target_of(self.critics)
+    def build(self, networks: Networks, spaces: Spaces, network: NetworkConfig, seed: int) -> None:
+        from offline_core.learning.algorithms.critics import Critics
+        from offline_core.policies.policy import Policy
+
+        of_policy, valued = self.policy_network(network, spaces[1]), self.has_value_function
+        networks.policy = Policy(*spaces, of_policy, value_function=valued, seed=seed)
+        networks.critics = Critics(networks.policy.encoder, spaces[1], network, **dict(self.critics), seed=seed)
+        networks.targets = target_of(networks.critics)
 
     def policy_network(self, network: NetworkConfig, action_space: gym.Space[Any]) -> NetworkConfig:
         """Return the network of the policy: `network` with the action distribution that the algorithm needs.
@@ -51,22 +80,44 @@ class ActorCritic(Algorithm):
         """
         return network
 
-    def prepare(self, steps: Steps, spec: BatchSpec) -> None:
-        add_n_step_columns(steps, n=self.config.n_step, gamma=self.config.gamma)
+    def prepare(self, networks: Networks, steps: Steps, spec: BatchSpec) -> None:
+        add_n_step_columns(steps, n=self.n_step, gamma=self.gamma)
 
-    def target_values(self, observations: Nested, actions: Nested) -> Tensor:
-        """Return the smallest value (B,) that a target critic gives the actions."""
-        values: Tensor = self.targets(observed(self.policy, observations), actions).min(dim=0).values
-        return values
+    def after_update(self, networks: Networks, means: dict[str, Tensor]) -> None:
+        move(networks.targets, networks.critics, self.target_rate)
 
-    def after_update(self, means: dict[str, Tensor]) -> None:
-        move(self.targets, self.critics, self.config.target_rate)
+
+def observed(policy: Policy, observations: Nested) -> Tensor:
+    """Return observations (B, …) as the policy's encoder encodes them, without a gradient from the critics."""
+    return policy.encode(observations).detach()
+
+
+def target_values(networks: Networks, observations: Nested, actions: Nested) -> Tensor:
+    """Return the smallest value (B,) that a target critic gives the actions."""
+    values: Tensor = networks.targets(observed(networks.policy, observations), actions).min(dim=0).values
+    return values
 
 
 def td_targets(batch: Batch, following: Tensor) -> Tensor:
     """Return the targets (B,) of the critics, from the value (B,) of what follows: of bfloat16 none, for it rounds them."""
     targets: Tensor = torch.addcmul(batch[N_STEP_REWARDS], batch[N_STEP_DISCOUNTS], following.float())
     return targets
+
+
+def target_of(learned: AnyModule) -> AnyModule:
+    """Return a slow copy that is not trained (Lillicrap et al. 2016, arXiv 1509.02971).
+
+    A policy's shares the encoder, so that both see observations through one filter.
+    """
+    encoder = getattr(learned, "encoder", None)
+    target = copy.deepcopy(learned, cast(dict[int, Any], {} if encoder is None else {id(encoder): encoder}))
+    return target.requires_grad_(False).eval()
+
+
+def move(target: nn.Module, learned: nn.Module, rate: float) -> None:
+    """Move a target this share of the way to the learned network."""
+    with torch.no_grad():
+        torch._foreach_lerp_(list(target.parameters()), list(learned.parameters()), rate)
 
 
 def box_only(algorithm: Algorithm, space: gym.Space[Any]) -> None:

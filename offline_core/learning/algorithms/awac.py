@@ -2,54 +2,56 @@
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
+
+from pydantic import Field
 
 from offline_core.data.episodes import columns
-from offline_core.learning.algorithms.actor_critic import ActorCritic, td_targets
+from offline_core.learning.algorithms.actor_critic import ActorCritic, observed, target_values, td_targets
 from offline_core.learning.algorithms.algorithm import LossOutput
-from offline_core.learning.algorithms.awac_config import AWACConfig
-from offline_core.learning.algorithms.critics import observed
 from offline_core.learning.algorithms.weights import advantage_weights, weight_metrics
-from offline_core.learning.steps import Batch
+from offline_core.runtime.lazy import torch
+
+if TYPE_CHECKING:
+    from offline_core.learning.algorithms.networks import Networks
+    from offline_core.learning.steps import Batch
 
 
 class AWAC(ActorCritic):
-    """Clones with the weight exp((Q(s, a) - V(s)) / temperature), where V is the value of an action of the policy.
+    """Cloning that weighs each action by what the critics think of it (Nair et al. 2020, arXiv 2006.09359)."""
 
-    The critics value what the policy does next. Draws from Torch's global generator.
-    """
+    temperature: float = Field(1.0, gt=0, le=1e6, description="How little better actions count more, in units of reward.")
+    max_weight: float = Field(100.0, gt=0, le=1e6, description="A step counts this much at most.")
 
-    config_class = AWACConfig
-    config: AWACConfig
+    def loss(self, networks: Networks, batch: Batch) -> LossOutput:
+        """Clone with the weight exp((Q(s, a) - V(s)) / temperature), where V is the value of an action of the policy.
 
-    def forward(self, batch: Batch) -> LossOutput:
-        actions, head = batch[columns.ACTIONS], self.policy.head
-        encoded = observed(self.policy, batch[columns.OBS])
-        inputs = self.policy(batch[columns.OBS]).float()
+        The critics value what the policy does next. Draws from Torch's global generator.
+        """
+        policy, actions = networks.policy, batch[columns.ACTIONS]
+        encoded = observed(policy, batch[columns.OBS])
+        inputs = policy(batch[columns.OBS]).float()
         with torch.no_grad():
-            new_inputs = self.policy(batch[columns.NEW_OBS]).float()
-            target = td_targets(batch, self.target_values(batch[columns.NEW_OBS], head.sample(new_inputs)))
-            values = self.critics(encoded, head.sample(inputs)).min(dim=0).values
-        q = self.critics(encoded, actions)
+            new_inputs = policy(batch[columns.NEW_OBS]).float()
+            following = target_values(networks, batch[columns.NEW_OBS], policy.head.sample(new_inputs))
+            target = td_targets(batch, following)
+            values = networks.critics(encoded, policy.head.sample(inputs)).min(dim=0).values
+        q = networks.critics(encoded, actions)
         errors, smallest = q - target, q.detach().min(dim=0).values
         critic_loss = errors.square().sum(dim=0)
-        weights, metrics = advantage_weights((smallest - values) / self.config.temperature, self.config.max_weight)
-        policy_loss = -weights * head.log_prob(inputs, actions)
+        weights, metrics = advantage_weights((smallest - values) / self.temperature, self.max_weight)
+        policy_loss = -weights * policy.head.log_prob(inputs, actions)
         metrics |= {
             "policy_loss": policy_loss,
             "critic_loss": critic_loss,
-            "entropy": head.entropy(inputs),
+            "entropy": policy.head.entropy(inputs),
             "value": values,
             "q": smallest,
             "q_min": smallest,
             "q_max": smallest,
             "advantage": smallest - values,
         }
-        return LossOutput(
-            policy_loss + critic_loss,
-            {name: term.detach() for name, term in metrics.items()},
-            errors.detach().abs().mean(dim=0),
-        )
+        return LossOutput(policy_loss + critic_loss, metrics, errors.detach().abs().mean(dim=0))
 
-    def log_metrics(self, means: dict[str, float]) -> dict[str, float]:
+    def log_metrics(self, networks: Networks, means: dict[str, float]) -> dict[str, float]:
         return weight_metrics(means)

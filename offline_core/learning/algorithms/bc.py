@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
+from pydantic import Field
 
 from offline_core.data.episodes import columns
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm, LossOutput
-from offline_core.learning.algorithms.bc_config import BCConfig
-from offline_core.learning.steps import Batch
 from offline_core.policies.config import NetworkConfig
-from offline_core.policies.gaussian import BoxHead, GaussianHead
-from offline_core.policies.squashed import SquashedGaussianHead
+
+if TYPE_CHECKING:
+    from offline_core.data.environments.vector_env import Spaces
+    from offline_core.learning.algorithms.networks import Networks
+    from offline_core.learning.steps import Batch
 
 
 class BC(Algorithm):
-    """Maximises the likelihood of the actions, or minimises the squared error of the mean action."""
+    """The recorded actions are the truth (Pomerleau 1989)."""
 
-    loss_compares = True
-    config_class = BCConfig
-    config: BCConfig
+    squared_error: bool = Field(
+        False,
+        description="Box actions only: learn the mean action by its squared error, in halves of the range, and no "
+        "distribution. Otherwise the likelihood of the actions is maximised.",
+    )
 
-    def build(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], network: NetworkConfig, seed: int) -> None:
-        super().build(observation_space, action_space, network, seed)
-        if self.config.squared_error and not isinstance(self.policy.head, BoxHead):
-            raise ConfigError(f"bc.squared_error needs Box actions, found {action_space}: leave it out.")
+    loss_compares: ClassVar[bool] = True
 
-    def forward(self, batch: Batch) -> LossOutput:
-        if self.config.squared_error:
-            head = cast(GaussianHead | SquashedGaussianHead, self.policy.head)
-            mean = head.unit_mean(self.policy.features(batch[columns.OBS])).float()
-            return LossOutput((mean - head.scaled(batch[columns.ACTIONS])).square().mean(dim=1), {})
-        inputs = self.policy(batch[columns.OBS]).float()
-        loss = -self.policy.head.log_prob(inputs, batch[columns.ACTIONS])
-        return LossOutput(loss, {"entropy": self.policy.head.entropy(inputs).detach()})
+    def build(self, networks: Networks, spaces: Spaces, network: NetworkConfig, seed: int) -> None:
+        super().build(networks, spaces, network, seed)
+        if self.squared_error and not isinstance(spaces[1], gym.spaces.Box):
+            raise ConfigError(f"bc.squared_error needs Box actions, found {spaces[1]}: leave it out.")
+
+    def loss(self, networks: Networks, batch: Batch) -> LossOutput:
+        policy, actions = networks.policy, batch[columns.ACTIONS]
+        if self.squared_error:
+            head: Any = policy.head
+            mean = head.unit_mean(policy.features(batch[columns.OBS])).float()
+            return LossOutput((mean - head.scaled(actions)).square().mean(dim=1), {})
+        inputs = policy(batch[columns.OBS]).float()
+        return LossOutput(-policy.head.log_prob(inputs, actions), {"entropy": policy.head.entropy(inputs)})

@@ -12,13 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from offline_core.data.episodes.nested import Nested
-from offline_core.learning.algorithms.algorithm_config import CriticConfig
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.dense import NONE, Layer, side_by_side
 from offline_core.policies.encoder import VARIANCE_FLOOR, Encoder, leaf_spaces
 from offline_core.policies.gaussian import BoxHead
 from offline_core.policies.layers import ACTIVATIONS, make_trunk
-from offline_core.policies.policy import Policy
 from offline_core.runtime.seeding import derive_seed
 
 
@@ -31,9 +29,9 @@ class Critics(nn.Module):
     Arguments:
         encoder: the policy's; `observed` is the input, so that the policy's filter applies.
         action_space: of the actions.
-        network: of the policy; the layers over the observation, and those that `config` leaves open.
-        config: the layers, and how many critics.
+        network: of the policy; the layers over the observation.
         seed: of the initial weights.
+        number, hidden_sizes, layer_norm: see `CriticConfig`.
     """
 
     def __init__(
@@ -41,24 +39,26 @@ class Critics(nn.Module):
         encoder: Encoder,
         action_space: gym.Space[Any],
         network: NetworkConfig,
-        config: CriticConfig = CriticConfig(),
         *,
         seed: int,
+        number: int = 2,
+        hidden_sizes: list[int] | None = None,
+        layer_norm: bool = False,
     ) -> None:
         super().__init__()
         self.actions = _scaling_encoder(action_space)
-        sizes = network.hidden_sizes if config.hidden_sizes is None else config.hidden_sizes
+        sizes = network.hidden_sizes if hidden_sizes is None else hidden_sizes
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(seed, "critics"))
             self.trunk, self.features = make_trunk(encoder, network)
             widths = [self.features + self.actions.size, *sizes, 1]
             shapes = list(pairwise(widths))
-            self.weights = nn.ParameterList([_uniform(config.number, *shape, inputs=shape[0]) for shape in shapes])
-            self.biases = nn.ParameterList([_uniform(config.number, 1, out, inputs=inputs) for inputs, out in shapes])
+            self.weights = nn.ParameterList([_uniform(number, *shape, inputs=shape[0]) for shape in shapes])
+            self.biases = nn.ParameterList([_uniform(number, 1, out, inputs=inputs) for inputs, out in shapes])
         self.scales, self.shifts = nn.ParameterList(), nn.ParameterList()
-        if config.layer_norm:
-            self.scales.extend(nn.Parameter(torch.ones(config.number, 1, size)) for size in sizes)
-            self.shifts.extend(nn.Parameter(torch.zeros(config.number, 1, size)) for size in sizes)
+        if layer_norm:
+            self.scales.extend(nn.Parameter(torch.ones(number, 1, size)) for size in sizes)
+            self.shifts.extend(nn.Parameter(torch.zeros(number, 1, size)) for size in sizes)
         self.activation = ACTIVATIONS[network.activation]()
 
     def forward(self, encoded: Tensor, actions: Nested) -> Tensor:
@@ -105,8 +105,3 @@ def _scaling_encoder(space: gym.Space[Any]) -> Encoder:
     encoder.mean.copy_(torch.cat(centers))
     encoder.variance.copy_(torch.cat(half_ranges).double().square() - VARIANCE_FLOOR)
     return encoder
-
-
-def observed(policy: Policy, observations: Nested) -> Tensor:
-    """Return observations (B, …) as the policy's encoder encodes them, without a gradient from the critics."""
-    return policy.encode(observations).detach()

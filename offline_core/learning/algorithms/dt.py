@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
-import torch
+from pydantic import Field
 
 from offline_core.data.episodes import columns
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm, LossOutput
-from offline_core.learning.algorithms.dt_config import DTConfig
 from offline_core.learning.returns import RETURNS_TO_GO, discounted_sums, steps_left
-from offline_core.learning.steps import Batch, BatchSpec, Steps
-from offline_core.policies.config import NetworkConfig, TransformerConfig
-from offline_core.policies.decision_transformer import DecisionTransformer
-from offline_core.policies.gaussian import GaussianHead
+from offline_core.policies.config import NetworkConfig, TransformerConfig, TransformerLayers
+from offline_core.runtime.lazy import torch
+
+if TYPE_CHECKING:
+    from offline_core.data.environments.vector_env import Spaces
+    from offline_core.learning.algorithms.networks import Networks
+    from offline_core.learning.steps import Batch, BatchSpec, Steps
 
 TIMES = "times"
 """(R,) int64: the steps of the episode before this one."""
@@ -23,24 +25,44 @@ EXPLORATION_STD = 0.1
 """Of sampled Box actions, in halves of their range, unless `network.fixed_std` says otherwise: as TD3's."""
 
 
-class DT(Algorithm):
-    """Clones each action, given the last steps and the return that followed.
+class DT(TransformerLayers, Algorithm):
+    """Actions as the continuation of a sequence that ends with a given return (Chen et al. 2021, arXiv 2106.01345)."""
 
-    The loss is the squared error of the action for Box actions, in halves of their range, and cross-entropy for others.
-    """
+    target_return: float | None = Field(
+        None,
+        allow_inf_nan=False,
+        description="Return that the policy plays for, wherever its checkpoint is played. None: the best of the dataset.",
+    )
+    return_scale: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Returns are divided by this before the network sees them. None: the dataset's largest, by size.",
+    )
 
-    stored = (columns.OBS, columns.ACTIONS, columns.REWARDS)
-    batch_columns = (columns.OBS, columns.ACTIONS, RETURNS_TO_GO, TIMES)
-    loss_compares = True
-    config_class = DTConfig
-    config: DTConfig
-    policy: DecisionTransformer
+    stored: ClassVar[tuple[str, ...]] = (columns.OBS, columns.ACTIONS, columns.REWARDS)
+    batch_columns: ClassVar[tuple[str, ...]] = (columns.OBS, columns.ACTIONS, RETURNS_TO_GO, TIMES)
+    loss_compares: ClassVar[bool] = True
 
-    def build(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], network: NetworkConfig, seed: int) -> None:
-        self.sequence_steps = self.config.context_steps
-        self.policy = DecisionTransformer(
-            observation_space, action_space, self._policy_network(network, action_space), seed=seed
+    @property
+    def sequence_steps(self) -> int:
+        return self.context_steps
+
+    def of_dataset(self, lowest: float, highest: float) -> DT:
+        """The parameters for a dataset whose returns are between these."""
+        scale = max(abs(lowest), abs(highest)) or 1.0
+        return self.model_copy(
+            update={
+                "target_return": highest if self.target_return is None else self.target_return,
+                "return_scale": scale if self.return_scale is None else self.return_scale,
+            }
         )
+
+    def build(self, networks: Networks, spaces: Spaces, network: NetworkConfig, seed: int) -> None:
+        from offline_core.policies.decision_transformer import DecisionTransformer
+
+        network = self._policy_network(network, spaces[1])
+        networks.policy = DecisionTransformer(*spaces, network, seed=seed)
 
     def _policy_network(self, network: NetworkConfig, space: gym.Space[Any]) -> NetworkConfig:
         """Return the network with the transformer and the head that it needs.
@@ -54,26 +76,31 @@ class DT(Algorithm):
             )
         if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
             raise ConfigError(f"dt cannot act in {space}: use bc, marwil, iql or awac for Dict and Tuple actions.")
-        if self.config.target_return is None or self.config.return_scale is None:
+        if self.target_return is None or self.return_scale is None:
             raise ConfigError(
                 "Nothing says what returns there are: train on a dataset, or set dt.target_return and dt.return_scale."
             )
-        settings: dict[str, Any] = {"transformer": TransformerConfig(**self.config.model_dump())}
+        settings: dict[str, Any] = {"transformer": TransformerConfig(**self.model_dump())}
         if isinstance(space, gym.spaces.Box):
             if not space.is_bounded():
                 raise ConfigError(f"dt needs actions with bounds, and {space} has none on one side.")
             settings |= {"bounded_mean": True, "squash": False, "fixed_std": network.fixed_std or EXPLORATION_STD}
         return NetworkConfig(**network.model_dump() | settings)
 
-    def prepare(self, steps: Steps, spec: BatchSpec) -> None:
+    def prepare(self, networks: Networks, steps: Steps, spec: BatchSpec) -> None:
         steps.columns[RETURNS_TO_GO] = discounted_sums(steps.columns[columns.REWARDS], steps_left(steps), 1.0).float()
         rows = torch.arange(len(steps.episode), device=steps.episode.device)
         steps.columns[TIMES] = rows - steps.first[steps.episode]
 
-    def forward(self, batch: Batch) -> LossOutput:
-        inputs = self.policy.inputs(batch[columns.OBS], batch[columns.ACTIONS], batch[RETURNS_TO_GO], batch[TIMES]).float()
-        head = self.policy.head
-        if isinstance(head, GaussianHead):
+    def loss(self, networks: Networks, batch: Batch) -> LossOutput:
+        """Clone each action, given the last steps and the return that followed.
+
+        By the squared error of the action for Box actions, in halves of their range, and by cross-entropy for others.
+        """
+        policy: Any = networks.policy
+        inputs = policy.inputs(batch[columns.OBS], batch[columns.ACTIONS], batch[RETURNS_TO_GO], batch[TIMES]).float()
+        head = policy.head
+        if isinstance(policy.action_space, gym.spaces.Box):
             return LossOutput((head.mean_action(inputs) - head.scaled(batch[columns.ACTIONS])).square().mean(dim=1), {})
         loss = -head.log_prob(inputs, batch[columns.ACTIONS])
-        return LossOutput(loss, {"entropy": head.entropy(inputs).detach()})
+        return LossOutput(loss, {"entropy": head.entropy(inputs)})

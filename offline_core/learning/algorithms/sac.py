@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
-import torch
-from torch import Tensor, nn
+from pydantic import Field
 
 from offline_core.data.episodes import columns
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.actor_critic import ActorCritic, box_only, td_targets
+from offline_core.learning.algorithms.actor_critic import ActorCritic, box_only, observed, target_values, td_targets
 from offline_core.learning.algorithms.algorithm import LossOutput
-from offline_core.learning.algorithms.critics import observed
-from offline_core.learning.algorithms.sac_config import SACConfig
-from offline_core.learning.steps import Batch
 from offline_core.policies.config import NetworkConfig
-from offline_core.policies.squashed import SquashedGaussianHead
+from offline_core.runtime.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from offline_core.data.environments.vector_env import Spaces
+    from offline_core.learning.algorithms.networks import Networks
+    from offline_core.learning.steps import Batch
+    from offline_core.policies.squashed import SquashedGaussianHead
 
 
 class SAC(ActorCritic):
-    """An actor maximises the smallest critic and its own entropy, whose weight, the temperature, holds it at a target.
+    """A random policy that maximises values and entropy (Haarnoja et al. 2018, arXiv 1812.05905). For play, not for logs."""
 
-    Three losses, each of which trains its own networks. Draws from Torch's global generator.
-    """
+    entropy_backup: bool = Field(True, description="Next values include the policy's entropy, as in the paper.")
+    target_entropy: float | None = Field(
+        None,
+        description="Entropy that the policy is held at, in nats, in units where the bounds of actions are ±1. None: -1 for "
+        "each component.",
+    )
 
-    config_class = SACConfig
-    config: SACConfig
-
-    def build(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], network: NetworkConfig, seed: int) -> None:
-        super().build(observation_space, action_space, network, seed)
-        self.log_temperature = nn.Parameter(torch.zeros(()))
-        self.log_half_ranges = float(self.head.half_range.log().sum())
-        self.free_components = int((self.head.low < self.head.high).sum())
-        target = -self.free_components if self.config.target_entropy is None else self.config.target_entropy
-        self.target_entropy = self.log_half_ranges + target
+    def build(self, networks: Networks, spaces: Spaces, network: NetworkConfig, seed: int) -> None:
+        super().build(networks, spaces, network, seed)
+        networks.log_temperature = torch.nn.Parameter(torch.zeros(()))
+        head = squashed(networks)
+        networks.log_half_ranges = float(head.half_range.log().sum())
+        networks.free_components = int((head.low < head.high).sum())
+        target = -networks.free_components if self.target_entropy is None else self.target_entropy
+        networks.target_entropy = networks.log_half_ranges + target
 
     def policy_network(self, network: NetworkConfig, action_space: gym.Space[Any]) -> NetworkConfig:
         box_only(self, action_space)
@@ -42,31 +48,29 @@ class SAC(ActorCritic):
             raise ConfigError(f"{type(self).__name__} squashes actions: leave network.bounded_mean and network.fixed_std out.")
         return network.model_copy(update={"squash": True})
 
-    @property
-    def head(self) -> SquashedGaussianHead:
-        """The actor's distribution."""
-        head = self.policy.head
-        assert isinstance(head, SquashedGaussianHead)
-        return head
+    def loss(self, networks: Networks, batch: Batch) -> LossOutput:
+        """An actor maximises the smallest critic and its own entropy, whose weight, the temperature, holds it at a target.
 
-    def forward(self, batch: Batch) -> LossOutput:
-        inputs = self.policy(batch[columns.OBS]).float()
-        encoded = observed(self.policy, batch[columns.OBS])
-        temperature = self.log_temperature.exp()
+        Three losses, each of which trains its own networks. Draws from Torch's global generator.
+        """
+        head = squashed(networks)
+        inputs = networks.policy(batch[columns.OBS]).float()
+        encoded = observed(networks.policy, batch[columns.OBS])
+        temperature = networks.log_temperature.exp()
         with torch.no_grad():
-            new_inputs = self.policy(batch[columns.NEW_OBS]).float()
-            new_actions, new_log_probs = self.head.rsample(new_inputs)
-            following = self.target_values(batch[columns.NEW_OBS], new_actions)
-            if self.config.entropy_backup:
+            new_inputs = networks.policy(batch[columns.NEW_OBS]).float()
+            new_actions, new_log_probs = head.rsample(new_inputs)
+            following = target_values(networks, batch[columns.NEW_OBS], new_actions)
+            if self.entropy_backup:
                 following = following - temperature * new_log_probs
             target = td_targets(batch, following)
-        q = self.critics(encoded, batch[columns.ACTIONS])
+        q = networks.critics(encoded, batch[columns.ACTIONS])
         errors = q - target
         critic_loss = errors.square().sum(dim=0)
 
-        actions, log_probs = self.head.rsample(inputs)
-        policy_loss = temperature.detach() * log_probs - self.critics.fixed(encoded, actions).min(dim=0).values
-        temperature_loss = -self.log_temperature * (log_probs.detach() + self.target_entropy)
+        actions, log_probs = head.rsample(inputs)
+        policy_loss = temperature.detach() * log_probs - networks.critics.fixed(encoded, actions).min(dim=0).values
+        temperature_loss = -networks.log_temperature * (log_probs.detach() + networks.target_entropy)
         smallest = q.min(dim=0).values
         metrics = {
             "policy_loss": policy_loss,
@@ -79,16 +83,12 @@ class SAC(ActorCritic):
             "target_q": target,
         }
         loss = policy_loss + critic_loss + temperature_loss
-        penalty, penalty_metrics = self.penalty(batch, encoded, inputs.detach(), new_inputs, q)
+        penalty, penalty_metrics = self.penalty(networks, batch, encoded, inputs.detach(), new_inputs, q)
         metrics |= penalty_metrics
-        return LossOutput(
-            loss if penalty is None else loss + penalty,
-            {name: term.detach() for name, term in metrics.items()},
-            errors.detach().abs().mean(dim=0),
-        )
+        return LossOutput(loss if penalty is None else loss + penalty, metrics, errors.detach().abs().mean(dim=0))
 
     def penalty(
-        self, batch: Batch, encoded: Tensor, inputs: Tensor, new_inputs: Tensor, q: Tensor
+        self, networks: Networks, batch: Batch, encoded: Tensor, inputs: Tensor, new_inputs: Tensor, q: Tensor
     ) -> tuple[Tensor | None, dict[str, Tensor]]:
         """Return what is added to the loss of each step (B,), and its metrics.
 
@@ -98,3 +98,8 @@ class SAC(ActorCritic):
             q: (critics, B), the values of the actions that were taken.
         """
         return None, {}
+
+
+def squashed(networks: Networks) -> SquashedGaussianHead:
+    """Return the actor's distribution."""
+    return cast("SquashedGaussianHead", networks.policy.head)

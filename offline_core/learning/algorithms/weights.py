@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def advantage_weights(exponents: Tensor, max_weight: float) -> tuple[Tensor, dict[str, Tensor]]:

@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.manifest import Format
 from offline_core.data.store.allowed_roots import IS_URI
-from offline_core.learning.algorithms.sac_config import SACConfig
-from offline_core.learning.algorithms.td3_config import TD3Config
+from offline_core.learning.algorithms.sac import SAC
+from offline_core.learning.algorithms.td3 import TD3
 from offline_core.learning.experts.presets import PRESETS, with_defaults
 from offline_core.learning.online.config import OnlineConfig
 from offline_core.learning.optimizer_config import Schedule
@@ -100,8 +100,8 @@ class ExpertConfig(Config):
         description="Checkpoint to start from, such as a clone (runs/policy/best). None: random weights.",
     )
     ppo: PPOConfig = Field(PPOConfig(), description="How ppo learns from a rollout.", json_schema_extra=closed)
-    sac: SACConfig = Field(SACConfig(), description="Used if it is the algorithm.", json_schema_extra=closed_by_name)
-    td3: TD3Config = Field(TD3Config(), description="Used if it is the algorithm.", json_schema_extra=closed_by_name)
+    sac: SAC = Field(SAC(), description="Used if it is the algorithm.", json_schema_extra=closed_by_name)
+    td3: TD3 = Field(TD3(), description="Used if it is the algorithm.", json_schema_extra=closed_by_name)
     off_policy: OnlineConfig = Field(
         OnlineConfig(),
         description="How sac and td3 learn from what they play.",

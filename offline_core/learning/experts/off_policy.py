@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.actor_critic import ActorCritic
-from offline_core.learning.algorithms.build import make_algorithm
+from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.online.learner import OnlineLearner
 from offline_core.learning.online.ring import StepRing
@@ -30,7 +29,7 @@ def off_policy_learner(config: ExpertConfig, env: VectorEnv) -> OffPolicyLearner
             "initial_policy to None, algorithm to ppo, or go on from a training with 'offline fine-tune'."
         )
     check_actions(config, env.single_action_space)
-    algorithm = make_algorithm(
+    algorithm = make_networks(
         config.algorithm,
         env.single_observation_space,
         env.single_action_space,
@@ -38,7 +37,7 @@ def off_policy_learner(config: ExpertConfig, env: VectorEnv) -> OffPolicyLearner
         getattr(config, config.algorithm),
         seed=derive_seed(config.seed, "weights"),
     )
-    online = OnlineLearner(cast(ActorCritic, algorithm), env, config.off_policy, seed=config.seed)
+    online = OnlineLearner(algorithm, env, config.off_policy, seed=config.seed)
     return OffPolicyLearner(online, rollout_steps=config.rollout_steps)
 
 

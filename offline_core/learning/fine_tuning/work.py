@@ -11,8 +11,8 @@ from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.actor_critic import ActorCritic
-from offline_core.learning.algorithms.build import make_algorithm
-from offline_core.learning.algorithms.registry import algorithm_configs
+from offline_core.learning.algorithms.networks import Networks
+from offline_core.learning.algorithms.registry import algorithms, make_networks
 from offline_core.learning.config import DataConfig, RewardsConfig, TrainingConfig
 from offline_core.learning.experts.off_policy import OffPolicyLearner
 from offline_core.learning.experts.run import BEST, ExpertRun
@@ -93,7 +93,7 @@ def learn_on(
     )
 
 
-def _algorithm(training: str, policy: Policy, settings: dict[str, Any]) -> tuple[ActorCritic, DataConfig]:
+def _algorithm(training: str, policy: Policy, settings: dict[str, Any]) -> tuple[Networks, DataConfig]:
     """The algorithm of the training, with weights of its own, and how recorded steps are read for it.
 
     Arguments:
@@ -107,10 +107,10 @@ def _algorithm(training: str, policy: Policy, settings: dict[str, Any]) -> tuple
         raise ConfigError(f"{training} is by an algorithm of your own; only named ones go on by play.")
     if own := sorted(each for each in ("connectors", "prelearner", "data_class", "source") if data.get(each)):
         raise ConfigError(f"{training} learned from steps that data.{own[0]} made; what is played does not go through that.")
-    parameters = algorithm_configs()[name](**settings.get(name, {}))
+    parameters = algorithms()[name](**settings.get(name, {}))
     spaces = policy.observation_space, policy.action_space
-    algorithm = make_algorithm(name, *spaces, NetworkConfig(**settings.get("network", {})), parameters)
-    if not isinstance(algorithm, ActorCritic):
+    algorithm = make_networks(name, *spaces, NetworkConfig(**settings.get("network", {})), parameters)
+    if not isinstance(algorithm.config, ActorCritic):
         raise ConfigError(
             f"{training} is by {name}, which has no critics of single actions, so play would undo it: train by iql, awac, "
             "cal_ql, td3_bc or rebrac, or give its policy to 'offline train-expert' as initial_policy."
@@ -118,7 +118,7 @@ def _algorithm(training: str, policy: Policy, settings: dict[str, Any]) -> tuple
     return algorithm, DataConfig(rewards=RewardsConfig(**data.get("rewards", {})), prelearners=0)
 
 
-def _source(dataset: Dataset, policy: Policy, algorithm: ActorCritic, data: DataConfig) -> Recorded:
+def _source(dataset: Dataset, policy: Policy, algorithm: Networks, data: DataConfig) -> Recorded:
     """The recorded steps.
 
     Raises:

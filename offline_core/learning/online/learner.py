@@ -9,8 +9,8 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 from offline_core.errors import ConfigError, LearningError
-from offline_core.learning.algorithms.actor_critic import ActorCritic
 from offline_core.learning.algorithms.algorithm import evaluating
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import RewardsConfig, TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.online.config import OnlineConfig
@@ -43,7 +43,7 @@ class OnlineLearner:
 
     def __init__(
         self,
-        algorithm: ActorCritic,
+        algorithm: Networks,
         env: VectorEnv,
         config: OnlineConfig,
         *,
@@ -117,7 +117,7 @@ class OnlineLearner:
         for _ in range(self.due_updates):
             if not self._learner.update_on(self._batch(), self._config.batch_size):
                 raise LearningError(
-                    f"Update {self.updates} of {type(self.algorithm).__name__}: the loss is NaN or infinite: "
+                    f"Update {self.updates} of {self.algorithm.name}: the loss is NaN or infinite: "
                     f"{self.take_metrics()}. Try a lower learning_rate than {self._config.learning_rate:g}, and check that the "
                     "environment's observations and rewards are finite."
                 )

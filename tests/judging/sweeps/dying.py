@@ -9,30 +9,22 @@ from pathlib import Path
 from pydantic import Field
 
 from offline_core.learning.algorithms.bc import BC
-from offline_core.learning.algorithms.bc_config import BCConfig
+from offline_core.learning.algorithms.networks import Networks
 
 MARK = ".died"
-
-
-class DyingConfig(BCConfig):
-    """When it dies."""
-
-    folder: str = Field("", description="The first process dies and leaves a mark there. Empty: all raise an error instead.")
 
 
 class Dying(BC):
     """Ends before its sixth update."""
 
-    config_class = DyingConfig
-    config: DyingConfig
+    folder: str = Field("", description="The first process dies and leaves a mark there. Empty: all raise an error instead.")
 
-    def before_update(self, updates: int) -> None:
-        super().before_update(updates)
-        if updates != 5:
+    def before_update(self, networks: Networks) -> None:
+        if networks.updates != 5:
             return
-        if not self.config.folder:
+        if not self.folder:
             raise ZeroDivisionError("nothing was divided")
-        mark = Path(self.config.folder) / MARK
+        mark = Path(self.folder) / MARK
         if not mark.exists():
             if mark.parent.is_dir():
                 mark.touch()

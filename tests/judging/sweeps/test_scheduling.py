@@ -16,7 +16,7 @@ from offline_core.judging.sweeps.runs import asked_runs
 from offline_core.judging.sweeps.scheduling import SharedColumns, is_shared
 from offline_core.judging.sweeps.settings import settings_of
 from offline_core.learning import loading
-from offline_core.learning.algorithms.registry import algorithm_configs
+from offline_core.learning.algorithms.registry import algorithms
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.loading import loaded_columns
 from offline_core.learning.run import Run
@@ -60,7 +60,7 @@ def training(algorithm: str, **values: Any) -> TrainingConfig:
     return parse(TrainingConfig, base | squash | {"algorithm": algorithm, "data": {"prelearners": 0}} | values)
 
 
-@pytest.mark.parametrize("algorithm", algorithm_configs())
+@pytest.mark.parametrize("algorithm", algorithms())
 def test_no_algorithm_writes_to_what_others_read(tmp_path: Path, discrete: str, continuous: str, algorithm: str) -> None:
     """A run that shares is the run alone, to the bit; the arrays stay as they were, and could not be written to."""
     data, config = discrete if algorithm in DISCRETE_ONLY else continuous, training(algorithm)

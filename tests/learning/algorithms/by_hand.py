@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from offline_core.learning.algorithms.algorithm import Algorithm, LossOutput
+from offline_core.learning.algorithms.algorithm import LossOutput
 from offline_core.learning.algorithms.critics import Critics
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.steps import Steps
 from offline_core.policies.policy import Policy
 
@@ -18,7 +19,7 @@ CENTER, HALF_RANGE = 1.0, 2.0
 """Of `making.BOX`."""
 
 
-def spread(algorithm: Algorithm) -> Any:
+def spread(algorithm: Networks) -> Any:
     """The algorithm with weights far from those that it began with, other ones in each network."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():

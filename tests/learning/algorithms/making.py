@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from offline_core.learning.algorithms.algorithm import Algorithm
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.steps import Batch, BatchSpec, Steps
 from offline_core.policies.config import NetworkConfig
 
@@ -63,7 +63,7 @@ def with_box_actions(steps: Steps) -> Steps:
     return steps
 
 
-def loaded(algorithm: Algorithm, steps: Steps, reading: BatchSpec) -> Steps:
+def loaded(algorithm: Networks, steps: Steps, reading: BatchSpec) -> Steps:
     """Steps as the first update finds them."""
     algorithm.prepare(steps, reading)
     if algorithm.refresh_rows(steps, reading):
@@ -71,14 +71,14 @@ def loaded(algorithm: Algorithm, steps: Steps, reading: BatchSpec) -> Steps:
     return steps
 
 
-def whole_batch(algorithm: Algorithm, steps: Steps) -> Batch:
+def whole_batch(algorithm: Networks, steps: Steps) -> Batch:
     """All steps in one batch, in order."""
     reading = BatchSpec(algorithm.batch_columns)
     loaded(algorithm, steps, reading)
     return steps.batch(steps.indices(reading), reading)
 
 
-def update(algorithm: Algorithm, optimizer: torch.optim.Optimizer, batch: Batch) -> dict[str, torch.Tensor]:
+def update(algorithm: Networks, optimizer: torch.optim.Optimizer, batch: Batch) -> dict[str, torch.Tensor]:
     """What a learner does by itself."""
     algorithm.before_update(algorithm.updates)
     terms = algorithm(batch)

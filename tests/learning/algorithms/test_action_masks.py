@@ -16,13 +16,11 @@ from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.awac import AWAC
 from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.bcq import BCQ
-from offline_core.learning.algorithms.bcq_config import BCQConfig
-from offline_core.learning.algorithms.cql_config import DiscreteCQLConfig
-from offline_core.learning.algorithms.discrete_cql import DiscreteCQL
+from offline_core.learning.algorithms.cql import DiscreteCQL
 from offline_core.learning.algorithms.dqn import DQN
-from offline_core.learning.algorithms.dqn_config import DQNConfig
 from offline_core.learning.algorithms.iql import IQL
 from offline_core.learning.algorithms.marwil import MARWIL
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.algorithms.sac import SAC
 from offline_core.learning.steps import Batch, BatchSpec, Steps
 from offline_core.policies.config import NetworkConfig
@@ -48,7 +46,7 @@ def masked_steps() -> tuple[Steps, np.ndarray, np.ndarray]:
     return steps, obs.double().numpy(), masks == 1
 
 
-def batch_of(algorithm: Algorithm, steps: Steps) -> Batch:
+def batch_of(algorithm: Networks, steps: Steps) -> Batch:
     reading = BatchSpec(algorithm.batch_columns)
     loaded(algorithm, steps, reading)
     batch = steps.batch(steps.indices(reading), reading)
@@ -58,9 +56,9 @@ def batch_of(algorithm: Algorithm, steps: Steps) -> Batch:
     }
 
 
-def made(kind: type[Algorithm], config: Any = None, network: NetworkConfig = LINEAR) -> Algorithm:
+def made(kind: type[Algorithm], config: Algorithm | None = None, network: NetworkConfig = LINEAR) -> Networks:
     """With outputs far apart, so that a forbidden action is often the best."""
-    algorithm = kind(MASKED, FOUR, network, config, seed=1)
+    algorithm = Networks(config or kind(), MASKED, FOUR, network, seed=1)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for name, parameter in algorithm.named_parameters():
@@ -99,7 +97,7 @@ def test_bc_and_marwil_clone_among_allowed_actions() -> None:
 def test_dqn_and_cql_value_allowed_actions_alone(double: bool, dueling: bool, penalised: bool) -> None:
     steps, obs, masks = masked_steps()
     given = {"double": double, "dueling": dueling, "n_step": 1, "gamma": GAMMA}
-    algorithm = made(DiscreteCQL, DiscreteCQLConfig(alpha=0.7, **given)) if penalised else made(DQN, DQNConfig(**given))
+    algorithm = made(DiscreteCQL, DiscreteCQL(alpha=0.7, **given)) if penalised else made(DQN, DQN(**given))
     batch = batch_of(algorithm, steps)
     with torch.no_grad():
         algorithm.target._head.logits.weight.copy_(-algorithm.target._head.logits.weight)
@@ -127,7 +125,7 @@ def test_dqn_and_cql_value_allowed_actions_alone(double: bool, dueling: bool, pe
 
 def test_bcq_compares_with_the_likeliest_allowed_action() -> None:
     steps, obs, masks = masked_steps()
-    config = BCQConfig(threshold=0.5, n_step=1, gamma=GAMMA, dueling=False, log_prob_penalty=0.1)
+    config = BCQ(threshold=0.5, n_step=1, gamma=GAMMA, dueling=False, log_prob_penalty=0.1)
     algorithm = made(BCQ, config)
     batch = batch_of(algorithm, steps)
     terms = algorithm(batch)
@@ -193,4 +191,4 @@ def test_forbidden_actions_teach_nothing_and_no_gradient_is_nan(kind: type[Algor
 def test_masks_of_other_actions_are_refused(actions: gym.Space[Any], message: str) -> None:
     for kind in (BC, SAC) if actions is BOX else (BC, DQN):
         with pytest.raises(ConfigError, match=message):
-            kind(MASKED, actions)
+            Networks(kind(), MASKED, actions)

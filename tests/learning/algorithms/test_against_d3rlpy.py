@@ -14,27 +14,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from offline_core.learning.algorithms.algorithm import Algorithm, LossOutput
+from offline_core.learning.algorithms.algorithm import LossOutput
 from offline_core.learning.algorithms.awac import AWAC
-from offline_core.learning.algorithms.awac_config import AWACConfig
 from offline_core.learning.algorithms.bc import BC
-from offline_core.learning.algorithms.bc_config import BCConfig
 from offline_core.learning.algorithms.bcq import BCQ
-from offline_core.learning.algorithms.bcq_config import BCQConfig
 from offline_core.learning.algorithms.cal_ql import CalQL
-from offline_core.learning.algorithms.continuous_cql import ContinuousCQL
-from offline_core.learning.algorithms.cql_config import CalQLConfig, ContinuousCQLConfig, DiscreteCQLConfig
-from offline_core.learning.algorithms.discrete_cql import DiscreteCQL
+from offline_core.learning.algorithms.cql import ContinuousCQL, DiscreteCQL
 from offline_core.learning.algorithms.dqn import DQN
-from offline_core.learning.algorithms.dqn_config import DQNConfig
 from offline_core.learning.algorithms.iql import IQL
-from offline_core.learning.algorithms.iql_config import IQLConfig
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.algorithms.rebrac import ReBRAC
 from offline_core.learning.algorithms.sac import SAC
-from offline_core.learning.algorithms.sac_config import SACConfig
 from offline_core.learning.algorithms.td3 import TD3
-from offline_core.learning.algorithms.td3_config import ReBRACConfig, TD3BCConfig, TD3Config
-from offline_core.learning.algorithms.td3bc import TD3BC
+from offline_core.learning.algorithms.td3_bc import TD3BC
 from tests.learning.algorithms.d3rlpy_weights import (
     ACTIONS,
     BOUNDED,
@@ -71,7 +63,7 @@ def close(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found.squeeze(), expected.squeeze(), rtol=1e-5, atol=1e-5)
 
 
-def learned(algorithm: Algorithm, found: Tensors) -> tuple[LossOutput, Callable[..., Tensor]]:
+def learned(algorithm: Networks, found: Tensors) -> tuple[LossOutput, Callable[..., Tensor]]:
     """Its losses, and the norm of the gradients of the mean loss over parameters whose names begin like this."""
     output = algorithm(batch_of(found))
     output.loss.mean().backward()
@@ -85,7 +77,7 @@ def learned(algorithm: Algorithm, found: Tensors) -> tuple[LossOutput, Callable[
 
 def test_iql() -> None:
     found = reference("iql")
-    algorithm = IQL(OBSERVATIONS, ACTIONS, BOUNDED, IQLConfig(gamma=GAMMA, max_weight=5.0))
+    algorithm = Networks(IQL(gamma=GAMMA, max_weight=5.0), OBSERVATIONS, ACTIONS, BOUNDED)
     load_actor_critic(algorithm, found, "_mu")
     load_log_std(algorithm, found, -5.0, 2.0)
     policy = algorithm.policy
@@ -106,19 +98,19 @@ def test_iql() -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "config"),
     [
-        ("td3", TD3, TD3Config(gamma=GAMMA)),
-        ("td3_bc", TD3BC, TD3BCConfig(gamma=GAMMA)),
+        ("td3", TD3, TD3(gamma=GAMMA)),
+        ("td3_bc", TD3BC, TD3BC(gamma=GAMMA)),
         (
             "rebrac",
             ReBRAC,
-            ReBRACConfig(gamma=GAMMA, policy_penalty=0.05, critic_penalty=0.5, critics={"layer_norm": True}),
+            ReBRAC(gamma=GAMMA, policy_penalty=0.05, critic_penalty=0.5, critics={"layer_norm": True}),
         ),
     ],
 )
-def test_td3_and_what_is_made_of_it(name: str, kind: type[TD3], config: TD3Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_td3_and_what_is_made_of_it(name: str, kind: type[TD3], config: TD3, monkeypatch: pytest.MonkeyPatch) -> None:
     """In an update of the policy; the noise of the next actions is d3rlpy's."""
     found = reference(name)
-    algorithm = kind(OBSERVATIONS, ACTIONS, NETWORK, config)
+    algorithm = Networks(config, OBSERVATIONS, ACTIONS, NETWORK)
     load_actor_critic(algorithm, found, "_fc")
     target = algorithm.target_policy
     load_network(target.hidden, {"_fc": target.head.mean}, below(found, "weights.targ_policy."))
@@ -137,7 +129,7 @@ def test_awac(monkeypatch: pytest.MonkeyPatch) -> None:
     d3rlpy draws next actions by tanh of a Gaussian that is not the policy, and adds their entropy, which was left out for this.
     """
     found = reference("awac")
-    algorithm = AWAC(OBSERVATIONS, ACTIONS, BOUNDED, AWACConfig(gamma=GAMMA, temperature=2.0, max_weight=1e6))
+    algorithm = Networks(AWAC(gamma=GAMMA, temperature=2.0, max_weight=1e6), OBSERVATIONS, ACTIONS, BOUNDED)
     load_actor_critic(algorithm, found, "_mu")
     load_log_std(algorithm, found, -6.0, 0.0)
     batch = batch_of(found)
@@ -157,7 +149,7 @@ def test_awac(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_sac(monkeypatch: pytest.MonkeyPatch) -> None:
     found = reference("sac")
-    algorithm = SAC(OBSERVATIONS, ACTIONS, NETWORK, SACConfig(gamma=GAMMA))
+    algorithm = Networks(SAC(gamma=GAMMA), OBSERVATIONS, ACTIONS, NETWORK)
     load_actor_critic(algorithm, found, "_mu", "_logstd")
     algorithm.log_temperature.data.fill_(math.log(0.6))
     draw(monkeypatch, found["draws.0"], found["draws.1"])
@@ -178,17 +170,17 @@ def check_temperature(algorithm: SAC, output: LossOutput, found: Tensors) -> Non
 @pytest.mark.parametrize(
     ("name", "kind", "config"),
     [
-        ("cql", ContinuousCQL, ContinuousCQLConfig(gamma=GAMMA, action_samples=3, alpha=5.0)),
-        ("cal_ql", CalQL, CalQLConfig(gamma=GAMMA, action_samples=3, alpha=5.0)),
+        ("cql", ContinuousCQL, ContinuousCQL(gamma=GAMMA, action_samples=3, alpha=5.0)),
+        ("cal_ql", CalQL, CalQL(gamma=GAMMA, action_samples=3, alpha=5.0)),
     ],
 )
-def test_cql(name: str, kind: type[ContinuousCQL], config: ContinuousCQLConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cql(name: str, kind: type[ContinuousCQL], config: ContinuousCQL, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours estimates an integral by a mean, d3rlpy's by a sum: a constant of α · log(3 · 3) for each critic.
 
     d3rlpy's next action is the mode, ours is drawn, as in the paper's code; here the mode is drawn.
     """
     found = reference(name)
-    algorithm = kind(OBSERVATIONS, ACTIONS, NETWORK, config)
+    algorithm = Networks(config, OBSERVATIONS, ACTIONS, NETWORK)
     output, norm = penalised(algorithm, found, monkeypatch, next_draw=torch.zeros(64, 3), draws=range(4))
     constant = 5.0 * 2 * math.log(9)
     close(output.metrics["penalty"].mean() + constant, found["losses.conservative_loss"])
@@ -204,8 +196,8 @@ def test_cql_with_a_multiplier_and_soft_targets(monkeypatch: pytest.MonkeyPatch)
     """d3rlpy's threshold is within the weight and without the constant: ours is the weight times (threshold - log(3 · 3))."""
     found = reference("cql_lagrange")
     threshold = 2.0 * (3.0 - math.log(9))
-    config = ContinuousCQLConfig(gamma=GAMMA, action_samples=3, alpha=2.0, lagrange_threshold=threshold, entropy_backup=True)
-    algorithm = ContinuousCQL(OBSERVATIONS, ACTIONS, NETWORK, config)
+    config = ContinuousCQL(gamma=GAMMA, action_samples=3, alpha=2.0, lagrange_threshold=threshold, entropy_backup=True)
+    algorithm = Networks(config, OBSERVATIONS, ACTIONS, NETWORK)
     algorithm.log_multiplier.data.fill_(math.log(1.5))
     output, norm = penalised(algorithm, found, monkeypatch, next_draw=found["draws.0"], draws=range(1, 5))
     excess = output.metrics["penalty"].mean() - 2 * threshold
@@ -232,14 +224,14 @@ def penalised(
 @pytest.mark.parametrize(
     ("name", "kind", "config"),
     [
-        ("double_dqn", DQN, DQNConfig(gamma=GAMMA, n_step=1, dueling=False)),
-        ("discrete_cql", DiscreteCQL, DiscreteCQLConfig(gamma=GAMMA, dueling=False, alpha=0.7)),
+        ("double_dqn", DQN, DQN(gamma=GAMMA, n_step=1, dueling=False)),
+        ("discrete_cql", DiscreteCQL, DiscreteCQL(gamma=GAMMA, dueling=False, alpha=0.7)),
     ],
 )
-def test_values_of_discrete_actions(name: str, kind: type[DQN], config: DQNConfig) -> None:
+def test_values_of_discrete_actions(name: str, kind: type[DQN], config: DQN) -> None:
     """Without dueling networks, which d3rlpy does not have."""
     found = reference(name)
-    algorithm = kind(OBSERVATIONS, CHOICES, NETWORK, config)
+    algorithm = Networks(config, OBSERVATIONS, CHOICES, NETWORK)
     for policy, theirs in ((algorithm.policy, "q_funcs"), (algorithm.target, "targ_q_funcs")):
         load_network(policy.hidden, {"_fc": policy.head.logits}, below(found, f"weights.{theirs}.0."))
     output, norm = learned(algorithm, found)
@@ -255,7 +247,7 @@ def test_bcq(name: str) -> None:
     """The greedy actions, too: they are what the imitator is for. d3rlpy shares its layers, we with `share_layers`."""
     found = reference(name)
     network = NETWORK.model_copy(update={"share_layers": name == "bcq_shared"})
-    algorithm = BCQ(OBSERVATIONS, CHOICES, network, BCQConfig(log_prob_penalty=0.5, gamma=GAMMA))
+    algorithm = Networks(BCQ(log_prob_penalty=0.5, gamma=GAMMA), OBSERVATIONS, CHOICES, network)
     for policy, theirs in ((algorithm.policy, "q_funcs.0."), (algorithm.target, "targ_q_funcs.0.")):
         load_network(hidden_of(policy), {"_fc": policy.head.logits}, below(found, f"weights.{theirs}"))
     imitator = {"_fc": algorithm.policy.head.imitator}
@@ -271,13 +263,13 @@ def test_bcq(name: str) -> None:
     close(norm(*of_imitator, "policy._head.imitator"), found["gradients.imitator"])
     greedy = algorithm.policy.act(found["batch.observations"].numpy())
     assert greedy.tolist() == found["greedy"].tolist()
-    all_q = algorithm.q(algorithm.policy, found["batch.observations"])
+    all_q = algorithm.config.q(algorithm.policy, found["batch.observations"])
     assert (all_q.argmax(dim=1) != found["greedy"]).any(), "some of the best actions were ruled out"
 
 
 def test_cloning_with_a_deterministic_policy() -> None:
     found = reference("bc")
-    algorithm = BC(OBSERVATIONS, ACTIONS, BOUNDED, BCConfig(squared_error=True))
+    algorithm = Networks(BC(squared_error=True), OBSERVATIONS, ACTIONS, BOUNDED)
     load_network(algorithm.policy.hidden, {"_fc": algorithm.policy.head.mean}, below(found, "weights.imitator."))
     output, norm = learned(algorithm, found)
     close(output.loss.mean(), found["losses.loss"])
@@ -287,7 +279,7 @@ def test_cloning_with_a_deterministic_policy() -> None:
 def test_cloning_of_discrete_actions() -> None:
     """Without d3rlpy's penalty of large log-probabilities: ours is the likelihood alone."""
     found = reference("discrete_bc")
-    algorithm = BC(OBSERVATIONS, CHOICES, NETWORK)
+    algorithm = Networks(BC(), OBSERVATIONS, CHOICES, NETWORK)
     load_network(algorithm.policy.hidden, {"_fc": algorithm.policy.head.logits}, below(found, "weights.imitator."))
     output, _ = learned(algorithm, found)
     close(output.loss.mean(), found["losses.imitation_loss"])

@@ -17,13 +17,10 @@ from offline_core.learning.algorithms.algorithm import (
     observations_of_all,
     values_of,
 )
-from offline_core.learning.algorithms.build import make_algorithm
-from offline_core.learning.algorithms.continuous_cql import ContinuousCQL
-from offline_core.learning.algorithms.cql_config import CQLConfig, DiscreteCQLConfig
-from offline_core.learning.algorithms.discrete_cql import DiscreteCQL
-from offline_core.learning.algorithms.dqn_config import DQNConfig
-from offline_core.learning.algorithms.marwil_config import MARWILConfig
-from offline_core.learning.algorithms.registry import algorithm_configs
+from offline_core.learning.algorithms.cql import CQL, ContinuousCQL, DiscreteCQL
+from offline_core.learning.algorithms.dqn import DQN
+from offline_core.learning.algorithms.marwil import MARWIL
+from offline_core.learning.algorithms.registry import algorithms, make_networks
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.steps import MASK, BatchSpec
 from offline_core.policies.config import NetworkConfig
@@ -41,7 +38,7 @@ from tests.learning.algorithms.making import (
 )
 
 SMALL = NetworkConfig(hidden_sizes=[8])
-NAMES = sorted(algorithm_configs().keys() - {"dt"})
+NAMES = sorted(algorithms().keys() - {"dt"})
 """Of what learns from single steps; sequences are in test_dt.py."""
 
 
@@ -53,7 +50,7 @@ def trained(algorithm: Any) -> list[torch.nn.Parameter]:
 @pytest.mark.parametrize("name", NAMES)
 def test_whatever_can_learn_gets_a_gradient_and_one_number_a_step(name: str, share_layers: bool) -> None:
     """Several learners exchange gradients of the same parameters."""
-    algorithm = make_algorithm(name, VECTOR, space_of(name), NetworkConfig(hidden_sizes=[8], share_layers=share_layers))
+    algorithm = make_networks(name, VECTOR, space_of(name), NetworkConfig(hidden_sizes=[8], share_layers=share_layers))
     terms = algorithm(whole_batch(algorithm, steps_for(name, [9, 3], [True, False])))
     terms.loss.mean().backward()
     assert all(parameter.grad is not None for parameter in trained(algorithm))
@@ -64,7 +61,7 @@ def test_whatever_can_learn_gets_a_gradient_and_one_number_a_step(name: str, sha
 @pytest.mark.parametrize("name", ["bc", "marwil", "dqn", "iql", "cql"])
 def test_a_batch_in_two_halves_has_the_same_terms(name: str) -> None:
     """Learners share batches: no step's term may depend on the others. Other algorithms draw actions."""
-    algorithm = make_algorithm(name, VECTOR, space_of(name), SMALL)
+    algorithm = make_networks(name, VECTOR, space_of(name), SMALL)
     batch = whole_batch(algorithm, steps_for(name, [9, 3], [True, False]))
     halves = [{column: tensor[part] for column, tensor in batch.items()} for part in (slice(0, 5), slice(5, 12))]
     whole, parts = algorithm(batch), [algorithm(half) for half in halves]
@@ -74,16 +71,16 @@ def test_a_batch_in_two_halves_has_the_same_terms(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"), [*((name, None) for name in NAMES if name != "cal_ql"), ("marwil", MARWILConfig(gae_lambda=0.9))]
+    ("name", "settings"), [*((name, None) for name in NAMES if name != "cal_ql"), ("marwil", MARWIL(gae_lambda=0.9))]
 )
-def test_the_observation_after_a_termination_is_of_no_account(name: str, settings: MARWILConfig | None) -> None:
+def test_the_observation_after_a_termination_is_of_no_account(name: str, settings: MARWIL | None) -> None:
     """Where a source does not have it, the import repeats the one before. After a cut-off it counts for what learns values.
 
     Continuous CQL draws actions for its penalty there; its targets have a test of their own.
     """
     losses = []
     for after in (0.0, 5.0):
-        algorithm = make_algorithm(name, VECTOR, space_of(name), SMALL, settings)
+        algorithm = make_networks(name, VECTOR, space_of(name), SMALL, settings)
         steps = steps_for(name, [9, 3, 4], [True, False, True])
         steps.columns["obs"][steps.last[[0, 2]]] += after
         torch.manual_seed(0)
@@ -94,7 +91,7 @@ def test_the_observation_after_a_termination_is_of_no_account(name: str, setting
 @pytest.mark.parametrize("name", NAMES)
 def test_no_steps_at_all_teach_nothing(name: str) -> None:
     """A learner's share of a short last batch may be empty, and the others still wait for its gradients."""
-    algorithm = make_algorithm(name, VECTOR, space_of(name), SMALL)
+    algorithm = make_networks(name, VECTOR, space_of(name), SMALL)
     batch = whole_batch(algorithm, steps_for(name, [9, 3], [True, False]))
     terms = algorithm({column: tensor[:0] for column, tensor in batch.items()})
     terms.loss.sum().backward()
@@ -105,7 +102,7 @@ def test_no_steps_at_all_teach_nothing(name: str) -> None:
 def test_its_state_is_all_that_goes_on(name: str) -> None:
     """Restored after some updates, the next ones are the same to the bit."""
     steps = steps_for(name, [30, 20], [True, False])
-    one, other = (make_algorithm(name, VECTOR, space_of(name), SMALL, seed=seed) for seed in (0, 1))
+    one, other = (make_networks(name, VECTOR, space_of(name), SMALL, seed=seed) for seed in (0, 1))
     reading = BatchSpec(one.batch_columns)
     batch = whole_batch(one, steps)
     optimizer = torch.optim.SGD(trained(one), lr=0.01)
@@ -129,7 +126,7 @@ def test_its_state_is_all_that_goes_on(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_seed_alone_decides_the_weights(name: str) -> None:
-    first, again, other = (make_algorithm(name, VECTOR, space_of(name), SMALL, seed=seed).state_dict() for seed in (1, 1, 2))
+    first, again, other = (make_networks(name, VECTOR, space_of(name), SMALL, seed=seed).state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(tensor, again[key]) for key, tensor in first.items() if key not in ("normalizer", "value_variance"))
     assert not all(torch.equal(tensor, other[key]) for key, tensor in first.items() if tensor.ndim == 2)
 
@@ -137,7 +134,7 @@ def test_the_seed_alone_decides_the_weights(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_composite_observations(name: str) -> None:
     space = gym.spaces.Dict({"a": VECTOR, "b": gym.spaces.Discrete(4)})
-    algorithm = make_algorithm(name, space, space_of(name), SMALL)
+    algorithm = make_networks(name, space, space_of(name), SMALL)
     steps = steps_for(name, [9, 3], [True, False])
     steps.columns |= {"obs/a": steps.columns.pop("obs"), "obs/b": torch.arange(14) % 4}
     flat = whole_batch(algorithm, steps)
@@ -150,7 +147,7 @@ def test_composite_observations(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_reports_are_numbers(name: str) -> None:
-    algorithm = make_algorithm(name, VECTOR, space_of(name), SMALL)
+    algorithm = make_networks(name, VECTOR, space_of(name), SMALL)
     terms = algorithm(whole_batch(algorithm, steps_for(name, [9, 3], [True, False])))
     numbers = algorithm.log_metrics({name: float(term.mean()) for name, term in terms.metrics.items()} | {"loss": 1.5})
     assert numbers["loss"] == 1.5
@@ -247,7 +244,7 @@ RECURRENT = (NetworkConfig(hidden_sizes=[8], recurrent="lstm"), {"sequence_steps
 )
 def test_policies_that_remember(name: str, network: NetworkConfig, reading: dict[str, int]) -> None:
     """Sequences come flat but for the observations, and whatever can learn gets a gradient."""
-    algorithm = make_algorithm(name, VECTOR, space_of(name), network)
+    algorithm = make_networks(name, VECTOR, space_of(name), network)
     steps = steps_for(name, [9, 3], [True, False])
     how = BatchSpec(algorithm.batch_columns, **reading)
     loaded(algorithm, steps, how)
@@ -272,13 +269,13 @@ def test_a_memory_is_refused_where_later_observations_are_asked_about(name: str,
     """They would be valued without what came before them, so the targets would be wrong."""
     network = NetworkConfig(recurrent="gru", squash=isinstance(actions, gym.spaces.Box))
     with pytest.raises(ConfigError, match=r"network.recurrent to None and network.frames .* or use bc or marwil"):
-        make_algorithm(name, VECTOR, actions, network)
+        make_networks(name, VECTOR, actions, network)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_images(name: str) -> None:
     space = gym.spaces.Box(0, 255, (12, 12, 1), "uint8")
-    algorithm = make_algorithm(name, space, space_of(name), SMALL)
+    algorithm = make_networks(name, space, space_of(name), SMALL)
     steps = steps_for(name, [9, 3], [True, False])
     steps.columns["obs"] = torch.randint(0, 256, (14, 12, 12, 1), dtype=torch.uint8)
     assert algorithm(whole_batch(algorithm, steps)).loss.isfinite().all()
@@ -286,7 +283,7 @@ def test_images(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_in_bfloat16_losses_stay_in_float32(name: str) -> None:
-    algorithm = make_algorithm(name, VECTOR, space_of(name), SMALL)
+    algorithm = make_networks(name, VECTOR, space_of(name), SMALL)
     batch = whole_batch(algorithm, steps_for(name, [9, 3], [True, False]))
     torch.manual_seed(0)
     exact = algorithm(batch)
@@ -298,12 +295,12 @@ def test_in_bfloat16_losses_stay_in_float32(name: str) -> None:
 
 
 def test_cql_is_the_algorithm_of_the_action_space() -> None:
-    config = CQLConfig(alpha=2.0, n_step=4, gamma=0.5)
+    config = CQL(alpha=2.0, n_step=4, gamma=0.5)
     for space, kind in ((TWO, DiscreteCQL), (gym.spaces.Box(-1.0, 1.0, (1,)), ContinuousCQL)):
-        algorithm = make_algorithm("cql", VECTOR, space, SMALL, config)
-        assert type(algorithm) is kind
+        algorithm = make_networks("cql", VECTOR, space, SMALL, config)
+        assert type(algorithm.config) is kind
         assert (algorithm.config.alpha, algorithm.config.n_step, algorithm.config.gamma) == (2.0, 4, 0.5)
-    assert make_algorithm("cql", VECTOR, TWO, SMALL, CQLConfig(double=False)).config.double is False
+    assert make_networks("cql", VECTOR, TWO, SMALL, CQL(double=False)).config.double is False
 
 
 @pytest.mark.parametrize(
@@ -319,13 +316,12 @@ def test_cql_is_the_algorithm_of_the_action_space() -> None:
 def test_cql_refuses_parameters_without_effect_in_the_action_space(space: gym.Space[Any], changed: dict[str, Any]) -> None:
     names = " and ".join(f"cql.{name}" for name in changed)
     with pytest.raises(ConfigError, match=rf"actions in {type(space).__name__}.*, {names} would change nothing"):
-        make_algorithm("cql", VECTOR, space, NetworkConfig(squash=True), CQLConfig(**changed))
+        make_networks("cql", VECTOR, space, NetworkConfig(squash=True), CQL(**changed))
 
 
 def test_only_losses_without_learned_targets_can_be_compared() -> None:
     """Of others the lowest held-out loss would choose the best policy."""
-    kinds = {name: kind.algorithm_class() for name, kind in algorithm_configs().items()}
-    assert [name for name, kind in kinds.items() if kind.loss_compares] == ["bc", "dt"]
+    assert [name for name, kind in algorithms().items() if kind.loss_compares] == ["bc", "dt"]
     assert not ContinuousCQL.loss_compares
 
 
@@ -337,17 +333,17 @@ def test_parameters_are_imported_without_torch() -> None:
 
 def test_the_form_lists_each_algorithm_and_its_parameters() -> None:
     schema = TrainingConfig.model_json_schema()
-    named = {"type": "string", "enum": list(algorithm_configs()), "title": "Choice"}
+    named = {"type": "string", "enum": list(algorithms()), "title": "Choice"}
     assert schema["properties"]["algorithm"]["anyOf"][0] == named
-    assert [name for name in schema["properties"] if name in algorithm_configs()] == list(algorithm_configs())
+    assert [name for name in schema["properties"] if name in algorithms()] == list(algorithms())
     with pytest.raises(ConfigError, match=r"algorithm: .*no algorithm 'a2c'.*; there are bc, marwil, dqn, iql, cql"):
         parse(TrainingConfig, {"algorithm": "a2c"})
 
 
 def test_unknown_algorithms_and_foreign_parameters_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"no algorithm 'a2c'.*; there are bc, marwil, dqn, iql, cql"):
-        make_algorithm("a2c", VECTOR, TWO)
-    with pytest.raises(ConfigError, match="marwil takes a MARWILConfig, not a DQNConfig"):
-        make_algorithm("marwil", VECTOR, TWO, config=DQNConfig())
-    with pytest.raises(ConfigError, match="dqn takes a DQNConfig, not a DiscreteCQLConfig"):
-        make_algorithm("dqn", VECTOR, TWO, config=DiscreteCQLConfig())
+        make_networks("a2c", VECTOR, TWO)
+    with pytest.raises(ConfigError, match="marwil takes a MARWIL, not a DQN"):
+        make_networks("marwil", VECTOR, TWO, algorithm=DQN())
+    with pytest.raises(ConfigError, match="dqn takes a DQN, not a DiscreteCQL"):
+        make_networks("dqn", VECTOR, TWO, algorithm=DiscreteCQL())

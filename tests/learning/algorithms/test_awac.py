@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from offline_core.learning.algorithms.awac import AWAC
-from offline_core.learning.algorithms.awac_config import AWACConfig
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.policies.config import NetworkConfig
 from tests.learning.algorithms.by_hand import (
     HALF_RANGE,
@@ -29,7 +29,7 @@ LENGTHS, TERMINATED = [6, 1, 5], [True, False, False]
 
 
 def awac(space: Any, **config: Any) -> AWAC:
-    return spread(AWAC(VECTOR, space, SMALL, AWACConfig(gamma=0.9, temperature=0.5, max_weight=2.0, **config)))
+    return spread(Networks(AWAC(gamma=0.9, temperature=0.5, max_weight=2.0, **config), VECTOR, space, SMALL))
 
 
 def test_each_step_by_the_papers_equations() -> None:
@@ -119,7 +119,7 @@ def test_the_better_action_is_preferred_by_its_advantage(temperature: float) -> 
     steps.columns["obs"] = torch.zeros(128, 3)
     steps.columns["actions"] = torch.arange(128) // 2 % 2
     steps.columns["rewards"] = steps.columns["actions"].double()
-    algorithm = AWAC(VECTOR, TWO, SMALL, AWACConfig(temperature=temperature))
+    algorithm = Networks(AWAC(temperature=temperature), VECTOR, TWO, SMALL)
     batch = whole_batch(algorithm, steps)
     optimizer = torch.optim.Adam([p for p in algorithm.parameters() if p.requires_grad], lr=0.02)
     torch.manual_seed(0)

@@ -9,8 +9,8 @@ import torch
 
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.bc import BC
-from offline_core.learning.algorithms.bc_config import BCConfig
-from offline_core.learning.algorithms.build import make_algorithm
+from offline_core.learning.algorithms.networks import Networks
+from offline_core.learning.algorithms.registry import make_networks
 from offline_core.policies.config import NetworkConfig
 from tests.learning.algorithms.by_hand import mean_of, scaled
 from tests.learning.algorithms.making import BOX, LINEAR, VECTOR, log_softmax, numpy_of
@@ -18,7 +18,7 @@ from tests.learning.algorithms.making import BOX, LINEAR, VECTOR, log_softmax, n
 
 def test_cloning_with_a_linear_policy_is_softmax_regression() -> None:
     rng = np.random.default_rng(0)
-    algorithm = BC(VECTOR, gym.spaces.Discrete(4), LINEAR, seed=1)
+    algorithm = Networks(BC(), VECTOR, gym.spaces.Discrete(4), LINEAR, seed=1)
     weights = numpy_of(algorithm.policy._head)
     obs, actions = rng.normal(size=(16, 3)).astype(np.float32), rng.integers(0, 4, 16)
     terms = algorithm({"obs": torch.from_numpy(obs), "actions": torch.from_numpy(actions)})
@@ -33,7 +33,7 @@ def test_cloning_with_a_linear_policy_is_softmax_regression() -> None:
 
 @pytest.mark.parametrize("network", [NetworkConfig(), NetworkConfig(bounded_mean=True), NetworkConfig(squash=True)], ids=str)
 def test_the_squared_error_is_of_the_mean_action_in_units_of_the_bounds(network: NetworkConfig) -> None:
-    algorithm = BC(VECTOR, BOX, network, BCConfig(squared_error=True), seed=1)
+    algorithm = Networks(BC(squared_error=True), VECTOR, BOX, network, seed=1)
     with torch.no_grad():
         algorithm.policy.head.mean.weight.normal_(generator=torch.Generator().manual_seed(0))
     obs, actions = torch.randn(16, 3), torch.rand(16, 2) * 4 - 1
@@ -50,7 +50,7 @@ def test_the_squared_error_is_of_the_mean_action_in_units_of_the_bounds(network:
 def test_the_squared_error_finds_the_mean_where_the_likelihood_would_be_torn() -> None:
     """Half of the actions at a bound, half in the middle."""
     actions = torch.tensor([[3.0, 1.0], [1.0, -1.0]]).repeat(50, 1)
-    algorithm = BC(VECTOR, BOX, LINEAR, BCConfig(squared_error=True))
+    algorithm = Networks(BC(squared_error=True), VECTOR, BOX, LINEAR)
     optimizer = torch.optim.Adam(algorithm.parameters(), lr=0.05)
     for _ in range(200):
         optimizer.zero_grad()
@@ -61,4 +61,4 @@ def test_the_squared_error_finds_the_mean_where_the_likelihood_would_be_torn() -
 
 def test_a_squared_error_of_choices_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"bc\.squared_error needs Box actions, found Discrete\(4\)"):
-        make_algorithm("bc", VECTOR, gym.spaces.Discrete(4), config=BCConfig(squared_error=True))
+        make_networks("bc", VECTOR, gym.spaces.Discrete(4), algorithm=BC(squared_error=True))

@@ -12,9 +12,8 @@ import torch
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.bcq import BCQ
-from offline_core.learning.algorithms.bcq_config import BCQConfig
 from offline_core.learning.algorithms.dqn import DQN
-from offline_core.learning.algorithms.dqn_config import DQNConfig
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.constrained import RULED_OUT
 from tests.learning.algorithms.making import LINEAR, TWO, VECTOR, log_softmax, made_steps, numpy_of, update, whole_batch
@@ -24,7 +23,7 @@ THREE = gym.spaces.Discrete(3)
 
 def bcq(network: NetworkConfig = LINEAR, *, seed: int = 0, **config: Any) -> BCQ:
     """With linear networks far apart, so that all outputs differ by several units."""
-    algorithm = BCQ(VECTOR, THREE, network, BCQConfig(**config), seed=seed)
+    algorithm = Networks(BCQ(**config), VECTOR, THREE, network, seed=seed)
     with torch.no_grad():
         for number, head in enumerate((algorithm.policy._head, algorithm.target._head)):
             generator = torch.Generator().manual_seed(number)
@@ -92,9 +91,9 @@ def test_actions_that_are_ruled_out_are_never_drawn_and_all_numbers_are_finite()
 def test_values_and_imitator_share_layers_only_if_they_should(share_layers: bool) -> None:
     """The imitator alone teaches no layer of the values that it does not share."""
     network = NetworkConfig(hidden_sizes=[8], share_layers=share_layers)
-    algorithm = BCQ(VECTOR, THREE, network, BCQConfig(), seed=0)
+    algorithm = Networks(BCQ(), VECTOR, THREE, network, seed=0)
     batch = whole_batch(algorithm, made_steps([9], [True], actions=3))
-    _, log_probs = algorithm.values_and_log_probs(algorithm.policy, batch["obs"])
+    _, log_probs = algorithm.config.values_and_log_probs(algorithm.policy, batch["obs"])
     learned = dict(algorithm.policy.named_parameters())
     gradients = torch.autograd.grad(log_probs.square().sum(), list(learned.values()), allow_unused=True)
     reached = {name for name, gradient in zip(learned, gradients, strict=True) if gradient is not None and gradient.any()}
@@ -106,21 +105,21 @@ def test_an_action_that_was_never_taken_is_not_chosen_whatever_it_is_worth() -> 
     """Action 2 was never taken. Its value is what the network makes of it, and here that is far above the others."""
     steps = made_steps([1] * 200, [True] * 200, actions=2)
     steps.columns["rewards"] = steps.columns["actions"].double()
-    algorithm = BCQ(VECTOR, THREE, LINEAR, BCQConfig(log_prob_penalty=0.01))
+    algorithm = Networks(BCQ(log_prob_penalty=0.01), VECTOR, THREE, LINEAR)
     with torch.no_grad():
         algorithm.policy._head.logits.bias[2] = 100.0
     batch = whole_batch(algorithm, steps)
     optimizer = torch.optim.Adam([p for p in algorithm.parameters() if p.requires_grad], lr=0.05)
     for _ in range(150):
         update(algorithm, optimizer, batch)
-    assert (algorithm.q(algorithm.policy, batch["obs"])[:, 2] > 50).all()
+    assert (algorithm.config.q(algorithm.policy, batch["obs"])[:, 2] > 50).all()
     assert (algorithm.policy.act(batch["obs"].numpy()) == 1).all(), "the better one of those that were taken"
 
 
 def test_the_value_of_dueling_has_no_imitator() -> None:
     """Of as many parameters as DQN's, and none that the other half of the features would need."""
     network = NetworkConfig(hidden_sizes=[8, 4])
-    one, other = BCQ(VECTOR, THREE, network, BCQConfig(dueling=True)), DQN(VECTOR, THREE, network, DQNConfig(dueling=True))
+    one, other = Networks(BCQ(dueling=True), VECTOR, THREE, network), Networks(DQN(dueling=True), VECTOR, THREE, network)
     shapes = [
         {name: tuple(p.shape) for name, p in each.policy.named_parameters() if name.startswith("value")}
         for each in (one, other)
@@ -129,9 +128,9 @@ def test_the_value_of_dueling_has_no_imitator() -> None:
 
 
 def test_dueling_values_choose_as_the_policy_does() -> None:
-    algorithm = BCQ(VECTOR, THREE, NetworkConfig(hidden_sizes=[8]), BCQConfig(dueling=True, threshold=1e-6), seed=3)
+    algorithm = Networks(BCQ(dueling=True, threshold=1e-6), VECTOR, THREE, NetworkConfig(hidden_sizes=[8]), seed=3)
     obs = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)
-    best = algorithm.q(algorithm.policy, torch.from_numpy(obs)).argmax(dim=1)
+    best = algorithm.config.q(algorithm.policy, torch.from_numpy(obs)).argmax(dim=1)
     assert algorithm.policy.act(obs).tolist() == best.tolist()
     assert len(best.unique()) > 1
 
@@ -139,4 +138,4 @@ def test_dueling_values_choose_as_the_policy_does() -> None:
 def test_only_bcq_sets_the_threshold_of_a_network() -> None:
     """The imitator of another algorithm would learn nothing."""
     with pytest.raises(ConfigError, match=r"leave it out, and set bcq\.threshold"):
-        BC(VECTOR, TWO, NetworkConfig(imitation_threshold=0.3))
+        Networks(BC(), VECTOR, TWO, NetworkConfig(imitation_threshold=0.3))

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.build import make_algorithm
-from offline_core.learning.algorithms.continuous_cql import ContinuousCQL
-from offline_core.learning.algorithms.cql_config import ContinuousCQLConfig
+from offline_core.learning.algorithms.cql import ContinuousCQL, uniform_actions
+from offline_core.learning.algorithms.networks import Networks
+from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.steps import Batch, Steps
 from offline_core.policies.config import NetworkConfig
 from tests.learning.algorithms.making import VECTOR, made_steps, update, whole_batch
@@ -22,7 +22,7 @@ SQUASHED = NetworkConfig(hidden_sizes=[8], squash=True)
 
 
 def cql(space: gym.spaces.Box = BOX, *, seed: int = 0, **config: Any) -> ContinuousCQL:
-    return ContinuousCQL(VECTOR, space, SQUASHED, ContinuousCQLConfig(**config), seed=seed)
+    return Networks(ContinuousCQL(**config), VECTOR, space, SQUASHED, seed=seed)
 
 
 def box_steps(lengths: list[int], terminated: list[bool]) -> Steps:
@@ -46,7 +46,7 @@ def test_the_integral_is_that_of_a_fine_grid() -> None:
         encoded = torch.randn(4, 3, generator=torch.Generator().manual_seed(1))
         torch.manual_seed(0)
         inputs = torch.tensor([[0.2, 0.0]]).expand(4, 2)  # (mean, log std), wide enough to see all of the interval
-        exponents = algorithm.sampled_values({}, encoded, inputs, -inputs)
+        exponents = algorithm.config.sampled_values(algorithm, {}, encoded, inputs, -inputs)
         found = exponents.logsumexp(dim=1) - np.log(exponents.shape[1])
         grid = torch.linspace(-1, 3, 401)
         q = torch.stack([algorithm.critics(encoded, a.expand(4, 1)) for a in grid], dim=-1).double()
@@ -56,7 +56,7 @@ def test_the_integral_is_that_of_a_fine_grid() -> None:
 
 
 def test_uniform_actions_are_of_all_that_is_allowed() -> None:
-    actions = cql().uniform_actions(1_000)
+    actions = uniform_actions(cql(), 1_000)
     assert actions.shape == (1_000, 1) and -1 <= actions.min() < -0.9 and 2.9 < actions.max() <= 3
 
 
@@ -66,12 +66,12 @@ def test_a_component_of_equal_bounds_is_drawn_there_and_weighs_nothing() -> None
         cql(gym.spaces.Box(low, np.array([3.0, 0.25, 2.0], np.float32))),
         cql(gym.spaces.Box(low[[0, 2]], np.float32([3, 2]))),
     )
-    actions = fixed.uniform_actions(1_000)
+    actions = uniform_actions(fixed, 1_000)
     assert (actions[:, 1] == 0.25).all() and actions[:, 0].max() > 2.9
     assert fixed.uniform_log_prob == pytest.approx(free.uniform_log_prob) == pytest.approx(-np.log(4 * 2))
     assert fixed.target_entropy == pytest.approx(free.target_entropy)
     steps = made_steps([6, 5], [True, False])
-    steps.columns["actions"] = fixed.uniform_actions(len(steps.episode))
+    steps.columns["actions"] = uniform_actions(fixed, len(steps.episode))
     assert fixed(whole_batch(fixed, steps)).loss.isfinite().all()
 
 
@@ -161,7 +161,7 @@ def test_the_loss_is_finite_for_actions_of_any_shape(space: gym.spaces.Box) -> N
 
 def test_actions_without_bounds_are_refused() -> None:
     with pytest.raises(ConfigError, match="needs actions with bounds"):
-        make_algorithm("cql", VECTOR, gym.spaces.Box(-1, np.inf, (1,)))
+        make_networks("cql", VECTOR, gym.spaces.Box(-1, np.inf, (1,)))
 
 
 def test_the_targets_follow_at_their_rate() -> None:

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.learning.algorithms.algorithm_config import CriticConfig
-from offline_core.learning.algorithms.build import make_algorithm
-from offline_core.learning.algorithms.critics import Critics, observed
-from offline_core.learning.algorithms.registry import algorithm_configs
+from offline_core.learning.algorithms.actor_critic import CriticConfig, observed
+from offline_core.learning.algorithms.critics import Critics
+from offline_core.learning.algorithms.registry import algorithms, make_networks
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from tests.learning.algorithms.by_hand import q_of
@@ -26,7 +25,7 @@ def critics_of(
     space: gym.Space[Any], network: NetworkConfig = SMALL, *, obs: gym.Space[Any] = VECTOR, **config: Any
 ) -> Critics:
     """With weights far apart, and layer norms that scale and shift."""
-    critics = Critics(Policy(obs, space, network).encoder, space, network, CriticConfig(**config), seed=0)
+    critics = Critics(Policy(obs, space, network).encoder, space, network, **dict(CriticConfig(**config)), seed=0)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in critics.parameters():
@@ -53,8 +52,8 @@ def test_the_standard_network_of_hopper(config: dict[str, Any], parameters: int)
 @pytest.mark.parametrize("name", ["iql", "awac", "cql", "cal_ql", "sac", "td3", "td3_bc", "rebrac"])
 def test_one_critic_is_enough_to_learn(name: str) -> None:
     """RLlib's `twin_q=False`."""
-    config = algorithm_configs()[name].model_validate({"critics": {"number": 1}})
-    algorithm = make_algorithm(name, VECTOR, BOX, SMALL, config)
+    config = algorithms()[name].model_validate({"critics": {"number": 1}})
+    algorithm = make_networks(name, VECTOR, BOX, SMALL, config)
     terms = algorithm(whole_batch(algorithm, with_box_actions(made_steps([9, 3], [True, False]))))
     terms.loss.mean().backward()
     assert terms.loss.isfinite().all() and {term.shape for term in (terms.loss, *terms.metrics.values())} == {(12,)}
@@ -84,7 +83,7 @@ def test_several_actions_of_each_observation_one_after_the_other() -> None:
 @pytest.mark.parametrize("obs", [VECTOR, gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)], ids=["vector", "image"])
 def test_fixed_critics_learn_nothing_and_say_the_same_of_actions(obs: gym.spaces.Box) -> None:
     policy = Policy(obs, BOX, SMALL)
-    critics = Critics(policy.encoder, BOX, SMALL, CriticConfig(layer_norm=True), seed=0)
+    critics = Critics(policy.encoder, BOX, SMALL, layer_norm=True, seed=0)
     seen = observed(policy, torch.from_numpy(np.stack([obs.sample() for _ in range(6)])))
     gradients = []
     for values in (critics, critics.fixed):

@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.cql_config import DiscreteCQLConfig
-from offline_core.learning.algorithms.discrete_cql import DiscreteCQL
-from offline_core.learning.algorithms.dqn import DQN
-from offline_core.learning.algorithms.dqn_config import DQNConfig
+from offline_core.learning.algorithms.cql import DiscreteCQL
+from offline_core.learning.algorithms.dqn import DQN, taken
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.steps import BatchSpec
 from offline_core.policies.config import NetworkConfig
 from tests.learning.algorithms.making import LINEAR, VECTOR, made_steps, numpy_of, update, whole_batch
@@ -22,7 +21,7 @@ THREE = gym.spaces.Discrete(3)
 
 
 def dqn(network: NetworkConfig = LINEAR, *, seed: int = 0, **config: Any) -> DQN:
-    return DQN(VECTOR, THREE, network, DQNConfig(**config), seed=seed)
+    return Networks(DQN(**config), VECTOR, THREE, network, seed=seed)
 
 
 def q_of(weights: dict[str, np.ndarray], obs: np.ndarray, *, dueling: bool) -> np.ndarray:
@@ -79,7 +78,7 @@ def test_the_bootstrapped_value_teaches_nothing() -> None:
     algorithm(batch).loss.sum().backward()
     gradients = {name: parameter.grad.clone() for name, parameter in algorithm.policy.named_parameters()}
     algorithm.zero_grad()
-    q = algorithm.q(algorithm.policy, batch["obs"]).gather(1, batch["actions"][:, None]).squeeze(1)
+    q = algorithm.config.q(algorithm.policy, batch["obs"]).gather(1, batch["actions"][:, None]).squeeze(1)
     torch.nn.functional.huber_loss(q, algorithm(batch).metrics["target_q"], reduction="sum").backward()
     for name, parameter in algorithm.policy.named_parameters():
         torch.testing.assert_close(parameter.grad, gradients[name])
@@ -111,7 +110,7 @@ def test_the_target_network_is_replaced_every_so_many_updates() -> None:
 
 def test_the_target_network_begins_with_what_the_policy_was_given_before_the_first_update() -> None:
     """A filter's statistics, say, or the weights of another training."""
-    algorithm = DQN(VECTOR, THREE, NetworkConfig(normalize_observations=True))
+    algorithm = Networks(DQN(), VECTOR, THREE, NetworkConfig(normalize_observations=True))
     algorithm.policy.encoder.update_statistics(torch.randn(50, 3) * 7 + 3)
     whole_batch(algorithm, made_steps([5], [True], actions=3))
     assert torch.equal(algorithm.target.encoder.mean, algorithm.policy.encoder.mean)
@@ -121,7 +120,7 @@ def test_the_greedy_action_of_the_policy_is_worth_most() -> None:
     algorithm = dqn(NetworkConfig(hidden_sizes=[8]), seed=4)
     obs = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)
     with torch.no_grad():
-        best = algorithm.q(algorithm.policy, torch.from_numpy(obs)).argmax(dim=1)
+        best = algorithm.config.q(algorithm.policy, torch.from_numpy(obs)).argmax(dim=1)
     assert algorithm.policy.act(obs).tolist() == best.tolist()
     assert len(best.unique()) > 1
 
@@ -139,7 +138,7 @@ def test_values_of_a_small_world_are_found() -> None:
     for _ in range(500):
         update(algorithm, optimizer, batch)
     with torch.no_grad():
-        found = algorithm.q(algorithm.policy, torch.tensor([first, second]))
+        found = algorithm.config.q(algorithm.policy, torch.tensor([first, second]))
     torch.testing.assert_close(found, torch.tensor([[1.8, 1.8, 1.8], [0.0, 1.0, 2.0]]), rtol=0.02, atol=0.02)
 
 
@@ -147,11 +146,11 @@ def test_values_of_a_small_world_are_found() -> None:
     "space", [gym.spaces.Discrete(3, start=2), gym.spaces.MultiDiscrete([3]), gym.spaces.MultiBinary(1)], ids=str
 )
 def test_one_list_of_actions_however_the_space_calls_it(space: gym.Space[Any]) -> None:
-    algorithm = DQN(VECTOR, space, LINEAR)
+    algorithm = Networks(DQN(), VECTOR, space, LINEAR)
     space.seed(0)
-    taken = [space.sample() for _ in range(50)]
-    found = algorithm.indices(torch.from_numpy(np.stack(taken))).squeeze(1).tolist()
-    assert found == [int(np.ravel(action)[0]) - (2 if isinstance(space, gym.spaces.Discrete) else 0) for action in taken]
+    actions = [space.sample() for _ in range(50)]
+    found = taken(algorithm, {"actions": torch.from_numpy(np.stack(actions))}, torch.arange(3).expand(50, 3)).tolist()
+    assert found == [int(np.ravel(action)[0]) - (2 if isinstance(space, gym.spaces.Discrete) else 0) for action in actions]
 
 
 @pytest.mark.parametrize("algorithm", [DQN, DiscreteCQL])
@@ -162,11 +161,11 @@ def test_one_list_of_actions_however_the_space_calls_it(space: gym.Space[Any]) -
 )
 def test_other_actions_are_refused(algorithm: type[DQN], space: gym.Space[Any]) -> None:
     with pytest.raises(ConfigError, match=rf"{algorithm.__name__} .*cannot act in {type(space).__name__}"):
-        algorithm(VECTOR, space)
+        Networks(algorithm(), VECTOR, space)
 
 
 def test_cql_adds_how_far_all_actions_are_above_the_one_taken() -> None:
-    penalised = DiscreteCQL(VECTOR, THREE, LINEAR, DiscreteCQLConfig(alpha=0.3), seed=1)
+    penalised = Networks(DiscreteCQL(alpha=0.3), VECTOR, THREE, LINEAR, seed=1)
     plain = dqn(seed=1, n_step=1)
     with torch.no_grad():
         for algorithm in (penalised, plain):
@@ -185,11 +184,11 @@ def test_cql_keeps_actions_that_nobody_took_below_the_others() -> None:
     """Action 2 is never taken; without the penalty nothing says what it is worth."""
     steps = made_steps([1] * 200, [True] * 200, actions=2)
     steps.columns["rewards"] = torch.zeros(400)
-    algorithm = DiscreteCQL(VECTOR, THREE, LINEAR, DiscreteCQLConfig(alpha=1.0))
+    algorithm = Networks(DiscreteCQL(alpha=1.0), VECTOR, THREE, LINEAR)
     batch = whole_batch(algorithm, steps)
     optimizer = torch.optim.Adam([p for p in algorithm.parameters() if p.requires_grad], lr=0.05)
     for _ in range(100):
         update(algorithm, optimizer, batch)
     with torch.no_grad():
-        q = algorithm.q(algorithm.policy, batch["obs"])
+        q = algorithm.config.q(algorithm.policy, batch["obs"])
     assert (q[:, 2] < q[:, :2].min(dim=1).values).all()

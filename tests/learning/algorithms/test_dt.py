@@ -13,7 +13,7 @@ import torch
 from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.dt import DT, TIMES
-from offline_core.learning.algorithms.dt_config import DTConfig
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.returns import RETURNS_TO_GO
@@ -38,7 +38,7 @@ NETWORK = NetworkConfig(hidden_sizes=[6])
 
 
 def made(space: gym.Space[Any] = BOX, observations: gym.Space[Any] = VECTOR, *, seed: int = 0, **values: Any) -> DT:
-    return DT(observations, space, NETWORK, DTConfig(**SMALL | RETURNS | values), seed=seed)
+    return Networks(DT(**SMALL | RETURNS | values), observations, space, NETWORK, seed=seed)
 
 
 def learner_of(algorithm: DT, steps: Steps, **values: Any) -> Learner:
@@ -216,13 +216,13 @@ def test_what_does_not_fit_is_refused(
     space: gym.Space[Any], network: dict[str, Any], config: dict[str, Any], match: str
 ) -> None:
     with pytest.raises(ConfigError, match=match):
-        DT(VECTOR, space, NetworkConfig(**network), DTConfig(**SMALL | RETURNS | config))
+        Networks(DT(**SMALL | RETURNS | config), VECTOR, space, NetworkConfig(**network))
 
 
 def test_its_part_of_a_network_is_set_by_no_one_else() -> None:
     network = made().policy.network
     with pytest.raises(ConfigError, match=r"network\.transformer is what dt sets"):
-        DT(VECTOR, BOX, network, DTConfig(**SMALL | RETURNS))
+        Networks(DT(**SMALL | RETURNS), VECTOR, BOX, network)
     assert "transformer" not in NetworkConfig.model_json_schema()["properties"]
 
 

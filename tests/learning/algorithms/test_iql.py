@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from offline_core.learning.algorithms.iql import IQL, expectile_loss
-from offline_core.learning.algorithms.iql_config import IQLConfig
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.policies.config import NetworkConfig
 from tests.learning.algorithms.by_hand import q_of
 from tests.learning.algorithms.making import VECTOR, made_steps, update, whole_batch
@@ -20,7 +20,7 @@ SMALL = NetworkConfig(hidden_sizes=[8])
 
 
 def iql(*, seed: int = 0, **config: Any) -> IQL:
-    algorithm = IQL(VECTOR, TWO, SMALL, IQLConfig(**config), seed=seed)
+    algorithm = Networks(IQL(**config), VECTOR, TWO, SMALL, seed=seed)
     with torch.no_grad():
         for critics in (algorithm.critics, algorithm.targets):
             for parameter in critics.parameters():
@@ -82,7 +82,7 @@ def test_no_loss_teaches_anothers_networks() -> None:
 @pytest.mark.parametrize("share_layers", [False, True])
 def test_the_value_function_teaches_layers_of_the_policy_only_where_it_shares_them(share_layers: bool) -> None:
     """And the critics never do. Only these two learn with weights of 0 for the policy's loss."""
-    algorithm = IQL(VECTOR, TWO, SMALL.model_copy(update={"share_layers": share_layers}), IQLConfig(max_weight=1e-30))
+    algorithm = Networks(IQL(max_weight=1e-30), VECTOR, TWO, SMALL.model_copy(update={"share_layers": share_layers}))
     batch = whole_batch(algorithm, made_steps([9, 9], [True, False]))
     learned = list(algorithm.policy.hidden.parameters())
     algorithm(batch).loss.sum().backward()
@@ -96,7 +96,7 @@ def test_critics_see_actions_in_units_of_their_bounds() -> None:
     space = gym.spaces.Tuple(
         [gym.spaces.Box(np.array([0, -np.inf], np.float32), np.array([200, 5], np.float32)), gym.spaces.Discrete(3)]
     )
-    critics = IQL(VECTOR, space, SMALL).critics
+    critics = Networks(IQL(), VECTOR, space, SMALL).critics
     seen = critics.actions((torch.tensor([[0.0, -50.0], [150.0, 3.0]]), torch.tensor([2, 0])))
     torch.testing.assert_close(seen, torch.tensor([[-1.0, -50.0, 0, 0, 1], [0.5, 3.0, 1, 0, 0]]))
 
@@ -131,7 +131,7 @@ def test_targets_follow_the_critics() -> None:
 
 
 def test_the_critics_are_two() -> None:
-    algorithm = IQL(VECTOR, TWO, SMALL)
+    algorithm = Networks(IQL(), VECTOR, TWO, SMALL)
     assert not any(torch.equal(one, other) for one, other in algorithm.critics.weights)
     values = algorithm.critics(torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1]))
     assert values.shape == (2, 5)
@@ -156,7 +156,7 @@ def test_what_an_action_is_worth_depends_on_where_it_is_taken() -> None:
     ids=str,
 )
 def test_any_actions_can_be_learned_from(space: gym.Space[Any]) -> None:
-    algorithm = IQL(VECTOR, space, SMALL)
+    algorithm = Networks(IQL(), VECTOR, space, SMALL)
     steps = made_steps([20], [True])
     space.seed(0)
     steps.columns["actions"] = torch.from_numpy(np.stack([space.sample() for _ in range(21)]))
@@ -170,7 +170,7 @@ def test_the_best_of_the_data_is_found_without_asking_beyond_it() -> None:
     steps = made_steps([1] * 64, [True] * 64)
     steps.columns["obs"] = torch.zeros(128, 3)
     steps.columns["rewards"] = steps.columns["actions"].double()
-    algorithm = IQL(VECTOR, TWO, SMALL, IQLConfig(expectile=0.9, beta=3.0, target_rate=0.1))
+    algorithm = Networks(IQL(expectile=0.9, beta=3.0, target_rate=0.1), VECTOR, TWO, SMALL)
     batch = whole_batch(algorithm, steps)
     optimizer = torch.optim.Adam([p for p in algorithm.parameters() if p.requires_grad], lr=0.03)
     for _ in range(250):

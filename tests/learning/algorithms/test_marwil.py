@@ -13,9 +13,9 @@ import torch
 
 from offline_core.learning.algorithms.algorithm import values_of
 from offline_core.learning.algorithms.bc import BC
-from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.algorithms.marwil import MARWIL
-from offline_core.learning.algorithms.marwil_config import MARWILConfig
+from offline_core.learning.algorithms.networks import Networks
+from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.returns import steps_left, value_targets
 from offline_core.learning.steps import BatchSpec
 from offline_core.policies.config import NetworkConfig
@@ -23,12 +23,12 @@ from tests.learning.algorithms.making import LINEAR, VECTOR, loaded, log_softmax
 
 TWO = gym.spaces.Discrete(2)
 SMALL = NetworkConfig(hidden_sizes=[8])
-BETA_0 = MARWILConfig(beta=0.0)
+BETA_0 = MARWIL(beta=0.0)
 
 
 def marwil(network: NetworkConfig = SMALL, *, seed: int = 0, **config: Any) -> MARWIL:
     """With the paper's value loss, unless `config` says otherwise."""
-    return MARWIL(VECTOR, TWO, network, MARWILConfig(**{"normalize_values": False} | config), seed=seed)
+    return Networks(MARWIL(**{"normalize_values": False} | config), VECTOR, TWO, network, seed=seed)
 
 
 def with_values(algorithm: MARWIL, weight: list[float], bias: float) -> MARWIL:
@@ -121,7 +121,10 @@ def test_a_refresh_costs_what_it_looks_at() -> None:
 def test_beta_0_is_behaviour_cloning_to_the_bit(share_layers: bool) -> None:
     """Where gradients are clipped by their norm as well; a value function that only looks like a trained one is not made."""
     network = NetworkConfig(hidden_sizes=[16, 8], share_layers=share_layers)
-    cloning, weighing = BC(VECTOR, TWO, network, seed=5), make_algorithm("marwil", VECTOR, TWO, network, BETA_0, seed=5)
+    cloning, weighing = (
+        Networks(BC(), VECTOR, TWO, network, seed=5),
+        make_networks("marwil", VECTOR, TWO, network, BETA_0, seed=5),
+    )
     steps = made_steps([40, 40, 40], [True, False, True])
     batch = whole_batch(weighing, steps)
     for algorithm in (cloning, weighing):

@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.algorithms.cal_ql import CalQL
-from offline_core.learning.algorithms.continuous_cql import ContinuousCQL
-from offline_core.learning.algorithms.cql_config import CalQLConfig, ContinuousCQLConfig
+from offline_core.learning.algorithms.cql import ContinuousCQL
+from offline_core.learning.algorithms.networks import Networks
+from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.algorithms.sac import SAC
-from offline_core.learning.algorithms.sac_config import SACConfig
 from offline_core.learning.returns import RETURNS_TO_GO
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
@@ -39,7 +38,7 @@ STEPS, SAMPLES = 12, 3
 
 
 def sac(**config: Any) -> SAC:
-    return spread(SAC(VECTOR, BOX, SMALL, SACConfig(**config)))
+    return spread(Networks(SAC(**config), VECTOR, BOX, SMALL))
 
 
 def drawn(policy: Policy, obs: Tensor, draw: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,13 +83,11 @@ def test_each_step_by_the_papers_equations(entropy_backup: bool) -> None:
 @pytest.mark.parametrize("name", ["sac", "cql", "cal_ql"])
 def test_settings_of_clipped_actions_are_refused(name: str, network: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"squashes actions: leave network\.bounded_mean and network\.fixed_std out"):
-        make_algorithm(name, VECTOR, BOX, NetworkConfig(**network))
+        make_networks(name, VECTOR, BOX, NetworkConfig(**network))
 
 
-def conservative(kind: type[ContinuousCQL], **config: Any) -> ContinuousCQL:
-    configs: dict[Any, Any] = {ContinuousCQL: ContinuousCQLConfig, CalQL: CalQLConfig}
-    algorithm = kind(VECTOR, BOX, SMALL, configs[kind](gamma=0.9, action_samples=SAMPLES, alpha=3.0, **config))
-    return spread(algorithm)
+def conservative(kind: type[ContinuousCQL], **config: Any) -> Networks:
+    return spread(Networks(kind(gamma=0.9, action_samples=SAMPLES, alpha=3.0, **config), VECTOR, BOX, SMALL))
 
 
 @pytest.mark.parametrize("threshold", [None, 0.4])
@@ -161,7 +158,7 @@ def test_the_multiplier_scales_what_the_penalty_teaches_the_critics() -> None:
 
 def test_returns_are_of_the_rest_of_the_episode() -> None:
     """Discounted; an episode that was cut off has no value after it."""
-    algorithm = CalQL(VECTOR, BOX, SMALL, CalQLConfig(gamma=0.5))
+    algorithm = Networks(CalQL(gamma=0.5), VECTOR, BOX, SMALL)
     steps = with_box_actions(made_steps([3, 2], [True, False]))
     steps.columns["rewards"] = torch.tensor([1.0, 2.0, 4.0, np.nan, 8.0, 16.0, np.nan])
     assert whole_batch(algorithm, steps)[RETURNS_TO_GO].tolist() == [3.0, 4.0, 4.0, 16.0, 16.0]

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.algorithms.rebrac import HAS_NEW_ACTIONS, NEW_ACTIONS, ReBRAC
-from offline_core.learning.algorithms.registry import algorithm_configs
+from offline_core.learning.algorithms.registry import algorithms, make_networks
 from offline_core.learning.algorithms.td3 import TD3
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
@@ -25,8 +24,8 @@ LENGTHS, TERMINATED = [6, 1, 5], [True, False, False]
 
 
 def td3(name: str = "td3", **config: Any) -> Any:
-    kind = algorithm_configs()[name]
-    return make_algorithm(name, VECTOR, BOX, SMALL, kind(**config))
+    kind = algorithms()[name]
+    return make_networks(name, VECTOR, BOX, SMALL, kind(**config))
 
 
 @pytest.mark.parametrize(
@@ -132,14 +131,15 @@ def test_the_noise_of_next_actions_is_clipped_and_so_are_they() -> None:
     algorithm = td3(target_noise=0.2, target_noise_limit=0.3)
     batch = whole_batch(algorithm, with_box_actions(made_steps([4000], [True])))
     torch.manual_seed(0)
-    noise = scaled(algorithm.new_actions(batch)) - torch.tanh(mean_of(algorithm.target_policy, batch["new_obs"]))
+    actions = algorithm.config.new_actions(algorithm, batch)
+    noise = scaled(actions) - torch.tanh(mean_of(algorithm.target_policy, batch["new_obs"]))
     assert noise.abs().max().item() == pytest.approx(0.3, abs=1e-5)
     assert (noise.abs() > 0.2999).double().mean().item() == pytest.approx(0.1336, abs=0.02), "beyond 1.5 standard deviations"
     inside = noise[noise.abs() < 0.2999]
     assert inside.std().item() == pytest.approx(0.2 * 0.7426, abs=0.005), "of a normal that is cut off there"
     with torch.no_grad():
         algorithm.target_policy.head.mean.bias.fill_(9.0)
-    actions = algorithm.new_actions(batch)
+    actions = algorithm.config.new_actions(algorithm, batch)
     assert actions.max() == 3.0 and actions.min() > 3.0 - 0.31 * HALF_RANGE
 
 
@@ -155,7 +155,7 @@ def test_exploration_is_noise_around_the_action() -> None:
 def test_the_next_action_is_that_of_the_step_that_follows_if_there_is_one(n_step: int) -> None:
     """After the last step of an episode no action was taken, whether it was terminated or cut off."""
     algorithm = td3("rebrac", n_step=n_step)
-    assert isinstance(algorithm, ReBRAC)
+    assert isinstance(algorithm.config, ReBRAC)
     steps = with_box_actions(made_steps(LENGTHS, TERMINATED))
     actions = steps.columns["actions"]
     batch = whole_batch(algorithm, steps)
@@ -189,7 +189,7 @@ def test_all_losses_are_there_when_a_held_out_loss_is_asked_for() -> None:
 @pytest.mark.parametrize("space", [gym.spaces.Discrete(2), gym.spaces.Box(-1, float("inf"), (1,))], ids=str)
 def test_actions_that_cannot_be_bounded_are_refused(name: str, space: gym.Space[Any]) -> None:
     with pytest.raises(ConfigError, match=r"chooses continuous actions|needs actions with bounds"):
-        make_algorithm(name, VECTOR, space)
+        make_networks(name, VECTOR, space)
 
 
 def test_the_action_climbs_the_critics() -> None:
@@ -197,7 +197,7 @@ def test_the_action_climbs_the_critics() -> None:
     steps = with_box_actions(made_steps([1] * 64, [True] * 64))
     steps.columns["rewards"] = steps.columns["actions"][:, 0].double()
     algorithm = td3(policy_interval_updates=1)
-    assert isinstance(algorithm, TD3)
+    assert isinstance(algorithm.config, TD3)
     batch = whole_batch(algorithm, steps)
     optimizer = torch.optim.Adam([p for p in algorithm.parameters() if p.requires_grad], lr=0.03)
     for _ in range(100):

@@ -12,7 +12,7 @@ import torch
 from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.errors import ConfigError, LearningError
-from offline_core.learning.algorithms.build import make_algorithm
+from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.online.config import OnlineConfig
 from offline_core.learning.online.learner import OnlineLearner
 from offline_core.learning.steps import Steps
@@ -26,7 +26,7 @@ def learner(
     name: str = "sac", *, copies: int = 2, seed: int = 0, offline: Steps | None = None, **settings: Any
 ) -> OnlineLearner:
     env = make_vector_env(CLOCK, copies)
-    algorithm: Any = make_algorithm(name, env.single_observation_space, env.single_action_space, SMALL, seed=seed)
+    algorithm: Any = make_networks(name, env.single_observation_space, env.single_action_space, SMALL, seed=seed)
     config = OnlineConfig(**{"batch_size": 8, "capacity_steps": 100, "learning_starts_steps": 6} | settings)
     return OnlineLearner(algorithm, env, config, seed=seed, offline=offline, offline_share=0.0 if offline is None else 0.25)
 
@@ -108,6 +108,6 @@ def _with_nan(step: tuple[Any, ...]) -> tuple[Any, ...]:
 def test_a_policy_that_remembers_is_refused() -> None:
     with contextlib.closing(make_vector_env(CLOCK, 1)) as env:
         spaces = (env.single_observation_space, env.single_action_space)
-        algorithm: Any = make_algorithm("sac", *spaces, NetworkConfig(frames=2))
+        algorithm: Any = make_networks("sac", *spaces, NetworkConfig(frames=2))
         with pytest.raises(ConfigError, match=r"network.frames to 1"):
             OnlineLearner(algorithm, env, OnlineConfig(), seed=0)
