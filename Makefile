@@ -26,10 +26,10 @@ $(STAMP): pyproject.toml constraints.txt
 install: $(STAMP) ## Set up .venv with the exact versions of constraints.txt
 
 demo: $(STAMP) ## Expert, 500 recorded episodes, pruning, a cloned policy and its evaluation, on CartPole
-	$(BIN)/offline expert-to-policy runs/demo -s expert.target_return=490 -s pruning.where='return >= 400'
+	$(BIN)/offline expert-to-policy runs/demo -s expert.evaluation.target_return=490 -s pruning.where='return >= 400'
 
 demo-distributed: $(STAMP) ## The same by recording actors, Ray Data, a pool of prelearners and two learners
-	$(BIN)/offline expert-to-policy runs/demo-distributed -c examples/distributed.yaml -s expert.target_return=490 -s pruning.where='return >= 400'
+	$(BIN)/offline expert-to-policy runs/demo-distributed -c examples/distributed.yaml -s expert.evaluation.target_return=490 -s pruning.where='return >= 400'
 
 check: $(STAMP) ## Format, lint, types, layers
 	$(BIN)/ruff format --check .

@@ -124,7 +124,7 @@ def _targets(root: Path) -> Iterator[Target]:
     yield Target("policy.json", root / "policy" / "policy.json", lambda: read_policy_manifest(policy))
     yield Target("weights", weights, lambda: safetensors.torch.save(load_policy(policy).state_dict()))
 
-    states = States(Location.of(str(root)), TrainingState, run="benchmark")
+    states = States(Location.of(str(root)), run="benchmark")
     states.save(TrainingState(run="benchmark", updates=7, metrics={"loss": 0.25}), {"weights": torch.randn(4, 64)})
     [state], [tensors] = (root / "checkpoints").glob("*.json"), (root / "checkpoints").glob("*.safetensors")
     for kind, path in (("state", state), ("tensors", tensors)):

@@ -92,11 +92,11 @@ def _compare(given: argparse.Namespace, data: Any, seed: int) -> Comparison:
         output=given.folder / f"tuned-{given.algorithm}-{seed}",
         environment={"id": given.environment},
         seed=seed,
-        target_return=given.target,
+        evaluation={"target_return": given.target},
         total_steps=given.steps // 2,
         **_play(given),
     )
-    nothing = _from_nothing(given, seed=seed, target_return=tuned.mean_return)
+    nothing = _from_nothing(given, seed=seed, evaluation={"target_return": tuned.mean_return})
     fresh = [_fresh_return(given, policy, seed) for policy in (training.last, tuned.best)]
     reached = steps_to(nothing.curve, tuned.mean_return)
     gained = tuned.mean_return > tuned.start_return
@@ -118,11 +118,11 @@ def _compare(given: argparse.Namespace, data: Any, seed: int) -> Comparison:
 
 
 def _play(given: argparse.Namespace) -> dict[str, Any]:
-    return {"num_envs": 1, "evaluation_interval": given.interval, "evaluation_episodes": 10}
+    return {"num_envs": 1, "rollouts_per_iteration": given.interval}
 
 
 def _recorded(given: argparse.Namespace) -> Any:
-    expert = _from_nothing(given, seed=99, target_return=given.medium, snapshots_at_returns=[given.medium])
+    expert = _from_nothing(given, seed=99, evaluation={"target_return": given.medium}, snapshots_at_returns=[given.medium])
     return offline.record(expert.snapshots[given.medium], output=given.folder / "data", episodes=EPISODES)
 
 
@@ -133,7 +133,7 @@ def _fresh_return(given: argparse.Namespace, policy: str, seed: int) -> float:
 
 def _from_nothing(given: argparse.Namespace, *, seed: int, **settings: Any) -> Any:
     output = given.folder / f"nothing-{seed}"
-    settings |= _play(given) | {"total_steps": given.steps, "off_policy": {"learning_starts_steps": 1_000}}
+    settings |= _play(given) | {"total_steps": given.steps, "replay": {"learning_starts_steps": 1_000}}
     return offline.train_expert(given.environment, output=output, algorithm="sac", seed=seed, **settings)
 
 

@@ -49,7 +49,7 @@ def main() -> None:
 
 def mixture(root: Path, seed: int) -> Scores:
     """Half of the steps from an adversary (or at random), a quarter from a medium policy, a quarter from an expert."""
-    best, medium = expert(root / "expert", seed), expert(root / "medium", seed, target_return=150)
+    best, medium = expert(root / "expert", seed), expert(root / "medium", seed, evaluation={"target_return": 150})
     scores: Scores = {}
     for name, bad, explore in (("adversary", adversary(best), False), ("random", at_random(best), True)):
         episodes = [
@@ -97,9 +97,9 @@ def pendulum(root: Path, seed: int) -> Scores:
         {
             "seed": seed,
             "environment": environment.model_dump(),
-            "target_return": -170,
             "network": network,
-            "evaluation_interval": 4,
+            "evaluation": {"target_return": -170},
+            "rollouts_per_iteration": 4,
             "ppo": {"gamma": 0.95},
         },
     )
@@ -115,7 +115,7 @@ def dqn(root: Path, seed: int) -> Scores:
     """From what PPO's policies did on their way to the expert."""
     episodes = []
     for number, target in enumerate((30, 60, 100, 150, 200, 300, 400, 475)):
-        policy = expert(root / str(target), seed, target_return=target)
+        policy = expert(root / str(target), seed, evaluation={"target_return": target})
         episodes += played(policy, REPLAY_STEPS // 8, seed=seed + 100 * number, name=str(target))
     dataset = write(root / "data", episodes)
     scores = {"dqn.data.return": statistics.mean(episode.return_ for episode in episodes)}

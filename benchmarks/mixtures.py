@@ -14,6 +14,7 @@ from offline_core.data.datasets.commit import commit, prepare_dataset
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import Episode
+from offline_core.learning.config import EvaluationsConfig
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.train import train_expert
 from offline_core.policies.checkpoint import load_policy
@@ -27,7 +28,7 @@ HIDDEN = EnvironmentSpec(id="benchmarks.hidden:HiddenCartPole-v1")
 
 def expert(folder: Path, seed: int, *, target_return: float | None = None) -> Policy:
     """A policy for CartPole that PPO trained until it was as good as that."""
-    config = ExpertConfig(seed=seed, target_return=target_return, evaluation_interval=1)
+    config = ExpertConfig(seed=seed, evaluation=EvaluationsConfig(target_return=target_return), rollouts_per_iteration=1)
     return load_policy(train_expert(config, output=str(folder)).checkpoint)
 
 

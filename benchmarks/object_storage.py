@@ -91,7 +91,9 @@ def run_record(places: dict[str, str]) -> None:
     from offline_core.runtime.config import parse
     from offline_core.runtime.ray_session import ray_scope
 
-    policy = train_expert(parse(ExpertConfig, {"target_return": 200}), output=f"{places['local']}/expert").checkpoint
+    policy = train_expert(
+        parse(ExpertConfig, {"evaluation": {"target_return": 200}}), output=f"{places['local']}/expert"
+    ).checkpoint
     found: dict[str, Any] = {}
 
     def recording(place: str, turn: int) -> None:

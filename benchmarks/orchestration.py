@@ -28,7 +28,7 @@ from tests.e2e.orchestra import FINAL, POOL, REPOSITORY, Orchestra, checkout, wa
 from tests.e2e.postgres import postgres
 
 CHAIN = {
-    "expert": {"total_steps": 20_000, "target_return": 60, "evaluation_episodes": 5},
+    "expert": {"total_steps": 20_000, "evaluation": {"target_return": 60, "episodes": 5}},
     "recording": {"episodes": 40},
     "pruning": {"keep_top_fraction": 0.5},
     "training": {"optimizer": {"max_epochs": 2}, "evaluation": {"episodes": 5}},

@@ -21,8 +21,12 @@ from typing import Any
 from benchmarks.figure import figure
 from benchmarks.reference.playing import returns
 from offline_core.data.environments.vector_env import make_vector_env
+from offline_core.data.store.location import Location
 from offline_core.learning.experts.config import ExpertConfig
-from offline_core.learning.experts.run import make_learner
+from offline_core.learning.experts.work import new_expert
+from offline_core.learning.learner import Learner
+from offline_core.learning.play.play import Play, learned_steps
+from offline_core.learning.play_config import copies
 from offline_core.runtime.config import parse
 from offline_core.runtime.torch_settings import isolated_torch
 
@@ -87,7 +91,11 @@ def ours(task: str, seed: int) -> dict[str, Any]:
     """Train by PPO without evaluations, then play the last policy."""
     environment, steps, settings = TASKS[task]
     given = dict(settings)
-    ppo = {"schedule": "linear", "normalize_rewards": given["normalize"]}
+    optimizer = {
+        "schedule": "linear",
+        "learning_rate": given.pop("learning_rate"),
+        "batch_size": given.pop("minibatch_size"),
+    }
     config = parse(
         ExpertConfig,
         {
@@ -95,21 +103,25 @@ def ours(task: str, seed: int) -> dict[str, Any]:
             "num_envs": given.pop("num_envs"),
             "rollout_steps": given.pop("rollout_steps"),
             "network": {"normalize_observations": given.pop("normalize")},
-            "ppo": ppo | given,
+            "optimizer": optimizer,
+            "ppo": {"normalize_rewards": settings["normalize"], **given},
             "total_steps": steps,
             "seed": seed,
         },
     )
-    env = make_vector_env(config.environment, config.copies)
+    env = make_vector_env(config.environment, copies(config))
     with isolated_torch(1):
-        learner = make_learner(config, env)
+        algorithm, _ = new_expert(config, (env.single_observation_space, env.single_action_space), None)
+        learner = Learner(algorithm, config, total_steps=learned_steps(config, algorithm.epochs_per_rollout))
+        play = Play(algorithm, env, config, states=Location.of("."))
         begin, cpu = time.perf_counter(), time.process_time()
-        while learner.env_steps + config.copies <= steps:
-            learner.advance(steps - learner.env_steps)
+        for batch in play.batches(learner):
+            if batch is not None:
+                learner.update(batch.indices, batch)
         seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
-        policy = learner.policy.eval()
+        policy = algorithm.policy.eval()
         found = returns(environment, lambda observations: policy.act(observations, explore=False), 10)
-    return {"returns": found, "seconds": seconds, "cpu_seconds": cpu, "steps": learner.env_steps}
+    return {"returns": found, "seconds": seconds, "cpu_seconds": cpu, "steps": play.env_steps}
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def main() -> None:
 
 def medium_recording(root: str, seed: int) -> str:
     """100 episodes of a half-trained policy, actions sampled."""
-    medium = expert(f"{root}/medium", 100 + seed, target_return=300).checkpoint
+    medium = expert(f"{root}/medium", 100 + seed, evaluation={"target_return": 300}).checkpoint
     return record(RecordingConfig(episodes=100, seed=seed), policy=medium, output=f"{root}/recording").dataset.uri
 
 
@@ -69,7 +69,7 @@ def pretrained(dataset: str, output: str, seed: int, algorithm: str) -> str:
 
 
 def expert(output: str, seed: int, **config: object) -> ExpertResult:
-    return train_expert(parse(ExpertConfig, {"seed": seed, "evaluation_interval": 1, **config}), output=output)
+    return train_expert(parse(ExpertConfig, {"seed": seed, "rollouts_per_iteration": 1, **config}), output=output)
 
 
 def mean_of(policy: str, *, explore: bool) -> float:

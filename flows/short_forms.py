@@ -33,7 +33,7 @@ CHAINS: Mapping[str, Sequence[str]] = MappingProxyType(
         "expert_to_policy": (
             "root",
             "expert.environment.id",
-            "expert.target_return",
+            "expert.evaluation.target_return",
             "recording.episodes",
             "pruning.where",
             "training.algorithm",

@@ -32,18 +32,19 @@ from offline_core.learning.algorithms.dqn import DQN
 from offline_core.learning.algorithms.dt import DT
 from offline_core.learning.algorithms.iql import IQL
 from offline_core.learning.algorithms.marwil import MARWIL
+from offline_core.learning.algorithms.ppo import PPO
 from offline_core.learning.algorithms.rebrac import ReBRAC
 from offline_core.learning.algorithms.sac import SAC
 from offline_core.learning.algorithms.td3 import TD3
 from offline_core.learning.algorithms.td3_bc import TD3BC
-from offline_core.learning.config import ComputeConfig, DataConfig, EvaluationDuringTraining, SequencesConfig, TrainingConfig
-from offline_core.learning.experts.config import ExpertConfig, ExpertRecording, PPOConfig
+from offline_core.learning.config import ComputeConfig, DataConfig, EvaluationDuringTraining, EvaluationsConfig, SequencesConfig, TorchConfig, TrainingConfig
+from offline_core.learning.experts.config import ExpertConfig, ExpertOptimizer, ExpertRecording
 from offline_core.learning.experts.result import ExpertResult
-from offline_core.learning.fine_tuning.config import FineTuneConfig, PlayConfig
+from offline_core.learning.fine_tuning.config import FineTuneConfig, FineTuneEvaluations, FineTuneOptimizer, FineTuneReplay
 from offline_core.learning.fine_tuning.result import FineTuneResult
 from offline_core.learning.keep_config import KeepConfig
-from offline_core.learning.online.config import OnlineConfig
 from offline_core.learning.optimizer_config import OptimizerConfig
+from offline_core.learning.play_config import ReplayConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.evaluation.config import EvaluationConfig
@@ -65,21 +66,21 @@ def train_expert(
     preset: str | None = ...,
     network: NetworkConfig | Mapping[str, Any] = ...,
     initial_policy: Trained | None = ...,
-    ppo: PPOConfig | Mapping[str, Any] = ...,
+    ppo: PPO | Mapping[str, Any] = ...,
     sac: SAC | Mapping[str, Any] = ...,
     td3: TD3 | Mapping[str, Any] = ...,
-    off_policy: OnlineConfig | Mapping[str, Any] = ...,
+    replay: ReplayConfig | Mapping[str, Any] = ...,
+    optimizer: ExpertOptimizer | Mapping[str, Any] = ...,
     seed: int = ...,
     total_steps: int = ...,
-    target_return: float | None = ...,
     num_envs: int = ...,
     rollout_steps: int = ...,
+    rollouts_per_iteration: int = ...,
+    evaluation: EvaluationsConfig | Mapping[str, Any] = ...,
+    keep: KeepConfig | Mapping[str, Any] | None = ...,
     recording: ExpertRecording | Mapping[str, Any] | None = ...,
     snapshots_at_returns: list[float] = ...,
-    evaluation_interval: int = ...,
-    evaluation_episodes: int = ...,
-    evaluation_actions: Literal['greedy', 'sampled'] = ...,
-    torch_threads: int = ...,
+    compute: TorchConfig | Mapping[str, Any] = ...,
 ) -> ExpertResult:
     """Train an expert with PPO, SAC or TD3 until it reaches a target return.
 
@@ -90,7 +91,7 @@ def train_expert(
         <output>/best               the checkpoint with the best evaluation so far, replaced at each improvement
         <output>/snapshots/<return> the first policies that reached `config.snapshots_at_returns`
         <output>/recording          a dataset of episodes played during training, if `config.recording` is set
-        <output>/metrics.jsonl      one line an evaluation
+        <output>/metrics.jsonl      one line an iteration, and one an evaluation
         <output>/checkpoints        the last two states of an unfinished training
         <output>/result.json        the result, which the same call reuses
 
@@ -538,16 +539,17 @@ def fine_tune(
     output: Path,
     config: Given[FineTuneConfig] = ...,
     environment: EnvironmentSpec | Mapping[str, Any] | str | None = ...,
-    online: PlayConfig | Mapping[str, Any] = ...,
     offline_share: float = ...,
     roll_back_after: int | None = ...,
     seed: int = ...,
     total_steps: int = ...,
-    target_return: float | None = ...,
     num_envs: int = ...,
-    evaluation_interval: int = ...,
-    evaluation_episodes: int = ...,
-    torch_threads: int = ...,
+    rollouts_per_iteration: int = ...,
+    replay: FineTuneReplay | Mapping[str, Any] = ...,
+    optimizer: FineTuneOptimizer | Mapping[str, Any] = ...,
+    evaluation: FineTuneEvaluations | Mapping[str, Any] = ...,
+    keep: KeepConfig | Mapping[str, Any] | None = ...,
+    compute: TorchConfig | Mapping[str, Any] = ...,
 ) -> FineTuneResult:
     """Go on by play from a training by iql, cal_ql, td3_bc and the like, with recorded and fresh steps.
 
@@ -555,7 +557,7 @@ def fine_tune(
     first, and the best one is kept, so the result is never worse.
 
         <output>/best            the checkpoint with the best evaluation so far
-        <output>/metrics.jsonl   one line an evaluation
+        <output>/metrics.jsonl   one line an iteration, and one an evaluation
         <output>/checkpoints     the last two states of an unfinished run, which the same call goes on from
 
     Arguments:

@@ -46,7 +46,7 @@ def test_docs_and_examples_import_from_the_door_alone() -> None:
 
 def test_the_ten_lines(tmp_path: Path) -> None:
     """Those of the README, with fewer episodes."""
-    expert = offline.train_expert("CartPole-v1", target_return=60, output=tmp_path / "expert")
+    expert = offline.train_expert("CartPole-v1", evaluation={"target_return": 60}, output=tmp_path / "expert")
     data = offline.record(expert, episodes=40, output=tmp_path / "recording")
     good = data.prune("return >= 20", output=tmp_path / "pruned")
     run = offline.train(good, algorithm="marwil", optimizer={"max_epochs": 1}, output=tmp_path / "policy")

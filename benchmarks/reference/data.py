@@ -36,13 +36,19 @@ def _shares(folder: Path, task: str, kind: str) -> dict[str, float]:
 def _medium(folder: Path, task: str) -> Any:
     """A training of its own that ends at medium, with all that it played."""
     (medium,) = TASKS[task].expert["snapshots_at_returns"]
-    settings = {"target_return": medium, "snapshots_at_returns": [], "recording": {"replay": True}}
+    settings = {"evaluation": {"target_return": medium}, "snapshots_at_returns": [], "recording": {"replay": True}}
     return _trained(folder / "experts" / f"{task}-medium", task, settings)
 
 
 _UNTRAINED: dict[str, dict[str, Any]] = {
-    "sac": {"total_steps": 100, "off_policy": {"learning_starts_steps": 1_000}, "snapshots_at_returns": []},
-    "ppo": {"total_steps": 128, "num_envs": 64, "rollout_steps": 2, "ppo": {"learning_rate": 1e-8}, "snapshots_at_returns": []},
+    "sac": {"total_steps": 100, "replay": {"learning_starts_steps": 1_000}, "snapshots_at_returns": []},
+    "ppo": {
+        "total_steps": 128,
+        "num_envs": 64,
+        "rollout_steps": 2,
+        "optimizer": {"learning_rate": 1e-8},
+        "snapshots_at_returns": [],
+    },
 }
 
 

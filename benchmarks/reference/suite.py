@@ -41,13 +41,13 @@ def _sac(medium: float, target: float) -> dict[str, Any]:
         "algorithm": "sac",
         "preset": "mujoco",
         "total_steps": 400_000,
-        "target_return": target,
+        "evaluation": {"target_return": target},
         "snapshots_at_returns": [medium],
     }
 
 
 def _ppo(medium: float, target: float, **others: Any) -> dict[str, Any]:
-    return {"algorithm": "ppo", "target_return": target, "snapshots_at_returns": [medium], **others}
+    return {"algorithm": "ppo", "evaluation": {"target_return": target}, "snapshots_at_returns": [medium], **others}
 
 
 TASKS = {

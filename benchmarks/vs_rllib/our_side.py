@@ -30,11 +30,14 @@ UPDATES_BETWEEN_EVALUATIONS = 100
 def expert(task: Task, clock: Clock) -> dict[str, Any]:
     """Our defaults, until the target."""
     with clock("imports"):
+        from offline_core.learning.config import EvaluationsConfig
         from offline_core.learning.experts.config import ExpertConfig
         from offline_core.learning.experts.train import train_expert
     with clock("stage"):
         config = ExpertConfig(
-            target_return=task.target_return, total_steps=10**9, evaluation_episodes=EVALUATION_EPISODES, seed=task.seed
+            evaluation=EvaluationsConfig(target_return=task.target_return, episodes=EVALUATION_EPISODES),
+            total_steps=10**9,
+            seed=task.seed,
         )
         result = train_expert(config, output=f"{task.output}/expert")
     found = result.metrics["episode_return_mean"]

@@ -1,23 +1,30 @@
-"""The policies that a training run saves: the best, the last, and the series."""
+"""The policies that a training saves: the best, the last, the series, and the first at some returns."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Set as AbstractSet
 
 import torch
 
 from offline_core.data.datasets.manifest import Operation, Parent
-from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.store.location import Location
 from offline_core.learning.evaluations import Weights
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
-from offline_core.policies.series import SERIES, UPDATES
+from offline_core.policies.series import SERIES, UPDATES, saved_in, series_name
 from offline_core.runtime.config import EnvironmentSpec
+
+BEST, LAST = "best", "last"
 
 
 class Checkpoints:
-    """Saves weights of one run, with their lineage, to folders below `folder`."""
+    """Saves weights of one run, with their lineage, to folders below `folder`.
+
+    Arguments:
+        policy: of the run, whose weights change.
+        environment: of the policy, if it is known.
+    """
 
     def __init__(
         self,
@@ -26,14 +33,13 @@ class Checkpoints:
         operation: Operation,
         environment: EnvironmentSpec | None,
         parents: list[Parent],
-        inputs: InputColumns | None = None,
     ) -> None:
         self.folder = folder
         self._policy = copy.deepcopy(policy)  # the policy itself goes on learning
-        self._policy.input_columns = inputs
         self._operation = operation
         self._environment = environment
         self._parents = parents
+        self._series = {int(name) for name in saved_in(folder)}
 
     def save(self, name: str, weights: Weights, metrics: dict[str, float], *, updates: int) -> str:
         """Write or replace one checkpoint, of so many updates; return its URI."""
@@ -49,10 +55,18 @@ class Checkpoints:
         )
         return uri
 
-    def delete(self, name: str) -> None:
-        """Delete the checkpoint, or the folder of several."""
-        self.folder.child(name).delete_folder()  # policy.json before its weights
+    def save_in_series(self, weights: Weights, metrics: dict[str, float], *, updates: int) -> None:
+        """Write or replace the policy of the series that so many updates made."""
+        self.save(series_name(updates), weights, metrics, updates=updates)
+        self._series.add(updates)
+
+    def keep_only(self, updates: AbstractSet[int]) -> None:
+        """Delete all other policies of the series."""
+        for each in sorted(self._series - updates):
+            self.folder.child(series_name(each)).delete_folder()  # policy.json before its weights
+        self._series &= updates
 
     def clear_series(self) -> None:
         """Delete the series, which is of another run."""
-        self.delete(SERIES)
+        self.folder.child(SERIES).delete_folder()
+        self._series = set()

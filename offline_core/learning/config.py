@@ -30,7 +30,40 @@ class SequencesConfig(Config):
     burn_in_steps: int = Field(16, ge=0, le=65_536, description="Steps before them that only warm up the memory.")
 
 
-class EvaluationDuringTraining(Config):
+class EvaluationsConfig(Config):
+    """Playing the policy while it learns."""
+
+    episodes: int = Field(100, ge=1, le=100_000, description="Episodes each time.")
+    num_envs: int = Field(
+        NUM_ENVS,
+        ge=1,
+        le=65_536,
+        description="Copies of the environment that are played at once, at most. Another number plays other episodes.",
+    )
+    actions: Literal["greedy", "sampled"] = Field(
+        "greedy",
+        description="greedy: the most likely actions. sampled: drawn, as recordings do by default, so that target_return is "
+        "met by what is recorded, and best is the best at that.",
+    )
+    interval_iterations: int = Field(
+        1,
+        ge=1,
+        le=1_000_000,
+        description="Iterations between two evaluations, the held-out loss included; each iteration writes a checkpoint.",
+    )
+    target_return: float | None = Field(
+        None,
+        description="Stop at this mean return. None: the environment's own threshold, if it has one.",
+    )
+    patience: int | None = Field(
+        None,
+        ge=1,
+        description="Stop when the mean return has not become better in so many evaluations; if it is not played, the held-out "
+        "loss, of an algorithm whose loss can be compared over time (bc). None: go on to the end.",
+    )
+
+
+class EvaluationDuringTraining(EvaluationsConfig):
     """Playing the policy while it trains, and its loss on data it does not learn from."""
 
     play: bool = Field(
@@ -39,19 +72,6 @@ class EvaluationDuringTraining(Config):
     )
     environment: EnvironmentSpec | None = Field(
         None, description="Where to play; None: where the dataset was recorded, if it says so."
-    )
-    episodes: int = Field(100, ge=1, le=100_000, description="Episodes each time, greedy.")
-    num_envs: int = Field(
-        NUM_ENVS,
-        ge=1,
-        le=65_536,
-        description="Copies of the environment that are played at once, at most. Another number plays other episodes.",
-    )
-    interval_iterations: int = Field(
-        1,
-        ge=1,
-        le=1_000_000,
-        description="Iterations between two evaluations, the held-out loss included; each iteration writes a checkpoint.",
     )
     actors: int = Field(
         1,
@@ -65,18 +85,8 @@ class EvaluationDuringTraining(Config):
         "actor of Ray, beside the training. auto: in an actor once an evaluation took more than two seconds, and in the "
         "training's own process if Ray cannot start.",
     )
-    target_return: float | None = Field(
-        None,
-        description="Stop at this mean return. None: the environment's own threshold, if it has one.",
-    )
     held_out: Annotated[str | None, IS_URI] = Field(
         None, description="Folder of a dataset whose loss is measured and not learned from."
-    )
-    patience: int | None = Field(
-        None,
-        ge=1,
-        description="Stop when the mean return has not become better in so many evaluations; if it is not played, the held-out "
-        "loss, of an algorithm whose loss can be compared over time (bc). None: go on to the last epoch.",
     )
 
     @model_validator(mode="after")
@@ -201,18 +211,9 @@ class DataConfig(Config):
         return self
 
 
-class ComputeConfig(Config):
-    """Who learns."""
+class TorchConfig(Config):
+    """How Torch computes."""
 
-    learners: Literal["auto"] | Annotated[int, Field(ge=0, le=1024)] = Field(
-        0,
-        description="Processes that share each batch (torch.distributed). 0: this process learns alone. auto: as many as are "
-        "worth their start, by a short measurement; another number adds up in another order, so that the last bits differ.",
-    )
-    cpus_per_learner: float = Field(1.0, gt=0, le=128, description="That Ray reserves for each learner.")
-    gpus_per_learner: float = Field(0.0, ge=0, le=8, description="That Ray reserves for each learner.")
-    placement: Literal["PACK", "SPREAD"] = Field("PACK", description="Learners on as few or on as many machines as can be.")
-    max_failures: int = Field(3, ge=0, le=1_000, description="Lost learners after which the run stops instead of going on.")
     threads: int = Field(1, ge=1, le=1024, description="Of Torch, for each learner; small networks want one.")
     bfloat16: bool = Field(
         False,
@@ -224,6 +225,20 @@ class ComputeConfig(Config):
         description="Let torch.compile make one graph of an update's loss and gradients, on a GPU as CUDA graphs; worth its "
         "minute in long trainings. Recurrent networks and MultiDiscrete spaces have none.",
     )
+
+
+class ComputeConfig(TorchConfig):
+    """Who learns."""
+
+    learners: Literal["auto"] | Annotated[int, Field(ge=0, le=1024)] = Field(
+        0,
+        description="Processes that share each batch (torch.distributed). 0: this process learns alone. auto: as many as are "
+        "worth their start, by a short measurement; another number adds up in another order, so that the last bits differ.",
+    )
+    cpus_per_learner: float = Field(1.0, gt=0, le=128, description="That Ray reserves for each learner.")
+    gpus_per_learner: float = Field(0.0, ge=0, le=8, description="That Ray reserves for each learner.")
+    placement: Literal["PACK", "SPREAD"] = Field("PACK", description="Learners on as few or on as many machines as can be.")
+    max_failures: int = Field(3, ge=0, le=1_000, description="Lost learners after which the run stops instead of going on.")
 
     @property
     def processes(self) -> int:

@@ -17,7 +17,7 @@ import torch
 
 from offline_core.data.environments.vector_env import shares
 from offline_core.errors import ClusterError
-from offline_core.learning.config import EvaluationDuringTraining
+from offline_core.learning.config import EvaluationDuringTraining, EvaluationsConfig
 from offline_core.policies.policy import Policy
 from offline_core.policies.rollouts.rollouts import Rollouts, rollouts
 from offline_core.runtime.config import EnvironmentSpec
@@ -33,6 +33,8 @@ QUICK_SECONDS = 2.0
 log = logging.getLogger(__name__)
 
 Weights = dict[str, np.ndarray]
+Stamp = dict[str, int]
+"""When it was: `updates` so far, and of a run that plays `env_steps`."""
 
 
 def snapshot(policy: Policy) -> Weights:
@@ -42,9 +44,9 @@ def snapshot(policy: Policy) -> Weights:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The rollouts of a policy after so many updates, and its weights."""
+    """The rollouts of a policy, and its weights."""
 
-    updates: int
+    stamp: Stamp
     weights: Weights
     rollouts: Rollouts
 
@@ -60,10 +62,11 @@ class Evaluations:
         ClusterError: Actors are configured and Ray cannot start.
     """
 
-    def __init__(self, policy: Policy, environment: EnvironmentSpec, config: EvaluationDuringTraining, *, seed: int) -> None:
+    def __init__(self, policy: Policy, environment: EnvironmentSpec, config: EvaluationsConfig, *, seed: int) -> None:
         self._policy = policy
         own = copy.deepcopy(policy).cpu()
-        quotas = shares(config.episodes, min(config.actors, config.episodes)).tolist()
+        beside = config if isinstance(config, EvaluationDuringTraining) else EvaluationDuringTraining(location="process")
+        quotas = shares(config.episodes, min(beside.actors, config.episodes)).tolist()
         self._made = [
             partial(
                 Evaluator,
@@ -72,28 +75,29 @@ class Evaluations:
                 episodes=quota,
                 num_envs=max(1, config.num_envs // len(quotas)),
                 seed=derive_seed(seed, "actor", number) if number else seed,
+                explore=config.actions == "sampled",
             )
             for number, quota in enumerate(quotas)
         ]
         self._evaluator = self._made[0]()
         self._actors: list[Any] = []
-        self._may_move = config.location == "auto"
+        self._may_move = beside.location == "auto"
         self._ray = contextlib.ExitStack()
-        self._pending: deque[tuple[int, Weights, Any]] = deque()
-        if config.location == "actor" or len(quotas) > 1:
+        self._pending: deque[tuple[Stamp, Weights, Any]] = deque()
+        if beside.location == "actor" or len(quotas) > 1:
             self._start_actors()
 
-    def submit(self, updates: int, weights: Weights | None = None) -> None:
+    def submit(self, stamp: Stamp, weights: Weights | None = None) -> None:
         """Submit weights, by default the policy's present ones."""
         weights = snapshot(self._policy) if weights is None else weights
         if self._actors:
             import ray
 
             stored = ray.put(weights)
-            self._pending.append((updates, weights, [actor.evaluate.remote(stored) for actor in self._actors]))
+            self._pending.append((stamp, weights, [actor.evaluate.remote(stored) for actor in self._actors]))
             return
         begin = time.perf_counter()
-        self._pending.append((updates, weights, self._evaluator.evaluate(weights)))
+        self._pending.append((stamp, weights, self._evaluator.evaluate(weights)))
         if self._may_move and time.perf_counter() - begin > QUICK_SECONDS:
             self._move()
 
@@ -118,18 +122,18 @@ class Evaluations:
         self._actors = [remote(*made.args, **made.keywords) for made in self._made]
 
     @property
-    def pending(self) -> list[tuple[int, Weights]]:
-        """(updates, weights) of unfinished evaluations."""
-        return [(updates, weights) for updates, weights, _ in self._pending]
+    def pending(self) -> list[tuple[Stamp, Weights]]:
+        """Stamps and weights of the unfinished evaluations."""
+        return [(stamp, weights) for stamp, weights, _ in self._pending]
 
     def finished(self, *, wait: bool) -> Iterator[Evaluation]:
-        """Yield finished evaluations in the order of their updates.
+        """Yield finished evaluations in their order.
 
         Arguments:
             wait: for all; else only for those more than `MAX_PENDING` behind.
         """
         while self._pending:
-            updates, weights, result = self._pending[0]
+            stamp, weights, result = self._pending[0]
             if not isinstance(result, Rollouts):
                 import ray
 
@@ -138,7 +142,7 @@ class Evaluations:
                     return
                 result = Rollouts.joined([fetch(part) for part in result])
             self._pending.popleft()
-            yield Evaluation(updates, weights, result)
+            yield Evaluation(stamp, weights, result)
 
     def close(self) -> None:
         """Wait shortly for unfinished evaluations, so that actors do not end amid them, and end the actors."""
@@ -154,15 +158,25 @@ class Evaluations:
 class Evaluator:
     """Plays the weights that it is sent with a policy of its own; in this process, or as a Ray actor."""
 
-    def __init__(self, policy: Policy, environment: EnvironmentSpec, *, episodes: int, num_envs: int, seed: int) -> None:
+    def __init__(
+        self, policy: Policy, environment: EnvironmentSpec, *, episodes: int, num_envs: int, seed: int, explore: bool = False
+    ) -> None:
         self._policy = policy.eval()
         self._environment = environment
         self._episodes = episodes
         self._num_envs = num_envs
         self._seed = seed
+        self._explore = explore
 
     def evaluate(self, weights: dict[str, np.ndarray]) -> Rollouts:
-        """Play greedy episodes from the same starts each time. With one Torch thread the returns are the same everywhere."""
+        """Play episodes from the same starts each time. With one Torch thread the returns are the same everywhere."""
         self._policy.load_state_dict({name: torch.tensor(array) for name, array in weights.items()})
         with torch_threads(1):
-            return rollouts(self._policy, self._environment, episodes=self._episodes, seed=self._seed, num_envs=self._num_envs)
+            return rollouts(
+                self._policy,
+                self._environment,
+                episodes=self._episodes,
+                seed=self._seed,
+                explore=self._explore,
+                num_envs=self._num_envs,
+            )

@@ -24,13 +24,13 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, LearnersLostError, StorageError, first_line
 from offline_core.learning.config import ComputeConfig
-from offline_core.learning.learn import learn
+from offline_core.learning.learning_from_log import learn_from_log
 from offline_core.learning.loading import held_out_loader_of, loader_of
-from offline_core.learning.loop import OtherLearnerError
 from offline_core.learning.mapping import check_can_be_sent
 from offline_core.learning.metrics import last_updates
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run
+from offline_core.learning.trainer import OtherLearnerError
 from offline_core.runtime.progress import progress
 from offline_core.runtime.ray_session import fetch
 
@@ -47,12 +47,12 @@ log = logging.getLogger(__name__)
 
 
 def learn_together(run: Run, *, start: float) -> TrainingResult:
-    """Train with `compute.learners` processes, each of which reads its own shards; see `learn`.
+    """Train with `compute.learners` processes, each of which reads its own shards; see `learn_from_log`.
 
     Raises:
         ConfigError: Ray does not have the CPUs or GPUs, or there are more learners than shards.
         LearnersLostError: Learners were lost, or not placed, more than `compute.max_failures` times.
-        OfflineError: As `learn` does.
+        OfflineError: As `learn_from_log` does.
     """
     compute = run.config.compute
     _check_resources(compute)
@@ -187,7 +187,7 @@ class LearnerProcess:
         return host, port
 
     def learn(self, run: Run, place: tuple[str, int] | None, start: float) -> TrainingResult | None:
-        """See `learn`. The process group is not left before this process ends: that would be an error for the others."""
+        """See `learn_from_log`. The process group stays until this process ends: leaving it is an error for the others."""
         if place is not None:
             store = self._store or TCPStore(*place, is_master=False, timeout=GROUP_TIMEOUT)
             torch.distributed.init_process_group(
@@ -198,4 +198,4 @@ class LearnerProcess:
                 stack.enter_context(source.reading())
             loader = loader_of(run, rank=self._rank, world=self._world)
             held_out = held_out_loader_of(run) if self._rank == 0 else None
-            return learn(run, loader, held_out, start=start, rank=self._rank, world=self._world)
+            return learn_from_log(run, run.algorithm(), loader, held_out, start=start, rank=self._rank, world=self._world)

@@ -16,8 +16,9 @@ from torch import Tensor
 from offline_core.data.episodes import columns, nested
 from offline_core.learning.algorithms.algorithm import evaluating
 from offline_core.learning.algorithms.networks import Networks
-from offline_core.learning.config import TrainingConfig
+from offline_core.learning.config import SequencesConfig, TrainingConfig
 from offline_core.learning.optimizer import below, learning_rate, optimizer_tensors, parameter_groups, restore_optimizer
+from offline_core.learning.play_config import PlayConfig
 from offline_core.learning.replay.drawing import Drawing
 from offline_core.learning.shards import batches
 from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps
@@ -42,6 +43,8 @@ class Batched(NamedTuple):
     """Of the whole batch."""
     drawn: Tensor | None = None
     """The indices of the whole batch, if it is of a replay buffer."""
+    columns: Batch | None = None
+    """What the batch holds, flat, if it was put together already."""
 
 
 class Learner:
@@ -52,15 +55,35 @@ class Learner:
 
     Arguments:
         algorithm: updated in place.
-        total_steps: of all epochs. The schedule of the learning rate follows the share that is done, or that of max_updates.
+        config: of a training from a log, or of one from play.
+        total_steps: to learn from, each as often as it is. The schedule of the learning rate follows the share that is done, or
+            that of max_updates.
         rank, world: of this learner; with several, the process group exists.
     """
 
-    def __init__(self, algorithm: Networks, config: TrainingConfig, *, total_steps: int, rank: int = 0, world: int = 1) -> None:
+    def __init__(
+        self,
+        algorithm: Networks,
+        config: TrainingConfig | PlayConfig,
+        *,
+        total_steps: int,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
         self.rank, self.world = rank, world
-        self.device = torch.device("cuda" if config.compute.gpus_per_learner else "cpu")
+        self._max_updates: int | None = None
+        self._replacement = False
+        self.drawing: Drawing | None = None
+        """Draws the batches of a replay buffer that a log streams through."""
+        sequences, on_gpu = SequencesConfig(), False
+        if isinstance(config, TrainingConfig):
+            self._max_updates, self._replacement = config.optimizer.max_updates, config.optimizer.replacement
+            sequences, on_gpu = config.sequences, bool(config.compute.gpus_per_learner)
+            if config.data.buffer is not None:
+                self.drawing = Drawing(config.data.buffer, seed=config.seed, replacement=self._replacement)
+        self.device = torch.device("cuda" if on_gpu else "cpu")
         self.algorithm = algorithm.to(self.device)
-        self.spec = batch_spec(algorithm, config)
+        self.spec = batch_spec(algorithm, sequences)
         self._cut = self.spec
         """The same, cut as in this window of this epoch."""
         self.batch_units = max(1, config.optimizer.batch_size // (self.spec.sequence_steps or 1))
@@ -78,14 +101,10 @@ class Learner:
             torch.distributed.broadcast(tensor, src=0)  # other processors begin with other last bits
         trained = [parameter for parameter in algorithm.parameters() if parameter.requires_grad]
         self._optimizer_config = config.optimizer
-        self.optimizer = Adam(parameter_groups(algorithm, config.optimizer))
+        self.optimizer = Adam(parameter_groups(algorithm, config.optimizer), eps=algorithm.config.adam_epsilon)
         self._total_steps = total_steps
         self._parameters = trained
         self._steps: Steps | None = None
-        self.drawing: Drawing | None = None
-        """Draws the batches of a replay buffer."""
-        if config.data.buffer is not None:
-            self.drawing = Drawing(config.data.buffer, seed=config.seed, replacement=config.optimizer.replacement)
         self._refresh_interval = 0
         self._batch: Batch = {}
         self.gather_seconds = 0.0
@@ -143,17 +162,24 @@ class Learner:
             self._cut = replace(self.spec, phase=derive_seed(self._seed, "phase", epoch, window) % steps)
         return self._steps.indices(self._cut)
 
-    def batches(self, epoch: int = 0, window: int = 0, first: int = 0) -> Iterator[tuple[int, Batched]]:
-        """Return number and this learner's share of the batches of the loaded steps, from number `first` on."""
+    def batches(
+        self, epoch: int = 0, window: int = 0, first: int = 0, *, size: int | None = None
+    ) -> Iterator[tuple[int, Batched]]:
+        """Return number and this learner's share of the batches of the loaded steps, from number `first` on.
+
+        Arguments:
+            size: sample indices of a batch; None: `batch_units`.
+        """
         assert self._steps is not None
-        steps, indices, size = self._steps, self.indices(epoch, window), self.batch_units
+        steps, indices, size = self._steps, self.indices(epoch, window), size or self.batch_units
         if self.drawing is not None:
             drawing = self.drawing.batches(indices, size, epoch=epoch, window=window, first=first)
             return ((number, self._drawn(drawn)) for number, drawn in drawing)
         shard = steps.shard_of(indices)
         counts = summed(torch.bincount(shard, minlength=steps.shards))
-        replacement = self._optimizer_config.replacement
-        own = batches(indices, shard, counts, size=size, seed=self._seed, epoch=epoch, window=window, replacement=replacement)
+        own = batches(
+            indices, shard, counts, size=size, seed=self._seed, epoch=epoch, window=window, replacement=self._replacement
+        )
         totals = summed(torch.tensor([steps.count(each, self._cut) for each in own], dtype=torch.int64, device=self.device))
         found = (Batched(each, total) for each, total in zip(own, totals.tolist(), strict=True))
         return itertools.islice(enumerate(found), first, None)
@@ -171,6 +197,9 @@ class Learner:
         Arguments:
             of: the batch; None: it is this learner's alone.
         """
+        if of is not None and of.columns is not None:
+            self.algorithm.counts = True
+            return self.update_on(of.columns, of.steps, drawn=of.drawn)
         assert self._steps is not None
         if self._refresh_interval:
             self._targets_age_updates += 1
@@ -218,8 +247,8 @@ class Learner:
         if self._max_gradient_norm is not None:
             norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._max_gradient_norm)
             names, means = (*names, "gradient_norm"), torch.cat([means, norm[None]])
-        updates = self._optimizer_config.max_updates
-        done = self.steps / max(1, self._total_steps) if updates is None else self.updates / updates
+        most = self._max_updates
+        done = self.steps / max(1, self._total_steps) if most is None else self.updates / most
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self._optimizer_config, group["network"], self.updates, done)
         self.optimizer.step()
@@ -340,13 +369,11 @@ class Learner:
         self.algorithm.before_update(updates)
 
 
-def batch_spec(algorithm: Networks, config: TrainingConfig) -> BatchSpec:
-    """Return what batches for this algorithm and network hold."""
-    network = config.network
+def batch_spec(algorithm: Networks, sequences: SequencesConfig) -> BatchSpec:
+    """Return what batches for this algorithm and its network hold."""
+    network = algorithm.policy.network
     if algorithm.sequence_steps is not None:
         return BatchSpec(algorithm.batch_columns, sequence_steps=algorithm.sequence_steps)
     if network.recurrent is None:
         return BatchSpec(algorithm.batch_columns, frames=network.frames)
-    return BatchSpec(
-        algorithm.batch_columns, sequence_steps=config.sequences.steps, burn_in_steps=config.sequences.burn_in_steps
-    )
+    return BatchSpec(algorithm.batch_columns, sequence_steps=sequences.steps, burn_in_steps=sequences.burn_in_steps)

@@ -10,25 +10,24 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import StorageError
 
-if TYPE_CHECKING:
-    from offline_core.learning.state import TrainingState
-
 log = logging.getLogger(__name__)
 
 METRICS_FILE = "metrics.jsonl"
+"""In the folder of a run, one record a line."""
 
 Record = dict[str, Any]
+"""A line of the metrics: a report of an iteration, or an evaluation. `updates` so far, and of a run that plays `env_steps`."""
 
-"""In the folder of a run, one record a line."""
+RETURN = "episode_return_mean"
 
 _PARTS = "metrics"
 """Folder of records that are not in `METRICS_FILE` yet, on a storage that cannot append; sorted by name."""
@@ -37,6 +36,21 @@ SECONDS_BETWEEN_PUTS = 30.0
 """Between parts, on a storage that cannot append."""
 
 _TAIL_BYTES = 65_536
+
+
+class ResumedState(Protocol):
+    """What metrics have to know of the state that a run resumes from."""
+
+    @property
+    def iterations(self) -> int:
+        """That were reported."""
+
+    @property
+    def unwritten(self) -> list[str]:
+        """Lines that were in no file yet."""
+
+    def covers(self, record: Record) -> bool:
+        """Whether a record is older than the state, and will not be written again."""
 
 
 class MetricsLog:
@@ -50,7 +64,7 @@ class MetricsLog:
         after: the state that the run resumes from, whose records hold; None: those in the folder are replaced.
     """
 
-    def __init__(self, folder: Location, *, after: TrainingState | None = None) -> None:
+    def __init__(self, folder: Location, *, after: ResumedState | None = None) -> None:
         self.records: list[Record] = []
         self._file, self._parts = folder.child(METRICS_FILE), folder.child(_PARTS)
         self._unwritten: list[Record] = []
@@ -58,22 +72,21 @@ class MetricsLog:
         if after is not None:
             found = _distinct((*read_metrics(folder), *map(json.loads, after.unwritten)))
             self.records = [record for record in found if after.covers(record)]
-            if (iterations := sum("loss" in record for record in self.records)) < after.iterations:
+            if (iterations := sum(map(is_report, self.records))) < after.iterations:
                 log.warning("%s has %s of %s iterations; the others are lost.", self._file.uri, iterations, after.iterations)
         self._board = TensorBoard(folder.child("tensorboard"))
         for record in self.records:
             self._board.show(record)
 
-    def add(self, step: int, record: Record) -> None:
-        """Write a record after `step` updates.
+    def add(self, record: Record) -> None:
+        """Write a record.
 
         Raises:
             StorageError: It cannot be written.
         """
-        line = {"updates": step, **record}
-        self.records.append(line)
-        self._unwritten.append(line)
-        self._board.show(line)
+        self.records.append(record)
+        self._unwritten.append(record)
+        self._board.show(record)
         if not self._replaced:
             self._replace()
         elif self._file.is_local:
@@ -95,7 +108,7 @@ class MetricsLog:
         return list(map(json.dumps, self._unwritten))
 
     def _replace(self) -> None:
-        """Write all records to one file, in order of their updates."""
+        """Write all records to one file, in their order."""
         self._file.write(_text(_distinct(self.records)))
         self._replaced = True
         for part in self._parts.files():
@@ -119,8 +132,19 @@ class MetricsLog:
             self._board.close(put=is_there)
 
 
+def progress_of(record: Mapping[str, Any]) -> int:
+    """Return how far the run was when a record was written: in updates, or in environment steps if it plays."""
+    progress: int = record["env_steps"] if "env_steps" in record else record["updates"]
+    return progress
+
+
+def is_report(record: Record) -> bool:
+    """Whether a record tells of an iteration, and not of an evaluation."""
+    return "update_seconds" in record
+
+
 def read_metrics(folder: Location) -> list[Record]:
-    """Return the records of the run in `folder`, finished or not, in order of their updates."""
+    """Return the records of the run in `folder`, finished or not, in order of its progress."""
     parts = folder.child(_PARTS)
     files = [*filter(Location.is_file, [folder.child(METRICS_FILE)]), *map(parts.child, parts.files())]
     with ThreadPoolExecutor(8) as pool:
@@ -128,8 +152,8 @@ def read_metrics(folder: Location) -> list[Record]:
 
 
 def series(folder: Location, name: str) -> list[tuple[int, float]]:
-    """Return (updates, value) of a metric of the run in `folder`, empty if it has none of that name."""
-    return [(record["updates"], record[name]) for record in read_metrics(folder) if name in record]
+    """Return (progress, value) of a metric of the run in `folder`, empty if it has none of that name."""
+    return [(progress_of(record), record[name]) for record in read_metrics(folder) if name in record]
 
 
 def last_updates(folder: Location) -> int:
@@ -172,10 +196,10 @@ class TensorBoard:
         self._writer = SummaryWriter(self._here)
 
     def show(self, record: Record) -> None:
-        """Add a record, with its `updates` as the step."""
+        """Add a record, with its progress as the step."""
         with storage_errors("write", self._here):
             for name, value in record.items():
-                self._writer.add_scalar(name, value, record["updates"])
+                self._writer.add_scalar(name, value, progress_of(record))
 
     def put(self) -> None:
         """Move the files to a storage that cannot append, and begin a new one; never raises."""
@@ -218,8 +242,8 @@ def _records(data: bytes) -> Iterable[Record]:
 
 
 def _distinct(records: Iterable[Record]) -> list[Record]:
-    """Return the first record of each kind for each number of updates, in order: evaluations are added late."""
+    """Return the first record of each kind at each progress, in order: evaluations are added late."""
     found: dict[tuple[Any, ...], Record] = {}
     for record in records:
-        found.setdefault((record["updates"], "loss" in record, "episode_return_mean" in record), record)
-    return sorted(found.values(), key=lambda record: record["updates"])
+        found.setdefault((progress_of(record), is_report(record), RETURN in record), record)
+    return sorted(found.values(), key=progress_of)

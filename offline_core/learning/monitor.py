@@ -2,118 +2,187 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 import math
+import time
 from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import safetensors.torch
 import torch
 
+from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.data.store.location import Location
 from offline_core.errors import LearningError
-from offline_core.learning.checkpoints import Checkpoints
+from offline_core.learning.checkpoints import BEST, Checkpoints
+from offline_core.learning.config import EvaluationsConfig
 from offline_core.learning.costs import Seconds
-from offline_core.learning.data_loader import DataLoader, ReadSoFar
-from offline_core.learning.evaluations import Evaluations, Weights, snapshot
+from offline_core.learning.data_loader import ReadSoFar
+from offline_core.learning.evaluations import Evaluation, Evaluations, Stamp, Weights, snapshot
+from offline_core.learning.experience import Experience
 from offline_core.learning.keep_config import KeepConfig
 from offline_core.learning.learner import Learner
-from offline_core.learning.metrics import MetricsLog
-from offline_core.learning.run import Run
-from offline_core.learning.state import Metrics, Position, States, TrainingState
+from offline_core.learning.metrics import RETURN, MetricsLog, is_report, progress_of
+from offline_core.learning.state import Metrics, States, TrainingState
 from offline_core.policies.evaluation.result import FOLLOWED
-from offline_core.policies.series import saved_in, series_name
+from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
 
-RETURN = "episode_return_mean"
+log = logging.getLogger(__name__)
+
 LOSS = "held_out_loss"
+_EVALUATING, _BEST_WEIGHTS, _BEST_NETWORKS = "evaluating.", "best.", "best networks."
+"""Prefixes of tensors in a state."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingGoal:
+    """One training, as it is monitored: where it goes, what it is made from, and what it is measured by."""
+
+    folder: Location
+    operation: Operation
+    parents: list[Parent]
+    identity: str
+    """States of runs with another one are not used."""
+    environment: EnvironmentSpec | None
+    """Of the policy, if it is known."""
+    played_in: EnvironmentSpec | None
+    """Where evaluations play; None: there are none."""
+    evaluation: EvaluationsConfig
+    target_return: float | None
+    seed: int
+    what: str = "train"
+    """A verb, for the progress bar."""
+    keep: KeepConfig | None = None
+    snapshots_at_returns: Sequence[float] = ()
+    """Save the first policy whose mean return reaches one of these."""
+    roll_back_after: int | None = None
+    """Go on from the best networks after so many evaluations in a row below that of the first policy. None: never."""
+
+
+def snapshot_name(reached: float) -> str:
+    """Return the name of the first checkpoint that reached a return, below the folder of its training."""
+    return f"snapshots/{reached:g}"
 
 
 class TrainingMonitor:
     """Reports on one run at each pause, evaluates the policy, saves states, and says when to stop.
 
-    Evaluations play beside the training, which runs a little ahead of them. The result does not depend on how far: the best
-    policy is the first that reached the target (else the best of all), and the run ends there. Where the policy is not played,
-    the best one has the lowest held-out loss, if losses of different updates can be compared, else it is the last one.
+    Evaluations may play beside the training, which runs a little ahead of them. The result does not depend on how far: the
+    best policy is the first that reached the target (else the best of all), and the run ends there. Where the policy is not
+    played, the best one has the lowest held-out loss, if losses of different updates can be compared, else it is the last one.
 
     Arguments:
         evaluations: None where the policy is not played.
         held_out_loss: of the present policy; None if no data is held out.
-        loader: its `read` has the speed of reading.
-        state: the run resumes from it.
+        seconds: of the learner, which go on while this monitors.
+        state: the run resumes from it, with these tensors.
     """
 
     def __init__(
         self,
-        run: Run,
+        goal: TrainingGoal,
         learner: Learner,
+        experience: Experience,
         evaluations: Evaluations | None,
         held_out_loss: Callable[[], float] | None,
-        states: States[TrainingState],
+        states: States,
         metrics: MetricsLog,
-        loader: DataLoader,
         seconds: Seconds,
-        state: TrainingState | None,
+        found: tuple[TrainingState, dict[str, torch.Tensor]] | None,
     ) -> None:
-        self.run = run
-        self.config = run.config
+        self.goal = goal
         self.learner = learner
+        self.experience = experience
         self.evaluations = evaluations
         self.held_out_loss = held_out_loss
-        policy, folder = learner.algorithm.policy, Location.of(run.output)
-        self.checkpoints = Checkpoints(policy, folder, run.operation, run.environment, run.parents, run.source.input_columns)
-        if state is None:
-            states.clear()
-            self.checkpoints.clear_series()
-        self.series = Series(self.checkpoints)
+        self.checkpoints = Checkpoints(
+            learner.algorithm.policy, goal.folder, goal.operation, goal.environment, list(goal.parents)
+        )
         self.states = states
         self.metrics = metrics
         self.reached_target = False
         self.last_weights: Weights = {}
         self.last_metrics: Metrics = {}
-        state = state or TrainingState(run=states.run)
+        self._best_weights: Weights = {}
+        self._best_networks: dict[str, torch.Tensor] = {}
+        if found is None:
+            states.clear()
+            self.checkpoints.clear_series()
+        state, tensors = found or (TrainingState(), {})
         self.losses = self._recorded("loss")
         self.curve, self.held_out = self._recorded(RETURN), self._recorded(LOSS)
         self.best, self.training_metrics = state.best, state.metrics
-        self.updates, self.steps = state.updates, state.steps
+        self.snapshots, self.rollbacks = list(state.snapshots), state.rollbacks
+        self.progress, self.updates, self.steps = state.progress, state.updates, state.steps
         """Of the run's result: of the last report, or of the evaluation that ended the run."""
         self.ended = evaluations is None and self._out_of_patience()
         """The run is over: an evaluation reached the target, or patience ran out."""
-        self.loader = loader
         self.seconds = seconds
-        self._before = Seconds()
+        self.began_at, self.began_with_steps = time.time(), learner.steps
+        """When the first batch could be drawn, and what was learned from before that."""
+        self._state_seconds = state.seconds
+        self._seconds_before = Seconds()
         self._read_before = ReadSoFar()
         self._iteration = state.iterations
-        self._bar = progress(run.total_updates, what="train", unit="update", began=state.updates)
+        self._bar = progress(experience.total, what=goal.what, unit=experience.unit, began=state.progress)
+        if found is not None:
+            self._resume(state, tensors)
+
+    def _resume(self, state: TrainingState, tensors: dict[str, torch.Tensor]) -> None:
+        """Submit unfinished evaluations again, and put back the best policy of then: a later one may have been saved since."""
+        for stamp in state.evaluating if self.evaluations is not None else ():
+            assert self.evaluations is not None
+            self.evaluations.submit(stamp, _weights(tensors, f"{_EVALUATING}{progress_of(stamp)}."))
+        self._best_networks = _below(tensors, _BEST_NETWORKS)
+        self._best_weights = _weights(tensors, _BEST_WEIGHTS)
+        if self._best_weights and self.best is not None:
+            self.checkpoints.save(BEST, self._best_weights, self.best[1], updates=self.updates)
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Of all runs so far."""
+        return self._state_seconds + time.time() - self.began_at
+
+    def begin(self) -> None:
+        """Say that the first batch can be drawn."""
+        self.began_at, self.began_with_steps = time.time(), self.learner.steps
 
     def measure_first(self) -> None:
         """Measure an initial policy before the first update, as the result may be it and is never worse."""
         if self.evaluations is not None:
-            self.evaluations.submit(0)
+            self.evaluations.submit(self._stamp)
             self._collect(wait=True)
         elif self.held_out_loss is not None and self.learner.algorithm.loss_compares:
-            self.held_out.append((0, self.held_out_loss()))
-            self.metrics.add(0, {LOSS: self.held_out[-1][1]})
+            self._measure_held_out()
             self._save_if_lowest()
 
-    def pause(self, position: Position, metrics: Metrics) -> bool:
+    def advance(self) -> None:
+        """Move the progress bar."""
+        self._bar.to(self.experience.progress(self.learner))
+
+    def pause(self, metrics: Metrics) -> bool:
         """Report, evaluate and save after each iteration; True ends the run."""
-        self._bar.to(self.learner.updates)
+        self.advance()
         if any(not math.isfinite(value) for value in metrics.values()):
             self.on_non_finite_loss(metrics, self.learner.last_batch())
             return True
-        self.training_metrics = metrics
+        self.training_metrics = metrics or self.training_metrics
         self._iteration += 1
         self._report(metrics)
         if self.evaluations is not None:
             if self._evaluates:
-                self.evaluations.submit(self.learner.updates)
+                self.evaluations.submit(self._stamp)
         elif self._evaluates:
             self._save_if_lowest()
+        if not self.experience.repeats:
+            self._collect(wait=True)  # the state has to know the best policy
         kept = self._keep_present()
-        self._save(position)
-        self.series.keep_only(kept)  # a run that is killed before goes on from a state that may need the others
+        if not self.ended:
+            self._save()
+        self.checkpoints.keep_only(kept)  # a run that is killed before goes on from a state that may need the others
         self._collect(wait=False)
         self.ended = self.ended or (self.evaluations is None and self._out_of_patience())
         return self.ended
@@ -128,88 +197,102 @@ class TrainingMonitor:
         file.write(safetensors.torch.save({name: tensor.contiguous() for name, tensor in batch.items()}))
         raise LearningError(
             f"At update {self.learner.updates} {', '.join(names)} became NaN or infinite. The batch is at {file.uri}. Lower "
-            "the learning rate, or set a gradient norm to clip to."
+            "optimizer.learning_rate, or set optimizer.max_gradient_norm to clip gradients. If the policy plays, check that "
+            "observations and rewards of the environment are finite."
         )
 
     def finish(self) -> None:
-        """Evaluate the last policy after the last epoch, and wait for all evaluations."""
+        """Evaluate the last policy, and wait for all evaluations."""
         if not self.ended or self.evaluations is None:
             self._measure_last()
-            updates = self.learner.updates
-            if not self.last_weights or updates not in {done for done, _ in self.curve}:
+            at = progress_of(self._stamp)
+            if not self.last_weights or at not in {progress for progress, _ in self.curve}:
                 self.last_weights = snapshot(self.learner.algorithm.policy)
-                self.last_metrics = self._held_out_at(updates)
+                self.last_metrics = self._held_out_at(at)
             self._submit_last()
             self._collect(wait=True)
-        self.series.keep_only(self._kept())
+        self.checkpoints.keep_only(self._kept())
+
+    def close(self, *, failed: bool = False) -> None:
+        """End the progress bar."""
+        self._bar.close(failed=failed)
+
+    @property
+    def _stamp(self) -> Stamp:
+        return {"updates": self.learner.updates, **self.experience.counts}
+
+    def _measure_held_out(self) -> None:
+        assert self.held_out_loss is not None
+        stamp = self._stamp
+        self.held_out.append((progress_of(stamp), self.held_out_loss()))
+        self.metrics.add({**stamp, LOSS: self.held_out[-1][1]})
 
     def _measure_last(self) -> None:
         """Measure the held-out loss of the last policy where the interval left it out."""
-        updates = self.learner.updates
-        if self.held_out_loss is None or updates in {done for done, _ in self.held_out}:
+        if self.held_out_loss is None or progress_of(self._stamp) in {progress for progress, _ in self.held_out}:
             return
-        self.held_out.append((updates, self.held_out_loss()))
-        self.metrics.add(updates, {LOSS: self.held_out[-1][1]})
+        self._measure_held_out()
         if self.evaluations is None:
             self._save_if_lowest()
             self._keep_present()
 
     def _submit_last(self) -> None:
         """Evaluate the last policy where the interval left it out."""
-        updates = self.learner.updates
-        if self.evaluations is not None and updates not in {
-            *(done for done, _ in self.curve),
-            *(pending for pending, _ in self.evaluations.pending),
+        if self.evaluations is not None and progress_of(self._stamp) not in {
+            *(progress for progress, _ in self.curve),
+            *(progress_of(stamp) for stamp, _ in self.evaluations.pending),
         }:
-            self.evaluations.submit(updates)
+            self.evaluations.submit(self._stamp)
 
     def _kept(self) -> set[int]:
         """Return the updates of the policies that stay, wherever the run turns out to end."""
-        if self.config.keep is None:
+        if self.goal.keep is None:
             return set()
-        pending = [] if self.evaluations is None or self.ended else [updates for updates, _ in self.evaluations.pending]
+        pending = [] if self.evaluations is None or self.ended else [stamp["updates"] for stamp, _ in self.evaluations.pending]
         scores = self.curve
         if self.evaluations is None:
             scores = [(updates, -loss) for updates, loss in self.held_out if self.learner.algorithm.loss_compares]
-        return wanted(self.config.keep, [updates for updates, _ in self.losses], scores, [*pending, self.updates])
+        return wanted(self.goal.keep, [updates for updates, _ in self.losses], scores, [*pending, self.updates])
 
     def _keep_present(self) -> set[int]:
         """Save the present policy if it stays; return the updates of all that do."""
         kept = self._kept()
         if self.updates in kept:
-            self.series.save(self.updates, snapshot(self.learner.algorithm.policy), self._held_out_at(self.updates))
+            weights = snapshot(self.learner.algorithm.policy)
+            self.checkpoints.save_in_series(weights, self._held_out_at(self.updates), updates=self.updates)
         return kept
 
     def _held_out_at(self, updates: int) -> Metrics:
         losses = dict(self.held_out)
         return {LOSS: losses[updates]} if updates in losses else {}
 
-    def close(self, *, failed: bool = False) -> None:
-        """End the progress bar."""
-        self._bar.close(failed=failed)
-
     def _report(self, metrics: Metrics) -> None:
-        seconds = self.seconds.since(self._before)
-        self._before = replace(self.seconds)
-        steps = self.learner.steps - self.steps
-        self.updates, self.steps = self.learner.updates, self.learner.steps
-        record: dict[str, Any] = metrics | {
-            "steps": self.steps,
-            "update_seconds": seconds.update,
-            "gather_seconds": seconds.gather,
-            "data_wait_seconds": seconds.wait,
-            "steps_per_second": steps / (seconds.update + seconds.gather + seconds.wait),
-        }
+        seconds = self.seconds.since(self._seconds_before)
+        self._seconds_before = replace(self.seconds)
+        steps, stamp = self.learner.steps - self.steps, self._stamp
+        self.progress, self.updates, self.steps = progress_of(stamp), self.learner.updates, self.learner.steps
+        record: dict[str, Any] = (
+            stamp
+            | metrics
+            | {
+                "steps": self.steps,
+                "update_seconds": seconds.update,
+                "gather_seconds": seconds.gather,
+                "data_wait_seconds": seconds.wait,
+                "steps_per_second": steps / max(1e-9, seconds.update + seconds.gather + seconds.wait),
+            }
+        )
         record |= self._rates(steps, seconds)
         if self.held_out_loss is not None and self._evaluates:
             record[LOSS] = self.held_out_loss()
-            self.held_out.append((self.learner.updates, record[LOSS]))
-        self.losses.append((self.updates, metrics["loss"]))
-        self.metrics.add(self.learner.updates, record)
+            self.held_out.append((self.progress, record[LOSS]))
+        if "loss" in metrics:
+            self.losses.append((self.progress, metrics["loss"]))
+        self.metrics.add(record)
 
     def _rates(self, steps: int, seconds: Seconds) -> dict[str, float]:
         """Return the steps/s of each layer, over the seconds that it worked in this iteration; idle layers have none."""
-        now = replace(self.loader.read)  # a thread may go on reading
+        now = replace(self.experience.read)  # a thread may go on reading
         read, self._read_before = now.since(self._read_before), now
         layers = {
             "read": (read.steps, read.read_seconds),
@@ -221,59 +304,97 @@ class TrainingMonitor:
     @property
     def _evaluates(self) -> bool:
         """In this iteration."""
-        return self._iteration % self.config.evaluation.interval_iterations == 0
+        return self._iteration % self.goal.evaluation.interval_iterations == 0
 
-    def _save(self, position: Position) -> None:
-        tensors = self.learner.state()
+    def _save(self) -> None:
+        where, tensors = self.experience.save()
+        tensors = tensors | self.learner.state()
         pending = [] if self.evaluations is None else self.evaluations.pending
-        for updates, weights in pending:
-            tensors |= {f"evaluating.{updates}.{name}": torch.from_numpy(array) for name, array in weights.items()}
+        more = {f"{_EVALUATING}{progress_of(stamp)}.": weights for stamp, weights in pending} | {
+            _BEST_WEIGHTS: {} if self.experience.repeats else self._best_weights
+        }
+        for prefix, weights in more.items():
+            tensors |= {f"{prefix}{name}": torch.from_numpy(array) for name, array in weights.items()}
+        tensors |= {f"{_BEST_NETWORKS}{name}": tensor for name, tensor in self._best_networks.items()}
         state = TrainingState(
-            run=self.states.run,
             updates=self.learner.updates,
             steps=self.steps,
-            position=position,
+            progress=self.progress,
             iterations=self._iteration,
+            seconds=self.elapsed_seconds,
+            experience=where,
             best=self.best,
             metrics=self.training_metrics,
-            evaluating=[updates for updates, _ in pending],
+            snapshots=self.snapshots,
+            rollbacks=self.rollbacks,
+            evaluating=[stamp for stamp, _ in pending],
             unwritten=self.metrics.unwritten,
         )
         self.states.save(state, tensors)
 
     def _collect(self, *, wait: bool) -> None:
         """Record finished evaluations, up to the one that ends the run."""
-        for evaluation in self.evaluations.finished(wait=wait) if self.evaluations is not None else ():
-            metrics = evaluation.rollouts.metrics
-            mean = metrics[RETURN]
-            self.curve.append((evaluation.updates, mean))
-            self.metrics.add(evaluation.updates, {name: metrics[name] for name in FOLLOWED if name in metrics})
+        for evaluation in self.evaluations.finished(wait=wait) if self.evaluations is not None and not self.ended else ():
+            metrics, progress = evaluation.rollouts.metrics, progress_of(evaluation.stamp)
+            mean, updates = metrics[RETURN], evaluation.stamp["updates"]
+            self.curve.append((progress, mean))
+            self.metrics.add({**evaluation.stamp, **{name: metrics[name] for name in FOLLOWED if name in metrics}})
             self._bar.note(mean_return=mean)
             if self._is_best(self.curve):
-                self._save_best(evaluation.weights, metrics, evaluation.updates)
+                self._save_best(evaluation.weights, metrics, evaluation.stamp)
+            elif self._falls_for_long:
+                self._roll_back(mean)
+            self._save_snapshots(evaluation)
             self.last_weights, self.last_metrics = evaluation.weights, metrics
-            self.reached_target = self.run.target_return is not None and mean >= self.run.target_return
+            self.reached_target = self.goal.target_return is not None and mean >= self.goal.target_return
             if self.reached_target or self._out_of_patience():
                 self.ended = True
-                self.losses = [(updates, loss) for updates, loss in self.losses if updates <= evaluation.updates]
-                reported = [record for record in self.metrics.records if "loss" in record]
-                end = next((each for each in reversed(reported) if each["updates"] <= evaluation.updates), {})
-                self.updates, self.steps = end.get("updates", self.updates), end.get("steps", self.steps)
-                self.training_metrics = {name: end.get(name, value) for name, value in self.training_metrics.items()}
-                self.held_out = [(updates, loss) for updates, loss in self.held_out if updates <= evaluation.updates]
-            if evaluation.updates in self._kept():
-                more = self._held_out_at(evaluation.updates)
-                self.series.save(evaluation.updates, evaluation.weights, metrics | more)
+                self._end_at(progress)
+            if updates in self._kept():
+                self.checkpoints.save_in_series(evaluation.weights, metrics | self._held_out_at(updates), updates=updates)
             if self.ended:
                 return
 
+    def _end_at(self, progress: int) -> None:
+        """Leave out of the result what was learned while the evaluation that ends the run played."""
+        self.losses = [(at, loss) for at, loss in self.losses if at <= progress]
+        self.held_out = [(at, loss) for at, loss in self.held_out if at <= progress]
+        reported = [record for record in self.metrics.records if is_report(record)]
+        end = next((record for record in reversed(reported) if progress_of(record) <= progress), None)
+        if end is not None:
+            self.progress, self.updates, self.steps = progress_of(end), end["updates"], end["steps"]
+            self.training_metrics = {name: end.get(name, value) for name, value in self.training_metrics.items()}
+
+    def _save_snapshots(self, evaluation: Evaluation) -> None:
+        metrics = evaluation.rollouts.metrics
+        for reached in sorted(set(self.goal.snapshots_at_returns) - set(self.snapshots)):
+            if metrics[RETURN] >= reached:
+                name = snapshot_name(reached)
+                self.checkpoints.save(name, evaluation.weights, metrics, updates=evaluation.stamp["updates"])
+                self.snapshots.append(reached)
+
+    @property
+    def _falls_for_long(self) -> bool:
+        """Whether so many evaluations in a row, or as many again, were below that of the first policy."""
+        returns = [value for _, value in self.curve]
+        below = len([*itertools.takewhile(lambda value: value < returns[0], reversed(returns))])
+        return self.goal.roll_back_after is not None and below > 0 and below % self.goal.roll_back_after == 0
+
+    def _roll_back(self, mean: float) -> None:
+        """Go on from the best networks so far."""
+        learner = self.learner
+        learner.restore(self._best_networks, updates=learner.updates, steps=learner.steps, within_window=False)
+        self.rollbacks += 1
+        at = f"{progress_of(self._stamp):,} {self.experience.unit}s"
+        log.info("After %s the return is %.1f: back to the best networks", at, mean)
+
     def _recorded(self, name: str) -> list[tuple[int, float]]:
-        return [(record["updates"], record[name]) for record in self.metrics.records if name in record]
+        return [(progress_of(record), record[name]) for record in self.metrics.records if name in record]
 
     def _out_of_patience(self) -> bool:
         curve = self.held_out if self.evaluations is None else self.curve
-        patience = self.config.evaluation.patience
-        return patience is not None and self.best is not None and len([u for u, _ in curve if u > self.best[0]]) >= patience
+        patience, best = self.goal.evaluation.patience, self.best
+        return patience is not None and best is not None and len([at for at, _ in curve if at > best[0]]) >= patience
 
     def _is_best(self, curve: list[tuple[int, float]], *, lowest: bool = False) -> bool:
         sign = -1 if lowest else 1
@@ -282,19 +403,12 @@ class TrainingMonitor:
     def _save_if_lowest(self) -> None:
         """Save the present policy as the best if its held-out loss is the lowest."""
         if self.held_out and self.learner.algorithm.loss_compares and self._is_best(self.held_out, lowest=True):
-            self._save_best(snapshot(self.learner.algorithm.policy), {LOSS: self.held_out[-1][1]}, self.learner.updates)
+            self._save_best(snapshot(self.learner.algorithm.policy), {LOSS: self.held_out[-1][1]}, self._stamp)
 
-    def _save_best(self, weights: Weights, metrics: Metrics, updates: int) -> None:
-        self.best = (updates, metrics)
-        self.checkpoints.save("best", weights, metrics, updates=updates)
-
-
-def resubmit(evaluations: Evaluations, state: TrainingState, tensors: dict[str, torch.Tensor]) -> None:
-    """Submit the evaluations again that were unfinished when `state` was written."""
-    for updates in state.evaluating:
-        prefix = f"evaluating.{updates}."
-        weights = {k.removeprefix(prefix): v.numpy() for k, v in tensors.items() if k.startswith(prefix)}
-        evaluations.submit(updates, weights)
+    def _save_best(self, weights: Weights, metrics: Metrics, stamp: Stamp) -> None:
+        self.best, self._best_weights = (progress_of(stamp), metrics), weights
+        self._best_networks = {} if self.goal.roll_back_after is None else self.learner.state()
+        self.checkpoints.save(BEST, weights, metrics, updates=stamp["updates"])
 
 
 def wanted(keep: KeepConfig, iterations: Sequence[int], scores: Sequence[tuple[int, float]], ends: Sequence[int]) -> set[int]:
@@ -319,20 +433,9 @@ def wanted(keep: KeepConfig, iterations: Sequence[int], scores: Sequence[tuple[i
     return found
 
 
-class Series:
-    """The policies of iterations in the folder of a run."""
+def _below(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
-    def __init__(self, checkpoints: Checkpoints) -> None:
-        self._checkpoints = checkpoints
-        self._saved = {int(name) for name in saved_in(checkpoints.folder)}
 
-    def save(self, updates: int, weights: Weights, metrics: dict[str, float]) -> None:
-        """Write or replace one."""
-        self._checkpoints.save(series_name(updates), weights, metrics, updates=updates)
-        self._saved.add(updates)
-
-    def keep_only(self, updates: AbstractSet[int]) -> None:
-        """Delete all others."""
-        for each in sorted(self._saved - updates):
-            self._checkpoints.delete(series_name(each))
-        self._saved &= updates
+def _weights(tensors: dict[str, torch.Tensor], prefix: str) -> Weights:
+    return {name: tensor.numpy() for name, tensor in _below(tensors, prefix).items()}

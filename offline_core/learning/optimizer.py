@@ -11,10 +11,10 @@ from torch import Tensor
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import network_of
 from offline_core.learning.algorithms.networks import Networks
-from offline_core.learning.optimizer_config import NetworkRate, OptimizerConfig, Schedule
+from offline_core.learning.optimizer_config import AdamConfig, NetworkRate, Schedule
 
 
-def parameter_groups(algorithm: Networks, config: OptimizerConfig) -> list[dict[str, Any]]:
+def parameter_groups(algorithm: Networks, config: AdamConfig) -> list[dict[str, Any]]:
     """Return what the optimizer learns: one group of parameters for each network with a rate of its own, one for the rest.
 
     Raises:
@@ -31,7 +31,7 @@ def parameter_groups(algorithm: Networks, config: OptimizerConfig) -> list[dict[
     return [{"params": parameters, "network": network} for network, parameters in groups.items()]
 
 
-def learning_rate(config: OptimizerConfig, network: str, update: int, done: float) -> float:
+def learning_rate(config: AdamConfig, network: str, update: int, done: float) -> float:
     """Return the rate of a network in this update, counted from 0, when this share of the training is done."""
     own = config.networks.get(network, NetworkRate())
     rate = config.learning_rate if own.learning_rate is None else own.learning_rate

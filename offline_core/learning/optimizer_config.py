@@ -1,4 +1,4 @@
-"""Parameters of the optimiser: batches, rates and how long to learn."""
+"""Parameters of the optimiser: rates, batches, and how long to learn from a log."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class NetworkRate(Config):
     schedule: Schedule | None = Field(None, description="How the learning rate falls. None: as that of all networks.")
 
 
-class OptimizerConfig(Config):
-    """Adam and its batches."""
+class AdamConfig(Config):
+    """Adam and its batches, wherever the steps are from."""
 
     learning_rate: float = Field(1e-3, ge=1e-8, le=10.0, description="Step size of Adam.")
     schedule: Schedule = Field(
-        "constant", description="How the learning rate falls from its value to zero over all epochs; constant: it does not."
+        "constant", description="How the learning rate falls from its value to zero over the training; constant: it does not."
     )
     networks: dict[str, NetworkRate] = Field(
         {},
@@ -32,6 +32,14 @@ class OptimizerConfig(Config):
     )
     warmup_updates: int = Field(0, ge=0, description="Updates over which the learning rate rises from zero.")
     batch_size: int = Field(1024, ge=1, le=10_000_000, description="Steps per update, over all learners.")
+    max_gradient_norm: float | None = Field(
+        None, gt=0.0, description="Clip the global gradient norm to this; None: do not clip."
+    )
+
+
+class OptimizerConfig(AdamConfig):
+    """Adam and its batches, and how long to learn."""
+
     max_epochs: int = Field(20, ge=1, le=1_000_000, description="Passes over all steps of the dataset, at most.")
     max_updates: int | None = Field(
         None,
@@ -43,9 +51,6 @@ class OptimizerConfig(Config):
         200,
         ge=1,
         description="After so many updates: report, evaluate, and write a checkpoint to go on from. None: after each epoch.",
-    )
-    max_gradient_norm: float | None = Field(
-        None, gt=0.0, description="Clip the global gradient norm to this; None: do not clip."
     )
     replacement: bool = Field(
         False,

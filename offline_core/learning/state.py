@@ -1,7 +1,7 @@
 """The state of a training run on disk: what a resumed run needs to end as an unbroken one. No pickles.
 
-<output>/checkpoints/<updates>.json                  written last, atomically; it names the tensors
-<output>/checkpoints/<updates>-<hash>.safetensors    networks, normaliser, filter, optimiser, weights still being evaluated
+<output>/checkpoints/<progress>.json                 written last, atomically; it names the tensors
+<output>/checkpoints/<progress>-<hash>.safetensors   networks, normaliser, filter, optimiser, weights still being evaluated
 
 Its size does not grow with the run: what was reported is in the metrics. Random numbers are not stored: those of every
 process are functions of (seed, epoch, update, learner).
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Literal
 
 import safetensors
 import safetensors.torch
@@ -22,88 +22,80 @@ from offline_core.data.datasets.result_cache import STATES
 from offline_core.data.store.json_files import reason_of, with_checksum, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError
+from offline_core.learning.metrics import RETURN, progress_of
 
 log = logging.getLogger(__name__)
 
 Metrics = dict[str, float]
 
-STATE_VERSION: Literal[3] = 3
-"""The format that is written and read. Version 1 had all reports in each state, 2 other critics."""
+STATE_VERSION: Literal[4] = 4
+"""The format that is written and read."""
 
 
-class Position(NamedTuple):
-    """The next batch: of which window of which epoch."""
-
-    epoch: int = 0
-    window: int = 0
-    batch: int = 0
-
-
-class SavedState(BaseModel):
-    """What every state says of itself."""
+class TrainingState(BaseModel):
+    """The progress of a run, without its tensors."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
-    state_version: Literal[3] = STATE_VERSION
+    state_version: Literal[4] = STATE_VERSION
     run: str = ""
     """Identity of the run: a hash of all that decides what is learned."""
-    updates: int = 0
     tensors_file: str = ""
     tensors_sha256: str = ""
-
-
-AnyState = TypeVar("AnyState", bound=SavedState)
-
-
-class TrainingState(SavedState):
-    """The progress of a run, without its tensors."""
-
+    updates: int = 0
     steps: int = 0
-    position: Position = Position()
+    """Learned from, each as often as it was."""
+    progress: int = 0
+    """Updates, or the environment steps of a policy that plays; see `Experience.progress`."""
     iterations: int = 0
+    seconds: float = 0.0
+    """Of all runs so far."""
+    experience: dict[str, Any] = {}
+    """Where the steps go on, see `Experience.save`."""
     metrics: Metrics = {}
     """Of the algorithm, in the last iteration."""
     best: tuple[int, Metrics] | None = None
-    """(updates, metrics) of the policy in `best`."""
-    evaluating: list[int] = []
-    """Updates of the unfinished evaluations, whose weights are among the tensors."""
+    """(progress, metrics) of the policy in `best`."""
+    snapshots: list[float] = []
+    """The returns whose policies are stored."""
+    rollbacks: int = 0
+    evaluating: list[dict[str, int]] = []
+    """Stamps of the unfinished evaluations, whose weights are among the tensors."""
     unwritten: list[str] = []
     """Lines of the metrics that are in no file yet."""
 
     def covers(self, record: dict[str, Any]) -> bool:
         """Whether a record of the metrics is older than this state, and will not be written again by a resumed run."""
-        is_evaluation = "episode_return_mean" in record and record["updates"] not in self.evaluating
-        is_first = record["updates"] == 0  # of an initial policy
-        return record["updates"] <= self.updates and ("loss" in record or is_evaluation or is_first)
+        progress = progress_of(record)
+        return progress <= self.progress and (RETURN not in record or progress not in map(progress_of, self.evaluating))
 
 
-class States(Generic[AnyState]):
+class States:
     """The last states of one run.
 
     Arguments:
         folder: of the run; states are below `STATES`.
-        kind: of the states.
+        run: its identity.
         keep: how many.
     """
 
-    def __init__(self, folder: Location, kind: type[AnyState], *, run: str, keep: int = 2) -> None:
+    def __init__(self, folder: Location, *, run: str, keep: int = 2) -> None:
         self.run = run
-        self._kind = kind
         self.folder = folder.child(STATES)
         self._keep = keep
 
-    def save(self, state: AnyState, tensors: dict[str, Tensor]) -> None:
+    def save(self, state: TrainingState, tensors: dict[str, Tensor]) -> None:
         """Write a state, and delete those before the last few."""
         data = safetensors.torch.save(tensors)
         sha256 = hashlib.sha256(data).hexdigest()
-        name = f"{state.updates:09d}-{sha256[:12]}.safetensors"
+        name = f"{state.progress:012d}-{sha256[:12]}.safetensors"
         state = state.model_copy(update={"run": self.run, "tensors_file": name, "tensors_sha256": sha256})
         self.folder.child(name).write(data)
-        self.folder.child(f"{state.updates:09d}.json").write(with_checksum(state.model_dump_json()))
+        self.folder.child(f"{state.progress:012d}.json").write(with_checksum(state.model_dump_json()))
         for old in self._named()[: -self._keep]:
             self._delete(old.removesuffix(".json"))
 
-    def latest(self) -> tuple[AnyState, dict[str, Tensor]] | None:
+    def latest(self) -> tuple[TrainingState, dict[str, Tensor]] | None:
         """Return the newest undamaged state of this run, or None.
 
         Raises:
@@ -113,7 +105,7 @@ class States(Generic[AnyState]):
         for file in [self.folder.child(name) for name in reversed(names) if name.endswith(".json")]:
             data = file.read()
             try:
-                state = self._kind.model_validate_json(without_checksum(data, file.uri))
+                state = TrainingState.model_validate_json(without_checksum(data, file.uri))
             except CorruptFileError as error:
                 log.warning("Cannot resume from a state: %s", error)
                 continue

@@ -18,7 +18,7 @@ from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import DataConfig, TrainingConfig
-from offline_core.learning.learn import learn
+from offline_core.learning.learning_from_log import learn_from_log
 from offline_core.learning.loading import held_out_loader_of, loader_of
 from offline_core.learning.mapping import wants_prelearners
 from offline_core.learning.optimizer import parameter_groups
@@ -28,7 +28,7 @@ from offline_core.learning.replay.buffer import make_buffer
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, asked_run
 from offline_core.learning.source import Source, count, log_memory
-from offline_core.learning.state import States, TrainingState
+from offline_core.learning.state import States
 from offline_core.runtime.ray_session import ray_session
 
 log = logging.getLogger(__name__)
@@ -44,14 +44,15 @@ def train_run(run: Run, begin: Callable[[], None], loaded: EpisodeBatch | None) 
     compute = run.config.compute
     if compute.gpus_per_learner and not compute.learners and not torch.cuda.is_available():
         raise ConfigError("This process sees no GPU that Torch can use: set compute.gpus_per_learner to 0.")
-    check_run(run)
-    check_environment(run)
+    algorithm = run.algorithm()
+    check_run(run, algorithm)
+    check_environment(run, algorithm)
     begin()
     start = time.time()  # not while waiting for the lock
     if not run.changes_show:
-        States(Location.of(run.output), TrainingState, run=run.identity).clear()  # the data may have changed
+        States(Location.of(run.output), run=run.identity).clear()  # the data may have changed
     if run.source.is_own and run.counted is None:
-        run = replace(run, counted=count(run.source, run.algorithm()))
+        run = replace(run, counted=count(run.source, algorithm))
     log_memory(run.source, run.steps, run.config.data)
     with contextlib.ExitStack() as stack:
         for read in run.read:
@@ -66,7 +67,7 @@ def train_run(run: Run, begin: Callable[[], None], loaded: EpisodeBatch | None) 
             from offline_core.learning.group import learn_together
 
             return learn_together(run, start=start)
-        result = learn(run, loader_of(run, loaded=loaded), held_out_loader_of(run), start=start)
+        result = learn_from_log(run, algorithm, loader_of(run, loaded=loaded), held_out_loader_of(run), start=start)
         assert result is not None
         return result
 
@@ -74,17 +75,16 @@ def train_run(run: Run, begin: Callable[[], None], loaded: EpisodeBatch | None) 
 def make_run(config: TrainingConfig, dataset: str, output: str, version: int | None) -> Run:
     """Return a run that was looked at, see `asked_run` and `check_run`."""
     run = asked_run(config, dataset, output, version)
-    check_run(run)
+    check_run(run, run.algorithm())
     return run
 
 
-def check_run(run: Run) -> None:
+def check_run(run: Run, algorithm: Networks) -> None:
     """Check by the networks, before anything is read, that the algorithm can learn from the data.
 
     Raises:
         ConfigError: It cannot, or the parameters do not fit it.
     """
-    algorithm = run.algorithm()
     parameter_groups(algorithm, run.config.optimizer)
     run.initial_policy(algorithm.policy)
     _check_buffer(run, algorithm)
@@ -92,14 +92,14 @@ def check_run(run: Run) -> None:
     check_terminations(run.source, algorithm, run.config.data)
 
 
-def check_environment(run: Run) -> None:
+def check_environment(run: Run, algorithm: Networks) -> None:
     """Check that the policy can be played.
 
     Raises:
         ConfigError: The environment cannot be made, or has other spaces.
     """
     if run.played_in is not None:
-        run.algorithm().policy.check_spaces(run.played_in.id, spaces_of(run.played_in))
+        algorithm.policy.check_spaces(run.played_in.id, spaces_of(run.played_in))
 
 
 def _check_measured(run: Run, algorithm: Networks) -> None:

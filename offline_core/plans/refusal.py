@@ -94,7 +94,7 @@ def _algorithms(parameters: Mapping[str, Any]) -> None:
     actions: gym.Space[Any] | None
     if expert is not None:
         from offline_core.data.environments.vector_env import spaces_of
-        from offline_core.learning.experts.off_policy import check_actions
+        from offline_core.learning.experts.work import check_actions
 
         _, actions = spaces_of(expert.environment)
         if expert.algorithm != "ppo":

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from offline_core.data.store.location import Location
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.experts.train import train_expert
+from offline_core.learning.metrics import series
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
@@ -21,7 +22,9 @@ TARGET = 60.0
 
 @pytest.fixture(scope="module")
 def expert(tmp_path_factory: pytest.TempPathFactory) -> ExpertResult:
-    config = parse(ExpertConfig, {"environment": {"id": "CartPole-v1"}, "target_return": TARGET, "evaluation_episodes": 20})
+    config = parse(
+        ExpertConfig, {"environment": {"id": "CartPole-v1"}, "evaluation": {"target_return": TARGET, "episodes": 20}}
+    )
     return train_expert(config, output=str(tmp_path_factory.mktemp("expert")))
 
 
@@ -32,8 +35,8 @@ def test_01_ppo_trains_until_an_evaluation_return_is_reached(expert: ExpertResul
 
 
 def test_01_the_best_checkpoint_is_that_of_the_best_metric(expert: ExpertResult) -> None:
-    lines = (Path(expert.checkpoint).parent / "metrics.jsonl").read_text().splitlines()
-    best = max(json.loads(line)["episode_return_mean"] for line in lines)
+    returns = [mean for _, mean in series(Location.of(expert.checkpoint).parent, "episode_return_mean")]
+    best = max(returns)
     assert read_policy_manifest(expert.checkpoint).metrics["episode_return_mean"] == best
 
 

@@ -21,10 +21,9 @@ def test_15_a_cloned_policy_continues_in_online_training(tmp_path: Path) -> None
         ExpertConfig,
         {
             "initial_policy": clone.checkpoint,
-            "target_return": 300,
             "total_steps": 100_000,
-            "evaluation_interval": 1,
-            "evaluation_episodes": 20,
+            "rollouts_per_iteration": 1,
+            "evaluation": {"target_return": 300, "episodes": 20},
         },
     )
     expert = train_expert(config, output=str(tmp_path / "expert"))

@@ -32,8 +32,8 @@ def printed(
         curve=curve, mean_return=best, start_return=curve[0][1], env_steps=curve[-1][0], best="best", rollbacks=1
     )
 
-    def train_expert(*_: Any, seed: int, target_return: float, **__: Any) -> SimpleNamespace:
-        assert target_return == best
+    def train_expert(*_: Any, seed: int, evaluation: dict[str, float], **__: Any) -> SimpleNamespace:
+        assert evaluation == {"target_return": best}
         return SimpleNamespace(curve=from_nothing[seed], mean_return=max(found for _, found in from_nothing[seed]))
 
     stages = SimpleNamespace(

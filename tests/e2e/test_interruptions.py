@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 STAGES = ("train_expert", "record", "prune", "check", "train", "evaluate")
 CHAIN = "expert-to-policy/expert-to-policy-smoke"
 LONG: dict[str, Any] = {
-    "expert": {"total_steps": 100_000, "target_return": 480.0, "num_envs": 64},
+    "expert": {"total_steps": 100_000, "evaluation": {"target_return": 480.0}, "num_envs": 64},
     "recording": {"episodes": 2000, "num_recorders": 1},
     "pruning": {"drop_non_finite": True, "drop_duplicates": True, "keep_top_fraction": 0.9},
     "training": {"optimizer": {"max_epochs": 2}, "evaluation": {"episodes": 10}},

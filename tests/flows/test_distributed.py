@@ -12,6 +12,7 @@ import torch
 from flows.expert_to_policy import expert_to_policy
 from flows.settings import read_values
 from offline_core.learning import group
+from offline_core.learning.config import EvaluationsConfig
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.runtime.config import parse
@@ -33,7 +34,7 @@ def test_the_distributed_chain_uses_ray_data_pools_and_learners(tmp_path: Path, 
     monkeypatch.setattr(group, "LearnerProcess", _noting(tmp_path / "learner"))
     values = read_values(TINY, str(EXAMPLES / "distributed.yaml"))
     models = {name: parse(expert_to_policy.fn.__annotations__[name], value) for name, value in values.items()}
-    expert = ExpertConfig(total_steps=2048, num_envs=16, evaluation_episodes=2, seed=0)
+    expert = ExpertConfig(total_steps=2048, num_envs=16, evaluation=EvaluationsConfig(episodes=2), seed=0)
     result = expert_to_policy(root=str(tmp_path / "chain"), expert=expert, evaluation=EvaluationConfig(episodes=2), **models)
 
     names = ["train expert", "record episodes", "convert to episodes", "prune", "check", "train policy", "evaluate"]

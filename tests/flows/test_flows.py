@@ -30,7 +30,7 @@ from offline_core.data.episodes import Episode
 from offline_core.data.store.location import Location
 from offline_core.errors import BusyError, CheckpointError, EmptyDatasetError
 from offline_core.keeping.cards import keep_card
-from offline_core.learning.config import TrainingConfig
+from offline_core.learning.config import EvaluationsConfig, TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.recording.config import RecordingConfig
@@ -68,7 +68,7 @@ def test_from_nothing_to_a_policy(ray_up: None, tmp_path: Path, monkeypatch: pyt
     result = expert_to_policy(
         root=str(tmp_path),
         seed=3,
-        expert=ExpertConfig(total_steps=8_000, num_envs=16, target_return=30, evaluation_episodes=5),
+        expert=ExpertConfig(total_steps=8_000, num_envs=16, evaluation=EvaluationsConfig(target_return=30, episodes=5)),
         recording=RecordingConfig(episodes=60, num_recorders=1, cpus_per_recorder=0.5),
         pruning=PruningConfig(where="return >= 1", keep_top_fraction=0.9),
         training=parse(TrainingConfig, {"optimizer": {"max_epochs": 2}, "evaluation": {"episodes": 5}}),

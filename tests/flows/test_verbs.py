@@ -78,8 +78,8 @@ def test_shown_parameters_are_those_of_a_preset_and_of_a_file(tmp_path: Path) ->
     (tmp_path / "c.yaml").write_text("algorithm: iql\npreset: antmaze\n")
     values = shown("train", "-c", str(tmp_path / "c.yaml"), "-s", "iql.beta=7")
     assert values["optimizer"]["batch_size"] == 256 and values["iql"]["beta"] == 7 and "bc" not in values
-    assert shown("train-expert").keys() >= {"ppo"} and not shown("train-expert").keys() & {"sac", "td3", "off_policy"}
-    assert shown("train-expert", "-s", "algorithm=sac").keys() >= {"sac", "off_policy"}
+    assert shown("train-expert").keys() >= {"ppo"} and not shown("train-expert").keys() & {"sac", "td3", "replay"}
+    assert shown("train-expert", "-s", "algorithm=sac").keys() >= {"sac", "replay"}
     swept = shown("sweep", "-s", "grid={algorithm: [cql, dt]}")["training"]
     assert swept.keys() & algorithms().keys() == {"cql", "dt"}
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.marwil import MARWIL
 from offline_core.learning.algorithms.networks import Networks
-from offline_core.learning.experts.ppo import Batch, ppo_losses
+from offline_core.learning.algorithms.ppo import PPO
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 
@@ -154,17 +154,15 @@ def test_ppo_is_rllibs_without_its_penalties(kind: str) -> None:
     from ray.rllib.algorithms.ppo import PPOConfig as RLlibConfig
     from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 
-    policy = Policy(VECTOR, SPACES[kind], NetworkConfig(hidden_sizes=[16]), value_function=True, seed=3)
+    parameters = PPO(clip_range=0.2, value_coefficient=0.5, entropy_coefficient=0.01)
+    networks = Networks(parameters, VECTOR, SPACES[kind], NetworkConfig(hidden_sizes=[16]), seed=3)
+    policy = networks.policy
     batch = made_batch(policy)
     with torch.no_grad():
         rng = torch.Generator().manual_seed(1)
         old = policy.head.log_prob(policy(batch["obs"]), batch["actions"]) + 0.3 * torch.randn(STEPS, generator=rng)
-    losses = ppo_losses(
-        policy,
-        Batch(batch["obs"], batch["actions"], old, batch["advantages"], batch["value_targets"], batch["value_targets"]),
-        clip_range=0.2,
-    )
-    ours = losses.policy_loss + 0.5 * losses.value_loss - 0.01 * losses.entropy
+    output = networks(batch | {"old_log_probs": old, "old_values": batch["value_targets"]})
+    ours, losses = output.loss.mean(), {name: term.mean() for name, term in output.metrics.items()}
 
     config = RLlibConfig().training(use_kl_loss=False, clip_param=0.2, vf_clip_param=float("inf"), vf_loss_coeff=0.5)
     entropy = {"p": SimpleNamespace(get_current_value=lambda: 0.01)}
@@ -177,9 +175,9 @@ def test_ppo_is_rllibs_without_its_penalties(kind: str) -> None:
         batch=batch | {"action_logp": old, "action_dist_inputs": inputs.detach()},
         fwd_out={"action_dist_inputs": inputs},
     )
-    torch.testing.assert_close(losses.policy_loss, logged["policy_loss"], rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(losses.value_loss, logged["vf_loss"], rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(losses.entropy, logged["entropy"], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(losses["policy_loss"], logged["policy_loss"], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(losses["value_loss"], logged["vf_loss"], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(losses["entropy"], logged["entropy"], rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
     assert_same_gradients(ours, theirs, policy)
 

@@ -30,7 +30,7 @@ def played(policy: Policy, rounds: int, **config: Any) -> list[Evaluation]:
     playing = evaluations_of(policy, **config)
     try:
         for updates in range(rounds):
-            playing.submit(updates)
+            playing.submit({"updates": updates})
             found += playing.finished(wait=False)
         found += playing.finished(wait=True)
     finally:
@@ -45,7 +45,7 @@ def test_the_same_returns_here_and_elsewhere(monkeypatch: pytest.MonkeyPatch) ->
     here = played(policy, 4)
     monkeypatch.setattr(evaluations, "QUICK_SECONDS", 0.0)
     moved = played(policy, 4)
-    assert [e.updates for e in here] == [e.updates for e in moved] == [0, 1, 2, 3]
+    assert [e.stamp["updates"] for e in here] == [e.stamp["updates"] for e in moved] == [0, 1, 2, 3]
     for one, other in zip(here, moved, strict=True):
         np.testing.assert_array_equal(one.rollouts.returns, other.rollouts.returns)
 
@@ -58,7 +58,7 @@ def test_several_actors_share_the_episodes_from_the_start() -> None:
     for one, two in zip(shared, again, strict=True):
         np.testing.assert_array_equal(one.rollouts.returns, two.rollouts.returns)
         assert len(one.rollouts.returns) == len(one.rollouts.lengths) == 5
-    assert [evaluation.updates for evaluation in shared] == [evaluation.updates for evaluation in alone]
+    assert [evaluation.stamp for evaluation in shared] == [evaluation.stamp for evaluation in alone]
     many = played(policy, 1, actors=9)
     assert len(many[0].rollouts.returns) == 5, "no more actors than episodes"
 
@@ -96,7 +96,7 @@ def test_without_ray_it_goes_on_in_this_process_and_says_so_once(
     attempts: list[None], caplog: pytest.LogCaptureFixture
 ) -> None:
     found = played(Policy(*spaces_of(CARTPOLE), seed=1), 3)
-    assert [evaluation.updates for evaluation in found] == [0, 1, 2]
+    assert [evaluation.stamp["updates"] for evaluation in found] == [0, 1, 2]
     assert len(attempts) == 1
     [warning] = caplog.messages
     assert "evaluation.location=process" in warning and "Ray (local) timed out." in warning
@@ -113,10 +113,10 @@ def test_what_is_played_is_the_policy_as_it_was() -> None:
     policy = Policy(*spaces_of(CARTPOLE), seed=1)
     before = snapshot(policy)
     playing = evaluations_of(policy)
-    playing.submit(1)
+    playing.submit({"updates": 1})
     policy.load_state_dict(Policy(*spaces_of(CARTPOLE), seed=2).state_dict())
-    playing.submit(2)
-    playing.submit(3, before)
+    playing.submit({"updates": 2})
+    playing.submit({"updates": 3}, before)
     first, second, third = playing.finished(wait=True)
     assert first.rollouts.returns.tolist() == third.rollouts.returns.tolist() != second.rollouts.returns.tolist()
     assert all((first.weights[name] == before[name]).all() for name in before)

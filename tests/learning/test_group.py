@@ -24,15 +24,14 @@ from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, LearnersLostError, NonFiniteError, StorageUnavailableError
 from offline_core.learning import group, learner
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.learn import first_state
 from offline_core.learning.learner import Learner
 from offline_core.learning.loading import loader_of
-from offline_core.learning.loop import OtherLearnerError
 from offline_core.learning.recorded import Recorded
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run
 from offline_core.learning.state import States, TrainingState
 from offline_core.learning.train import train
+from offline_core.learning.trainer import OtherLearnerError, first_state
 from offline_core.policies.checkpoint import load_policy
 from offline_core.runtime.config import parse
 from tests.learning.test_resume import interrupted
@@ -138,8 +137,8 @@ def test_learners_go_on_from_what_the_first_one_found(tmp_path: Path, monkeypatc
         return found
 
     monkeypatch.setattr(torch.distributed, "broadcast_object_list", broadcast)
-    run, empty = (States(Location.of(str(tmp_path / name)), TrainingState, run="this") for name in ("run", "empty"))
-    run.save(TrainingState(run="", updates=7), {"weights": torch.ones(2)})
+    run, empty = (States(Location.of(str(tmp_path / name)), run="this") for name in ("run", "empty"))
+    run.save(TrainingState(updates=7), {"weights": torch.ones(2)})
     assert begun(empty, run) == ["nothing", "nothing"]
     assert begun(run, empty) == ["7 [1.0, 1.0]", "7 [1.0, 1.0]"]
     assert begun(SimpleNamespace(latest=away), run) == ["StorageUnavailableError", "OtherLearnerError"]

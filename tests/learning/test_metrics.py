@@ -46,7 +46,7 @@ def test_on_a_disk_each_record_is_there_when_it_was_added(tmp_path: Path) -> Non
     here = Location.of(str(tmp_path))
     with MetricsLog(here) as log:
         for step in range(3):
-            log.add(step, {"loss": float(step)})
+            log.add({"updates": step, "loss": float(step)})
             assert records_at(here) == [float(known) for known in range(step + 1)]
             assert log.unwritten == []
 
@@ -54,7 +54,7 @@ def test_on_a_disk_each_record_is_there_when_it_was_added(tmp_path: Path) -> Non
 def test_elsewhere_the_first_record_is_put_at_once_and_the_others_at_the_end(far: Location, tmp_path: Path) -> None:
     with MetricsLog(far) as log:
         for step in range(3):
-            log.add(step, {"loss": float(step)})
+            log.add({"updates": step, "loss": float(step)})
             assert records_at(far) == drawn_at(tmp_path) == [0.0]
         assert [json.loads(line) for line in log.unwritten] == [{"updates": 1, "loss": 1.0}, {"updates": 2, "loss": 2.0}]
     assert records_at(far) == drawn_at(tmp_path) == [0.0, 1.0, 2.0]
@@ -81,10 +81,10 @@ def test_what_is_written_in_all_grows_with_the_length_of_the_run(
         written = 0
         with MetricsLog(folder) as log:
             for step in range(200):
-                log.add(step, {"loss": float(step)})
+                log.add({"updates": step, "loss": float(step)})
                 assert metrics.last_updates(folder) == step
             assert len(records_at(folder)) == 200
-            assert len(TrainingState(run="", updates=200, unwritten=log.unwritten).model_dump_json()) < 500
+            assert len(TrainingState(updates=200, progress=200, unwritten=log.unwritten).model_dump_json()) < 500
         whole = len(folder.child("metrics.jsonl").read())
         assert len(records_at(folder)) == 200 and not folder.child("metrics").files()
         assert written <= 2 * whole + 100, "each record once, and once more when the run ends"
@@ -93,8 +93,8 @@ def test_what_is_written_in_all_grows_with_the_length_of_the_run(
 def test_late_records_come_in_the_order_of_their_updates(tmp_path: Path) -> None:
     here = Location.of(str(tmp_path))
     with MetricsLog(here) as log:
-        for step, record in ((1, {"loss": 1.0}), (2, {"loss": 0.5}), (1, {"episode_return_mean": 9.0})):
-            log.add(step, record)
+        for record in ({"updates": 1, "loss": 1.0}, {"updates": 2, "loss": 0.5}, {"updates": 1, "episode_return_mean": 9.0}):
+            log.add(record)
         assert metrics.series(here, "episode_return_mean") == [(1, 9.0)]
     assert [json.loads(line)["updates"] for line in here.child("metrics.jsonl").read().splitlines()] == [1, 1, 2]
 
@@ -102,27 +102,27 @@ def test_late_records_come_in_the_order_of_their_updates(tmp_path: Path) -> None
 def test_a_line_that_is_cut_off_is_left_out(tmp_path: Path) -> None:
     here = Location.of(str(tmp_path))
     with MetricsLog(here) as log:
-        log.add(1, {"loss": 1.0})
+        log.add({"updates": 1, "loss": 1.0})
     with open(tmp_path / "metrics.jsonl", "a") as file:
         file.write('{"updates": 2, "lo')
     assert records_at(here) == [1.0] and metrics.last_updates(here) == 1
-    with MetricsLog(here, after=TrainingState(run="", updates=1, iterations=1)) as log:
-        log.add(2, {"loss": 2.0})
+    with MetricsLog(here, after=TrainingState(updates=1, progress=1, iterations=1)) as log:
+        log.add({"updates": 2, "loss": 2.0})
         assert records_at(here) == [1.0, 2.0]
 
 
 def test_lost_records_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with MetricsLog(Location.of(str(tmp_path)), after=TrainingState(run="", updates=9, iterations=3)) as log:
-        log.add(10, {"loss": 1.0})
+    with MetricsLog(Location.of(str(tmp_path)), after=TrainingState(updates=9, progress=9, iterations=3)) as log:
+        log.add({"updates": 10, "loss": 1.0})
     assert "metrics.jsonl has 0 of 3 iterations; the others are lost" in caplog.text
 
 
 def test_all_are_put_now_and_then(far: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with MetricsLog(far) as log:
         for step in range(3):
-            log.add(step, {"loss": float(step)})
+            log.add({"updates": step, "loss": float(step)})
         monkeypatch.setattr(metrics, "SECONDS_BETWEEN_PUTS", 0.0)
-        log.add(3, {"loss": 3.0})
+        log.add({"updates": 3, "loss": 3.0})
         assert records_at(far) == drawn_at(tmp_path) == [0.0, 1.0, 2.0, 3.0]
         assert log.unwritten == []
 
@@ -130,9 +130,9 @@ def test_all_are_put_now_and_then(far: Location, tmp_path: Path, monkeypatch: py
 def test_what_still_holds_is_kept_and_drawn_again(far: Location, tmp_path: Path) -> None:
     with MetricsLog(far) as log:
         for step in range(3):
-            log.add(step, {"loss": float(step)})
-    with MetricsLog(far, after=TrainingState(run="", updates=1, iterations=2)) as log:
-        log.add(5, {"loss": 5.0})
+            log.add({"updates": step, "loss": float(step)})
+    with MetricsLog(far, after=TrainingState(updates=1, progress=1, iterations=2)) as log:
+        log.add({"updates": 5, "loss": 5.0})
         assert records_at(far) == [0.0, 1.0, 5.0], "at once: what no longer holds may not be taken for what came after it"
     assert records_at(far) == drawn_at(tmp_path) == [0.0, 1.0, 5.0]
 
@@ -142,9 +142,9 @@ def test_a_state_has_the_records_that_were_not_put_yet(far: Location, tmp_path: 
     """Be it that the run is killed before they are, or after that; and that it has nothing to add when it goes on."""
     with contextlib.suppress(StorageError), MetricsLog(far) as log:
         for step in range(3):
-            log.add(step, {"loss": [0.0, math.nan, 0.1][step]})
-        state = TrainingState(run="", updates=2, iterations=3, unwritten=log.unwritten).model_dump_json()
-        log.add(3, {"loss": 3.0})
+            log.add({"updates": step, "loss": [0.0, math.nan, 0.1][step]})
+        state = TrainingState(updates=2, progress=2, iterations=3, unwritten=log.unwritten).model_dump_json()
+        log.add({"updates": 3, "loss": 3.0})
         if not put:
             raise StorageError("gone")
     assert len(records_at(far)) == (4 if put else 1)
@@ -159,8 +159,8 @@ def test_metrics_that_cannot_be_put_at_the_end_end_the_run_unless_something_else
 ) -> None:
     def ended(error: Exception | None) -> None:
         with MetricsLog(far) as log:
-            log.add(1, {"loss": 1.0})
-            log.add(2, {"loss": 2.0})
+            log.add({"updates": 1, "loss": 1.0})
+            log.add({"updates": 2, "loss": 2.0})
             (tmp_path / "run").rename(tmp_path / "moved")
             (tmp_path / "run").write_text("in the way")
             if error is not None:
@@ -182,7 +182,7 @@ def test_a_board_that_cannot_be_put_there_is_a_warning(
     with caplog.at_level(logging.WARNING), MetricsLog(far) as log:
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / "tensorboard").write_text("in the way")
-        log.add(1, {"loss": 1.0})
+        log.add({"updates": 1, "loss": 1.0})
     assert records_at(far) == [1.0]
     assert caplog.text.count("TensorBoard's numbers are not written yet: Cannot write far://run/tensorboard/") == 2
 
@@ -190,12 +190,12 @@ def test_a_board_that_cannot_be_put_there_is_a_warning(
 def test_a_run_that_ended_because_of_the_place_does_not_wait_for_it_again(far: Location, tmp_path: Path) -> None:
     """For that may take minutes with a server that says nothing."""
     with pytest.raises(StorageError), MetricsLog(far) as log:
-        log.add(1, {"loss": 1.0})
-        log.add(2, {"loss": 2.0})
+        log.add({"updates": 1, "loss": 1.0})
+        log.add({"updates": 2, "loss": 2.0})
         raise StorageError("gone")
     assert records_at(far) == drawn_at(tmp_path) == [1.0]
     with pytest.raises(ValueError, match="no fault of the place"), MetricsLog(far) as log:
-        log.add(1, {"loss": 1.0})
-        log.add(2, {"loss": 2.0})
+        log.add({"updates": 1, "loss": 1.0})
+        log.add({"updates": 2, "loss": 2.0})
         raise ValueError("no fault of the place")
     assert records_at(far) == drawn_at(tmp_path) == [1.0, 2.0]

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from offline_core.data.store.location import Location
-from offline_core.learning import learn
+from offline_core.learning import trainer
 from offline_core.learning.costs import Seconds
 from offline_core.learning.data_loader import ReadSoFar
-from offline_core.learning.evaluations import Evaluation, snapshot
+from offline_core.learning.evaluations import Evaluation, Stamp, snapshot
 from offline_core.learning.metrics import series
 from offline_core.learning.monitor import TrainingMonitor
 from offline_core.learning.result import TrainingResult
@@ -37,12 +37,12 @@ class Behind:
         self._sent = 0
 
     @property
-    def pending(self) -> list[tuple[int, dict[str, np.ndarray]]]:
-        return [(e.updates, e.weights) for e in self._waiting]
+    def pending(self) -> list[tuple[Stamp, dict[str, np.ndarray]]]:
+        return [(e.stamp, e.weights) for e in self._waiting]
 
-    def submit(self, updates: int) -> None:
+    def submit(self, stamp: Stamp) -> None:
         returns = np.array([RETURNS[self._sent]])
-        self._waiting.append(Evaluation(updates, snapshot(self._policy), Rollouts(returns, np.array([1]))))  # type: ignore[arg-type]
+        self._waiting.append(Evaluation(stamp, snapshot(self._policy), Rollouts(returns, np.array([1]))))  # type: ignore[arg-type]
         self._sent += 1
 
     def finished(self, *, wait: bool) -> Iterator[Evaluation]:
@@ -53,7 +53,7 @@ class Behind:
 
 
 def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lag: int, **evaluation: object) -> tuple[TrainingResult, str]:
-    monkeypatch.setattr(learn, "Evaluations", Behind)
+    monkeypatch.setattr(trainer, "Evaluations", Behind)
     monkeypatch.setattr(Behind, "lag", lag)
     data = dataset_of(tmp_path / f"data-{lag}", balancing_episodes())
     settings = {"optimizer": {"updates_per_iteration": 5, "batch_size": 100, "max_epochs": 2}}
@@ -102,13 +102,13 @@ def test_the_held_out_loss_of_the_last_policy_is_measured(tmp_path: Path, interv
 
 
 def test_rates_are_of_an_iteration_and_not_of_all() -> None:
-    loader = SimpleNamespace(read=ReadSoFar())
-    supervisor: Any = SimpleNamespace(loader=loader, _read_before=ReadSoFar())
+    log = SimpleNamespace(read=ReadSoFar())
+    monitor: Any = SimpleNamespace(experience=log, _read_before=ReadSoFar())
     told = []
     for steps, read, mapped in ((1000, 2.0, 4.0), (1000, 0.5, 1.0), (0, 0.0, 0.0)):
-        loader.read.steps += steps
-        loader.read.read_seconds += read
-        loader.read.prelearner_seconds += mapped
-        told.append(TrainingMonitor._rates(supervisor, 600, Seconds(update=2.0, gather=1.0, wait=5.0)))
+        log.read.steps += steps
+        log.read.read_seconds += read
+        log.read.prelearner_seconds += mapped
+        told.append(TrainingMonitor._rates(monitor, 600, Seconds(update=2.0, gather=1.0, wait=5.0)))
     rates = [[record.get(f"{layer}_steps_per_second") for layer in ("read", "prelearner", "learner")] for record in told]
     assert rates == [[500, 250, 200], [2000, 1000, 200], [None, None, 200]]

@@ -184,7 +184,7 @@ def test_a_run_goes_on_though_a_state_is_damaged(tmp_path: Path, dataset: str, w
     assert run_train(dataset, tmp_path, ALONE).losses == whole.losses
 
 
-@pytest.mark.parametrize(("version", "said"), [(2, "older version"), (4, "newer version")])
+@pytest.mark.parametrize(("version", "said"), [(3, "older version"), (5, "newer version")])
 def test_a_state_of_another_version_is_told_and_the_run_begins_anew(
     tmp_path: Path, dataset: str, whole: TrainingResult, caplog: pytest.LogCaptureFixture, version: int, said: str
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from offline_core.errors import ConfigError
-from offline_core.learning import learn
+from offline_core.learning import trainer
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.keep_config import KeepConfig
 from offline_core.learning.monitor import wanted
@@ -139,7 +139,7 @@ def test_how_far_evaluations_are_behind_does_not_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str, evaluation: dict[str, Any], kept: list[int]
 ) -> None:
     """Those of after the end are gone; those that were the latest at the end are still there, with their returns."""
-    monkeypatch.setattr(learn, "Evaluations", Behind)
+    monkeypatch.setattr(trainer, "Evaluations", Behind)
     keep = {"last": 2, "best": 1} if evaluation else {"every_iterations": 2, "last": 3, "best": 4}
     found = []
     for lag in (0, 1, 2):

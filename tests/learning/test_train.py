@@ -308,7 +308,7 @@ def test_a_policy_that_was_good_enough_before_it_went_wrong_is_the_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loss becomes NaN while the evaluation that reaches the target is still under way: the run has ended there."""
-    from offline_core.learning import learn
+    from offline_core.learning import trainer
     from offline_core.learning.evaluations import Evaluation
     from offline_core.learning.learner import Learner
     from offline_core.policies.rollouts.rollouts import Rollouts
@@ -317,14 +317,14 @@ def test_a_policy_that_was_good_enough_before_it_went_wrong_is_the_result(
         def __init__(self, *_: object, **__: object) -> None:
             self.pending: list = []
 
-        def submit(self, updates: int) -> None:
-            self.pending.append((updates, {}))
+        def submit(self, stamp: dict[str, int]) -> None:
+            self.pending.append((stamp, {}))
 
         def finished(self, *, wait: bool):
             if wait:
                 weights = {name: tensor.numpy() for name, tensor in learners[0].algorithm.policy.state_dict().items()}
-                for updates, _ in self.pending:
-                    yield Evaluation(updates, weights, Rollouts(np.array([500.0]), np.array([500])))
+                for stamp, _ in self.pending:
+                    yield Evaluation(stamp, weights, Rollouts(np.array([500.0]), np.array([500])))
 
         def close(self) -> None: ...
 
@@ -336,7 +336,7 @@ def test_a_policy_that_was_good_enough_before_it_went_wrong_is_the_result(
         return finite and learner.updates < 15
 
     real = Learner.update
-    monkeypatch.setattr(learn, "Evaluations", SlowEvaluations)
+    monkeypatch.setattr(trainer, "Evaluations", SlowEvaluations)
     monkeypatch.setattr(Learner, "update", update)
     data = dataset_of(tmp_path / "data", balancing_episodes())
     result = train(config(), dataset=data, output=str(tmp_path / "out"))
@@ -357,7 +357,7 @@ def test_a_nan_loss_ends_the_training_and_leaves_its_batch(tmp_path: Path) -> No
     data = dataset_of(tmp_path / "data", [episode], spaces=spaces, environment=None)
     wanted = config(network={"hidden_sizes": []}, optimizer={"batch_size": 4, "learning_rate": 10.0, "max_epochs": 50})
     with pytest.raises(
-        LearningError, match=r"At update \d+ .* became NaN or infinite. .* at .*bad-batch.safetensors. Lower the learning rate"
+        LearningError, match=r"At update \d+ .* became NaN or infinite. .* at .*bad-batch.safetensors. Lower optimizer.learning_rate"
     ):
         train(wanted, dataset=data, output=str(tmp_path / "out"))
     assert (load_file(tmp_path / "out" / "bad-batch.safetensors")["obs"] == np.float32(1e38)).all()

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 CHAIN: dict[str, Any] = {
     "seed": 3,
-    "expert": parse(ExpertConfig, {"total_steps": 8_000, "num_envs": 16, "target_return": 30, "evaluation_episodes": 3}),
+    "expert": parse(ExpertConfig, {"total_steps": 8_000, "num_envs": 16, "evaluation": {"target_return": 30, "episodes": 3}}),
     "recording": RecordingConfig(episodes=20, num_recorders=2, cpus_per_recorder=0.5, envs_per_recorder=4),
     "pruning": PruningConfig(keep_top_fraction=0.5),
     "training": parse(TrainingConfig, {"optimizer": {"batch_size": 64, "max_epochs": 2}, "evaluation": {"episodes": 3}}),
@@ -161,7 +161,7 @@ def test_a_training_that_is_killed_goes_on_from_the_bucket(
 
 
 LONG: dict[str, Any] = {
-    "expert": {"total_steps": 8_000, "num_envs": 16, "target_return": 30, "evaluation_episodes": 3},
+    "expert": {"total_steps": 8_000, "num_envs": 16, "evaluation": {"target_return": 30, "episodes": 3}},
     "recording": {"episodes": 1000, "num_recorders": 1},
     "pruning": {"keep_top_fraction": 0.5},
     "training": {"optimizer": {"max_epochs": 2}, "evaluation": {"episodes": 3}},

@@ -54,7 +54,7 @@ deployments:
     work_pool: *pool
 """
 CHAIN: dict[str, Any] = {
-    "expert": {"total_steps": 8000, "num_envs": 16, "target_return": 30, "evaluation_episodes": 3},
+    "expert": {"total_steps": 8000, "num_envs": 16, "evaluation": {"target_return": 30, "episodes": 3}},
     "recording": {"episodes": 20, "num_recorders": 1, "envs_per_recorder": 4},
     "training": {"data": {"prelearners": 1}, "optimizer": {"max_epochs": 2}, "evaluation": {"episodes": 3}},
     "evaluation": {"episodes": 3},

@@ -138,8 +138,9 @@ def check_runs(settings: Sequence[Setting], runs: Sequence[Run]) -> None:
     wrong: dict[str, list[str]] = {}
     for setting, run in zip(settings, runs, strict=True):
         try:
-            check_run(run)
-            check_environment(run)
+            algorithm = run.algorithm()
+            check_run(run, algorithm)
+            check_environment(run, algorithm)
         except ConfigError as error:
             wrong.setdefault(str(error), []).append(setting.name)
     refuse(wrong, "cannot be trained")

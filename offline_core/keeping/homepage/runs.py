@@ -11,7 +11,7 @@ from offline_core.keeping.homepage.contents import Contents
 from offline_core.keeping.homepage.values import Curve, minute, number, thinned
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.fine_tuning.result import FineTuneResult
-from offline_core.learning.metrics import METRICS_FILE, read_metrics
+from offline_core.learning.metrics import METRICS_FILE, progress_of, read_metrics
 from offline_core.learning.result import TrainingResult
 
 POINTS = 200_000
@@ -102,7 +102,7 @@ def _unfinished(found: Contents, name: str, points: int) -> dict[str, Any]:
         "updates": max((int(record["updates"]) for record in records), default=0),
         "seconds": None,
         "made": minute(changed) if changed else "",
-        "x": "updates",
+        "x": "environment steps" if any("env_steps" in record for record in records) else "updates",
         "curves": _curves(
             {"return": curve, "loss": _series(records, "loss"), "held-out loss": _series(records, "held_out_loss")}, points
         ),
@@ -110,7 +110,7 @@ def _unfinished(found: Contents, name: str, points: int) -> dict[str, Any]:
 
 
 def _series(records: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, float]]:
-    return [(int(record["updates"]), float(record[name])) for record in records if name in record]
+    return [(progress_of(record), float(record[name])) for record in records if name in record]
 
 
 def _curves(curves: Mapping[str, Curve], points: int) -> dict[str, Any]:

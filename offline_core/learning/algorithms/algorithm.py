@@ -57,10 +57,17 @@ class Algorithm(Config):
     the best policy where none is played, and `patience` can wait for it."""
     has_errors: ClassVar[bool] = False
     """Its `LossOutput`s have errors."""
+    adam_epsilon: ClassVar[float] = 1e-8
+    """Added to the root of the mean squared gradient that Adam divides by."""
 
     @property
     def sequence_steps(self) -> int | None:
         """It learns from sequences of so many steps, cut elsewhere in each epoch. None: as the network remembers."""
+        return None
+
+    @property
+    def epochs_per_rollout(self) -> int | None:
+        """It learns so often from each step that its policy plays, and then forgets it. None: it draws from all of them."""
         return None
 
     def for_actions(self, space: gym.Space[Any]) -> Algorithm:

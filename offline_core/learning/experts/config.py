@@ -9,49 +9,31 @@ from pydantic import Field, model_validator
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.manifest import Format
 from offline_core.data.store.allowed_roots import IS_URI
+from offline_core.learning.algorithms.ppo import PPO
 from offline_core.learning.algorithms.sac import SAC
 from offline_core.learning.algorithms.td3 import TD3
+from offline_core.learning.config import EvaluationsConfig, TorchConfig
 from offline_core.learning.experts.presets import PRESETS, with_defaults
-from offline_core.learning.online.config import OnlineConfig
-from offline_core.learning.optimizer_config import Schedule
+from offline_core.learning.keep_config import KeepConfig
+from offline_core.learning.optimizer_config import AdamConfig
+from offline_core.learning.play_config import ReplayConfig, a_replay_that_holds_a_batch
 from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.config import Config, EnvironmentSpec, closed, closed_by_name
 
 
-class PPOConfig(Config):
-    """How PPO learns from one rollout (Schulman et al. 2017, "Proximal Policy Optimization Algorithms")."""
+class ExpertOptimizer(AdamConfig):
+    """Adam and its batches: of ppo parts of a rollout, of sac and td3 drawn from what was played."""
 
-    learning_rate: float = Field(2e-3, ge=1e-8, le=1, description="Step size of Adam.")
-    schedule: Schedule = Field(
-        "constant", description="How the learning rate falls from its value to zero over total_steps; constant: it does not."
+    learning_rate: float = Field(2e-3, ge=1e-8, le=10.0, description="Step size of Adam.")
+    batch_size: int = Field(
+        512,
+        ge=1,
+        le=10_000_000,
+        description="Steps per update, of ppo at most: rollouts are cut into equal parts.",
     )
-    num_epochs: int = Field(10, ge=1, le=1_000, description="How often each step of a rollout is learned from.")
-    minibatch_size: int = Field(
-        512, ge=1, le=10_000_000, description="Steps a gradient is averaged over, at most: rollouts are cut into equal parts."
+    max_gradient_norm: float | None = Field(
+        0.5, gt=0.0, description="Clip the global gradient norm to this; None: do not clip."
     )
-    gamma: float = Field(0.99, ge=0, le=1, description="Discount of the rewards, per step.")
-    gae_lambda: float = Field(0.95, ge=0, le=1, description="Advantages: 0 trusts the value function, 1 the rewards that came.")
-    clip_range: float = Field(
-        0.2, ge=1e-4, le=10, description="A step's probability is pushed up or down by this share at most."
-    )
-    entropy_coefficient: float = Field(0.0, ge=0, le=100, description="Weight of the bonus for acting at random.")
-    value_coefficient: float = Field(
-        0.01,
-        ge=0,
-        le=100,
-        description="Weight of the value function's loss. Small, or its gradients alone use up max_gradient_norm.",
-    )
-    value_clip_range: float | None = Field(
-        None,
-        gt=0,
-        le=1e8,
-        description="A value's gain from moving further than this in an update does not count. None: it does.",
-    )
-    normalize_rewards: bool = Field(
-        False,
-        description="Learn from rewards divided by the standard deviation of the returns so far; recordings keep the rewards.",
-    )
-    max_gradient_norm: float = Field(0.5, ge=1e-8, le=1e8, description="Longer gradients are scaled down to this length.")
 
 
 class ExpertRecording(Config):
@@ -81,7 +63,8 @@ class ExpertConfig(Config):
         "ppo",
         description="ppo: learns from each rollout, then forgets it; any actions. sac, td3: learn from all that they played, "
         "with far fewer steps and more time for each; continuous actions with bounds. They have other defaults: 4 copies that "
-        "take 1 step a rollout, two hidden layers of 256 units with ReLU, 10 episodes every 2,500 rollouts.",
+        "take 1 step a rollout, two hidden layers of 256 units with ReLU, batches of 256 steps, iterations of 2,500 rollouts, "
+        "and evaluations of 10 episodes.",
     )
     preset: Annotated[str, Field(json_schema_extra=_list_presets)] | None = Field(
         None,
@@ -99,14 +82,15 @@ class ExpertConfig(Config):
         None,
         description="Checkpoint to start from, such as a clone (runs/policy/best). None: random weights.",
     )
-    ppo: PPOConfig = Field(PPOConfig(), description="How ppo learns from a rollout.", json_schema_extra=closed)
+    ppo: PPO = Field(PPO(), description="Used if it is the algorithm.", json_schema_extra=closed_by_name)
     sac: SAC = Field(SAC(), description="Used if it is the algorithm.", json_schema_extra=closed_by_name)
     td3: TD3 = Field(TD3(), description="Used if it is the algorithm.", json_schema_extra=closed_by_name)
-    off_policy: OnlineConfig = Field(
-        OnlineConfig(),
-        description="How sac and td3 learn from what they play.",
+    replay: ReplayConfig = Field(
+        ReplayConfig(),
+        description="Which played steps sac and td3 learn from, and how often.",
         json_schema_extra=closed,
     )
+    optimizer: ExpertOptimizer = Field(ExpertOptimizer(), description="Adam and its batches.", json_schema_extra=closed)
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Same parameters and seed: same expert, to the bit.")
     total_steps: int = Field(
         500_000,
@@ -114,12 +98,21 @@ class ExpertConfig(Config):
         le=10**12,
         description="Environment steps to learn from, at most; the last rollout is shorter. Fewer than num_envs may be left.",
     )
-    target_return: float | None = Field(
-        None,
-        description="Stop at this mean return of an evaluation. None: the environment's own threshold, if it has one.",
-    )
     num_envs: int = Field(64, ge=1, le=65_536, description="Copies of the environment that are stepped together.")
     rollout_steps: int = Field(64, ge=1, le=1_000_000, description="Steps of each copy between two updates of the policy.")
+    rollouts_per_iteration: int = Field(
+        2,
+        ge=1,
+        le=1_000_000,
+        description="After so many rollouts: report, evaluate, and write a checkpoint to go on from.",
+    )
+    evaluation: EvaluationsConfig = Field(
+        EvaluationsConfig(), description="How good the policy is while it learns.", json_schema_extra=closed
+    )
+    keep: KeepConfig | None = Field(
+        None,
+        description="A series of policies to choose from later, beside the best and the last. None: none.",
+    )
     recording: ExpertRecording | None = Field(
         None,
         description="Record the policy while it learns, as a dataset in the folder recording below the output. None: do not.",
@@ -128,14 +121,7 @@ class ExpertConfig(Config):
         [],
         description="Leave the first policy whose mean return reaches a number in the folder snapshots/<number>.",
     )
-    evaluation_interval: int = Field(2, ge=1, le=1_000_000, description="Rollouts between two evaluations.")
-    evaluation_episodes: int = Field(100, ge=1, le=1_000_000, description="Episodes of an evaluation.")
-    evaluation_actions: Literal["greedy", "sampled"] = Field(
-        "greedy",
-        description="greedy: evaluations always take the most likely action. sampled: they draw actions, as recordings do by "
-        "default, so that target_return is met by what is recorded, and best is the best at that.",
-    )
-    torch_threads: int = Field(1, ge=1, le=1024, description="Threads that Torch computes with; small networks want one.")
+    compute: TorchConfig = Field(TorchConfig(), description="How Torch computes.", json_schema_extra=closed)
 
     @model_validator(mode="before")
     @classmethod
@@ -149,12 +135,13 @@ class ExpertConfig(Config):
             raise ValueError("ppo compares the steps of a rollout: set rollout_steps to 2 at least")
         return self
 
-    @property
-    def copies(self) -> int:
-        """Copies of the environment that are stepped together: no more than there are steps."""
-        return min(self.num_envs, self.total_steps)
+    @model_validator(mode="after")
+    def _holds_a_batch(self) -> ExpertConfig:
+        if self.algorithm != "ppo":
+            a_replay_that_holds_a_batch(self)
+        return self
 
     @property
     def unused(self) -> set[str]:
         """Sections that the algorithm does not read."""
-        return {"sac", "td3", "off_policy"} if self.algorithm == "ppo" else {"ppo", "sac", "td3"} - {self.algorithm}
+        return {"sac", "td3", "replay"} if self.algorithm == "ppo" else {"ppo", "sac", "td3"} - {self.algorithm}

@@ -1,55 +1,96 @@
-"""Record episodes of an expert while it learns, every so many rollouts."""
+"""Record while an expert learns: episodes that its policy plays beside, now and then, or all that it plays itself."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
+import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 from offline_core.data.datasets.commit import commit
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.data.datasets.manifest import FileEntry, Operation, Parent, Statistics
-from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
+from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.environments.vector_env import spaces_of
+from offline_core.data.episodes import Episode, decode, encode
 from offline_core.data.store.location import Location
 from offline_core.learning.experts.config import ExpertConfig, ExpertRecording
-from offline_core.learning.experts.replay import ReplayRecorder
 from offline_core.policies.policy import Policy
-from offline_core.policies.recording.player import EpisodesToPlay, play
+from offline_core.policies.recording.episode_builder import EpisodeBuilder
+from offline_core.policies.recording.player import EpisodesToPlay, eps_id, play
 from offline_core.policies.rollouts.tapped_env import TappedEnv
 from offline_core.runtime.progress import progress
 
 RECORDING = "recording"
+STEPS_AT_A_TIME = 1024
+"""Of each copy, that are kept before episodes are made of them."""
 
 
 class TrainingRecorder:
-    """Plays the policy as it is now, without effect on its learning. `policy_id` of an episode is a hash of the weights.
+    """Writes what is recorded, in files of each recording's own: an expert that was killed goes on with those that are there.
 
-    Each recording has files of its own, so that an expert that was killed goes on with those that are there.
+    Arguments:
+        root: the folder of the dataset.
     """
 
-    def __init__(self, policy: Policy, config: ExpertConfig, recording: ExpertRecording, root: Location) -> None:
-        self._policy, self._config, self._recording, self._root = policy, config, recording, root
+    def __init__(self, recording: ExpertRecording, root: Location) -> None:
+        self._recording, self._root = recording, root
         self.files: list[FileEntry] = []
         self.statistics = Statistics()
 
     def after(self, rollout: int) -> None:
-        """Record after the rollout of this number, if it is one of every `every_rollouts`."""
-        if rollout % self._recording.every_rollouts == 0:
-            self.record(rollout)
+        """Record after the rollout of this number."""
 
-    def record(self, number: int) -> None:
+    def close(self) -> None:
+        """Record what is left."""
+
+    def write(self, prefix: str, batches: Iterator[Sequence[Episode]]) -> None:
+        """Write files whose names begin so."""
+        with EpisodeWriter(self._root, prefix, format=self._recording.format, config=self._recording.files) as writer:
+            for episodes in batches:
+                writer.write(episodes)
+        self.files += writer.files
+        self.statistics = self.statistics.merge(writer.statistics)
+
+    def save(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return what was recorded, as JSON, and tensors to go on with."""
+        files = [file.model_dump(mode="json") for file in self.files]
+        return {"files": files, "statistics": self.statistics.model_dump(mode="json")}, {}
+
+    def restore(self, saved: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Go on from what `save` returned; new episodes begin."""
+        self.files = [FileEntry.model_validate(file) for file in saved["files"]]
+        self.statistics = Statistics.model_validate(saved["statistics"])
+
+
+class PolicyRecorder(TrainingRecorder):
+    """Plays the policy as it is now, without effect on its learning. `policy_id` of an episode is a hash of the weights.
+
+    A training that is shorter than `every_rollouts` records its last policy.
+    """
+
+    def __init__(self, policy: Policy, config: ExpertConfig, recording: ExpertRecording, root: Location) -> None:
+        super().__init__(recording, root)
+        self._policy, self._config = policy, config
+
+    def after(self, rollout: int) -> None:
+        if rollout % self._recording.every_rollouts == 0:
+            self._record(rollout)
+
+    def close(self) -> None:
+        if not self.files:
+            self._record(0)
+
+    def _record(self, number: int) -> None:
         """Play and write; another number plays other episodes."""
-        with (
-            EpisodeWriter(
-                self._root, f"part-{number:07d}", format=self._recording.format, config=self._recording.files
-            ) as writer,
-            progress(self._recording.episodes, what="record", unit="episode") as bar,
-        ):
-            for episodes in play(
+        with progress(self._recording.episodes, what="record", unit="episode") as bar:
+            batches = play(
                 self._policy,
                 self._config.environment,
                 EpisodesToPlay(round=number, recorder=0, episodes=self._recording.episodes),
@@ -57,28 +98,82 @@ class TrainingRecorder:
                 num_envs=self._config.num_envs,
                 seed=self._config.seed,
                 explore=True,
-            ):
-                writer.write(episodes)
-                bar.update(len(episodes))
-        self.files += writer.files
-        self.statistics = self.statistics.merge(writer.statistics)
+            )
 
-    def save(self) -> dict[str, Tensor]:
-        """Return what a state needs besides the files and statistics: nothing."""
-        return {}
+            def counted() -> Iterator[Sequence[Episode]]:
+                for episodes in batches:
+                    yield episodes
+                    bar.update(len(episodes))
 
-    def restore(self, files: list[FileEntry], statistics: Statistics, saved: dict[str, Tensor]) -> None:
-        """Go on with what was recorded before."""
-        self.files, self.statistics = list(files), statistics
+            self.write(f"part-{number:07d}", counted())
+
+
+class ReplayRecorder(TrainingRecorder):
+    """Records each step of an expert once, in episodes in the order of their ends.
+
+    Episodes that are open when the training ends, or in the state that a killed one goes on from, end there as truncated:
+    so the learner has them, too. Memory: the open episodes, and ended ones up to the size of a file.
+
+    Arguments:
+        env: what the expert plays in.
+        identity: of the training; equal ids of episodes mean equal episodes.
+    """
+
+    def __init__(self, env: TappedEnv, recording: ExpertRecording, root: Location, *, identity: str) -> None:
+        super().__init__(recording, root)
+        self._env, self._identity = env, identity
+        self._ended: list[Episode] = []
+        self._builder = self._new_builder()
+
+    def _new_builder(self) -> EpisodeBuilder:
+        begin = self.statistics.steps
+        return EpisodeBuilder(
+            self._env.num_envs,
+            eps_id=lambda copy, k: eps_id(self._identity, "replay", begin, copy, k),
+            spaces=(self._env.single_observation_space, self._env.single_action_space),
+        )
+
+    def after(self, rollout: int) -> None:
+        """Make episodes of what was played, if that is much."""
+        if self._env.kept >= STEPS_AT_A_TIME:
+            self._build()
+
+    def _build(self) -> None:
+        if self._env.kept:
+            self._ended += self._builder.build(self._env.take())
+        if sum(episode.nbytes for episode in self._ended) >= self._recording.files.max_bytes_per_file:
+            self._write()
+
+    def _write(self) -> None:
+        self.write(f"part-{self.statistics.steps:012d}", iter([self._ended]))
+        self._ended = []
+
+    def save(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Write what has ended; return the open episodes, encoded, as tensors."""
+        self._build()
+        self._write()
+        encoded = [np.frombuffer(encode(episode), np.uint8) for episode in self._builder.open]
+        return super().save()[0], {f"{number:06d}": torch.tensor(data) for number, data in enumerate(encoded)}
+
+    def restore(self, saved: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        super().restore(saved, tensors)
+        self._end([decode(tensors[name].numpy().tobytes()) for name in sorted(tensors)])
+        self._builder = self._new_builder()
+
+    def close(self) -> None:
+        self._build()
+        self._end(self._builder.open)
+
+    def _end(self, episodes: Sequence[Episode]) -> None:
+        self._ended += [replace(episode, truncated=True) for episode in episodes]
+        self._write()
 
 
 @contextlib.contextmanager
 def recorder_of(
     policy: Policy, env: VectorEnv, config: ExpertConfig, root: Location | None, identity: str
-) -> Iterator[TrainingRecorder | ReplayRecorder | None]:
+) -> Iterator[TrainingRecorder | None]:
     """Record while the block runs, if `config` asks for it.
-
-    A training that is shorter than `every_rollouts` records its last policy.
 
     Arguments:
         env: what `policy` plays in; tapped, for `replay`.
@@ -91,29 +186,28 @@ def recorder_of(
     if (recording := config.recording) is None or root is None:
         yield None
         return
+    recorder: TrainingRecorder
     if recording.replay:
         assert isinstance(env, TappedEnv)
-        replay = ReplayRecorder(env, recording, root, identity=identity)
-        yield replay
-        replay.close()
-        return
-    recorder = TrainingRecorder(policy, config, recording, root)
+        recorder = ReplayRecorder(env, recording, root, identity=identity)
+    else:
+        recorder = PolicyRecorder(policy, config, recording, root)
     yield recorder
-    if not recorder.files:
-        recorder.record(0)
+    recorder.close()
 
 
 def commit_recorded(
-    written: WrittenFiles, uri: str, config: ExpertConfig, operation: Operation, parents: list[Parent]
+    recorder: TrainingRecorder, uri: str, config: ExpertConfig, operation: Operation, parents: list[Parent]
 ) -> DatasetRef:
     """Commit what was written while an expert learned as the next version of the dataset `uri`."""
+    assert config.recording is not None
     spaces = spaces_of(config.environment)
     return commit(
         uri,
-        written.files,
-        format=written.format,
+        recorder.files,
+        format=config.recording.format,
         operation=operation,
-        statistics=written.statistics,
+        statistics=recorder.statistics,
         parents=parents,
         environment=config.environment,
         observation_space=spaces[0],

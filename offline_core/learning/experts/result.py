@@ -27,7 +27,7 @@ class ExpertResult(PolicyResult):
     env_steps: int
     """Environment steps learned from, without resets."""
     updates: int
-    """Of the policy: of ppo one a rollout."""
+    """Gradient steps."""
     seconds: float
     curve: list[tuple[int, float]]
     """(environment steps, mean return) of each evaluation."""

@@ -15,11 +15,11 @@ from offline_core.runtime.stage import ENVIRONMENT, Made, output, stage
 
 @stage(
     "train_expert",
-    version=3,
+    version=4,
     arguments=(output("runs/expert", "Folder for the checkpoint."), ENVIRONMENT),
     positional=("environment",),
     run_name="train-expert {config.algorithm} in {config.environment.id}, seed {config.seed}",
-    short=("algorithm", "preset", "environment.id", "total_steps", "target_return"),
+    short=("algorithm", "preset", "environment.id", "total_steps", "evaluation.target_return"),
     is_alone=True,
 )
 def train_expert(config: ExpertConfig, *, output: str) -> Made[ExpertResult]:
@@ -32,7 +32,7 @@ def train_expert(config: ExpertConfig, *, output: str) -> Made[ExpertResult]:
         <output>/best               the checkpoint with the best evaluation so far, replaced at each improvement
         <output>/snapshots/<return> the first policies that reached `config.snapshots_at_returns`
         <output>/recording          a dataset of episodes played during training, if `config.recording` is set
-        <output>/metrics.jsonl      one line an evaluation
+        <output>/metrics.jsonl      one line an iteration, and one an evaluation
         <output>/checkpoints        the last two states of an unfinished training
         <output>/result.json        the result, which the same call reuses
 

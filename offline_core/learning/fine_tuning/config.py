@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import ClassVar
 
-from offline_core.learning.online.config import OnlineConfig
-from offline_core.runtime.config import Config, EnvironmentSpec
+from pydantic import Field, model_validator
+
+from offline_core.learning.config import EvaluationsConfig, TorchConfig
+from offline_core.learning.keep_config import KeepConfig
+from offline_core.learning.optimizer_config import AdamConfig
+from offline_core.learning.play_config import ReplayConfig, a_replay_that_holds_a_batch
+from offline_core.runtime.config import Config, EnvironmentSpec, closed
 
 
-class PlayConfig(OnlineConfig):
-    """How a policy that was learned before learns from what it plays."""
+class FineTuneReplay(ReplayConfig):
+    """Which played steps are learned from, beside the recorded ones, and how often."""
 
     learning_starts_steps: int = Field(
         250,
@@ -19,13 +24,27 @@ class PlayConfig(OnlineConfig):
     )
 
 
+class FineTuneOptimizer(AdamConfig):
+    """Adam and its batches, of recorded and of played steps."""
+
+    learning_rate: float = Field(3e-4, ge=1e-8, le=10.0, description="Step size of Adam.")
+    batch_size: int = Field(256, ge=1, le=10_000_000, description="Steps per update.")
+
+
+class FineTuneEvaluations(EvaluationsConfig):
+    """Playing the policy while it learns."""
+
+    episodes: int = Field(10, ge=1, le=100_000, description="Episodes each time.")
+
+
 class FineTuneConfig(Config):
     """Where the policy plays, how it learns from that, and when it is good enough."""
+
+    rollout_steps: ClassVar[int] = 1
 
     environment: EnvironmentSpec | None = Field(
         None, description="Where to play. None: where the training played, or the dataset was recorded."
     )
-    online: PlayConfig = Field(PlayConfig(), description="How it learns from what it plays.")
     offline_share: float = Field(
         0.5,
         ge=0,
@@ -40,18 +59,25 @@ class FineTuneConfig(Config):
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Of start states, actions and batches.")
     total_steps: int = Field(100_000, ge=1, le=10**12, description="Environment steps, at most.")
-    target_return: float | None = Field(None, description="Stop at this mean greedy return. None: play all steps.")
     num_envs: int = Field(4, ge=1, le=65_536, description="Copies of the environment that are stepped together.")
-    evaluation_interval: int = Field(1_250, ge=1, le=1_000_000, description="Steps of each copy between two evaluations.")
-    evaluation_episodes: int = Field(10, ge=1, le=1_000_000, description="Greedy episodes of an evaluation.")
-    torch_threads: int = Field(1, ge=1, le=1024, description="Threads that Torch computes with; small networks want one.")
+    rollouts_per_iteration: int = Field(
+        1_250,
+        ge=1,
+        le=1_000_000,
+        description="After so many steps of each copy: report, evaluate, and write a checkpoint to go on from.",
+    )
+    replay: FineTuneReplay = Field(FineTuneReplay(), description="Which played steps are learned from, and how often.")
+    optimizer: FineTuneOptimizer = Field(FineTuneOptimizer(), description="Adam and its batches.")
+    evaluation: FineTuneEvaluations = Field(
+        FineTuneEvaluations(), description="How good the policy is while it learns.", json_schema_extra=closed
+    )
+    keep: KeepConfig | None = Field(
+        None,
+        description="A series of policies to choose from later, beside the best and the last. None: none.",
+    )
+    compute: TorchConfig = Field(TorchConfig(), description="How Torch computes.", json_schema_extra=closed)
 
-    @property
-    def copies(self) -> int:
-        """Copies of the environment that are stepped together: no more than there are steps."""
-        return min(self.num_envs, self.total_steps)
-
-    @property
-    def snapshots_at_returns(self) -> list[float]:
-        """None."""
-        return []
+    @model_validator(mode="after")
+    def _holds_a_batch(self) -> FineTuneConfig:
+        a_replay_that_holds_a_batch(self)
+        return self

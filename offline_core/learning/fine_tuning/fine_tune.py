@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @stage(
     "fine_tune",
-    version=2,
+    version=3,
     after="train",
     arguments=(
         Argument("training", "Folder of the training.", "runs/policy", "training"),
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
         VERSION,
     ),
     run_name="fine-tune {training} with {dataset}, seed {config.seed}",
-    short=("environment", "total_steps", "target_return", "offline_share"),
+    short=("environment", "total_steps", "evaluation.target_return", "offline_share"),
     is_alone=True,
 )
 def fine_tune(
@@ -42,7 +42,7 @@ def fine_tune(
     first, and the best one is kept, so the result is never worse.
 
         <output>/best            the checkpoint with the best evaluation so far
-        <output>/metrics.jsonl   one line an evaluation
+        <output>/metrics.jsonl   one line an iteration, and one an evaluation
         <output>/checkpoints     the last two states of an unfinished run, which the same call goes on from
 
     Arguments:

@@ -6,22 +6,26 @@ import contextlib
 from typing import Any
 
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.datasets.result_cache import BegunResult
+from offline_core.data.datasets.result_cache import STATES, BegunResult
 from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.actor_critic import ActorCritic
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.algorithms.registry import algorithms, make_networks
+from offline_core.learning.checkpoints import BEST
 from offline_core.learning.config import DataConfig, RewardsConfig, TrainingConfig
-from offline_core.learning.experts.off_policy import OffPolicyLearner
-from offline_core.learning.experts.run import BEST, ExpertRun
+from offline_core.learning.costs import Seconds
 from offline_core.learning.fine_tuning.config import FineTuneConfig
 from offline_core.learning.fine_tuning.result import FineTuneResult
+from offline_core.learning.learner import Learner
 from offline_core.learning.loading import make_data_loader
+from offline_core.learning.monitor import TrainingGoal
 from offline_core.learning.networks import load_networks
-from offline_core.learning.online.learner import OnlineLearner
+from offline_core.learning.play.play import Play, learned_steps
+from offline_core.learning.play_config import copies
 from offline_core.learning.recorded import Recorded
+from offline_core.learning.trainer import learn
 from offline_core.learning.work import check_terminations
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
@@ -50,46 +54,47 @@ def learn_on(
     policy = load_policy(Location.of(training).child("last").uri, manifest)
     algorithm, data = _algorithm(training, policy, manifest.operation.config)
     source = _source(learned, policy, algorithm, data)
-    env = make_vector_env(environment, config.copies)
-    with contextlib.closing(env), isolated_torch(config.torch_threads):
+    env = make_vector_env(environment, copies(config))
+    with contextlib.closing(env), isolated_torch(config.compute.threads):
         policy.check_spaces(environment.id, (env.single_observation_space, env.single_action_space))
         begun.start()
-        online = OnlineLearner(
-            algorithm,
-            env,
-            config.online,
-            seed=config.seed,
-            offline=next(make_data_loader(source, data, algorithm, streamed=False, seed=0).windows(0)),
-            offline_share=config.offline_share,
-            rewards=data.rewards,
-        )
-        algorithm.load_state_dict(load_networks(Location.of(training), networks_sha256))
-        algorithm.policy.load_state_dict(policy.state_dict())  # learning may have gone a little further than `last`
+        learner = Learner(algorithm, config, total_steps=learned_steps(config, None))
+        log = next(make_data_loader(source, data, algorithm, streamed=False, seed=0).windows(0))
+        learner.load(log)
+        states = begun.folder.child(STATES)
+        play = Play(algorithm, env, config, states=states, log=log, log_share=config.offline_share, rewards=data.rewards)
+
+        def begins_as() -> None:
+            algorithm.load_state_dict(load_networks(Location.of(training), networks_sha256))
+            algorithm.policy.load_state_dict(policy.state_dict())  # learning may have gone a little further than `last`
+
         algorithm.policy.input_columns = policy.input_columns
-        run = ExpertRun(
-            config,
-            OffPolicyLearner(online),
+        goal = TrainingGoal(
             begun.folder,
+            begun.operation,
+            list(begun.parents),
+            begun.identity,
             environment=environment,
-            target=config.target_return,
-            operation=begun.operation,
-            parents=list(begun.parents),
-            identity=begun.identity,
+            played_in=environment,
+            evaluation=config.evaluation,
+            target_return=config.evaluation.target_return,
+            seed=config.seed,
             what="fine-tune",
             roll_back_after=config.roll_back_after,
         )
-        run.run()
+        monitor = learn(learner, play, goal, seconds=Seconds(), begins_as=begins_as)
+        assert monitor is not None
     return FineTuneResult(
         checkpoint=begun.folder.child(BEST).uri,
-        start_return=run.lines[0]["episode_return_mean"],
-        metrics=run.best,
-        target_return=run.target,
-        reached_target=run.reached_target,
-        env_steps=online.env_steps,
-        updates=online.updates,
-        rollbacks=run.rollbacks,
-        curve=[(int(line["env_steps"]), line["episode_return_mean"]) for line in run.lines],
-        seconds=run.seconds,
+        start_return=monitor.curve[0][1],
+        metrics={} if monitor.best is None else monitor.best[1],
+        target_return=goal.target_return,
+        reached_target=monitor.reached_target or goal.target_return is None,
+        env_steps=play.env_steps,
+        updates=learner.updates,
+        rollbacks=monitor.rollbacks,
+        curve=monitor.curve,
+        seconds=monitor.elapsed_seconds,
     )
 
 

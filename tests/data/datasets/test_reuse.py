@@ -52,7 +52,7 @@ from tests.cases import slow_but
 from tests.data.datasets.factories import episode, write_dataset
 from tests.learning.test_train import balancing_episodes, dataset_of
 
-EXPERT = {"total_steps": 2_000, "num_envs": 4, "evaluation_episodes": 2, "network": {"hidden_sizes": [8]}}
+EXPERT = {"total_steps": 2_000, "num_envs": 4, "evaluation": {"episodes": 2}, "network": {"hidden_sizes": [8]}}
 OPERATION = Operation(name="untrained")
 IMPORT = parse(ImportConfig, {"episodes": {"last_new_obs": "repeat"}})
 TRAINING = {"network": {"hidden_sizes": [8]}, "optimizer": {"max_epochs": 1}, "evaluation": {"episodes": 2}}

@@ -19,10 +19,11 @@ from offline_core.runtime.config import parse
 TINY: dict[str, Any] = {
     "environment": {"id": "Pendulum-v1"},
     "total_steps": 400,
-    "evaluation_interval": 25,
-    "evaluation_episodes": 2,
+    "rollouts_per_iteration": 25,
+    "evaluation": {"episodes": 2},
     "network": {"hidden_sizes": [8]},
-    "off_policy": {"learning_starts_steps": 100, "batch_size": 16, "capacity_steps": 300},
+    "replay": {"learning_starts_steps": 100, "capacity_steps": 300},
+    "optimizer": {"batch_size": 16},
 }
 
 
@@ -44,10 +45,10 @@ def test_each_algorithm_has_defaults_under_what_is_given() -> None:
 
 
 def test_a_preset_lies_between_what_is_given_and_the_defaults() -> None:
-    ppo = parse(ExpertConfig, {"preset": "mujoco", "ppo": {"learning_rate": 1e-3}})
-    assert (ppo.num_envs, ppo.rollout_steps, ppo.ppo.schedule, ppo.ppo.learning_rate) == (1, 2_048, "linear", 1e-3)
+    ppo = parse(ExpertConfig, {"preset": "mujoco", "optimizer": {"learning_rate": 1e-3}})
+    assert (ppo.num_envs, ppo.rollout_steps, ppo.optimizer.schedule, ppo.optimizer.learning_rate) == (1, 2_048, "linear", 1e-3)
     sac = parse(ExpertConfig, {"preset": "mujoco", "algorithm": "sac", "num_envs": 8})
-    assert (sac.num_envs, sac.rollout_steps, sac.off_policy.learning_starts_steps) == (8, 1, 10_000)
+    assert (sac.num_envs, sac.rollout_steps, sac.replay.learning_starts_steps) == (8, 1, 10_000)
     assert sac.network.activation == "relu"
     with pytest.raises(ConfigError, match="of the algorithm td3 there is no preset 'locomotion'; there are mujoco"):
         parse(ExpertConfig, {"preset": "locomotion", "algorithm": "td3"})
@@ -66,13 +67,13 @@ def test_each_preset_is_an_expert_of_its_algorithm(algorithm: str, preset: str) 
 def test_the_settings_of_a_preset_are_those_of_its_source() -> None:
     """CleanRL's ppo_continuous_action.py and td3_continuous_action.py; rl-baselines3-zoo's sac.yml for MuJoCo."""
     ppo, sac, td3 = (parse(ExpertConfig, {"preset": "mujoco", "algorithm": name}) for name in ("ppo", "sac", "td3"))
-    rates = (ppo.ppo.learning_rate, ppo.ppo.minibatch_size, ppo.ppo.num_epochs, ppo.ppo.gae_lambda, ppo.ppo.clip_range)
+    rates = (ppo.optimizer.learning_rate, ppo.optimizer.batch_size, ppo.ppo.num_epochs, ppo.ppo.gae_lambda, ppo.ppo.clip_range)
     assert rates == (3e-4, 64, 10, 0.95, 0.2)
     assert ppo.ppo.normalize_rewards and ppo.network.normalize_observations
     assert ppo.network == NetworkConfig(hidden_sizes=[64, 64], activation="tanh", normalize_observations=True)
     for config, starts in ((sac, 10_000), (td3, 25_000)):
-        online = config.off_policy
-        assert (online.learning_starts_steps, online.batch_size, online.learning_rate) == (starts, 256, 3e-4)
+        rates = (config.optimizer.batch_size, config.optimizer.learning_rate, config.optimizer.max_gradient_norm)
+        assert (config.replay.learning_starts_steps, *rates) == (starts, 256, 3e-4, None)
         assert config.network == NetworkConfig(hidden_sizes=[256, 256], activation="relu")
     assert (td3.td3.target_rate, td3.td3.policy_interval_updates, td3.td3.gamma) == (0.005, 2, 0.99)
     assert (sac.sac.target_rate, sac.sac.gamma) == (0.005, 0.99)
@@ -106,7 +107,7 @@ def test_a_filter_of_observations_learns_what_was_played(tmp_path: Path) -> None
         ({"environment": {"id": "CartPole-v1"}}, "those of CartPole-v1 are Discrete\\(2\\): set algorithm to ppo"),
         ({"network": {"recurrent": "gru"}}, "network.recurrent to None"),
         ({"initial_policy": "x"}, "no policy at .*/x"),
-        ({"num_envs": 1, "off_policy": {"capacity_steps": 8, "batch_size": 16}}, "raise it, or lower batch_size"),
+        ({"num_envs": 1, "replay": {"capacity_steps": 8}}, "raise it, or lower optimizer.batch_size"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -128,10 +129,10 @@ def test_it_learns_to_swing_a_pendulum_up(tmp_path: Path, algorithm: str) -> Non
     """A random policy has -1,200; 20,000 steps of PPO have about the same."""
     values = {
         "total_steps": 12_000,
-        "evaluation_interval": 500,
-        "evaluation_episodes": 20,
-        "target_return": -200,
+        "rollouts_per_iteration": 500,
+        "evaluation": {"episodes": 20, "target_return": -200},
         "network": {"hidden_sizes": [64, 64]},
-        "off_policy": {"learning_starts_steps": 1_000, "learning_rate": 1e-3},
+        "replay": {"learning_starts_steps": 1_000},
+        "optimizer": {"learning_rate": 1e-3},
     }
     assert train_expert(config(algorithm=algorithm, **values), output=str(tmp_path)).reached_target

@@ -16,7 +16,7 @@ from offline_core.errors import ConfigError
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.experts.train import train_expert
-from offline_core.learning.online.ring import StepRing
+from offline_core.learning.play.ring import StepRing
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.recording.config import MixtureConfig
 from offline_core.policies.recording.mixing import mix
@@ -26,9 +26,8 @@ TINY: dict[str, Any] = {
     "total_steps": 2_000,
     "num_envs": 8,
     "rollout_steps": 32,
-    "evaluation_episodes": 5,
-    "evaluation_interval": 4,
-    "target_return": 500,
+    "rollouts_per_iteration": 4,
+    "evaluation": {"episodes": 5, "target_return": 500},
     "network": {"hidden_sizes": [8]},
 }
 
@@ -37,10 +36,11 @@ SAC: dict[str, Any] = {
     "algorithm": "sac",
     "environment": {"id": "Pendulum-v1"},
     "total_steps": 1_000,
-    "evaluation_interval": 100,
-    "evaluation_episodes": 1,
+    "rollouts_per_iteration": 100,
+    "evaluation": {"episodes": 1},
     "network": {"hidden_sizes": [8]},
-    "off_policy": {"learning_starts_steps": 960, "batch_size": 8},
+    "replay": {"learning_starts_steps": 960},
+    "optimizer": {"batch_size": 8},
 }
 """Four copies, episodes of 200 steps."""
 
@@ -86,7 +86,7 @@ def test_it_is_found_again_unless_the_recording_is_gone(trained: tuple[Path, Exp
 
 def test_a_training_that_ends_before_records_its_last_policy(tmp_path: Path) -> None:
     recording = {"every_rollouts": 1000, "episodes": 3, "format": "table"}
-    result = train(tmp_path, target_return=1, recording=recording)
+    result = train(tmp_path, evaluation={"episodes": 5, "target_return": 1}, recording=recording)
     assert result.reached_target and result.recording is not None and result.recording.episodes == 3
 
 
@@ -128,7 +128,7 @@ def test_a_replay_has_no_say_in_how_the_expert_learns(trained: tuple[Path, Exper
 
 
 def test_a_replay_of_which_nothing_was_played_is_none(trained: tuple[Path, ExpertResult], tmp_path: Path) -> None:
-    again = train(tmp_path, initial_policy=trained[1].checkpoint, target_return=0, recording={"replay": True})
+    again = train(tmp_path, initial_policy=trained[1].checkpoint, evaluation={"target_return": 0}, recording={"replay": True})
     assert again.recording is None and again.env_steps == 0
 
 

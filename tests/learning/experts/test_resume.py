@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes
-from offline_core.learning.experts import run
+from offline_core.data.store.location import Location
+from offline_core.learning import evaluations
 from offline_core.learning.experts.config import ExpertConfig
-from offline_core.learning.experts.off_policy import OffPolicyLearner
-from offline_core.learning.experts.on_policy import OnPolicyLearner
 from offline_core.learning.experts.result import ExpertResult
-from offline_core.learning.experts.run import ExpertLearner
 from offline_core.learning.experts.train import train_expert
+from offline_core.learning.learner import Learner
+from offline_core.learning.metrics import read_metrics
+from offline_core.learning.play.play import Play
 from offline_core.learning.state import States
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
@@ -28,18 +29,18 @@ PPO: dict[str, Any] = {
     "total_steps": 2_000,
     "num_envs": 8,
     "rollout_steps": 32,
-    "evaluation_episodes": 5,
-    "target_return": 500,
+    "evaluation": {"episodes": 5, "target_return": 500},
     "network": {"hidden_sizes": [8], "normalize_observations": True},
 }
 SAC: dict[str, Any] = {
     "algorithm": "sac",
     "environment": {"id": "Pendulum-v1"},
     "total_steps": 600,
-    "evaluation_interval": 25,
-    "evaluation_episodes": 2,
+    "rollouts_per_iteration": 25,
+    "evaluation": {"episodes": 2},
     "network": {"hidden_sizes": [8]},
-    "off_policy": {"learning_starts_steps": 100, "batch_size": 16, "capacity_steps": 300},
+    "replay": {"learning_starts_steps": 100, "capacity_steps": 300},
+    "optimizer": {"batch_size": 16},
 }
 
 
@@ -69,23 +70,21 @@ def killed_after(saves: int, output: Path, settings: dict[str, Any], monkeypatch
 @pytest.mark.parametrize("settings", [PPO, SAC], ids=["ppo", "sac"])
 def test_it_goes_on_from_its_last_state(tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     killed_after(2, tmp_path, settings, monkeypatch)
-    lines = (tmp_path / "metrics.jsonl").read_text()
-    restored, kind = [], OnPolicyLearner if settings is PPO else OffPolicyLearner
-    restore = kind.restore
+    before, folder = read_metrics(Location.of(str(tmp_path))), Location.of(str(tmp_path))
+    restored, restore = [], Learner.restore
 
-    def seen(learner: ExpertLearner, state: dict[str, torch.Tensor], **counts: int) -> None:
+    def seen(learner: Learner, state: dict[str, torch.Tensor], **counts: Any) -> None:
         restore(learner, state, **counts)
-        restored.append((counts, learner.env_steps, learner.updates))
+        restored.append((counts["updates"], learner.updates))
         now = learner.state()
-        assert state.keys() == now.keys() and all(torch.equal(state[name], now[name]) for name in state)
+        assert all(torch.equal(state[name], now[name]) for name in now)
 
-    monkeypatch.setattr(kind, "restore", seen)
+    monkeypatch.setattr(Learner, "restore", seen)
     result = train(tmp_path, settings)
-    last = json.loads(lines.splitlines()[-1])
-    assert [(counts["env_steps"], steps) for counts, steps, _ in restored] == [(last["env_steps"],) * 2]
-    assert restored[0][2] == restored[0][0]["updates"] > 0
-    assert (tmp_path / "metrics.jsonl").read_text().startswith(lines)
-    assert result.env_steps > last["env_steps"] and result.seconds > last["seconds"]
+    last = before[-1]
+    assert restored == [(last["updates"], last["updates"])] and last["updates"] > 0
+    assert read_metrics(folder)[: len(before)] == before
+    assert result.env_steps > last["env_steps"]
     scores = [score for _, score in result.curve]
     best = read_policy_manifest(result.checkpoint)
     assert result.mean_return == max(scores) == best.metrics["episode_return_mean"]
@@ -98,13 +97,11 @@ def test_the_best_is_that_of_the_state_it_goes_on_from(
 ) -> None:
     """It was killed after a third evaluation, the best so far, was stored, and before the state of it was."""
     scores = iter([1.0, 5.0, 9.0, *[2.0] * 50])
-    played = run.rollouts
+    played = evaluations.rollouts
     monkeypatch.setattr(
-        run,
+        evaluations,
         "rollouts",
-        lambda *arguments, **more: SimpleNamespace(
-            metrics=played(*arguments, **more).metrics | {"episode_return_mean": next(scores)}
-        ),
+        lambda *arguments, **more: replace(played(*arguments, **more), returns=np.array([next(scores)])),
     )
     save, saved = States.save, list[str]()
 
@@ -129,24 +126,22 @@ def test_what_it_played_before_is_learned_from_again(tmp_path: Path, monkeypatch
     """The ring holds 300 steps: at 400 it has forgotten the first ones, and so have its files."""
     killed_after(4, tmp_path, SAC, monkeypatch)
     rings = []
-    restore = OffPolicyLearner.restore
+    restore, save = Play.restore, Play.save
 
-    def seen(learner: OffPolicyLearner, *arguments: Any, **counts: int) -> None:
-        rings.append(learner.ring.rows_from(0))
-        restore(learner, *arguments, **counts)
+    def seen(play: Play, *saved: Any) -> None:
+        restore(play, *saved)
+        rings.append(play.ring.rows_from(0))
 
-    monkeypatch.setattr(OffPolicyLearner, "restore", seen)
+    monkeypatch.setattr(Play, "restore", seen)
     killed_after(1, tmp_path, SAC, monkeypatch)
-    whole = tmp_path / "whole"
-    monkeypatch.setattr(OffPolicyLearner, "restore", restore)
     held: list[Any] = []
-    state = OffPolicyLearner.state
-    monkeypatch.setattr(OffPolicyLearner, "state", lambda learner: held.append(learner.ring.rows_from(0)) or state(learner))
-    train(whole, SAC)
+    monkeypatch.setattr(Play, "save", lambda play: held.append(play.ring.rows_from(0)) or save(play))
+    train(tmp_path / "whole", SAC)
     (found,), unbroken = rings, held[3]
+    last = len(unbroken["obs"]) - 2  # the episodes that were open then end there, and new ones begin
     for name, column in found.items():
-        assert torch.equal(column[:-1], unbroken[name][:-1]), name
-    assert len(found["obs"]) == 76 and (found["is_step"].sum() > 290)
+        assert torch.equal(column[: last - 1], unbroken[name][1:last]), name
+    assert found["is_step"].sum() > 285
 
 
 def test_a_damaged_file_of_the_ring_costs_its_steps_alone(
@@ -194,7 +189,7 @@ def test_other_parameters_begin_anew(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_snapshots_are_the_first_policies_that_reach_a_return(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = {"snapshots_at_returns": [15, 30, 499], "total_steps": 20_000, "target_return": 60}
+    wanted = {"snapshots_at_returns": [15, 30, 499], "total_steps": 20_000, "evaluation": {"episodes": 5, "target_return": 60}}
     killed_after(1, tmp_path, PPO, monkeypatch, **wanted)
     result = train(tmp_path, PPO, **wanted)
     assert list(result.snapshots) == [15, 30]

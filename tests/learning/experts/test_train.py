@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 
@@ -11,19 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.data.environments.vector_env import make_vector_env
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, EnvironmentNotFoundError, LearningError, StorageError
-from offline_core.learning.experts.config import ExpertConfig, PPOConfig
-from offline_core.learning.experts.ppo import PPO, make_batch
-from offline_core.learning.experts.rollout import Rollout
+from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.train import train_expert
+from offline_core.learning.metrics import series
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import read_policy_manifest
-from offline_core.policies.policy import Policy
 from offline_core.policies.rollouts.rollouts import rollouts
 from offline_core.runtime.config import EnvironmentSpec, parse
+from offline_core.runtime.overlay import overlaid
 from offline_core.runtime.seeding import derive_seed
-from tests.learning.experts.loops import loop_of
+from tests.learning.play.rollouts import SPEC, ppo_in
 
 
 def tiny(**values: object) -> ExpertConfig:
@@ -31,10 +29,10 @@ def tiny(**values: object) -> ExpertConfig:
         "total_steps": 2_000,
         "num_envs": 8,
         "rollout_steps": 32,
-        "evaluation_episodes": 5,
+        "evaluation": {"episodes": 5},
         "network": {"hidden_sizes": [8]},
     }
-    return parse(ExpertConfig, base | values)
+    return parse(ExpertConfig, overlaid(base, values))
 
 
 def test_same_seed_same_expert_to_the_bit(tmp_path: Path) -> None:
@@ -49,23 +47,25 @@ def test_torch_is_left_with_the_threads_it_had(tmp_path: Path, monkeypatch: pyte
     counts = [3]
     monkeypatch.setattr(torch, "get_num_threads", lambda: counts[-1])
     monkeypatch.setattr(torch, "set_num_threads", counts.append)
-    train_expert(tiny(total_steps=8, torch_threads=2), output=str(tmp_path))
+    train_expert(tiny(total_steps=8, compute={"threads": 2}), output=str(tmp_path))
     assert 2 in counts and counts[-1] == 3
 
 
 def test_a_target_that_is_not_reached_is_said_and_the_best_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        result = train_expert(tiny(target_return=500), output=str(tmp_path))
+        result = train_expert(tiny(evaluation={"target_return": 500}), output=str(tmp_path))
     assert not result.reached_target
     assert "did not reach the target return of 500" in caplog.text
     assert result.metrics["episode_return_mean"] == max(mean for _, mean in result.curve)
     load_policy(result.checkpoint)
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [(line["env_steps"], line["episode_return_mean"]) for line in lines] == result.curve and len(lines) >= 3
+    returns = series(Location.of(str(tmp_path)), "episode_return_mean")
+    assert returns == result.curve and len(returns) >= 3
 
 
 def test_it_stops_at_the_target(tmp_path: Path) -> None:
-    result = train_expert(tiny(target_return=5, total_steps=10**6, evaluation_interval=2), output=str(tmp_path))
+    result = train_expert(
+        tiny(evaluation={"target_return": 5}, total_steps=10**6, rollouts_per_iteration=2), output=str(tmp_path)
+    )
     assert result.reached_target and len(result.curve) == 1
     assert 256 < result.env_steps <= 512, "of two rollouts of 8 times 32 steps, less those that only reset"
 
@@ -73,7 +73,7 @@ def test_it_stops_at_the_target(tmp_path: Path) -> None:
 @pytest.mark.parametrize("actions", ["greedy", "sampled"])
 def test_the_target_is_met_by_the_actions_that_are_asked_for(tmp_path: Path, actions: str) -> None:
     """A policy by lot is recorded as it was evaluated only if evaluations sample, too."""
-    config = tiny(total_steps=256, evaluation_actions=actions)
+    config = tiny(total_steps=256, evaluation={"actions": actions})
     result = train_expert(config, output=str(tmp_path))
     seed = derive_seed(config.seed, "evaluation")
     played = [
@@ -87,13 +87,16 @@ def test_the_target_is_met_by_the_actions_that_are_asked_for(tmp_path: Path, act
 @pytest.mark.parametrize("total_steps", [3, 9, 600])
 def test_it_takes_no_more_steps_than_it_may(tmp_path: Path, total_steps: int) -> None:
     """Fewer than one of each copy; one of each, and one left over; two rollouts, and part of a third."""
-    result = train_expert(tiny(total_steps=total_steps, target_return=500), output=str(tmp_path))
+    result = train_expert(tiny(total_steps=total_steps, evaluation={"target_return": 500}), output=str(tmp_path))
     assert max(0, total_steps - 8) < result.env_steps <= total_steps
     assert result.curve[-1][0] == result.env_steps, "what was learned last is evaluated"
 
 
 def test_steps_that_are_not_used_up_change_nothing(tmp_path: Path) -> None:
-    results = [train_expert(tiny(target_return=5, total_steps=n), output=str(tmp_path / str(n))) for n in (10**9, 2 * 32 * 8)]
+    results = [
+        train_expert(tiny(evaluation={"target_return": 5}, total_steps=steps), output=str(tmp_path / str(steps)))
+        for steps in (10**9, 2 * 32 * 8)
+    ]
     assert results[0].env_steps == results[1].env_steps and results[0].reached_target
     sha = {read_policy_manifest(result.checkpoint).weights_sha256 for result in results}
     assert len(sha) == 1
@@ -141,47 +144,50 @@ CORRIDOR = EnvironmentSpec(id=f"{__name__}:OfflineTests/Corridor-v0")
 
 
 def test_composite_observations_can_be_learned_from(tmp_path: Path) -> None:
-    config = tiny(environment=CORRIDOR.model_dump(), target_return=6, total_steps=30_000, ppo={"learning_rate": 0.01})
+    config = tiny(
+        environment=CORRIDOR.model_dump(),
+        evaluation={"target_return": 6},
+        total_steps=30_000,
+        optimizer={"learning_rate": 0.01},
+    )
     assert train_expert(config, output=str(tmp_path)).reached_target
 
 
 def test_steps_that_only_reset_are_not_learned_from() -> None:
-    env = make_vector_env(CORRIDOR, 3)
-    policy = Policy(env.single_observation_space, env.single_action_space, value_function=True)
-    rollout = Rollout.of(loop_of(env, policy).take(33))
-    env.close()
-    # Ten steps and a reset, three times over, in each of the three copies.
-    assert rollout.is_step.sum() == 3 * 30
-    assert not rollout.is_step[10].any() and not rollout.is_step[21].any()
-    batch = make_batch(policy, rollout, gamma=0.9, gae_lambda=0.8)
-    assert len(batch.returns) == 90 and batch.observations["clock"].max() < 1.0  # never the last observation as a start
-    # A step that ended by truncation is worth the value of what came after it.
-    clock = rollout.observations["clock"][9, :, 0]
-    assert torch.allclose(clock, torch.tensor(0.9))
-    value = policy.values({"at": rollout.observations["at"][10], "clock": rollout.observations["clock"][10]})
-    last = batch.observations["clock"].squeeze(1) > 0.85
-    expected = rollout.rewards[9] + 0.9 * value
-    assert torch.allclose(batch.returns[last][:3], expected, atol=1e-5)
+    algorithm, [rollout] = ppo_in(CORRIDOR, 33, copies=3, gamma=0.9, gae_lambda=0.8)
+    assert len(rollout) == 3 * 30, "ten steps and a reset, three times over, in each of the three copies"
+    assert rollout.offsets.diff().tolist() == [11, 11, 11, 1] * 3, "the last row is the next episode's first observation"
+    algorithm.prepare(rollout, SPEC)
+    assert rollout.batch(rollout.rows, SPEC)["advantages"].isfinite().all()
 
 
-def test_a_rollout_that_is_cut_short_is_the_beginning_of_the_whole_one() -> None:
-    env = make_vector_env(CORRIDOR, 3)
-    policy = Policy(env.single_observation_space, env.single_action_space, value_function=True)
-    whole, cut = (Rollout.of(loop_of(env, policy).take(33, max_env_steps=most)) for most in (1_000, 47))
-    env.close()
-    assert cut.is_step.sum() == 45 and len(cut.rewards) == 16  # ten steps, a reset, five steps, of each of three copies
-    assert torch.equal(cut.actions, whole.actions[:16]) and torch.equal(cut.rewards, whole.rewards[:16])
-    # Nothing ended at the cut: its steps are worth what came, and the value of the observation that the rollout stops at.
-    batch = make_batch(policy, cut, gamma=0.9, gae_lambda=0.8)
-    value = policy.values({"at": whole.observations["at"][16], "clock": whole.observations["clock"][16]})
-    assert len(batch.returns) == 45 and torch.allclose(batch.returns[-3:], whole.rewards[15] + 0.9 * value, atol=1e-5)
+def test_a_rollout_goes_on_in_the_next_one() -> None:
+    """Nothing ended at the cut: its steps are worth what came, and the value of the observation that the rollout stops at."""
+    algorithm, [first, second] = ppo_in(CORRIDOR, 16, 17, copies=3, gamma=0.9, gae_lambda=0.8)
+    assert len(first) == 3 * 15, "ten steps, a reset, five steps, of each of three copies"
+    cuts, begins = first.last[1::2], second.first[::3]
+    for name in ("obs/at", "obs/clock"):
+        assert torch.equal(first.columns[name][cuts], second.columns[name][begins])
+    algorithm.prepare(first, SPEC)
+    values, rewards = first.columns["old_values"], first.columns["rewards"]
+    wanted = rewards[cuts - 1] + 0.9 * values[cuts]
+    assert torch.allclose(first.columns["value_targets"][cuts - 1], wanted, atol=1e-5)
 
 
-def test_a_loss_that_is_no_number_stops_with_advice() -> None:
-    env = make_vector_env(EnvironmentSpec(), 4)
-    policy = Policy(env.single_observation_space, env.single_action_space, value_function=True)
-    rollout = Rollout.of(loop_of(env, policy).take(16))
-    env.close()
-    rollout.rewards[3, 1] = float("nan")
-    with pytest.raises(LearningError, match=r"Update 1 .* lower ppo.learning_rate"):
-        PPO(policy, PPOConfig(), seed=0).update(rollout)
+@pytest.mark.filterwarnings("ignore:.*reward is a NaN")
+def test_a_loss_that_is_no_number_stops_with_advice(tmp_path: Path) -> None:
+    with pytest.raises(LearningError, match=r"At update 1 .*loss.* became NaN or infinite.*environment"):
+        train_expert(
+            tiny(environment=EnvironmentSpec(id=f"{__name__}:OfflineTests/Broken-v0").model_dump()), output=str(tmp_path)
+        )
+
+
+class Broken(Corridor):
+    """Its rewards are no numbers."""
+
+    def step(self, action):
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, float("nan"), terminated, truncated, info
+
+
+gym.register("OfflineTests/Broken-v0", Broken)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,18 @@ import torch
 import offline_core as offline
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, CorruptFileError
-from offline_core.learning.experts.run import ExpertRun
+from offline_core.learning import evaluations
 from offline_core.learning.fine_tuning.config import FineTuneConfig
 from offline_core.learning.fine_tuning.fine_tune import fine_tune
 from offline_core.learning.fine_tuning.result import FineTuneResult
+from offline_core.learning.learner import Learner
+from offline_core.learning.monitor import TrainingMonitor
 from offline_core.learning.networks import load_networks
-from offline_core.learning.online.learner import OnlineLearner
-from offline_core.learning.online.ring import StepRing
+from offline_core.learning.play.play import Play
+from offline_core.learning.play.ring import StepRing
 from offline_core.learning.result import NETWORKS_FILE
 from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.rollouts.rollouts import Rollouts
 
 SMALL = {"hidden_sizes": [8]}
 PENDULUM = {"id": "Pendulum-v1"}
@@ -35,9 +38,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "total_steps": 16,
         "num_envs": 4,
         "rollout_steps": 2,
-        "evaluation_interval": 8,
-        "evaluation_episodes": 2,
-        "target_return": 0.0,
+        "rollouts_per_iteration": 8,
+        "evaluation": {"episodes": 2, "target_return": 0.0},
     }
     expert = offline.train_expert("Pendulum-v1", output=root / "nothing", network=SMALL, **few)
     offline.record(expert, output=root / "data", episodes=4)
@@ -55,8 +57,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tuned(world: Path, output: Path, training: str = "iql", **settings: Any) -> FineTuneResult:
-    few: dict[str, Any] = {"total_steps": 240, "num_envs": 2, "evaluation_interval": 40, "evaluation_episodes": 2}
-    few |= {"online": {"learning_starts_steps": 40, "batch_size": 32}, "environment": PENDULUM}
+    few: dict[str, Any] = {"total_steps": 240, "num_envs": 2, "rollouts_per_iteration": 40, "evaluation": {"episodes": 2}}
+    few |= {"replay": {"learning_starts_steps": 40}, "optimizer": {"batch_size": 32}, "environment": PENDULUM}
     config = FineTuneConfig(**few | settings)
     return fine_tune(config, training=str(world / training), dataset=str(world / "data"), output=str(output))
 
@@ -84,14 +86,16 @@ def test_half_of_a_batch_is_recorded_and_rewards_are_scaled_alike(
 ) -> None:
     drawn: list[int] = []
     batches: list[Any] = []
-    draw, batch = StepRing.draw, OnlineLearner._batch
+    draw, update = StepRing.draw, Learner.update
 
     def seen(ring: StepRing, size: int, generator: torch.Generator) -> torch.Tensor:
         drawn.append(size)
         return draw(ring, size, generator)
 
     monkeypatch.setattr(StepRing, "draw", seen)
-    monkeypatch.setattr(OnlineLearner, "_batch", lambda learner: batches.append(batch(learner)) or batches[-1])
+    monkeypatch.setattr(
+        Learner, "update", lambda learner, indices, of: batches.append(of.columns) or update(learner, indices, of)
+    )
     tuned(world, tmp_path, total_steps=60)
     assert set(drawn) == {16} and {len(each["obs"]) for each in batches} == {32}
     rewards = torch.stack([each["n_step_rewards"] for each in batches])
@@ -104,19 +108,20 @@ def test_evaluations_below_the_first_bring_the_best_networks_back(
 ) -> None:
     scores = iter([-500.0, -400.0, -900.0, -450.0, -900.0, -900.0])
     networks: list[dict[str, torch.Tensor]] = []
-    real = ExpertRun._is_good_enough
+    collect, played = TrainingMonitor._collect, evaluations.rollouts
 
-    def judged(run: ExpertRun) -> bool:
-        score = next(scores)
+    def scored(*arguments: Any, **more: Any) -> Rollouts:
+        return replace(played(*arguments, **more), returns=np.array([next(scores)]))
 
-        played = SimpleNamespace(metrics={"episode_return_mean": score})
-        monkeypatch.setattr("offline_core.learning.experts.run.rollouts", lambda *_, **__: played)
-        before = {name: tensor.clone() for name, tensor in run._learner.policy.state_dict().items()}
-        done = real(run)
-        networks.extend([before, {name: tensor.clone() for name, tensor in run._learner.policy.state_dict().items()}])
-        return done
+    def seen(monitor: TrainingMonitor, *, wait: bool) -> None:
+        policy, measured = monitor.learner.algorithm.policy, len(monitor.curve)
+        before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
+        collect(monitor, wait=wait)
+        if len(monitor.curve) > measured:
+            networks.extend([before, {name: tensor.clone() for name, tensor in policy.state_dict().items()}])
 
-    monkeypatch.setattr(ExpertRun, "_is_good_enough", judged)
+    monkeypatch.setattr(evaluations, "rollouts", scored)
+    monkeypatch.setattr(TrainingMonitor, "_collect", seen)
     result = tuned(world, tmp_path, total_steps=400, roll_back_after=2)
     assert [value for _, value in result.curve] == [-500.0, -400.0, -900.0, -450.0, -900.0, -900.0]
     assert (result.rollbacks, result.start_return, result.mean_return) == (1, -500.0, -400.0), "two in a row"
@@ -127,15 +132,15 @@ def test_evaluations_below_the_first_bring_the_best_networks_back(
 
 
 def test_a_run_that_was_stopped_goes_on(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, calls = ExpertRun._save, []
+    real, calls = TrainingMonitor._save, []
 
-    def save_and_stop(run: ExpertRun) -> None:
-        real(run)
-        calls.append(run)
+    def save_and_stop(monitor: TrainingMonitor) -> None:
+        real(monitor)
+        calls.append(monitor)
         if len(calls) == 1:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(ExpertRun, "_save", save_and_stop)
+    monkeypatch.setattr(TrainingMonitor, "_save", save_and_stop)
     with pytest.raises(KeyboardInterrupt):
         tuned(world, tmp_path)
     result = tuned(world, tmp_path)
@@ -163,7 +168,9 @@ def test_networks_that_were_changed_are_refused(world: Path, tmp_path: Path) -> 
 
 def test_what_does_not_fit_is_refused(world: Path, tmp_path: Path) -> None:
     offline.record(world / "nothing" / "best", output=tmp_path / "same", episodes=1)
-    other = offline.train_expert("CartPole-v1", output=tmp_path / "cartpole", network=SMALL, total_steps=64, target_return=0)
+    other = offline.train_expert(
+        "CartPole-v1", output=tmp_path / "cartpole", network=SMALL, total_steps=64, evaluation={"target_return": 0}
+    )
     offline.record(other, output=tmp_path / "other", episodes=1)
     config = FineTuneConfig(environment=PENDULUM)
     with pytest.raises(ConfigError, match="was recorded with other spaces"):
@@ -182,18 +189,16 @@ def test_targets_go_on_as_they_were(world: Path, tmp_path: Path, algorithm: str,
         evaluation={"play": False},
     )
     begun: list[Any] = []
-    play = OnlineLearner.play
-    monkeypatch.setattr(
-        OnlineLearner,
-        "play",
-        lambda learner, steps: (
-            begun.append({name: tensor.clone() for name, tensor in learner.algorithm.state_dict().items()}),
-            play(learner, steps),
-        ),
-    )
-    few: dict[str, Any] = {"total_steps": 60, "num_envs": 2, "evaluation_interval": 30, "evaluation_episodes": 1}
-    online = {"learning_starts_steps": 40, "batch_size": 32}
-    result = offline.fine_tune(training, world / "data", output=tmp_path / "out", environment=PENDULUM, online=online, **few)
+    play = Play._play
+
+    def seen(playing: Play) -> None:
+        begun.append({name: tensor.clone() for name, tensor in playing._networks.state_dict().items()})
+        play(playing)
+
+    monkeypatch.setattr(Play, "_play", seen)
+    few: dict[str, Any] = {"total_steps": 60, "num_envs": 2, "rollouts_per_iteration": 30, "evaluation": {"episodes": 1}}
+    few |= {"replay": {"learning_starts_steps": 40}, "optimizer": {"batch_size": 32}}
+    result = offline.fine_tune(training, world / "data", output=tmp_path / "out", environment=PENDULUM, **few)
     kept = load_networks(Location.of(str(tmp_path / "training")), str(training.networks_sha256))
     assert all(torch.equal(tensor, kept[name]) for name, tensor in begun[0].items())
     assert result.updates == 20

@@ -12,6 +12,7 @@ from PIL import Image
 
 import offline_core as offline
 from offline_core.errors import ConfigError
+from offline_core.learning.config import EvaluationsConfig
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.train import train_expert
 from offline_core.policies.recording import video
@@ -22,7 +23,7 @@ pytest.importorskip("pygame")
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> str:
-    config = ExpertConfig(total_steps=2000, num_envs=8, target_return=10, evaluation_episodes=5)
+    config = ExpertConfig(total_steps=2000, num_envs=8, evaluation=EvaluationsConfig(target_return=10, episodes=5))
     return train_expert(config, output=str(tmp_path_factory.mktemp("expert"))).checkpoint
 
 

@@ -63,7 +63,7 @@ def mixed(address: str, _: str, output: str) -> str:
 
 def continued(address: str, _: str, output: str) -> str:
     expert = offline.train_expert(
-        "CartPole-v1", output=output, initial_policy=address, total_steps=2048, num_envs=4, evaluation_episodes=2
+        "CartPole-v1", output=output, initial_policy=address, total_steps=2048, num_envs=4, evaluation={"episodes": 2}
     )
     return read_policy_manifest(expert.checkpoint).parents[0].uri
 

@@ -90,11 +90,10 @@ def test_from_an_expert_to_policies_of_its_data_no_action_is_illegal(tmp_path: P
         "total_steps": 8000,
         "num_envs": 16,
         "rollout_steps": 32,
-        "target_return": 100,
         "network": {"hidden_sizes": [16]},
-        "ppo": {"learning_rate": 3e-3},
-        "evaluation_episodes": 30,
-        "evaluation_interval": 5,
+        "optimizer": {"learning_rate": 3e-3},
+        "evaluation": {"target_return": 100, "episodes": 30},
+        "rollouts_per_iteration": 5,
     }
     expert = train_expert(parse(ExpertConfig, config), output=str(tmp_path / "expert"))
     data = offline.record(expert, episodes=150, output=str(tmp_path / "recording"))

@@ -14,11 +14,11 @@ from torch import Tensor
 from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.errors import ConfigError
 from offline_core.learning.config import RewardsConfig
-from offline_core.learning.online.ring import StepRing
+from offline_core.learning.play.ring import StepRing
 from offline_core.learning.returns import N_STEP_DISCOUNTS, N_STEP_REWARDS, RETURNS_TO_GO
 from offline_core.policies.policy import Policy
 from offline_core.policies.rollouts.loop import EnvironmentLoop
-from tests.learning.online.clock import CLOCK
+from tests.learning.play.clock import CLOCK
 
 
 @contextlib.contextmanager

@@ -1,20 +1,27 @@
-"""The last steps that a vector environment played, as columns in memory that is taken once."""
+"""The last steps that a vector environment played: in memory that is taken once, and in files that are written once."""
 
 from __future__ import annotations
 
+import hashlib
+import logging
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import safetensors.torch
 import torch
+from pydantic import BaseModel, ConfigDict
 from torch import Generator, Tensor
 
 from offline_core.data.environments.vector_env import Spaces
 from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.episodes.spaces import space_leaves
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning.config import RewardsConfig
+from offline_core.learning.play.reward_scale import RewardScale
 from offline_core.learning.returns import (
     HAS_NEW_ACTIONS,
     N_STEP_DISCOUNTS,
@@ -23,9 +30,11 @@ from offline_core.learning.returns import (
     RETURNS_TO_GO,
     discounted_sums,
 )
-from offline_core.learning.steps import Batch
+from offline_core.learning.steps import Batch, Steps
 from offline_core.policies.policy import tensor_dtype
 from offline_core.policies.rollouts.metric import PlayedStep
+
+log = logging.getLogger(__name__)
 
 IS_STEP, ENDS = "is_step", "ends"
 
@@ -171,6 +180,26 @@ class StepRing:
                     batch[NEW_ACTIONS] = column.index_select(0, after)
         return batch
 
+    def last_rollout(self, rows: int, *, scale: RewardScale | None = None) -> Steps:
+        """Return the steps of the last so many rows: whole and open episodes, one copy after the other.
+
+        A row that only resets a copy holds the observation that the episode before it ended with.
+
+        Arguments:
+            scale: of the rewards; None: they are learned as `rewards` says.
+        """
+        last = np.arange(self.written - rows, self.written + 1) % self.rows
+        arrays = {path: torch.from_numpy(array[last]) for path, array in self._arrays.items()}
+        rewards = arrays[columns.REWARDS] * self._scale + self._shift
+        if scale is not None:
+            rewards[:-1] = scale.scaled(rewards[:-1], ends=arrays[ENDS][:-1], is_step=arrays[IS_STEP][:-1])
+        arrays[columns.REWARDS] = rewards
+        begins = torch.ones(rows + 1, self.num_envs, dtype=torch.bool)
+        begins[1:] = ~arrays[IS_STEP][:-1]
+        offsets = begins.T.flatten().nonzero().squeeze(1)
+        flat = {path: array.transpose(0, 1).flatten(0, 1) for path, array in arrays.items() if path not in (ENDS, IS_STEP)}
+        return Steps(flat, torch.cat([offsets, offsets.new_tensor([begins.numel()])]), has_last=True)
+
     def _learned_rewards(self, indices: Tensor) -> Tensor:
         return self._flat[columns.REWARDS].index_select(0, indices) * self._scale + self._shift
 
@@ -202,3 +231,61 @@ def _stored_type(space: gym.Space[Any]) -> np.dtype:
     """float32 for floats, else what tensors of the space have."""
     kind = np.dtype(space.dtype)
     return np.dtype(np.float32) if kind.kind == "f" else tensor_dtype(kind)
+
+
+class RowsFile(BaseModel):
+    """A file of some rows of a ring, the newest of which has no step yet: the first row of the next file."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    first: int
+    """The number of the first row, counted from the beginning of the ring."""
+    written: int
+    """The number of the last row."""
+    sha256: str
+
+
+class RingFiles:
+    """Saves a ring as the states of a run want it: what a state names is there as long as the state before it, too.
+
+    Arguments:
+        folder: of the states.
+    """
+
+    def __init__(self, folder: Location, ring: StepRing) -> None:
+        self._folder, self._ring = folder, ring
+        self._files: list[RowsFile] = []
+        self._dropped: list[RowsFile] = []
+
+    def save(self) -> list[RowsFile]:
+        """Write the rows since the last call; return the files that hold what the ring holds."""
+        for file in self._dropped:
+            self._folder.child(file.name).delete()
+        first = max(self._files[-1].written if self._files else 0, self._ring.first_row)
+        data = safetensors.torch.save(self._ring.rows_from(first))
+        sha256 = hashlib.sha256(data).hexdigest()
+        name = f"steps-{first:012d}-{sha256[:12]}.safetensors"
+        self._folder.child(name).write(data)
+        self._files.append(RowsFile(name=name, first=first, written=self._ring.written, sha256=sha256))
+        self._dropped = [file for file in self._files if file.written <= self._ring.first_row]
+        self._files = [file for file in self._files if file not in self._dropped]
+        return self._files
+
+    def load(self, files: Sequence[dict[str, Any]]) -> None:
+        """Fill the ring with what `save` returned, as JSON; the rows of a file that is damaged or missing are left out.
+
+        Raises:
+            StorageUnavailableError: the storage does not answer now.
+        """
+        names = set(self._folder.files(recursive=False))
+        self._files = [RowsFile.model_validate(file) for file in files]
+        for file in self._files:
+            data = self._folder.child(file.name).read() if file.name in names else b""
+            if hashlib.sha256(data).hexdigest() == file.sha256:
+                self._ring.put(file.first, safetensors.torch.load(data))
+            else:
+                self._ring.leave_out(file.first, file.written)
+                log.warning(
+                    "%s is damaged or missing; its steps are not learned from again.", self._folder.child(file.name).uri
+                )

@@ -1,0 +1,147 @@
+"""Learn from a log as one of the learners of a run: from its last state, to its end, to its result."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from typing import Any
+
+from offline_core.data.episodes import columns
+from offline_core.data.store.location import Location
+from offline_core.learning.algorithms.networks import Networks
+from offline_core.learning.checkpoints import BEST, LAST
+from offline_core.learning.costs import Costs, Seconds, bottleneck
+from offline_core.learning.data_loader import DataLoader
+from offline_core.learning.experience import Log
+from offline_core.learning.learner import Learner
+from offline_core.learning.monitor import TrainingGoal, TrainingMonitor
+from offline_core.learning.networks import save_networks
+from offline_core.learning.planning import costs_of
+from offline_core.learning.q_values import q_warnings, recorded_returns
+from offline_core.learning.result import TrainingResult
+from offline_core.learning.run import Run
+from offline_core.learning.trainer import learn
+from offline_core.policies.initial import begin_as
+from offline_core.policies.series import series_of
+from offline_core.runtime.torch_settings import isolated_torch
+
+
+def learn_from_log(
+    run: Run,
+    algorithm: Networks,
+    loader: DataLoader,
+    held_out: DataLoader | None,
+    *,
+    start: float,
+    rank: int = 0,
+    world: int = 1,
+) -> TrainingResult | None:
+    """Train as learner `rank` of `world`, from the last state of the run if it has one; the first learner returns the result.
+
+    Arguments:
+        algorithm: of the run, new; updated in place.
+        start: `time.time()` when the run began.
+    """
+    learner = Learner(algorithm, run.config, total_steps=run.total_steps, rank=rank, world=world)
+    policy, seconds = learner.algorithm.policy, Seconds()
+    policy.input_columns = run.source.input_columns
+
+    def begins_as() -> None:
+        initial = run.initial_policy(policy)
+        assert initial is not None
+        begin_as(policy, initial)  # with its observation filter
+        policy.input_columns = run.source.input_columns
+
+    with isolated_torch(run.config.compute.threads):
+        monitor = learn(
+            learner,
+            Log(run.config, loader, total=run.total_updates, seconds=seconds),
+            goal_of(run),
+            seconds=seconds,
+            held_out_loss=None if held_out is None else lambda: learner.loss_on(next(held_out.windows(0))),
+            begins_as=None if run.initial is None else begins_as,
+        )
+    return None if monitor is None else _result(run, monitor, seconds, loader, start=start)
+
+
+def goal_of(run: Run) -> TrainingGoal:
+    """Return where a run goes, and what it is measured by."""
+    return TrainingGoal(
+        Location.of(run.output),
+        run.operation,
+        run.parents,
+        run.identity,
+        environment=run.environment,
+        played_in=run.played_in,
+        evaluation=run.config.evaluation,
+        target_return=run.target_return,
+        seed=run.config.seed,
+        keep=run.config.keep,
+    )
+
+
+def _result(run: Run, monitor: TrainingMonitor, seconds: Seconds, loader: DataLoader, *, start: float) -> TrainingResult:
+    checkpoints, loading = monitor.checkpoints, monitor.began_at - start
+    steps = monitor.learner.steps - monitor.began_with_steps
+    weights, metrics, updates = monitor.last_weights, monitor.last_metrics, monitor.updates
+    last = checkpoints.save(LAST, weights, metrics, updates=updates)
+    best = monitor.best
+    best_uri = checkpoints.folder.child(BEST).uri if best else checkpoints.save(BEST, weights, {}, updates=updates)
+    took = seconds.wait + seconds.gather + seconds.update
+    result: dict[str, Any] = {
+        "checkpoint": best_uri,
+        "last_checkpoint": last,
+        "kept": series_of(checkpoints.folder),
+        "networks_sha256": save_networks(monitor.learner.algorithm, checkpoints.folder),
+        "dataset": run.dataset,
+        "algorithm": str(run.config.algorithm),
+        "updates": monitor.updates,
+        "steps": monitor.steps,
+        "epochs": monitor.steps / run.epoch_steps,
+        "metrics": best[1] if best else {},
+        "target_return": run.target_return,
+        "reached_target": monitor.reached_target,
+        "curve": monitor.curve,
+        "losses": monitor.losses,
+        "training_metrics": monitor.training_metrics,
+        **_beside_returns(monitor),
+        "held_out_losses": monitor.held_out,
+        "seconds": time.time() - start,
+        "load_seconds": loading,
+        "update_seconds": seconds.update,
+        "gather_seconds": seconds.gather,
+        "data_wait_seconds": seconds.wait,
+        "steps_per_second": steps / took if took else 0.0,
+        "bottleneck": bottleneck(
+            run.config, seconds, loader, loading=loading, steps=steps, costs=_costs(run, seconds, loader, steps)
+        ),
+    }
+    return TrainingResult(**result)
+
+
+def _beside_returns(monitor: TrainingMonitor) -> dict[str, Any]:
+    """Return how Q compares with the returns of the steps that were loaded last; nothing if no Q is learned."""
+    q, steps = monitor.training_metrics.get("q"), monitor.learner.loaded_steps
+    gamma = getattr(monitor.learner.algorithm.config, "gamma", None)
+    if q is None or gamma is None or steps is None or not {columns.REWARDS, columns.TERMINATEDS} <= steps.columns.keys():
+        return {}
+    recorded = recorded_returns(steps, gamma)
+    return {} if recorded is None else {"recorded_return": recorded.mean, "warnings": q_warnings(q, recorded)}
+
+
+def _costs(run: Run, seconds: Seconds, loader: DataLoader, steps: int) -> Costs | None:
+    """Return costs for the epochs that were run; None if too little was measured."""
+    epochs = max(1, math.ceil(steps / run.epoch_steps))
+    if run.costs is not None:
+        return replace(run.costs, epochs=epochs)
+    if not loader.read.steps or not steps:
+        return None
+    costs = costs_of(
+        run,
+        read_seconds_per_step=loader.read.seconds / loader.read.steps,
+        update_seconds=seconds.update / max(1, steps / run.config.optimizer.batch_size),
+        parameter_bytes=0,
+        ray_is_up=False,
+    )
+    return replace(costs, epochs=epochs)
