@@ -24,11 +24,11 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, LearnersLostError, StorageError, first_line
 from offline_core.learning.config import ComputeConfig
+from offline_core.learning.data_loader import held_out_loader_of, loader_of
 from offline_core.learning.learn import learn
-from offline_core.learning.loading import held_out_loader_of, loader_of
 from offline_core.learning.loop import OtherLearnerError
-from offline_core.learning.mapping import check_can_be_sent
 from offline_core.learning.metrics import last_updates
+from offline_core.learning.pool import check_can_be_sent
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run
 from offline_core.runtime.progress import progress

@@ -22,12 +22,11 @@ from offline_core.learning.metrics import MetricsLog
 from offline_core.learning.monitor import TrainingMonitor, resubmit
 from offline_core.learning.networks import save_networks
 from offline_core.learning.planning import costs_of
-from offline_core.learning.replay.data_loader import NUMBER
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.returns import discounted_sums, steps_left
 from offline_core.learning.run import Run
 from offline_core.learning.state import Position, States, TrainingState
-from offline_core.learning.steps import BatchSpec, Steps
+from offline_core.learning.steps import NUMBER, BatchSpec, Steps
 from offline_core.learning.together import gathered
 from offline_core.policies.initial import begin_as
 from offline_core.policies.series import series_of
@@ -144,7 +143,13 @@ def _result(
         "data_wait_seconds": seconds.wait,
         "steps_per_second": steps / took if took else 0.0,
         "bottleneck": bottleneck(
-            run.config, seconds, loader, loading=loaded - start, steps=steps, costs=_costs(run, seconds, loader, steps)
+            run.config,
+            seconds,
+            loader.read,
+            resident=loader.resident,
+            loading=loaded - start,
+            steps=steps,
+            costs=_costs(run, seconds, loader, steps),
         ),
     }
     return TrainingResult(**result)

@@ -15,11 +15,12 @@ from offline_core.data.store.location import Location
 from offline_core.errors import LearningError
 from offline_core.learning.checkpoints import Checkpoints
 from offline_core.learning.costs import Seconds
-from offline_core.learning.data_loader import DataLoader, ReadSoFar
+from offline_core.learning.data_loader import DataLoader
 from offline_core.learning.evaluations import Evaluations, Weights, snapshot
 from offline_core.learning.keep_config import KeepConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.metrics import MetricsLog
+from offline_core.learning.prelearner.mapper import ReadSoFar
 from offline_core.learning.run import Run
 from offline_core.learning.state import Metrics, Position, States, TrainingState
 from offline_core.policies.evaluation.result import FOLLOWED

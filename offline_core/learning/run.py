@@ -12,10 +12,7 @@ from offline_core.data.environments.vector_env import reward_threshold
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig, TrainingConfig
-from offline_core.learning.raw_rows import RawRows
-from offline_core.learning.recorded import Recorded
-from offline_core.learning.source import Counts, Source, count, is_streamed
-from offline_core.learning.user_data import UserData
+from offline_core.learning.source import Counts, RawRows, Recorded, Source, UserData, count, is_streamed
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import PolicyManifest, find_policy
 from offline_core.policies.series import SERIES
@@ -154,6 +151,17 @@ class Run:
         from offline_core.policies.initial import load_initial
 
         return load_initial(self.config.initial_policy, self.initial, policy, self.dataset.uri, self.source.input_columns)
+
+    @property
+    def algorithm_class(self) -> type[Algorithm]:
+        """The class of `algorithm()`, which says what columns it learns from.
+
+        Raises:
+            ConfigError: It is none, or cannot act in this action space.
+        """
+        from offline_core.learning.algorithms.build import algorithm_class
+
+        return algorithm_class(self.config.algorithm, self.source.pipeline.spaces[1], self.algorithm_config)
 
     def algorithm(self) -> Algorithm:
         """Return a new algorithm, with weights of its own.

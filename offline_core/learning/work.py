@@ -18,16 +18,15 @@ from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.config import DataConfig, TrainingConfig
+from offline_core.learning.data_loader import held_out_loader_of, loader_of
 from offline_core.learning.learn import learn
-from offline_core.learning.loading import held_out_loader_of, loader_of
-from offline_core.learning.mapping import wants_prelearners
 from offline_core.learning.optimizer import parameter_groups
 from offline_core.learning.planning import planned
-from offline_core.learning.recorded import Recorded
+from offline_core.learning.pool import wants_prelearners
 from offline_core.learning.replay.buffer import make_buffer
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, asked_run
-from offline_core.learning.source import Source, count, log_memory
+from offline_core.learning.source import Recorded, Source, count, log_memory
 from offline_core.learning.state import States, TrainingState
 from offline_core.runtime.ray_session import ray_session
 
@@ -51,7 +50,7 @@ def train_run(run: Run, begin: Callable[[], None], loaded: EpisodeBatch | None) 
     if not run.changes_show:
         States(Location.of(run.output), TrainingState, run=run.identity).clear()  # the data may have changed
     if run.source.is_own and run.counted is None:
-        run = replace(run, counted=count(run.source, run.algorithm()))
+        run = replace(run, counted=count(run.source, run.algorithm_class))
     log_memory(run.source, run.steps, run.config.data)
     with contextlib.ExitStack() as stack:
         for read in run.read:

@@ -24,13 +24,13 @@ from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, LearnersLostError, NonFiniteError, StorageUnavailableError
 from offline_core.learning import group, learner
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.data_loader import loader_of
 from offline_core.learning.learn import first_state
 from offline_core.learning.learner import Learner
-from offline_core.learning.loading import loader_of
 from offline_core.learning.loop import OtherLearnerError
-from offline_core.learning.recorded import Recorded
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run
+from offline_core.learning.source import Recorded
 from offline_core.learning.state import States, TrainingState
 from offline_core.learning.train import train
 from offline_core.policies.checkpoint import load_policy

@@ -14,14 +14,14 @@ from offline_core.learning.algorithms.actor_critic import ActorCritic
 from offline_core.learning.algorithms.build import make_algorithm
 from offline_core.learning.algorithms.registry import algorithm_configs
 from offline_core.learning.config import DataConfig, RewardsConfig, TrainingConfig
+from offline_core.learning.data_loader import make_data_loader
 from offline_core.learning.experts.off_policy import OffPolicyLearner
 from offline_core.learning.experts.run import BEST, ExpertRun
 from offline_core.learning.fine_tuning.config import FineTuneConfig
 from offline_core.learning.fine_tuning.result import FineTuneResult
-from offline_core.learning.loading import make_data_loader
 from offline_core.learning.networks import load_networks
 from offline_core.learning.online.learner import OnlineLearner
-from offline_core.learning.recorded import Recorded
+from offline_core.learning.source import Recorded
 from offline_core.learning.work import check_terminations
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
