@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -20,7 +21,6 @@ from offline_core.data.datasets.read_errors import ray_errors, reading
 from offline_core.data.datasets.reader import spaces_of
 from offline_core.data.datasets.row_groups import (
     ROW_GROUP,
-    RowGroup,
     prefetch_tables,
     read_with_ray,
     row_groups,
@@ -103,6 +103,8 @@ class Source:
     """The raw columns that observations are made of, if known, and if a policy sees observations so."""
     is_own: bool = True
     """User code decides which steps come out; `origin` does not say how many."""
+    format: Rows = "rows"
+    """What a stored row is."""
 
     @property
     def row_groups(self) -> int:
@@ -131,51 +133,18 @@ class Source:
         Raises:
             SchemaError: A column is missing that neither the source has nor a connector makes.
         """
-        own, stored = self.pipeline, set(algorithm.stored)
+        own, stored, uri = self.pipeline, set(algorithm.stored), self.origin.ref.uri
         wanted = (*(name for name in algorithm.stored if name not in own.adds), *sorted(own.reads - stored))
         # `new_obs` of a batch is looked up some rows later; as a column it would stand in the way of that.
         needed = stored | (set(algorithm.batch_columns) - {columns.NEW_OBS})
-        episodes = self._episodes(wanted, algorithm.needs_next_obs or own.needs_next_obs, numbers, pool, through)
-        return (_needed(batch, stored, needed, self.origin.ref.uri) for batch in episodes)
+        needs_next_obs = algorithm.needs_next_obs or own.needs_next_obs
+        mapper = Mapper(self.config.prelearner, self.format, wanted, needs_next_obs, uri, own)
+        return (_needed(batch, stored, needed, uri) for batch in self._episodes(mapper, numbers, pool, through))
 
     def _episodes(
-        self,
-        wanted: tuple[str, ...],
-        needs_next_obs: bool,
-        numbers: Sequence[int] | None,
-        pool: PrelearnerPool | None,
-        through: ReadThrough | None,
+        self, mapper: Mapper, numbers: Sequence[int] | None, pool: PrelearnerPool | None, through: ReadThrough | None
     ) -> Iterator[EpisodeBatch]:
-        """All episodes once, after the connectors."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, slots=True)
-class RowSource(Source):
-    """Stored rows, which a prelearner maps."""
-
-    @property
-    def _format(self) -> Rows:
-        return "rows"
-
-    def _tables(self, mapper: Mapper, numbers: Sequence[int] | None, *, singly: bool) -> Iterator[pa.Table]:
-        """The rows; `singly`: row groups one by one, and not timed."""
-        raise NotImplementedError
-
-    def _ray_rows(self, mapper: Mapper, numbers: Sequence[int] | None, num_cpus: float, *, singly: bool) -> Any:
-        """The same as a `ray.data.Dataset`."""
-        raise NotImplementedError
-
-    def _episodes(
-        self,
-        wanted: tuple[str, ...],
-        needs_next_obs: bool,
-        numbers: Sequence[int] | None,
-        pool: PrelearnerPool | None,
-        through: ReadThrough | None,
-    ) -> Iterator[EpisodeBatch]:
-        uri = self.origin.ref.uri
-        mapper = Mapper(self.config.prelearner, self._format, wanted, needs_next_obs, uri, self.pipeline)
+        """All episodes once, with the columns that the mapper wants, after the connectors."""
         if pool is None:
             if through is None:
                 return map(mapper.timed, self._tables(mapper, numbers, singly=False))
@@ -191,9 +160,17 @@ class RowSource(Source):
 
         return pool.map(mapper, ray.data.from_arrow_refs(list(through(numbers, blocks))))
 
+    def _tables(self, mapper: Mapper, numbers: Sequence[int] | None, *, singly: bool) -> Iterator[pa.Table]:
+        """The rows that the mapper takes; `singly`: row groups one by one, and not timed."""
+        raise NotImplementedError
+
+    def _ray_rows(self, mapper: Mapper, numbers: Sequence[int] | None, num_cpus: float, *, singly: bool) -> Any:
+        """The same as a `ray.data.Dataset`."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded(RowSource):
+class Recorded(Source):
     """A dataset, read by row groups of whole episodes, in their order or in a drawn one."""
 
     dataset: Dataset
@@ -221,6 +198,7 @@ class Recorded(RowSource):
             environment=manifest.environment if pipeline.spaces == recorded else None,
             input_columns=None if is_own else manifest.input_columns,
             is_own=is_own,
+            format=manifest.format,
             dataset=dataset,
         )
 
@@ -232,32 +210,26 @@ class Recorded(RowSource):
     def reading(self) -> contextlib.AbstractContextManager[None]:
         return reading(self.dataset)
 
-    @property
-    def _format(self) -> Rows:
-        return self.dataset.manifest.format
-
     def _tables(self, mapper: Mapper, numbers: Sequence[int] | None, *, singly: bool) -> Iterator[pa.Table]:
-        groups, names = self._groups(mapper, numbers)
-        together = 1 if singly else self.config.row_groups_per_read
-        return prefetch_tables(groups, names, together=together, timed=not singly, numbered=True)
+        return self._read(prefetch_tables, mapper, numbers, singly)  # type: ignore[no-any-return]
 
     def _ray_rows(self, mapper: Mapper, numbers: Sequence[int] | None, num_cpus: float, *, singly: bool) -> Any:
-        groups, names = self._groups(mapper, numbers)
-        together = 1 if singly else self.config.row_groups_per_read
-        return read_with_ray(groups, names, together=together, timed=not singly, numbered=True, num_cpus=num_cpus)
+        return self._read(partial(read_with_ray, num_cpus=num_cpus), mapper, numbers, singly)
 
-    def _groups(self, mapper: Mapper, numbers: Sequence[int] | None) -> tuple[list[RowGroup], list[str]]:
-        """(row groups in this order, the columns to read of them)"""
+    def _read(self, read: Callable[..., Any], mapper: Mapper, numbers: Sequence[int] | None, singly: bool) -> Any:
         stored = mapper.stored_columns()
         names = schema_of(self.dataset).names if stored is None else list(stored)
         if numbers is None:
-            return list(row_groups(self.dataset, names)), names
-        by_number = {group.number_in_dataset: group for group in row_groups(self.dataset, names, only=frozenset(numbers))}
-        return [by_number[number] for number in numbers], names
+            groups = list(row_groups(self.dataset, names))
+        else:
+            only = frozenset(numbers)
+            by_number = {group.number_in_dataset: group for group in row_groups(self.dataset, names, only=only)}
+            groups = [by_number[number] for number in numbers]
+        return read(groups, names, together=1 if singly else self.config.row_groups_per_read, timed=not singly, numbered=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RawRows(RowSource):
+class RawRows(Source):
     """Rows that only a user's prelearner understands, in the order of their files in every epoch.
 
     Streaming shuffles them only within its window.
@@ -359,25 +331,20 @@ class UserData(Source):
         return cls(config, pipeline, origin, environment if pipeline.spaces == spaces else None)
 
     def _episodes(
-        self,
-        wanted: tuple[str, ...],
-        needs_next_obs: bool,
-        numbers: Sequence[int] | None,
-        pool: PrelearnerPool | None,
-        through: ReadThrough | None,
+        self, mapper: Mapper, numbers: Sequence[int] | None, pool: PrelearnerPool | None, through: ReadThrough | None
     ) -> Iterator[EpisodeBatch]:
-        uri, name = self.origin.ref.uri, f"data class {self.config.data_class}"
+        uri, name, has_last = self.origin.ref.uri, f"data class {self.config.data_class}", mapper.needs_next_obs
         end: Any = object()
         with in_order():
             with user_errors(name, f"on {uri}"):
-                batches = iter(_user_data(self.config, uri).batches(wanted, needs_next_obs=needs_next_obs))
+                batches = iter(_user_data(self.config, uri).batches(mapper.wanted, needs_next_obs=has_last))
             while True:
                 with user_errors(name, f"on {uri}"):
                     batch = next(batches, end)
                 if batch is end:
                     return
                 with within(f"{uri}, by the {name}"):
-                    batch = self.pipeline(check_batch(batch, has_last=needs_next_obs).read_only())
+                    batch = self.pipeline(check_batch(batch, has_last=has_last).read_only())
                 yield batch
 
 
