@@ -107,8 +107,8 @@ def choices(config: TrainingConfig, resources: Mapping[str, float]) -> list[Proc
     learners = ([0] if is_own else [0, *_doubled(int(cpus))[1:]]) if compute.learners == "auto" else [compute.learners]
 
     def fits(choice: Processes) -> bool:
-        each = max(1, choice.learners)
-        actors = math.ceil(choice.prelearners / each) * each  # each learner has a pool of its own
+        pools = max(1, choice.learners)
+        actors = math.ceil(choice.prelearners / pools) * pools  # each learner has a pool of its own
         return (
             actors * data.cpus_per_prelearner + bool(actors) + choice.learners * compute.cpus_per_learner <= cpus
             and actors * data.gpus_per_prelearner + choice.learners * compute.gpus_per_learner <= gpus

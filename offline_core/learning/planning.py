@@ -116,18 +116,18 @@ def _episode_starts(table: pa.Table) -> np.ndarray:
 
 def _read_some(batches: Iterator[EpisodeBatch]) -> tuple[list[EpisodeBatch], float]:
     """Return the first batches, and the seconds per step of the largest; the very first of several only warms up."""
-    measured: list[EpisodeBatch] = []
+    batches_read: list[EpisodeBatch] = []
     costs: list[tuple[int, float]] = []
     begin = asked = time.perf_counter()
     for timed in batches:
         batch, read_seconds, prelearner_seconds = without_seconds(timed)
-        measured.append(batch)
+        batches_read.append(batch)
         costs.append((len(batch), read_seconds + prelearner_seconds or time.perf_counter() - asked))
         asked = time.perf_counter()
         if asked - begin > READ_LIMIT_SECONDS and any(steps for steps, _ in costs[1:]):
             break
     steps, seconds = max(costs[1:] if any(steps for steps, _ in costs[1:]) else costs)
-    return measured, seconds / max(1, steps)
+    return batches_read, seconds / max(1, steps)
 
 
 def _seconds_of(update: Callable[[], object]) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,8 +54,8 @@ class PrelearnerPool:
         """
         import ray.data
 
+        mapper, config = replace(mapper), self.config  # without its prelearner, which each actor makes for itself
         check_can_be_sent(mapper)
-        config = self.config
         compute = ray.data.ActorPoolStrategy(min_size=self.smallest, max_size=self.largest, initial_size=self.smallest)
         mapped = rows.map_batches(
             PrelearnerActor,

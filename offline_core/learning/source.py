@@ -133,12 +133,12 @@ class Source:
         Raises:
             SchemaError: A column is missing that neither the source has nor a connector makes.
         """
-        own, stored, uri = self.pipeline, set(algorithm.stored), self.origin.ref.uri
-        wanted = (*(name for name in algorithm.stored if name not in own.adds), *sorted(own.reads - stored))
+        pipeline, stored, uri = self.pipeline, set(algorithm.stored), self.origin.ref.uri
+        wanted = (*(name for name in algorithm.stored if name not in pipeline.adds), *sorted(pipeline.reads - stored))
         # `new_obs` of a batch is looked up some rows later; as a column it would stand in the way of that.
         needed = stored | (set(algorithm.batch_columns) - {columns.NEW_OBS})
-        needs_next_obs = algorithm.needs_next_obs or own.needs_next_obs
-        mapper = Mapper(self.config.prelearner, self.format, wanted, needs_next_obs, uri, own)
+        needs_next_obs = algorithm.needs_next_obs or pipeline.needs_next_obs
+        mapper = Mapper(self.config.prelearner, self.format, wanted, needs_next_obs, uri, pipeline)
         return (_needed(batch, stored, needed, uri) for batch in self._episodes(mapper, numbers, pool, through))
 
     def _episodes(
@@ -183,10 +183,10 @@ class Recorded(Source):
             ConfigError: The dataset does not say what its spaces are, or a connector cannot be made.
         """
         uri, manifest = dataset.location.uri, dataset.manifest
-        recorded = made = spaces_of(dataset)
+        stored = mapped = spaces_of(dataset)
         if config.prelearner is not None:
-            made = spaces_made(config.prelearner, manifest.format, recorded, where=uri) or (None, None)
-        observations, actions = made
+            mapped = spaces_made(config.prelearner, manifest.format, stored, where=uri) or (None, None)
+        observations, actions = mapped
         if observations is None or actions is None:
             raise ConfigError(f"{uri} does not say which spaces its observations and actions are from.")
         pipeline = Pipeline.of(config.connectors, (observations, actions))
@@ -195,7 +195,7 @@ class Recorded(Source):
             config,
             pipeline,
             DataSource(dataset.ref, dataset.parent_entry, changes_show=True),
-            environment=manifest.environment if pipeline.spaces == recorded else None,
+            environment=manifest.environment if pipeline.spaces == stored else None,
             input_columns=None if is_own else manifest.input_columns,
             is_own=is_own,
             format=manifest.format,

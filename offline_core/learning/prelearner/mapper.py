@@ -43,7 +43,7 @@ class Mapper:
 
     def stored_columns(self) -> tuple[str, ...] | None:
         """The columns to read of a dataset; None: all."""
-        return self._make_prelearner().stored_columns()
+        return self._prelearner.stored_columns()
 
     def __call__(self, rows: pa.Table) -> EpisodeBatch:
         """Return the flat columns of the episodes that these rows hold.
@@ -93,9 +93,6 @@ class Mapper:
     @cached_property
     def _prelearner(self) -> PreLearner:
         """Not made with this: Ray's error about that would not name the cause."""
-        return self._make_prelearner()
-
-    def _make_prelearner(self) -> PreLearner:
         return make_prelearner(
             self.user_code, format=self.format, wanted=self.wanted, needs_next_obs=self.needs_next_obs, where=self.where
         )
