@@ -30,12 +30,11 @@ from benchmarks.data import write_recording
 from benchmarks.figure import figure, seconds
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.data_loader import DataLoader
+from offline_core.learning.data_loader import DataLoader, loader_of
 from offline_core.learning.learner import Learner
-from offline_core.learning.loading import loader_of
-from offline_core.learning.recorded import Recorded
 from offline_core.learning.run import Run
 from offline_core.learning.shards import batches
+from offline_core.learning.source import Recorded
 from offline_core.runtime.config import parse
 
 LARGE: dict[str, Any] = {"network": {"hidden_sizes": [256, 256], "share_layers": True}, "optimizer": {"batch_size": 2048}}
@@ -66,7 +65,7 @@ def made(dataset: str, **settings: Any) -> tuple[Run, DataLoader, Learner]:
     source = open_dataset(dataset)
     run = Run(config, Recorded.of(source, config.data), None, None, None, "")
     loader = loader_of(run)
-    return run, loader, Learner(run.algorithm(), config, total_steps=10**9)
+    return run, loader, Learner(run.networks(), config, total_steps=10**9)
 
 
 def updates(learner: Learner, loader: DataLoader, epoch: int, count: int) -> None:

@@ -64,8 +64,8 @@ def main() -> None:
 def run_of(dataset: str, **settings: Any) -> Any:
     from offline_core.data.datasets.dataset import open_dataset
     from offline_core.learning.config import TrainingConfig
-    from offline_core.learning.recorded import Recorded
     from offline_core.learning.run import Run
+    from offline_core.learning.source import Recorded
     from offline_core.runtime.config import parse
 
     config = parse(TrainingConfig, SETTINGS | {name: SETTINGS.get(name, {}) | each for name, each in settings.items()})
@@ -95,13 +95,13 @@ def _learner(given: tuple[int, int, str, Callable[..., Any], Any, dict[str, Any]
 def learner_of(run: Any, rank: int, world: int) -> Any:
     from offline_core.learning.learner import Learner
 
-    return Learner(run.algorithm(), run.config, total_steps=10**9, rank=rank, world=world)
+    return Learner(run.networks(), run.config, total_steps=10**9, rank=rank, world=world)
 
 
 def loader_of(run: Any, rank: int, world: int) -> Any:
-    from offline_core.learning import loading
+    from offline_core.learning import data_loader
 
-    return loading.loader_of(run, rank=rank, world=world)
+    return data_loader.loader_of(run, rank=rank, world=world)
 
 
 def batches(learner: Any, loader: Any, epoch: int) -> Iterator[Any]:

@@ -192,7 +192,7 @@ class DataConfig(Config):
     data_class: UserCode | None = Field(
         None,
         description="Your own class that reads and maps by itself what lies at the dataset's place; see "
-        "offline_core.learning.user_data.",
+        "offline_core.learning.source.",
     )
 
     @property

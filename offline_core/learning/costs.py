@@ -16,7 +16,7 @@ import psutil
 import torch
 
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.data_loader import DataLoader
+from offline_core.learning.prelearner.mapper import ReadSoFar
 from offline_core.learning.shards import SHARDS
 from offline_core.runtime.ray_session import local_cpus, local_object_store_bytes, ray_is_up
 
@@ -74,19 +74,19 @@ class Costs:
         """Return the predicted seconds of a training to its last epoch."""
         prelearners, learners = choice
         passes = self.epochs if self.streamed else 1
-        share = min(learners, self.cores) if learners else 1
-        pool = min(prelearners, self.cores) * POOL_SHARE if prelearners else share
         times = 1 if self.divided else max(1, learners)
-        work = passes * times * self.steps * self.read_seconds_per_step  # seconds of one core
-        read = work / pool + passes * POOL_SECONDS * bool(prelearners)
-        updates = self.updates
+        core_seconds = passes * times * self.steps * self.read_seconds_per_step
+        share = min(learners, self.cores) if learners else 1
+        read = core_seconds / share
+        if prelearners:
+            read = core_seconds / (min(prelearners, self.cores) * POOL_SHARE) + passes * POOL_SECONDS
         sync = (SYNC_SECONDS + 2 * self.parameter_bytes / SYNC_BYTES_PER_SECOND) if learners > 1 else 0.0
-        update = updates * (self.update_seconds / share + sync)
+        update = self.updates * (self.update_seconds / share + sync)
         start = RAY_SECONDS * (bool(prelearners or learners) and not self.ray_is_up) + LEARNERS_SECONDS * bool(learners)
         if not self.streamed:
             return start + read + update
-        all_cores = (work / (POOL_SHARE if prelearners else 1.0) + updates * self.update_seconds) / self.cores
-        return start + max(read, update, all_cores)
+        all_cores = core_seconds / (POOL_SHARE if prelearners else 1.0) + self.updates * self.update_seconds
+        return start + max(read, update, all_cores / self.cores)
 
     def best(self, choices: list[Processes]) -> Processes:
         """Return the fastest choice, unless the simplest takes about as long."""
@@ -99,28 +99,24 @@ class Costs:
 def choices(config: TrainingConfig, resources: Mapping[str, float]) -> list[Processes]:
     """Return what `auto` chooses from with these resources of Ray; numbers in the parameters are fixed."""
     data, compute = config.data, config.compute
-    own = data.data_class is not None  # it reads by itself, and is not measured
+    is_own = data.data_class is not None  # it reads by itself, and is not measured
     cpus, gpus = resources.get("CPU", 0.0), resources.get("GPU", 0.0)
     reserved = {} if data.prelearner_options is None else data.prelearner_options.reserved
-    wanted = {name: each for name, each in reserved.items() if not name.startswith("accelerator_type:")}
-    read = ([0] if own else [0, *_doubled(int(cpus))]) if data.prelearners == "auto" else [_least(data.prelearners)]
-    learn = ([0] if own else [0, *_doubled(int(cpus))[1:]]) if compute.learners == "auto" else [compute.learners]
-    fit = []
-    for prelearners, learners in product(read, learn):
-        actors = math.ceil(prelearners / max(1, learners)) * max(1, learners)  # each learner has a pool of its own
-        if (
-            actors * data.cpus_per_prelearner + bool(actors) + learners * compute.cpus_per_learner <= cpus
-            and actors * data.gpus_per_prelearner + learners * compute.gpus_per_learner <= gpus
-            and all(actors * amount <= resources.get(name, 0.0) for name, amount in wanted.items())
-        ):
-            fit.append(Processes(prelearners, learners))
-    return fit or [Processes(read[0], learn[0])]
+    others = {name: amount for name, amount in reserved.items() if not name.startswith("accelerator_type:")}
+    readers = ([0] if is_own else [0, *_doubled(int(cpus))]) if data.prelearners == "auto" else [_least(data.prelearners)]
+    learners = ([0] if is_own else [0, *_doubled(int(cpus))[1:]]) if compute.learners == "auto" else [compute.learners]
 
+    def fits(choice: Processes) -> bool:
+        pools = max(1, choice.learners)
+        actors = math.ceil(choice.prelearners / pools) * pools  # each learner has a pool of its own
+        return (
+            actors * data.cpus_per_prelearner + bool(actors) + choice.learners * compute.cpus_per_learner <= cpus
+            and actors * data.gpus_per_prelearner + choice.learners * compute.gpus_per_learner <= gpus
+            and all(actors * amount <= resources.get(name, 0.0) for name, amount in others.items())
+        )
 
-def chosen_before(config: TrainingConfig) -> Processes:
-    """Return the choice of a run that was planned, in which nothing is `auto`."""
-    assert config.data.prelearners != "auto"
-    return Processes(_least(config.data.prelearners), config.compute.processes)
+    every = [Processes(*numbers) for numbers in product(readers, learners)]
+    return list(filter(fits, every)) or every[:1]
 
 
 def _least(prelearners: int | tuple[int, int]) -> int:
@@ -160,22 +156,30 @@ class Seconds:
         return self.wait + self.gather + self.update + self.pause
 
     def since(self, other: Seconds) -> Seconds:
+        """Return what came after `other`."""
         return Seconds(self.wait - other.wait, self.gather - other.gather, self.update - other.update, self.pause - other.pause)
 
 
 def bottleneck(
-    config: TrainingConfig, seconds: Seconds, loader: DataLoader, *, loading: float, steps: int, costs: Costs | None
+    config: TrainingConfig,
+    seconds: Seconds,
+    read: ReadSoFar,
+    *,
+    resident: bool,
+    loading: float,
+    steps: int,
+    costs: Costs | None,
 ) -> str:
     """Return the rates of reading and learning, the largest share of the time, and parameters that would be faster.
 
     Arguments:
+        resident: the data stays in memory, so that it was read before the first batch.
         loading: seconds until the first batch could be drawn.
         steps: learned from.
         costs: of reading and updating in one process, to predict other choices; None: too little was measured.
     """
-    every = seconds.all + loading
-    read = loader.read
-    reading = read.seconds if loader.resident else 0.0
+    all_seconds = seconds.all + loading
+    reading = read.seconds if resident else 0.0
     shares = {
         "starting": (loading - reading, "it is once a run"),
         "reading the data": (reading, "it is read once a run"),
@@ -184,41 +188,29 @@ def bottleneck(
         "updating": (seconds.update, "the learner is busy, as it should be"),
         "reports, checkpoints and held-out loss": (seconds.pause, "raise optimizer.updates_per_iteration"),
     }
-    name, (took, remark) = max(shares.items(), key=lambda item: item[1][0])
-    learning = seconds.wait + seconds.gather + seconds.update
-    rates = [
-        f"Learned {steps / max(learning, 1e-9):,.0f} steps/s, waiting {seconds.wait / max(learning, 1e-9):.0%} of that time"
-    ]
+    name, (took, remark) = max(shares.items(), key=lambda share: share[1][0])
+    learning = max(seconds.wait + seconds.gather + seconds.update, 1e-9)
+    sentences = [f"Learned {steps / learning:,.0f} steps/s, waiting {seconds.wait / learning:.0%} of that time"]
     if read.seconds:
-        speed = f"{read.steps / read.seconds:,.0f} steps/s ({read.bytes / read.seconds / 1e6:,.0f} MB/s)"
         learners = config.compute.processes
-        rates.insert(
-            0, f"One of {learners} learners read and laid out {speed}" if learners > 1 else f"Read and laid out {speed}"
-        )
-    where = f"{took / max(every, 1e-9):.0%} of all time went into {name}: {remark}"
-    return f"{'. '.join(rates)}. {where}. {_faster(config, costs, every - seconds.pause)}"
+        reader = f"One of {learners} learners read" if learners > 1 else "Read"
+        speed = f"{read.steps / read.seconds:,.0f} steps/s ({read.bytes / read.seconds / 1e6:,.0f} MB/s)"
+        sentences.insert(0, f"{reader} and laid out {speed}")
+    sentences.append(f"{took / max(all_seconds, 1e-9):.0%} of all time went into {name}: {remark}")
+    return f"{'. '.join(sentences)}. {_faster(config, costs, all_seconds - seconds.pause)}"
 
 
 def _faster(config: TrainingConfig, costs: Costs | None, took_seconds: float) -> str:
     """Return the choice that would have been clearly faster, by the measured costs."""
     if costs is None:
         return "Too little was measured to tell what would be faster."
-    now = chosen_before(config)
-    free = config.model_copy(
-        update={
-            "data": config.data.model_copy(update={"prelearners": "auto"}),
-            "compute": config.compute.model_copy(update={"learners": "auto"}),
-        }
-    )
-    best = costs.best(choices(free, ray_resources()))
+    assert config.data.prelearners != "auto"
+    now = Processes(_least(config.data.prelearners), config.compute.processes)
+    data = config.data.model_copy(update={"prelearners": "auto"})
+    compute = config.compute.model_copy(update={"learners": "auto"})
+    best = costs.best(choices(config.model_copy(update={"data": data, "compute": compute}), ray_resources()))
     if best == now or costs.seconds(best) >= WORTH * took_seconds:
         return f"No other number of prelearners or learners would be clearly faster on {costs.cores} CPUs."
-    changed = [
-        f"{knob}={there}"
-        for knob, there, here in (
-            ("data.prelearners", best.prelearners, now.prelearners),
-            ("compute.learners", best.learners, now.learners),
-        )
-        if there != here
-    ]
-    return f"{' and '.join(changed)} would take about {costs.seconds(best) / took_seconds:.0%} as long."
+    names = ("data.prelearners", "compute.learners")
+    changes = [f"{name}={better}" for name, better, number in zip(names, best, now, strict=True) if better != number]
+    return f"{' and '.join(changes)} would take about {costs.seconds(best) / took_seconds:.0%} as long."

@@ -13,10 +13,10 @@ from torch import Tensor
 from offline_core.data.episodes import columns
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.costs import Seconds
-from offline_core.learning.data_loader import DataLoader, ReadSoFar, check_steps
+from offline_core.learning.data_loader import DataLoader, check_steps
 from offline_core.learning.learner import Batched, Learner
-from offline_core.learning.replay.data_loader import NUMBER
-from offline_core.learning.steps import BatchSpec, Steps
+from offline_core.learning.prelearner.mapper import ReadSoFar
+from offline_core.learning.steps import NUMBER, BatchSpec, Steps
 from offline_core.learning.together import gathered
 
 ROWS_AT_A_TIME = 65_536

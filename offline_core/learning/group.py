@@ -24,10 +24,10 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, LearnersLostError, StorageError, first_line
 from offline_core.learning.config import ComputeConfig
+from offline_core.learning.data_loader import held_out_loader_of, loader_of
 from offline_core.learning.learning_from_log import learn_from_log
-from offline_core.learning.loading import held_out_loader_of, loader_of
-from offline_core.learning.mapping import check_can_be_sent
 from offline_core.learning.metrics import last_updates
+from offline_core.learning.pool import check_can_be_sent
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run
 from offline_core.learning.trainer import OtherLearnerError
@@ -198,4 +198,4 @@ class LearnerProcess:
                 stack.enter_context(source.reading())
             loader = loader_of(run, rank=self._rank, world=self._world)
             held_out = held_out_loader_of(run) if self._rank == 0 else None
-            return learn_from_log(run, run.algorithm(), loader, held_out, start=start, rank=self._rank, world=self._world)
+            return learn_from_log(run, run.networks(), loader, held_out, start=start, rank=self._rank, world=self._world)

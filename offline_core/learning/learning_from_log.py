@@ -114,7 +114,13 @@ def _result(run: Run, monitor: TrainingMonitor, seconds: Seconds, loader: DataLo
         "data_wait_seconds": seconds.wait,
         "steps_per_second": steps / took if took else 0.0,
         "bottleneck": bottleneck(
-            run.config, seconds, loader, loading=loading, steps=steps, costs=_costs(run, seconds, loader, steps)
+            run.config,
+            seconds,
+            loader.read,
+            resident=loader.resident,
+            loading=loading,
+            steps=steps,
+            costs=_costs(run, seconds, loader, steps),
         ),
     }
     return TrainingResult(**result)

@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import torch
 
-from offline_core.data.episodes import EpisodeBatch
+from offline_core.data.datasets.row_groups import READ_SECONDS, ROW_GROUP
+from offline_core.data.episodes import EpisodeBatch, columns
+from offline_core.data.episodes.batch import run_starts
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.costs import Costs, Processes, choices, ray_resources
-from offline_core.learning.data_loader import joined, without_seconds
+from offline_core.learning.data_loader import joined
 from offline_core.learning.learner import Learner
-from offline_core.learning.recorded import Recorded
-from offline_core.learning.rows import SampleRows
+from offline_core.learning.prelearner.mapper import without_seconds
 from offline_core.learning.run import Run
 from offline_core.learning.shards import Shards
-from offline_core.learning.source import training_columns
+from offline_core.learning.source import Read
 from offline_core.learning.steps import Steps
 from offline_core.runtime.ray_session import ray_is_up
 from offline_core.runtime.torch_settings import torch_threads
 
 log = logging.getLogger(__name__)
 
-READ_SECONDS, UPDATE_SECONDS = 0.5, 0.3
-"""Duration of the measurements, which have at least one part and one update."""
+READ_LIMIT_SECONDS, UPDATE_LIMIT_SECONDS = 0.5, 0.3
+"""Durations of the measurements, which have at least one batch and one update."""
 
 
 def costs_of(run: Run, **measured: Any) -> Costs:
@@ -51,17 +55,14 @@ def costs_of(run: Run, **measured: Any) -> Costs:
 
 
 def measured(run: Run) -> Costs:
-    """Read a few parts and make a few updates of a copy of the networks, in less than two seconds unless reading is slow.
+    """Read a few batches and make a few updates of new networks, in less than two seconds unless reading is slow.
 
     Raises:
         DataError: The data cannot be read.
         EmptyDatasetError: There are no steps.
     """
-    config = run.config
-    algorithm = run.algorithm()
-    batches, read_seconds_per_step = _read_some(
-        training_columns(run.source, algorithm, rows=SampleRows(cuts=isinstance(run.source, Recorded)))
-    )
+    config, algorithm = run.config, run.networks()
+    batches, read_seconds_per_step = _read_some(run.source.training_columns(run.algorithm, through=through_small_tables))
     steps = Steps.of(joined(batches, run.source.origin.ref.uri))
     alone = config.model_copy(
         update={
@@ -81,32 +82,59 @@ def measured(run: Run) -> Costs:
         run,
         read_seconds_per_step=read_seconds_per_step,
         update_seconds=update_seconds,
-        parameter_bytes=sum(each.numel() * each.element_size() for each in algorithm.parameters()),
+        parameter_bytes=sum(parameter.numel() * parameter.element_size() for parameter in algorithm.parameters()),
         ray_is_up=ray_is_up(),
     )
 
 
+def through_small_tables(numbers: Sequence[int] | None, read: Read) -> Iterator[pa.Table]:
+    """Cut the row groups of a dataset into tables of 1, 2, 4 … whole episodes, so that a measurement can stop early.
+
+    Each has its share of the seconds that reading took. Of other rows only a user's prelearner knows what belongs together, so
+    they come as they are read.
+    """
+    begin = time.perf_counter()
+    for table in read(numbers):
+        read_seconds = time.perf_counter() - begin
+        starts = _episode_starts(table)
+        edges = [*starts[(2 ** np.arange(len(starts).bit_length()) - 1)].tolist(), table.num_rows] if table.num_rows else []
+        for start, stop in itertools.pairwise(edges):
+            seconds = np.zeros(stop - start, np.float32)
+            seconds[:1] = read_seconds * (stop - start) / table.num_rows
+            yield table.slice(start, stop - start).append_column(READ_SECONDS, pa.array(seconds))
+        begin = time.perf_counter()
+
+
+def _episode_starts(table: pa.Table) -> np.ndarray:
+    """Return the rows at which the table may be cut."""
+    if ROW_GROUP in table.column_names and columns.ITEM in table.column_names:
+        return np.arange(table.num_rows)
+    if ROW_GROUP in table.column_names and columns.EPS_ID in table.column_names:
+        return run_starts(table[columns.EPS_ID].combine_chunks())
+    return np.zeros(1, np.int64)
+
+
 def _read_some(batches: Iterator[EpisodeBatch]) -> tuple[list[EpisodeBatch], float]:
     """Return the first batches, and the seconds per step of the largest; the very first of several only warms up."""
-    found: list[EpisodeBatch] = []
+    batches_read: list[EpisodeBatch] = []
     costs: list[tuple[int, float]] = []
     begin = asked = time.perf_counter()
-    for each in batches:
-        batch, *told = without_seconds(each)
-        found.append(batch)
-        costs.append((len(batch), sum(told) or time.perf_counter() - asked))
+    for timed in batches:
+        batch, read_seconds, prelearner_seconds = without_seconds(timed)
+        batches_read.append(batch)
+        costs.append((len(batch), read_seconds + prelearner_seconds or time.perf_counter() - asked))
         asked = time.perf_counter()
-        if asked - begin > READ_SECONDS and any(steps for steps, _ in costs[1:]):
+        if asked - begin > READ_LIMIT_SECONDS and any(steps for steps, _ in costs[1:]):
             break
     steps, seconds = max(costs[1:] if any(steps for steps, _ in costs[1:]) else costs)
-    return found, seconds / max(1, steps)
+    return batches_read, seconds / max(1, steps)
 
 
 def _seconds_of(update: Callable[[], object]) -> float:
     """Return the median of a few calls after the first, which warms up."""
     update()
     took: list[float] = []
-    while sum(took) < UPDATE_SECONDS and len(took) < 30:
+    while sum(took) < UPDATE_LIMIT_SECONDS and len(took) < 30:
         begin = time.perf_counter()
         update()
         took.append(time.perf_counter() - begin)

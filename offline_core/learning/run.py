@@ -11,12 +11,9 @@ from offline_core.data.datasets.manifest import Operation, Parent, identity_of
 from offline_core.data.environments.vector_env import reward_threshold
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.registry import make_networks
+from offline_core.learning.algorithms.registry import chosen_algorithm, make_networks
 from offline_core.learning.config import DataConfig, TrainingConfig
-from offline_core.learning.raw_rows import RawRows
-from offline_core.learning.recorded import Recorded
-from offline_core.learning.source import Counts, Source, count, is_streamed
-from offline_core.learning.user_data import UserData
+from offline_core.learning.source import Counts, RawRows, Recorded, Source, UserData, count, is_streamed
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import PolicyManifest, find_policy
 from offline_core.policies.series import SERIES
@@ -157,7 +154,16 @@ class Run:
 
         return load_initial(self.config.initial_policy, self.initial, policy, self.dataset.uri, self.source.input_columns)
 
-    def algorithm(self) -> Networks:
+    @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm, with its parameters.
+
+        Raises:
+            ConfigError: It is none, or cannot act in this action space.
+        """
+        return chosen_algorithm(self.config.algorithm, self.source.pipeline.spaces[1], self.algorithm_config)
+
+    def networks(self) -> Networks:
         """Return a new algorithm, with weights of its own.
 
         Raises:
@@ -195,7 +201,7 @@ def asked_run(config: TrainingConfig, dataset: str, output: str, version: int | 
         initial=initial,
     )
     if not source.origin.ref.steps:
-        run = replace(run, counted=count(source, run.algorithm()))
+        run = replace(run, counted=count(source, run.algorithm))
     return replace(run, streamed=is_streamed(source, run.steps, config.data))
 
 

@@ -48,29 +48,24 @@ class Shards:
         return cls(number, rank, world)
 
     @property
-    def whole(self) -> Shards:
-        """Return the same, all of them this learner's."""
-        return Shards(self.number)
-
-    @property
     def own(self) -> range:
         """This learner's shards."""
         return range(self.rank * self.number // self.world, (self.rank + 1) * self.number // self.world)
 
-    def of_episodes(self, lengths: np.ndarray, place: np.ndarray, places: int) -> np.ndarray:
+    def of_episodes(self, lengths: np.ndarray, position: np.ndarray, row_groups: int) -> np.ndarray:
         """Return the shard (E,) int64 of each episode of a window.
 
         Arguments:
             lengths: (E,) in steps, all episodes of these row groups.
-            place: (E,) rising, the place of the episode's row group in the window.
-            places: row groups of the window, whichever learner reads them.
+            position: (E,) rising, the position of the episode's row group in the window.
+            row_groups: of the window, whichever learner reads them.
         """
-        _, first, row_group = np.unique(place, return_index=True, return_inverse=True)
+        _, first, row_group = np.unique(position, return_index=True, return_inverse=True)
         begin = np.cumsum(lengths) - lengths
         steps = np.add.reduceat(lengths, first) if len(first) else lengths
         length = steps[row_group]
-        found: np.ndarray = (place * length + begin - begin[first][row_group]) * self.number // (places * length)
-        return found
+        at = position * length + begin - begin[first][row_group]
+        return np.asarray(at * self.number // (row_groups * length))
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,14 +99,14 @@ class ReadingOrder:
     def read_by(self, shards: Shards, first: int = 0) -> list[int]:
         """Return the numbers of the row groups with episodes of a learner's shards, from window `first` on."""
         at = np.arange(first * self.row_groups, len(self.numbers))
-        window, place = np.divmod(at, self.row_groups)
-        places = np.minimum(self.row_groups, len(self.numbers) - window * self.row_groups)
-        begins, ends = place * shards.number // places, ((place + 1) * shards.number - 1) // places
+        window, position = np.divmod(at, self.row_groups)
+        row_groups = np.minimum(self.row_groups, len(self.numbers) - window * self.row_groups)
+        begins, ends = position * shards.number // row_groups, ((position + 1) * shards.number - 1) // row_groups
         wanted = (begins < shards.own.stop) & (ends >= shards.own.start)
         return self.numbers[at[wanted]].tolist()  # type: ignore[no-any-return]
 
-    def places_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (window, place in the window) of row groups, (E,) each."""
+    def positions_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return (window, position in the window) of row groups, (E,) each."""
         return np.divmod(self._position[numbers], self.row_groups)
 
     @functools.cached_property

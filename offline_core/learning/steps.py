@@ -21,6 +21,10 @@ Batch = dict[str, Any]
 MASK = "mask"
 """(S, L) bool in batches of sequences: True where a step counts, False where it only warms up the memory, or pads."""
 
+NUMBER = "_number"
+"""(R,) int64: rows are numbered as they come into a replay buffer, so that a row is known again in the next window, and in a
+process that reads from a later epoch on."""
+
 
 @dataclass(frozen=True, slots=True)
 class BatchSpec:

@@ -18,16 +18,15 @@ from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import DataConfig, TrainingConfig
+from offline_core.learning.data_loader import held_out_loader_of, loader_of
 from offline_core.learning.learning_from_log import learn_from_log
-from offline_core.learning.loading import held_out_loader_of, loader_of
-from offline_core.learning.mapping import wants_prelearners
 from offline_core.learning.optimizer import parameter_groups
 from offline_core.learning.planning import planned
-from offline_core.learning.recorded import Recorded
+from offline_core.learning.pool import wants_prelearners
 from offline_core.learning.replay.buffer import make_buffer
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, asked_run
-from offline_core.learning.source import Source, count, log_memory
+from offline_core.learning.source import Recorded, Source, count, log_memory
 from offline_core.learning.state import States
 from offline_core.runtime.ray_session import ray_session
 
@@ -44,7 +43,7 @@ def train_run(run: Run, begin: Callable[[], None], loaded: EpisodeBatch | None) 
     compute = run.config.compute
     if compute.gpus_per_learner and not compute.learners and not torch.cuda.is_available():
         raise ConfigError("This process sees no GPU that Torch can use: set compute.gpus_per_learner to 0.")
-    algorithm = run.algorithm()
+    algorithm = run.networks()
     check_run(run, algorithm)
     check_environment(run, algorithm)
     begin()
@@ -52,7 +51,7 @@ def train_run(run: Run, begin: Callable[[], None], loaded: EpisodeBatch | None) 
     if not run.changes_show:
         States(Location.of(run.output), run=run.identity).clear()  # the data may have changed
     if run.source.is_own and run.counted is None:
-        run = replace(run, counted=count(run.source, algorithm))
+        run = replace(run, counted=count(run.source, run.algorithm))
     log_memory(run.source, run.steps, run.config.data)
     with contextlib.ExitStack() as stack:
         for read in run.read:
@@ -75,7 +74,7 @@ def train_run(run: Run, begin: Callable[[], None], loaded: EpisodeBatch | None) 
 def make_run(config: TrainingConfig, dataset: str, output: str, version: int | None) -> Run:
     """Return a run that was looked at, see `asked_run` and `check_run`."""
     run = asked_run(config, dataset, output, version)
-    check_run(run, run.algorithm())
+    check_run(run, run.networks())
     return run
 
 

@@ -12,17 +12,14 @@ import torch
 
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.errors import ConfigError
-from offline_core.learning import group, recorded
+from offline_core.learning import group, source
 from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.config import ComputeConfig, DataConfig, TrainingConfig
-from offline_core.learning.data_loader import DataLoader
-from offline_core.learning.loading import loader_of
-from offline_core.learning.mapping import Mapping
+from offline_core.learning.data_loader import DataLoader, loader_of
 from offline_core.learning.prelearner.mapper import Mapper
-from offline_core.learning.recorded import Recorded
 from offline_core.learning.run import Run
 from offline_core.learning.shards import batches
-from offline_core.learning.source import training_columns
+from offline_core.learning.source import Recorded
 from offline_core.runtime.config import parse
 from tests.acceptance.forms import TRAINING, metrics, observations, run_train, weights
 
@@ -37,8 +34,8 @@ def alone(recording: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def run(dataset: str, *, streamed: bool = False, compute: Any = None, **data: Any) -> Run:
     config = parse(TrainingConfig, TRAINING | {"data": {"prelearners": 0} | data, "compute": compute or {}})
-    source = Recorded.of(open_dataset(dataset), config.data)
-    return Run(config, source, held_out=None, environment=None, target_return=None, output="", streamed=streamed)
+    data = Recorded.of(open_dataset(dataset), config.data)
+    return Run(config, data, held_out=None, environment=None, target_return=None, output="", streamed=streamed)
 
 
 def loader(dataset: str, *, streamed: bool, **data: Any) -> DataLoader:
@@ -158,8 +155,8 @@ def test_09_a_stream_is_shuffled_by_files_and_within_a_window(recording: str) ->
 def test_09_read_batch_size_is_in_row_groups(recording: str) -> None:
     """Of whole episodes; here a file has one. What is learned from does not depend on it."""
     files = len(open_dataset(recording).manifest.files)
-    source = Recorded.of(open_dataset(recording), DataConfig(row_groups_per_read=4))
-    assert len(list(training_columns(source, BC))) == -(-files // 4) < files
+    four = Recorded.of(open_dataset(recording), DataConfig(row_groups_per_read=4))
+    assert len(list(four.training_columns(BC))) == -(-files // 4) < files
     windows = [sizes(loader(recording, streamed=True, window_steps=60, row_groups_per_read=each)) for each in (1, 4)]
     assert windows[0] == windows[1] and len(windows[0]) > 1
 
@@ -233,11 +230,10 @@ def test_09_raw_rows_or_mapped_rows_are_materialised_or_neither(
 ) -> None:
     """How often three epochs read the files, and map what they read; every step once an epoch all the same."""
     read, mapped = [], []
-    table_of, ray_rows, pooled = recorded.prefetch_tables, recorded.read_with_ray, Mapping.pooled
-    monkeypatch.setattr(recorded, "prefetch_tables", lambda *a, **k: read.append(a) or table_of(*a, **k))
-    monkeypatch.setattr(recorded, "read_with_ray", lambda *a, **k: read.append(a) or ray_rows(*a, **k))
-    monkeypatch.setattr(Mapping, "mapper", lambda mapping: mapped.append(1) or Mapper(**mapping._arguments))
-    monkeypatch.setattr(Mapping, "pooled", lambda *a: mapped.append(1) or pooled(*a))
+    table_of, ray_rows = source.prefetch_tables, source.read_with_ray
+    monkeypatch.setattr(source, "prefetch_tables", lambda *a, **k: read.append(a) or table_of(*a, **k))
+    monkeypatch.setattr(source, "read_with_ray", lambda *a, **k: read.append(a) or ray_rows(*a, **k))
+    monkeypatch.setattr(source, "Mapper", lambda *a: mapped.append(1) or Mapper(*a))
     data = {"resident_bytes": resident_bytes, "prelearners": prelearners, "cpus_per_prelearner": 0.5, "window_steps": 100}
     found = loader(recording, streamed=resident_bytes != 10**9, **data)
     epochs = [torch.cat([steps.columns["obs"] for steps in found.windows(epoch)]).tolist() for epoch in range(3)]

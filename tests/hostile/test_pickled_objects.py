@@ -92,7 +92,7 @@ def hide(dataset: Dataset, name: str, shape: Callable[[int], pa.Array] = pickled
 def mapped(dataset: Dataset) -> None:
     """What a prelearner's actor does with rows that another reader has handed to it."""
     rows = pa.table({columns.ITEM: pickled(3)})
-    mapper = Mapper(None, {"format": "episodes", "wanted": (), "needs_next_obs": False, "where": "data"}, Pipeline((), None))
+    mapper = Mapper(None, "episodes", (), False, "data", Pipeline((), None))
     mapper(rows)
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.costs import Costs, Seconds, bottleneck
-from offline_core.learning.data_loader import ReadSoFar
+from offline_core.learning.prelearner.mapper import ReadSoFar
 from offline_core.learning.train import train
 from offline_core.runtime.config import parse
 from tests.learning.datasets import dataset_of
@@ -27,9 +26,8 @@ def said(
     costs: Costs | None = None,
     **config: Any,
 ) -> str:
-    loader: Any = SimpleNamespace(resident=resident, read=read)
     parsed = parse(TrainingConfig, {"data": {"prelearners": 0}} | config)
-    return bottleneck(parsed, seconds, loader, loading=loading, steps=6_000, costs=costs)
+    return bottleneck(parsed, seconds, read, resident=resident, loading=loading, steps=6_000, costs=costs)
 
 
 READ = ReadSoFar(steps=24_000, bytes=48_000_000, seconds=6.0)

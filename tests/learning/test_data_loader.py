@@ -11,7 +11,7 @@ import torch
 from offline_core.data.datasets.row_groups import ROW_GROUP
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import DataError, EmptyDatasetError
-from offline_core.learning.data_loader import DataLoader, StreamingLoader, check_steps, read_into_memory
+from offline_core.learning.data_loader import DataLoader, check_steps
 from offline_core.learning.shards import ReadingOrder, Shards, batches
 from tests.learning.making import batch_of
 
@@ -27,9 +27,9 @@ def parts() -> Iterator[EpisodeBatch]:
         yield batch_of([LENGTHS[number]], first=int(firsts[number]))
 
 
-def streaming(given: Callable[[], Iterator[EpisodeBatch]] = parts, window_steps: int = 64) -> StreamingLoader:
+def streaming(given: Callable[[], Iterator[EpisodeBatch]] = parts, window_steps: int = 64) -> DataLoader:
     """Of data without row groups."""
-    return StreamingLoader(lambda numbers: given(), lambda epoch: None, window_steps=window_steps)
+    return DataLoader(lambda numbers: given(), window_steps=window_steps)
 
 
 def by_row_group(numbers: Sequence[int] | None) -> Iterator[EpisodeBatch]:
@@ -44,10 +44,14 @@ def drawn(epoch: int) -> ReadingOrder:
     return ReadingOrder(np.random.default_rng(epoch).permutation(6), 2)
 
 
+def stored(epoch: int) -> ReadingOrder:
+    return ReadingOrder.stored(6)
+
+
 LOADERS: dict[str, Callable[[], DataLoader]] = {
-    "in memory": lambda: read_into_memory(lambda numbers: parts()),
+    "in memory": lambda: DataLoader(lambda numbers: parts(), resident=True),
     "streaming": streaming,
-    "by row group": lambda: StreamingLoader(by_row_group, drawn, window_steps=1),
+    "by row group": lambda: DataLoader(by_row_group, drawn),
 }
 
 
@@ -119,15 +123,11 @@ def test_learners_have_each_episode_of_a_window_once(resident: bool, world: int)
     found = []
     for rank in range(world):
         shards = Shards(8, rank, world)
-        loader: DataLoader = StreamingLoader(by_row_group, drawn, shards, window_steps=1)
-        if resident:
-            loader = read_into_memory(by_row_group, ReadingOrder.stored(6), shards)
+        loader = DataLoader(by_row_group, stored if resident else drawn, shards, resident=resident)
         found.append([steps.columns["actions"][steps.rows].tolist() for steps in loader.windows(0)])
         assert all(len(steps.first) for steps in loader.windows(0))
     assert sorted(row for of_learner in found for window in of_learner for row in window) == STEP_ROWS
-    alone: DataLoader = StreamingLoader(by_row_group, drawn, Shards(8), window_steps=1)
-    if resident:
-        alone = read_into_memory(by_row_group, ReadingOrder.stored(6), Shards(8))
+    alone = DataLoader(by_row_group, stored if resident else drawn, Shards(8), resident=resident)
     together = [[row for each in windows for row in each] for windows in zip(*found, strict=True)]
     assert together == [steps.columns["actions"][steps.rows].tolist() for steps in alone.windows(0)], "in reading order"
 
@@ -139,8 +139,8 @@ def test_a_stream_goes_on_from_a_window_without_reading_those_before() -> None:
         read.extend(numbers or ())
         return by_row_group(numbers)
 
-    whole = [steps.columns["actions"].tolist() for steps in StreamingLoader(by_row_group, drawn, window_steps=1).windows(3)]
-    rest = [steps.columns["actions"].tolist() for steps in StreamingLoader(noted, drawn, window_steps=1).windows(3, 1)]
+    whole = [steps.columns["actions"].tolist() for steps in DataLoader(by_row_group, drawn).windows(3)]
+    rest = [steps.columns["actions"].tolist() for steps in DataLoader(noted, drawn).windows(3, 1)]
     assert rest == whole[1:] and read == drawn(3).numbers[2:].tolist()
 
 
@@ -152,12 +152,12 @@ def test_what_a_prelearner_leaves_empty_is_no_error(left: tuple[int, ...], steps
         return (batch for batch in by_row_group(numbers) if batch[ROW_GROUP][0] not in left)
 
     def windows(shards: Shards) -> list[int]:
-        loader = StreamingLoader(filtered, lambda epoch: ReadingOrder(np.arange(6), 2), shards, window_steps=1)
+        loader = DataLoader(filtered, lambda epoch: ReadingOrder(np.arange(6), 2), shards)
         return [len(each) for each in loader.windows(0)]
 
     assert windows(Shards(8)) == steps
     assert [sum(each) for each in zip(*(windows(Shards(8, rank, 4)) for rank in range(4)), strict=True)] == steps
-    resident = [read_into_memory(filtered, ReadingOrder.stored(6), Shards(8, rank, 4)) for rank in range(4)]
+    resident = [DataLoader(filtered, stored, Shards(8, rank, 4), resident=True) for rank in range(4)]
     found = [next(loader.windows(0)) for loader in resident]
     assert sum(map(len, found)) == sum(steps) and all(len(each.first) for each in found)
 
@@ -171,7 +171,7 @@ def test_nothing_to_learn_from() -> None:
     empty = batch_of([1]).slice(0, 0)
     for nothing in ([], [empty]):
         with pytest.raises(EmptyDatasetError):
-            read_into_memory(lambda numbers, nothing=nothing: iter(nothing))
+            DataLoader(lambda numbers, nothing=nothing: iter(nothing), resident=True)
         with pytest.raises(EmptyDatasetError):
             list(streaming(lambda nothing=nothing: iter(nothing)).windows(0))
 

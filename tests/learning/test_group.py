@@ -24,11 +24,11 @@ from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, LearnersLostError, NonFiniteError, StorageUnavailableError
 from offline_core.learning import group, learner
 from offline_core.learning.config import TrainingConfig
+from offline_core.learning.data_loader import loader_of
 from offline_core.learning.learner import Learner
-from offline_core.learning.loading import loader_of
-from offline_core.learning.recorded import Recorded
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run
+from offline_core.learning.source import Recorded
 from offline_core.learning.state import States, TrainingState
 from offline_core.learning.train import train
 from offline_core.learning.trainer import OtherLearnerError, first_state
@@ -226,7 +226,7 @@ def run_of(dataset: str, *, streamed: bool = True, **settings: Any) -> Run:
 
 def batches_of(run: Run, world: int, monkeypatch: pytest.MonkeyPatch) -> list[list[list[float]]]:
     """The observations of each global batch of two epochs, as so many learners have them."""
-    learners = [Learner(run.algorithm(), run.config, total_steps=0) for _ in range(world)]
+    learners = [Learner(run.networks(), run.config, total_steps=0) for _ in range(world)]
     loaders = [loader_of(run, rank=rank, world=world) for rank in range(world)]
     found = []
     for epoch in range(2):

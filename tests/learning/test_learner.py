@@ -16,7 +16,7 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.optimizer import learning_rate
 from offline_core.learning.optimizer_config import OptimizerConfig
-from offline_core.learning.replay.data_loader import NUMBER
+from offline_core.learning.steps import NUMBER
 from offline_core.runtime.config import parse
 from tests.learning.algorithms.making import BOX as BOX_ACTIONS
 from tests.learning.algorithms.making import VECTOR, made_steps, with_box_actions

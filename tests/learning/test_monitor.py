@@ -13,10 +13,10 @@ import pytest
 from offline_core.data.store.location import Location
 from offline_core.learning import trainer
 from offline_core.learning.costs import Seconds
-from offline_core.learning.data_loader import ReadSoFar
 from offline_core.learning.evaluations import Evaluation, Stamp, snapshot
 from offline_core.learning.metrics import series
 from offline_core.learning.monitor import TrainingMonitor
+from offline_core.learning.prelearner.mapper import ReadSoFar
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train
 from offline_core.policies.manifest import read_policy_manifest

@@ -26,14 +26,11 @@ from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.dqn import DQN
 from offline_core.learning.algorithms.marwil import MARWIL
 from offline_core.learning.config import DataConfig, TrainingConfig
-from offline_core.learning.loading import loader_of, make_data_loader
-from offline_core.learning.raw_rows import RawRows
-from offline_core.learning.recorded import Recorded
+from offline_core.learning.data_loader import loader_of, make_data_loader
 from offline_core.learning.result import TrainingResult
-from offline_core.learning.source import Source, count
+from offline_core.learning.source import RawRows, Recorded, Source, UserData, count
 from offline_core.learning.steps import Steps
 from offline_core.learning.train import train
-from offline_core.learning.user_data import UserData
 from offline_core.learning.work import make_run
 from offline_core.plans.training import plan_training
 from offline_core.policies.manifest import fingerprint_of

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.row_groups import ROW_GROUP
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.costs import LEARNERS_SECONDS, POOL_SECONDS, RAY_SECONDS, Costs, Processes, choices
-from offline_core.learning.planning import costs_of, measured
-from offline_core.learning.rows import SampleRows
+from offline_core.learning.planning import costs_of, measured, through_small_tables
 from offline_core.learning.train import train
 from offline_core.learning.work import make_run
 from offline_core.runtime.config import parse
@@ -162,8 +162,11 @@ def test_costly_reading_is_measured_on_a_few_episodes(tmp_path: Path, format: An
 def test_rows_that_only_own_code_understands_are_measured_as_they_are_read() -> None:
     """Whatever their columns are called."""
     rows = pa.table({"item": ["a", "b", "c"], "eps_id": ["1", "2", "1"]})
-    parts = {cuts: [part.num_rows for part in SampleRows(cuts=cuts).tables(lambda _: [rows])] for cuts in (True, False)}
-    assert parts == {True: [1, 2], False: [3]}
+    of_dataset = rows.append_column(ROW_GROUP, pa.array([0, 0, 0]))
+    sizes = [
+        [part.num_rows for part in through_small_tables(None, lambda _, table=table: [table])] for table in (of_dataset, rows)
+    ]
+    assert sizes == [[1, 2], [3]]
 
 
 SLOW_SECONDS = 2e-3

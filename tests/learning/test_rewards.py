@@ -15,7 +15,7 @@ import offline_core as offline
 from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.loading import held_out_loader_of, loader_of
+from offline_core.learning.data_loader import held_out_loader_of, loader_of
 from offline_core.learning.run import Run
 from offline_core.learning.train import train
 from offline_core.learning.work import make_run

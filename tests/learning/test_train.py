@@ -357,7 +357,8 @@ def test_a_nan_loss_ends_the_training_and_leaves_its_batch(tmp_path: Path) -> No
     data = dataset_of(tmp_path / "data", [episode], spaces=spaces, environment=None)
     wanted = config(network={"hidden_sizes": []}, optimizer={"batch_size": 4, "learning_rate": 10.0, "max_epochs": 50})
     with pytest.raises(
-        LearningError, match=r"At update \d+ .* became NaN or infinite. .* at .*bad-batch.safetensors. Lower optimizer.learning_rate"
+        LearningError,
+        match=r"At update \d+ .* became NaN or infinite. .* at .*bad-batch.safetensors. Lower optimizer.learning_rate",
     ):
         train(wanted, dataset=data, output=str(tmp_path / "out"))
     assert (load_file(tmp_path / "out" / "bad-batch.safetensors")["obs"] == np.float32(1e38)).all()

@@ -6,7 +6,6 @@ import contextlib
 import functools
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -23,7 +22,6 @@ from offline_core.errors import EmptyDatasetError, SchemaError
 from offline_core.judging.estimation.observations import Observations, distribution_inputs, leaves_of, tensors_of
 from offline_core.learning.prelearner.mapper import Mapper
 from offline_core.learning.prelearner.pipeline import Pipeline
-from offline_core.learning.prelearner.prelearner import PreLearner
 from offline_core.policies.composite import CompositeHead
 from offline_core.policies.head import Head
 from offline_core.policies.policy import Policy
@@ -110,17 +108,10 @@ def read_parts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def step_batches(dataset: Dataset, policy: Policy, by_column: bool, needs_next_obs: bool) -> Generator[EpisodeBatch]:
     """Whole episodes, flat; without those that have no step."""
-    format = dataset.manifest.format
-    wanted = [columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS]
-    wanted += [columns.ACTION_LOGP] if by_column else []
-    given: dict[str, Any] = {
-        "format": format,
-        "wanted": wanted,
-        "needs_next_obs": needs_next_obs,
-        "where": dataset.location.uri,
-    }
-    mapper = Mapper(None, given, Pipeline.of((), (policy.observation_space, policy.action_space)))
-    names = PreLearner(**given).stored_columns()
+    wanted = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS, *([columns.ACTION_LOGP] if by_column else []))
+    pipeline = Pipeline.of((), (policy.observation_space, policy.action_space))
+    mapper = Mapper(None, dataset.manifest.format, wanted, needs_next_obs, dataset.location.uri, pipeline)
+    names = mapper.stored_columns()
     assert names is not None
     with progress(dataset.ref.steps, what="weigh", unit="step") as bar:
         for table in prefetch_tables(list(row_groups(dataset, names)), names):

@@ -73,7 +73,7 @@ class Scoring:
         if behaviour is None and weighing(self.estimate.methods):
             check_probabilities(self.estimate_on)
         for run in runs:
-            check_policies(self.estimate, run.algorithm().policy, behaviour, self.estimate_on)
+            check_policies(self.estimate, run.networks().policy, behaviour, self.estimate_on)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def check_runs(settings: Sequence[Setting], runs: Sequence[Run]) -> None:
     wrong: dict[str, list[str]] = {}
     for setting, run in zip(settings, runs, strict=True):
         try:
-            algorithm = run.algorithm()
+            algorithm = run.networks()
             check_run(run, algorithm)
             check_environment(run, algorithm)
         except ConfigError as error:
@@ -219,7 +219,7 @@ def _losses_do_not_compare(settings: Sequence[Setting], runs: Sequence[Run]) -> 
     if any(run.held_out is None for run in runs):
         return "no data is held out (training.evaluation.held_out)"
     check_runs(settings, runs)
-    if other := next((run for run in runs if not run.algorithm().loss_compares), None):
+    if other := next((run for run in runs if not run.networks().loss_compares), None):
         return f"the losses of {other.config.algorithm} depend on values that are learned, too"
     losses = {(str(run.config.algorithm), str(run.algorithm_config)) for run in runs}
     return None if len(losses) == 1 else "the settings have different losses"

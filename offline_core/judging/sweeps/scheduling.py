@@ -191,7 +191,7 @@ class SharedColumns:
 
     def _read(self, run: Run) -> Any:
         try:
-            from offline_core.learning.loading import loaded_columns  # here, for what is reused needs no Torch
+            from offline_core.learning.data_loader import loaded_columns  # here, for what is reused needs no Torch
 
             columns = loaded_columns(run)
         except OfflineError:  # each run says so by itself
@@ -213,6 +213,6 @@ def _key(run: Run) -> str | None:
     learns_alone = run.config.compute.learners == 0 and not run.config.data.prelearners
     if run.streamed or run.source.is_own or not learns_alone or not isinstance(run.config.algorithm, str):
         return None
-    algorithm = run.algorithm()
+    algorithm = run.algorithm
     data = run.config.data.model_dump(mode="json", exclude=_OF_RUNS)
     return digest([algorithm.stored, algorithm.batch_columns, algorithm.needs_next_obs, data])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import gymnasium as gym
@@ -88,6 +89,23 @@ def algorithms() -> dict[str, type[Algorithm]]:
     return {name: kind for name, kind in found.items() if issubclass(kind, Algorithm)}
 
 
+def chosen_algorithm(name: str | UserCode, action_space: gym.Space[Any], algorithm: Algorithm | None = None) -> Algorithm:
+    """Return an algorithm as it learns such actions, with its default parameters if `algorithm` is None.
+
+    Raises:
+        ConfigError: The name is unknown, the parameters are another algorithm's, or have no effect with these actions.
+    """
+    if isinstance(name, UserCode):
+        return _own_algorithm(name).for_actions(action_space)
+    known = algorithms()
+    if name not in known:
+        raise ConfigError(f"There is no algorithm {name!r}; there are {', '.join(known)}.")
+    algorithm = known[name]() if algorithm is None else algorithm
+    if type(algorithm) is not known[name]:
+        raise ConfigError(f"{name} takes a {known[name].__name__}, not a {type(algorithm).__name__}.")
+    return algorithm.for_actions(action_space)
+
+
 def make_networks(
     name: str | UserCode,
     observation_space: gym.Space[Any],
@@ -100,21 +118,14 @@ def make_networks(
     """Return new networks that learn by an algorithm, with its default parameters if `algorithm` is None.
 
     Raises:
-        ConfigError: The name is unknown, the parameters are another algorithm's, or it cannot act in this space.
+        ConfigError: As `chosen_algorithm`, or the algorithm cannot act in this space.
     """
     from offline_core.learning.algorithms.networks import Networks
 
-    if isinstance(name, UserCode):
-        algorithm = _own_algorithm(name)
-        with user_errors(f"algorithm {name}", f"with {observation_space} and {action_space}", ConfigError):
-            return Networks(algorithm.for_actions(action_space), observation_space, action_space, network, seed=seed)
-    known = algorithms()
-    if name not in known:
-        raise ConfigError(f"There is no algorithm {name!r}; there are {', '.join(known)}.")
-    algorithm = known[name]() if algorithm is None else algorithm
-    if type(algorithm) is not known[name]:
-        raise ConfigError(f"{name} takes a {known[name].__name__}, not a {type(algorithm).__name__}.")
-    return Networks(algorithm.for_actions(action_space), observation_space, action_space, network, seed=seed)
+    chosen = chosen_algorithm(name, action_space, algorithm)
+    own = user_errors(f"algorithm {name}", f"with {observation_space} and {action_space}", ConfigError)
+    with own if isinstance(name, UserCode) else contextlib.nullcontext():
+        return Networks(chosen, observation_space, action_space, network, seed=seed)
 
 
 def _own_algorithm(code: UserCode) -> Algorithm:

@@ -16,15 +16,15 @@ from offline_core.learning.algorithms.registry import algorithms, make_networks
 from offline_core.learning.checkpoints import BEST
 from offline_core.learning.config import DataConfig, RewardsConfig, TrainingConfig
 from offline_core.learning.costs import Seconds
+from offline_core.learning.data_loader import make_data_loader
 from offline_core.learning.fine_tuning.config import FineTuneConfig
 from offline_core.learning.fine_tuning.result import FineTuneResult
 from offline_core.learning.learner import Learner
-from offline_core.learning.loading import make_data_loader
 from offline_core.learning.monitor import TrainingGoal
 from offline_core.learning.networks import load_networks
 from offline_core.learning.play.play import Play, learned_steps
 from offline_core.learning.play_config import copies
-from offline_core.learning.recorded import Recorded
+from offline_core.learning.source import Recorded
 from offline_core.learning.trainer import learn
 from offline_core.learning.work import check_terminations
 from offline_core.policies.checkpoint import load_policy
@@ -59,7 +59,7 @@ def learn_on(
         policy.check_spaces(environment.id, (env.single_observation_space, env.single_action_space))
         begun.start()
         learner = Learner(algorithm, config, total_steps=learned_steps(config, None))
-        log = next(make_data_loader(source, data, algorithm, streamed=False, seed=0).windows(0))
+        log = next(make_data_loader(source, data, algorithm.config, streamed=False, seed=0).windows(0))
         learner.load(log)
         states = begun.folder.child(STATES)
         play = Play(algorithm, env, config, states=states, log=log, log_share=config.offline_share, rewards=data.rewards)

@@ -44,14 +44,14 @@ class Pipeline:
         Raises:
             ConfigError: one cannot be made, or its place is not there.
         """
-        names, placed = [CHECK_SPACES, CHECK_FINITE], dict[str, UserConnector]()
+        names, user_connectors = [CHECK_SPACES, CHECK_FINITE], dict[str, UserConnector]()
         for config in own:
             if config.called in names:
                 raise ConfigError(f"There are two connectors of the name {config.called}; give one another name.")
             if (other := config.before or config.after or CHECK_SPACES) not in names:
                 raise ConfigError(f"The connector {config.called} has no place: there is no {other}, but {', '.join(names)}.")
             names.insert(names.index(other) + (config.after is not None), config.called)
-            placed[config.called] = UserConnector(config)
+            user_connectors[config.called] = UserConnector(config)
         connectors: list[Connector] = []
         for name in names:
             if name == CHECK_SPACES:
@@ -59,17 +59,16 @@ class Pipeline:
             elif name == CHECK_FINITE:
                 connectors.append(CheckFinite())
             else:
-                connectors.append(placed[name])
-                spaces = placed[name].spaces(spaces)
-        mine = placed.values()
-        adds = frozenset[str]().union(*(connector.adds for connector in mine))
+                connectors.append(user_connectors[name])
+                spaces = user_connectors[name].spaces(spaces)
+        adds = frozenset[str]().union(*(connector.adds for connector in user_connectors.values()))
         return cls(
             tuple(connectors),
             spaces,
-            reads=frozenset[str]().union(*(connector.reads for connector in mine)) - adds,
+            reads=frozenset[str]().union(*(connector.reads for connector in user_connectors.values())) - adds,
             adds=adds,
-            needs_next_obs=any(connector.needs_next_obs for connector in mine),
-            fingerprints=tuple(connector.fingerprint for connector in mine if connector.fingerprint),
+            needs_next_obs=any(connector.needs_next_obs for connector in user_connectors.values()),
+            fingerprints=tuple(connector.fingerprint for connector in user_connectors.values() if connector.fingerprint),
         )
 
     def __call__(self, batch: EpisodeBatch) -> EpisodeBatch:
@@ -90,16 +89,16 @@ class UserConnector:
 
     def __init__(self, config: ConnectorConfig) -> None:
         self.path = str(config)
-        self._run = config.make("connector")
-        if not callable(self._run):
+        self._connector = config.make("connector")
+        if not callable(self._connector):
             raise ConfigError(f"The connector {self.path} cannot be called with columns.")
-        found = import_object(config.path, "connector")
-        declares = self._run if inspect.isclass(found) else found  # a function has its arguments bound
-        self.reads = frozenset(getattr(declares, "reads", ()))
-        self.adds = frozenset(getattr(declares, "adds", ()))
-        self.needs_next_obs = bool(getattr(declares, "needs_next_obs", False))
-        self.fingerprint = str(getattr(declares, "fingerprint", ""))
-        self._spaces = getattr(declares, "spaces", None)
+        imported = import_object(config.path, "connector")
+        declared = self._connector if inspect.isclass(imported) else imported  # a function has its arguments bound
+        self.reads = frozenset(getattr(declared, "reads", ()))
+        self.adds = frozenset(getattr(declared, "adds", ()))
+        self.needs_next_obs = bool(getattr(declared, "needs_next_obs", False))
+        self.fingerprint = str(getattr(declared, "fingerprint", ""))
+        self._spaces = getattr(declared, "spaces", None)
 
     def spaces(self, spaces: Spaces) -> Spaces:
         """The spaces of observations and actions after it."""
@@ -108,11 +107,11 @@ class UserConnector:
         with user_errors(f"connector {self.path}", f"with the spaces {spaces}", ConfigError):
             return a_pair(self._spaces(*spaces), f"connector {self.path}")
 
-    def __call__(self, steps: EpisodeBatch) -> EpisodeBatch:
-        with user_errors(f"connector {self.path}", f"on {steps.rows:,} rows"):
-            made = self._run(steps.read_only())
+    def __call__(self, batch: EpisodeBatch) -> EpisodeBatch:
+        with user_errors(f"connector {self.path}", f"on {batch.rows:,} rows"):
+            result = self._connector(batch.read_only())
         with within(f"The connector {self.path}"):
-            return check_batch(made, has_last=steps.has_last)
+            return check_batch(result, has_last=batch.has_last)
 
 
 def check_batch(batch: Any, *, has_last: bool) -> EpisodeBatch:

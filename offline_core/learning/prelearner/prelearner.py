@@ -11,6 +11,9 @@ import pyarrow as pa
 from offline_core.data.datasets.manifest import Format
 from offline_core.data.episodes import Episode, EpisodeBatch, columns, decode
 from offline_core.errors import ConfigError, EpisodeError
+from offline_core.learning.prelearner.pipeline import Spaces, a_pair
+from offline_core.runtime.user_code import UserCode, import_object
+from offline_core.runtime.user_errors import user_errors
 
 Rows = Format | Literal["rows"]
 """What is stored: an episode a row, a step a row, or what only a user's prelearner understands."""
@@ -75,3 +78,36 @@ class PreLearner:
             raise EpisodeError(f"Some of the episodes have no column {error}.") from error
         except ValueError as error:
             raise EpisodeError(f"Episodes that were read together differ in shape or structure: {error}.") from error
+
+
+def make_prelearner(
+    user_code: UserCode | None, *, format: Rows, wanted: Sequence[str], needs_next_obs: bool, where: str
+) -> PreLearner:
+    """Return the built-in prelearner, or the user's.
+
+    Raises:
+        ConfigError: It cannot be made, or is none.
+    """
+    arguments: dict[str, Any] = {"format": format, "wanted": wanted, "needs_next_obs": needs_next_obs, "where": where}
+    if user_code is None:
+        return PreLearner(**arguments)
+    kind = import_object(user_code.path, "prelearner")
+    if not (isinstance(kind, type) and issubclass(kind, PreLearner)):
+        raise ConfigError(f"The prelearner {user_code} has to be a subclass of offline_core's PreLearner.")
+    return user_code.make("prelearner", **arguments)  # type: ignore[no-any-return]
+
+
+def spaces_made(
+    user_code: UserCode, format: Rows, stored: tuple[gym.Space[Any] | None, gym.Space[Any] | None], *, where: str
+) -> Spaces | None:
+    """Return the spaces of what a user's prelearner makes, before any connector; None if neither it nor the data declares them.
+
+    Raises:
+        ConfigError: The prelearner cannot be made, or declares something else.
+    """
+    prelearner = make_prelearner(user_code, format=format, wanted=(), needs_next_obs=False, where=where)
+    with user_errors(f"prelearner {user_code}", "to say its spaces", ConfigError):
+        declared: Any = prelearner.spaces(*stored)
+    if declared == stored and None in stored:
+        return None
+    return a_pair(declared, f"prelearner {user_code}")

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from offline_core.learning.replay.buffer import make_buffer
 from offline_core.learning.replay.config import ReplayBufferConfig
-from offline_core.learning.replay.data_loader import NUMBER
-from offline_core.learning.steps import Steps
+from offline_core.learning.steps import NUMBER, Steps
 from offline_core.runtime.seeding import derive_seed
 
 SMALLEST_ERROR = 1e-6

@@ -15,10 +15,10 @@ from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.runs import asked_runs
 from offline_core.judging.sweeps.scheduling import SharedColumns, is_shared
 from offline_core.judging.sweeps.settings import settings_of
-from offline_core.learning import loading
+from offline_core.learning import data_loader
 from offline_core.learning.algorithms.registry import algorithms
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.loading import loaded_columns
+from offline_core.learning.data_loader import loaded_columns
 from offline_core.learning.run import Run
 from offline_core.learning.train import train
 from offline_core.learning.work import make_run
@@ -94,7 +94,7 @@ def test_a_sweep_reads_each_set_of_columns_once(tmp_path: Path, discrete: str, m
         read.append(run)
         return loaded_columns(run)
 
-    monkeypatch.setattr(loading, "loaded_columns", counted)
+    monkeypatch.setattr(data_loader, "loaded_columns", counted)
     held_out = TRAINING | {"evaluation": {"held_out": discrete}}
     run_sweep(discrete, tmp_path, training=held_out, grid={"optimizer.learning_rate": [0.1, 0.01]}, seeds=3)
     assert len(read) == 1

@@ -12,10 +12,10 @@ import pytest
 from offline_core.data.datasets.writer import episode_rows
 from offline_core.data.episodes import Episode, EpisodeBatch, columns, decode, episodes_to_table, nested
 from offline_core.errors import EpisodeError, NonFiniteError, SpaceError
+from offline_core.learning.pool import PrelearnerActor, whole_episodes
 from offline_core.learning.prelearner.connectors import CheckFinite, CheckSpaces
-from offline_core.learning.prelearner.mapper import Mapper, RayMapper, whole_episodes
+from offline_core.learning.prelearner.mapper import Mapper, without_seconds
 from offline_core.learning.prelearner.pipeline import Pipeline
-from offline_core.learning.prelearner.prelearner import PreLearner
 
 OBSERVATIONS = gym.spaces.Dict({"position": gym.spaces.Box(-9, 9, (2,)), "mode": gym.spaces.Discrete(3)})
 ACTIONS = gym.spaces.Discrete(4)
@@ -41,9 +41,8 @@ WANTED = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS, "a
 
 
 def made(rows: pa.Table, wanted=WANTED, connectors=(), *, format: str = "episodes", needs_next_obs: bool = False):
-    given = {"format": format, "wanted": wanted, "needs_next_obs": needs_next_obs, "where": "/data/set"}
-    mapper = Mapper(None, given, Pipeline(tuple(connectors), (OBSERVATIONS, ACTIONS)))
-    return mapper(rows.select(PreLearner(**given).stored_columns()))
+    mapper = Mapper(None, format, wanted, needs_next_obs, "/data/set", Pipeline(tuple(connectors), (OBSERVATIONS, ACTIONS)))
+    return mapper(rows.select(mapper.stored_columns()))
 
 
 def batch_of(steps: dict) -> EpisodeBatch:
@@ -166,9 +165,8 @@ def test_each_component_keeps_to_its_own_bounds(space: gym.Space, inside: list, 
 @pytest.mark.parametrize("needs_next_obs", [False, True])
 @pytest.mark.parametrize("rows_a_block", [1, 2, 5, 7, 1000])
 def test_blocks_that_ray_cuts_anywhere_become_whole_episodes_again(rows_a_block: int, needs_next_obs: bool) -> None:
-    given = {"format": "episodes", "wanted": WANTED, "needs_next_obs": needs_next_obs, "where": "/data/set"}
-    pipeline = Pipeline((), (OBSERVATIONS, ACTIONS))
-    mapped = [RayMapper(None, given, pipeline)(episode_rows(some)) for some in (EPISODES[:2], EPISODES[2:])]
+    mapper = Mapper(None, "episodes", WANTED, needs_next_obs, "/data/set", Pipeline((), (OBSERVATIONS, ACTIONS)))
+    mapped = [PrelearnerActor(mapper)(episode_rows(some)) for some in (EPISODES[:2], EPISODES[2:])]
     blocks = [
         {name: column[start : start + rows_a_block] for name, column in block.items()}
         for block in mapped
@@ -176,8 +174,8 @@ def test_blocks_that_ray_cuts_anywhere_become_whole_episodes_again(rows_a_block:
     ]
     empty = {name: column[:0] for name, column in mapped[0].items()}
     batches = list(whole_episodes([empty, *blocks, empty], has_last=needs_next_obs))
-    expected = Mapper(None, given, pipeline)(episode_rows(EPISODES))
-    found = EpisodeBatch.concatenate(batches)
+    expected = mapper(episode_rows(EPISODES))
+    found, *_ = without_seconds(EpisodeBatch.concatenate(batches))
     assert found.has_last is needs_next_obs and found.offsets.tolist() == expected.offsets.tolist()
     assert found.columns.keys() == expected.columns.keys()
     for name, column in expected.columns.items():

@@ -10,9 +10,11 @@ import pytest
 
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import DataError, EmptyDatasetError
+from offline_core.learning.data_loader import ReplayLoader
 from offline_core.learning.optimizer_config import OptimizerConfig
 from offline_core.learning.replay.config import ReplayBufferConfig
-from offline_core.learning.replay.data_loader import NUMBER, ReplayLoader
+from offline_core.learning.shards import ReadingOrder
+from offline_core.learning.steps import NUMBER
 from offline_core.runtime.config import parse
 from tests.learning.making import batch_of
 
@@ -28,7 +30,14 @@ def parts(epoch: int) -> Iterator[EpisodeBatch]:
 
 def loader_of(batch_size: int = 1, parts: Any = parts, expected: int = sum(LENGTHS), **config: Any) -> ReplayLoader:
     buffer, optimizer = parse(ReplayBufferConfig, config), OptimizerConfig(batch_size=batch_size)
-    return ReplayLoader(parts, buffer, optimizer, where="here", expected_steps=expected)
+    return ReplayLoader(
+        lambda numbers: parts(numbers[0]),  # of an epoch's order, which is its number
+        lambda epoch: ReadingOrder(np.array([epoch]), 1),
+        buffer,
+        optimizer,
+        where="here",
+        expected_steps=expected,
+    )
 
 
 def contents(loader: ReplayLoader, epoch: int, first: int = 0) -> list[list[int]]:

@@ -10,9 +10,8 @@ import torch
 
 from offline_core.errors import DataError
 from offline_core.learning.replay.config import ReplayBufferConfig
-from offline_core.learning.replay.data_loader import NUMBER
 from offline_core.learning.replay.drawing import Drawing
-from offline_core.learning.steps import Steps
+from offline_core.learning.steps import NUMBER, Steps
 from offline_core.runtime.config import parse
 from tests.learning.making import steps_of
 
