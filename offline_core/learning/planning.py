@@ -27,7 +27,7 @@ from offline_core.learning.learner import Learner
 from offline_core.learning.prelearner.mapper import without_seconds
 from offline_core.learning.run import Run
 from offline_core.learning.shards import Shards
-from offline_core.learning.source import Read
+from offline_core.learning.source import Read, resident_bytes
 from offline_core.learning.steps import Steps
 from offline_core.runtime.ray_session import ray_is_up
 from offline_core.runtime.torch_settings import torch_threads
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 READ_LIMIT_SECONDS, UPDATE_LIMIT_SECONDS = 0.5, 0.3
 """Durations of the measurements, which have at least one batch and one update."""
+READ_AT_ONCE_BYTES = 64 * 2**20
+"""So much is read sooner than prelearners start, however it is stored."""
 
 
 def costs_of(run: Run, **measured: Any) -> Costs:
@@ -141,10 +143,16 @@ def _seconds_of(update: Callable[[], object]) -> float:
     return statistics.median(took)
 
 
+def _is_read_at_once(run: Run) -> bool:
+    """Whether the data stays in memory, and this process reads it in a few seconds, for no code of a user's is among it."""
+    return not run.streamed and not run.source.is_own and resident_bytes(run.source, run.steps) <= READ_AT_ONCE_BYTES
+
+
 def planned(run: Run) -> Run:
     """Return the run with numbers in place of `auto`, and log why.
 
-    A run that reads and learns in this process is not measured, nor is a data class, which reads by itself.
+    A run that reads and learns in this process is not measured, nor is a data class, which reads by itself, nor what this
+    process reads sooner than prelearners start.
 
     Raises:
         ConfigError: Learners with GPUs cannot be measured, as this process sees none.
@@ -154,6 +162,8 @@ def planned(run: Run) -> Run:
         raise ConfigError("compute.learners=auto is measured in this process, which sees no GPU: set a number.")
     if (config.data.prelearners, config.compute.learners) == (0, 0) or config.data.data_class is not None:
         return replace(run, config=_chosen(config, Processes(0, 0)))
+    if config.data.prelearners == "auto" and config.compute.learners != "auto" and _is_read_at_once(run):
+        return replace(run, config=_chosen(config, Processes(0, config.compute.learners)))
     costs = measured(run)
     run = replace(run, costs=costs)
     if "auto" not in (config.data.prelearners, config.compute.learners):
