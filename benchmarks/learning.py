@@ -176,7 +176,6 @@ import ray
 quiet = dict(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
 ray.init(num_cpus=4, object_store_memory={object_store_bytes}, **quiet)
 from offline_core.runtime.config import parse
-from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 config = parse(TrainingConfig, {{
     "network": {{"hidden_sizes": [64]}}, "optimizer": {{"batch_size": 2048, "max_epochs": 1}},
@@ -221,7 +220,6 @@ def against_rllib(root: str, folder: str) -> None:
 OURS = """
 import json
 from offline_core.runtime.config import parse
-from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train_policy
 config = parse(TrainingConfig, {{
     "evaluation": {{"environment": {{"id": "CartPole-v1"}}, "target_return": 450}},

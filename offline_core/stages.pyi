@@ -37,13 +37,11 @@ from offline_core.learning.algorithms.rebrac import ReBRAC
 from offline_core.learning.algorithms.sac import SAC
 from offline_core.learning.algorithms.td3 import TD3
 from offline_core.learning.algorithms.td3_bc import TD3BC
-from offline_core.learning.config import ComputeConfig, DataConfig, EvaluationDuringTraining, EvaluationsConfig, SequencesConfig, TorchConfig, TrainingConfig
+from offline_core.learning.config import ComputeConfig, DataConfig, EvaluationDuringTraining, EvaluationsConfig, KeepConfig, OptimizerConfig, SequencesConfig, TorchConfig, TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig, ExpertOptimizer, ExpertRecording
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.fine_tuning.config import FineTuneConfig, FineTuneEvaluations, FineTuneOptimizer, FineTuneReplay
 from offline_core.learning.fine_tuning.result import FineTuneResult
-from offline_core.learning.keep_config import KeepConfig
-from offline_core.learning.optimizer_config import OptimizerConfig
 from offline_core.learning.play_config import ReplayConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.policies.config import NetworkConfig

@@ -10,8 +10,6 @@ from offline_core.data.environments.vector_env import NUM_ENVS
 from offline_core.data.formats.sources.opening import SourceConfig
 from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.learning.algorithms.registry import AlgorithmChoice
-from offline_core.learning.keep_config import KeepConfig
-from offline_core.learning.optimizer_config import OptimizerConfig
 from offline_core.learning.prelearner.config import ConnectorConfig
 from offline_core.learning.presets import PRESETS, with_preset
 from offline_core.learning.replay.config import ReplayBufferConfig
@@ -28,6 +26,87 @@ class SequencesConfig(Config):
 
     steps: int = Field(32, ge=1, le=65_536, description="Steps of a sequence that are learned from.")
     burn_in_steps: int = Field(16, ge=0, le=65_536, description="Steps before them that only warm up the memory.")
+
+
+Schedule = Literal["constant", "linear", "cosine"]
+
+
+class NetworkRate(Config):
+    """How fast one network learns."""
+
+    learning_rate: float | None = Field(None, ge=1e-8, le=10.0, description="Step size. None: that of all networks.")
+    schedule: Schedule | None = Field(None, description="How the learning rate falls. None: as that of all networks.")
+
+
+class AdamConfig(Config):
+    """Adam and its batches, wherever the steps are from."""
+
+    learning_rate: float = Field(1e-3, ge=1e-8, le=10.0, description="Step size of Adam.")
+    schedule: Schedule = Field(
+        "constant", description="How the learning rate falls from its value to zero over the training; constant: it does not."
+    )
+    networks: dict[str, NetworkRate] = Field(
+        {},
+        description='Rates of single networks, as JSON: {"policy": {"learning_rate": 1e-4, "schedule": "cosine"}}. Others are '
+        "value, critics and log_temperature, as far as the algorithm has them.",
+    )
+    warmup_updates: int = Field(0, ge=0, description="Updates over which the learning rate rises from zero.")
+    batch_size: int = Field(1024, ge=1, le=10_000_000, description="Steps per update, over all learners.")
+    max_gradient_norm: float | None = Field(
+        None, gt=0.0, description="Clip the global gradient norm to this; None: do not clip."
+    )
+
+
+class OptimizerConfig(AdamConfig):
+    """Adam and its batches, and how long to learn."""
+
+    max_epochs: int = Field(20, ge=1, le=1_000_000, description="Passes over all steps of the dataset, at most.")
+    max_updates: int | None = Field(
+        None,
+        ge=1,
+        le=10**9,
+        description="Updates, at most; max_epochs does not count then. None: max_epochs passes.",
+    )
+    updates_per_iteration: int | None = Field(
+        200,
+        ge=1,
+        description="After so many updates: report, evaluate, and write a checkpoint to go on from. None: after each epoch.",
+    )
+    replacement: bool = Field(
+        False,
+        description="Draw the steps of each batch at random with replacement, as a replay buffer does. Otherwise an epoch has "
+        "each step once.",
+    )
+
+
+class KeepConfig(Config):
+    """Which policies stay in iterations/<updates>, of those at the ends of iterations."""
+
+    every_iterations: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="Keep the policy of every so many iterations. None: of each one if last is set, else of none.",
+    )
+    last: int | None = Field(None, ge=1, le=1_000_000, description="Of those, only the latest so many stay. None: all of them.")
+    best: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="So many of the best policies stay as well: by mean return, or by held-out loss where the policy is not "
+        "played and losses compare. None: no more.",
+    )
+
+    @model_validator(mode="after")
+    def _keeps_something(self) -> KeepConfig:
+        if (self.every_iterations, self.last, self.best) == (None, None, None):
+            raise ValueError("it keeps nothing: set every_iterations, last or best, or leave keep out")
+        return self
+
+    @property
+    def interval(self) -> int | None:
+        """Iterations from one policy to the next; None: only the best are kept."""
+        return 1 if self.every_iterations is None and self.last is not None else self.every_iterations
 
 
 class EvaluationsConfig(Config):

@@ -6,9 +6,7 @@ from typing import Protocol
 
 from pydantic import Field
 
-from offline_core.learning.config import EvaluationsConfig, TorchConfig
-from offline_core.learning.keep_config import KeepConfig
-from offline_core.learning.optimizer_config import AdamConfig
+from offline_core.learning.config import AdamConfig, EvaluationsConfig, KeepConfig, TorchConfig
 from offline_core.runtime.config import Config
 
 

@@ -12,8 +12,7 @@ from pydantic import ValidationError
 
 from offline_core.errors import ConfigError
 from offline_core.learning import trainer
-from offline_core.learning.config import TrainingConfig
-from offline_core.learning.keep_config import KeepConfig
+from offline_core.learning.config import KeepConfig, TrainingConfig
 from offline_core.learning.monitor import wanted
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train

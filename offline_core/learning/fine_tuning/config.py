@@ -6,9 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from offline_core.learning.config import EvaluationsConfig, TorchConfig
-from offline_core.learning.keep_config import KeepConfig
-from offline_core.learning.optimizer_config import AdamConfig
+from offline_core.learning.config import AdamConfig, EvaluationsConfig, KeepConfig, TorchConfig
 from offline_core.learning.play_config import ReplayConfig, a_replay_that_holds_a_batch
 from offline_core.runtime.config import Config, EnvironmentSpec, closed
 
