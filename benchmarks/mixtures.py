@@ -14,9 +14,9 @@ from offline_core.data.datasets.commit import commit, prepare_dataset
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import Episode
-from offline_core.learning.config import EvaluationsConfig
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.train import train_expert
+from offline_core.learning.trainer_config import EvaluationsConfig
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.policy import Policy
 from offline_core.policies.recording.player import EpisodesToPlay, play

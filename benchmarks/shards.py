@@ -223,6 +223,7 @@ def nodes(dataset: str) -> None:
     from ray.cluster_utils import Cluster
 
     from offline_core.data.datasets.dataset import open_dataset
+    from offline_core.learning.config import TrainingConfig
     from offline_core.learning.train import train
     from offline_core.runtime.config import parse
 

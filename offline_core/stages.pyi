@@ -37,13 +37,13 @@ from offline_core.learning.algorithms.rebrac import ReBRAC
 from offline_core.learning.algorithms.sac import SAC
 from offline_core.learning.algorithms.td3 import TD3
 from offline_core.learning.algorithms.td3_bc import TD3BC
-from offline_core.learning.config import ComputeConfig, DataConfig, EvaluationDuringTraining, EvaluationsConfig, KeepConfig, OptimizerConfig, SequencesConfig, TorchConfig, TrainingConfig
+from offline_core.learning.config import ComputeConfig, DataConfig, EvaluationDuringTraining, SequencesConfig, TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig, ExpertOptimizer, ExpertRecording
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.fine_tuning.config import FineTuneConfig, FineTuneEvaluations, FineTuneOptimizer, FineTuneReplay
 from offline_core.learning.fine_tuning.result import FineTuneResult
-from offline_core.learning.play_config import ReplayConfig
 from offline_core.learning.result import TrainingResult
+from offline_core.learning.trainer_config import EvaluationsConfig, KeepConfig, OptimizerConfig, ReplayConfig, TorchConfig
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.evaluation.result import EvaluationResult

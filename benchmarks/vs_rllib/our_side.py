@@ -30,9 +30,9 @@ UPDATES_BETWEEN_EVALUATIONS = 100
 def expert(task: Task, clock: Clock) -> dict[str, Any]:
     """Our defaults, until the target."""
     with clock("imports"):
-        from offline_core.learning.config import EvaluationsConfig
         from offline_core.learning.experts.config import ExpertConfig
         from offline_core.learning.experts.train import train_expert
+        from offline_core.learning.trainer_config import EvaluationsConfig
     with clock("stage"):
         config = ExpertConfig(
             evaluation=EvaluationsConfig(target_return=task.target_return, episodes=EVALUATION_EPISODES),

@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from offline_core.data.environments.vector_env import NUM_ENVS
 from offline_core.data.formats.sources.opening import SourceConfig
 from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.learning.algorithms.registry import AlgorithmChoice
 from offline_core.learning.prelearner.config import ConnectorConfig
 from offline_core.learning.presets import PRESETS, with_preset
 from offline_core.learning.replay.config import ReplayBufferConfig
+from offline_core.learning.trainer_config import EvaluationsConfig, KeepConfig, OptimizerConfig, TorchConfig
 from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.byte_count import ByteCount
 from offline_core.runtime.config import Config, EnvironmentSpec, closed, without_defaults
@@ -26,120 +26,6 @@ class SequencesConfig(Config):
 
     steps: int = Field(32, ge=1, le=65_536, description="Steps of a sequence that are learned from.")
     burn_in_steps: int = Field(16, ge=0, le=65_536, description="Steps before them that only warm up the memory.")
-
-
-Schedule = Literal["constant", "linear", "cosine"]
-
-
-class NetworkRate(Config):
-    """How fast one network learns."""
-
-    learning_rate: float | None = Field(None, ge=1e-8, le=10.0, description="Step size. None: that of all networks.")
-    schedule: Schedule | None = Field(None, description="How the learning rate falls. None: as that of all networks.")
-
-
-class AdamConfig(Config):
-    """Adam and its batches, wherever the steps are from."""
-
-    learning_rate: float = Field(1e-3, ge=1e-8, le=10.0, description="Step size of Adam.")
-    schedule: Schedule = Field(
-        "constant", description="How the learning rate falls from its value to zero over the training; constant: it does not."
-    )
-    networks: dict[str, NetworkRate] = Field(
-        {},
-        description='Rates of single networks, as JSON: {"policy": {"learning_rate": 1e-4, "schedule": "cosine"}}. Others are '
-        "value, critics and log_temperature, as far as the algorithm has them.",
-    )
-    warmup_updates: int = Field(0, ge=0, description="Updates over which the learning rate rises from zero.")
-    batch_size: int = Field(1024, ge=1, le=10_000_000, description="Steps per update, over all learners.")
-    max_gradient_norm: float | None = Field(
-        None, gt=0.0, description="Clip the global gradient norm to this; None: do not clip."
-    )
-
-
-class OptimizerConfig(AdamConfig):
-    """Adam and its batches, and how long to learn."""
-
-    max_epochs: int = Field(20, ge=1, le=1_000_000, description="Passes over all steps of the dataset, at most.")
-    max_updates: int | None = Field(
-        None,
-        ge=1,
-        le=10**9,
-        description="Updates, at most; max_epochs does not count then. None: max_epochs passes.",
-    )
-    updates_per_iteration: int | None = Field(
-        200,
-        ge=1,
-        description="After so many updates: report, evaluate, and write a checkpoint to go on from. None: after each epoch.",
-    )
-    replacement: bool = Field(
-        False,
-        description="Draw the steps of each batch at random with replacement, as a replay buffer does. Otherwise an epoch has "
-        "each step once.",
-    )
-
-
-class KeepConfig(Config):
-    """Which policies stay in iterations/<updates>, of those at the ends of iterations."""
-
-    every_iterations: int | None = Field(
-        None,
-        ge=1,
-        le=1_000_000,
-        description="Keep the policy of every so many iterations. None: of each one if last is set, else of none.",
-    )
-    last: int | None = Field(None, ge=1, le=1_000_000, description="Of those, only the latest so many stay. None: all of them.")
-    best: int | None = Field(
-        None,
-        ge=1,
-        le=1_000_000,
-        description="So many of the best policies stay as well: by mean return, or by held-out loss where the policy is not "
-        "played and losses compare. None: no more.",
-    )
-
-    @model_validator(mode="after")
-    def _keeps_something(self) -> KeepConfig:
-        if (self.every_iterations, self.last, self.best) == (None, None, None):
-            raise ValueError("it keeps nothing: set every_iterations, last or best, or leave keep out")
-        return self
-
-    @property
-    def interval(self) -> int | None:
-        """Iterations from one policy to the next; None: only the best are kept."""
-        return 1 if self.every_iterations is None and self.last is not None else self.every_iterations
-
-
-class EvaluationsConfig(Config):
-    """Playing the policy while it learns."""
-
-    episodes: int = Field(100, ge=1, le=100_000, description="Episodes each time.")
-    num_envs: int = Field(
-        NUM_ENVS,
-        ge=1,
-        le=65_536,
-        description="Copies of the environment that are played at once, at most. Another number plays other episodes.",
-    )
-    actions: Literal["greedy", "sampled"] = Field(
-        "greedy",
-        description="greedy: the most likely actions. sampled: drawn, as recordings do by default, so that target_return is "
-        "met by what is recorded, and best is the best at that.",
-    )
-    interval_iterations: int = Field(
-        1,
-        ge=1,
-        le=1_000_000,
-        description="Iterations between two evaluations, the held-out loss included; each iteration writes a checkpoint.",
-    )
-    target_return: float | None = Field(
-        None,
-        description="Stop at this mean return. None: the environment's own threshold, if it has one.",
-    )
-    patience: int | None = Field(
-        None,
-        ge=1,
-        description="Stop when the mean return has not become better in so many evaluations; if it is not played, the held-out "
-        "loss, of an algorithm whose loss can be compared over time (bc). None: go on to the end.",
-    )
 
 
 class EvaluationDuringTraining(EvaluationsConfig):
@@ -288,22 +174,6 @@ class DataConfig(Config):
         if self.resident_bytes == "rows" and self.data_class is not None:
             raise ValueError("a data class of your own reads by itself, so its rows cannot be kept: set resident_bytes to 0")
         return self
-
-
-class TorchConfig(Config):
-    """How Torch computes."""
-
-    threads: int = Field(1, ge=1, le=1024, description="Of Torch, for each learner; small networks want one.")
-    bfloat16: bool = Field(
-        False,
-        description="On a GPU, compute in bfloat16 where Torch's autocast does. On a CPU, round what enters matrix products to "
-        "it: with AMX they take a half to a fifth of the time.",
-    )
-    compile: bool = Field(
-        False,
-        description="Let torch.compile make one graph of an update's loss and gradients, on a GPU as CUDA graphs; worth its "
-        "minute in long trainings. Recurrent networks and MultiDiscrete spaces have none.",
-    )
 
 
 class ComputeConfig(TorchConfig):

@@ -17,7 +17,8 @@ import torch
 
 from offline_core.data.environments.vector_env import shares
 from offline_core.errors import ClusterError
-from offline_core.learning.config import EvaluationDuringTraining, EvaluationsConfig
+from offline_core.learning.config import EvaluationDuringTraining
+from offline_core.learning.trainer_config import EvaluationsConfig
 from offline_core.policies.policy import Policy
 from offline_core.policies.rollouts.rollouts import Rollouts, rollouts
 from offline_core.runtime.config import EnvironmentSpec

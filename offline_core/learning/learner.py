@@ -18,11 +18,11 @@ from offline_core.learning.algorithms.algorithm import evaluating
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import SequencesConfig, TrainingConfig
 from offline_core.learning.optimizer import below, learning_rate, optimizer_tensors, parameter_groups, restore_optimizer
-from offline_core.learning.play_config import PlayConfig
 from offline_core.learning.replay.drawing import Drawing
 from offline_core.learning.shards import batches
 from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps
 from offline_core.learning.together import summed
+from offline_core.learning.trainer_config import PlayConfig
 from offline_core.learning.update import backward_pass, compiled, sum_gradients
 from offline_core.runtime.adam import Adam
 from offline_core.runtime.seeding import derive_seed, nth_seed

@@ -17,7 +17,6 @@ from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.data.store.location import Location
 from offline_core.errors import LearningError
 from offline_core.learning.checkpoints import BEST, Checkpoints
-from offline_core.learning.config import EvaluationsConfig, KeepConfig
 from offline_core.learning.costs import Seconds
 from offline_core.learning.evaluations import Evaluation, Evaluations, Stamp, Weights, snapshot
 from offline_core.learning.experience import Experience
@@ -25,6 +24,7 @@ from offline_core.learning.learner import Learner
 from offline_core.learning.metrics import RETURN, MetricsLog, is_report, progress_of
 from offline_core.learning.prelearner.mapper import ReadSoFar
 from offline_core.learning.state import Metrics, States, TrainingState
+from offline_core.learning.trainer_config import EvaluationsConfig, KeepConfig
 from offline_core.policies.evaluation.result import FOLLOWED
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress

@@ -11,7 +11,7 @@ from torch import Tensor
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import network_of
 from offline_core.learning.algorithms.networks import Networks
-from offline_core.learning.config import AdamConfig, NetworkRate, Schedule
+from offline_core.learning.trainer_config import AdamConfig, NetworkRate, Schedule
 
 
 def parameter_groups(algorithm: Networks, config: AdamConfig) -> list[dict[str, Any]]:

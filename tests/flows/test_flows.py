@@ -30,8 +30,9 @@ from offline_core.data.episodes import Episode
 from offline_core.data.store.location import Location
 from offline_core.errors import BusyError, CheckpointError, EmptyDatasetError
 from offline_core.keeping.cards import keep_card
-from offline_core.learning.config import EvaluationsConfig, TrainingConfig
+from offline_core.learning.config import TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig
+from offline_core.learning.trainer_config import EvaluationsConfig
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.recording.config import RecordingConfig
 from offline_core.runtime.config import parse

@@ -16,7 +16,8 @@ from offline_core.data.importing.importing import import_data
 from offline_core.data.store.location import Location
 from offline_core.errors import PromotionError
 from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
-from offline_core.learning.config import EvaluationDuringTraining, OptimizerConfig, TrainingConfig
+from offline_core.learning.config import EvaluationDuringTraining, TrainingConfig
+from offline_core.learning.trainer_config import OptimizerConfig
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import EnvironmentSpec

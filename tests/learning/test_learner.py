@@ -12,10 +12,11 @@ import torch
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import evaluating
 from offline_core.learning.algorithms.registry import make_networks
-from offline_core.learning.config import OptimizerConfig, TrainingConfig
+from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.optimizer import learning_rate
 from offline_core.learning.steps import NUMBER
+from offline_core.learning.trainer_config import OptimizerConfig
 from offline_core.runtime.config import parse
 from tests.learning.algorithms.making import BOX as BOX_ACTIONS
 from tests.learning.algorithms.making import VECTOR, made_steps, with_box_actions

@@ -12,10 +12,11 @@ from pydantic import ValidationError
 
 from offline_core.errors import ConfigError
 from offline_core.learning import trainer
-from offline_core.learning.config import KeepConfig, TrainingConfig
+from offline_core.learning.config import TrainingConfig
 from offline_core.learning.monitor import wanted
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train
+from offline_core.learning.trainer_config import KeepConfig
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
 from tests.cases import slow_but

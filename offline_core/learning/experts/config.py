@@ -12,9 +12,15 @@ from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.learning.algorithms.ppo import PPO
 from offline_core.learning.algorithms.sac import SAC
 from offline_core.learning.algorithms.td3 import TD3
-from offline_core.learning.config import AdamConfig, EvaluationsConfig, KeepConfig, TorchConfig
 from offline_core.learning.experts.presets import PRESETS, with_defaults
-from offline_core.learning.play_config import ReplayConfig, a_replay_that_holds_a_batch
+from offline_core.learning.trainer_config import (
+    AdamConfig,
+    EvaluationsConfig,
+    KeepConfig,
+    ReplayConfig,
+    TorchConfig,
+    a_replay_that_holds_a_batch,
+)
 from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.config import Config, EnvironmentSpec, closed, closed_by_name
 

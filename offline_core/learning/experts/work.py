@@ -21,8 +21,8 @@ from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.learner import Learner
 from offline_core.learning.monitor import TrainingGoal, snapshot_name
 from offline_core.learning.play.play import Play, learned_steps
-from offline_core.learning.play_config import copies
 from offline_core.learning.trainer import learn
+from offline_core.learning.trainer_config import copies
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.initial import begin_as, check_network

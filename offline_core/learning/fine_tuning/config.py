@@ -6,8 +6,14 @@ from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from offline_core.learning.config import AdamConfig, EvaluationsConfig, KeepConfig, TorchConfig
-from offline_core.learning.play_config import ReplayConfig, a_replay_that_holds_a_batch
+from offline_core.learning.trainer_config import (
+    AdamConfig,
+    EvaluationsConfig,
+    KeepConfig,
+    ReplayConfig,
+    TorchConfig,
+    a_replay_that_holds_a_batch,
+)
 from offline_core.runtime.config import Config, EnvironmentSpec, closed
 
 

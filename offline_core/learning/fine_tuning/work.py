@@ -23,9 +23,9 @@ from offline_core.learning.learner import Learner
 from offline_core.learning.monitor import TrainingGoal
 from offline_core.learning.networks import load_networks
 from offline_core.learning.play.play import Play, learned_steps
-from offline_core.learning.play_config import copies
 from offline_core.learning.source import Recorded
 from offline_core.learning.trainer import learn
+from offline_core.learning.trainer_config import copies
 from offline_core.learning.work import check_terminations
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig

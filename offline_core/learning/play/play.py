@@ -20,10 +20,10 @@ from offline_core.learning.config import RewardsConfig
 from offline_core.learning.learner import Batched, Learner
 from offline_core.learning.play.reward_scale import RewardScale
 from offline_core.learning.play.ring import RingFiles, StepRing
-from offline_core.learning.play_config import PlayConfig
 from offline_core.learning.prelearner.mapper import ReadSoFar
 from offline_core.learning.returns import RETURNS_TO_GO
 from offline_core.learning.steps import Steps
+from offline_core.learning.trainer_config import PlayConfig
 from offline_core.policies.policy import Policy, as_tensors
 from offline_core.policies.quick import QuickPolicy
 from offline_core.policies.rollouts.loop import EnvironmentLoop

@@ -12,9 +12,9 @@ from PIL import Image
 
 import offline_core as offline
 from offline_core.errors import ConfigError
-from offline_core.learning.config import EvaluationsConfig
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.train import train_expert
+from offline_core.learning.trainer_config import EvaluationsConfig
 from offline_core.policies.recording import video
 from offline_core.runtime.config import EnvironmentSpec
 
