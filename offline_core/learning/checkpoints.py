@@ -1,15 +1,25 @@
-"""The policies that a training saves: the best, the last, the series, and the first at some returns."""
+"""What a training saves: policies (the best, the last, a series, the first at some returns), and all networks at its end.
+
+With the networks (critics, targets, temperature) learning can go on by play.
+"""
 
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Set as AbstractSet
 
+import safetensors
+import safetensors.torch
 import torch
+from torch import Tensor
 
 from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.data.store.location import Location
+from offline_core.errors import CorruptFileError
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.evaluations import Weights
+from offline_core.learning.result import NETWORKS_FILE
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
 from offline_core.policies.series import SERIES, UPDATES, saved_in, series_name
@@ -70,3 +80,30 @@ class Checkpoints:
         """Delete the series, which is of another run."""
         self.folder.child(SERIES).delete_folder()
         self._series = set()
+
+
+def save_networks(algorithm: Networks, folder: Location) -> str:
+    """Write or replace them in the folder of a training; return their hash."""
+    networks = {name: tensor.detach().cpu().clone() for name, tensor in algorithm.state_dict().items()}  # some share memory
+    data = safetensors.torch.save(networks)
+    folder.child(NETWORKS_FILE).write(data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def load_networks(folder: Location, sha256: str) -> dict[str, Tensor]:
+    """Return the networks of a training by name, (…) each.
+
+    Raises:
+        CorruptFileError: The file is missing or not the one that the training wrote.
+    """
+    file = folder.child(NETWORKS_FILE)
+    data = file.read() if file.is_file() else b""
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise CorruptFileError(
+            f"{file.uri} is not what the training wrote: delete result.json beside it and train again.", uri=file.uri
+        )
+    try:
+        found: dict[str, Tensor] = safetensors.torch.load(data)
+    except safetensors.SafetensorError as error:
+        raise CorruptFileError(f"{file.uri} cannot be read: {error}", uri=file.uri) from error
+    return found

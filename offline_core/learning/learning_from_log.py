@@ -10,13 +10,12 @@ from typing import Any
 from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
 from offline_core.learning.algorithms.networks import Networks
-from offline_core.learning.checkpoints import BEST, LAST
+from offline_core.learning.checkpoints import BEST, LAST, save_networks
 from offline_core.learning.costs import Costs, Seconds, bottleneck
 from offline_core.learning.data_loader import DataLoader
 from offline_core.learning.experience import Log
 from offline_core.learning.learner import Learner
 from offline_core.learning.monitor import TrainingGoal, TrainingMonitor
-from offline_core.learning.networks import save_networks
 from offline_core.learning.planning import costs_of
 from offline_core.learning.q_values import q_warnings, recorded_returns
 from offline_core.learning.result import TrainingResult

@@ -10,7 +10,7 @@ import torch
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError
 from offline_core.learning.algorithms.registry import make_networks
-from offline_core.learning.networks import load_networks, save_networks
+from offline_core.learning.checkpoints import load_networks, save_networks
 from offline_core.learning.result import NETWORKS_FILE
 from tests.learning.algorithms.making import BOX, VECTOR
 

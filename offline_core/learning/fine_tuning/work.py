@@ -13,7 +13,7 @@ from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.actor_critic import ActorCritic
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.algorithms.registry import algorithms, make_networks
-from offline_core.learning.checkpoints import BEST
+from offline_core.learning.checkpoints import BEST, load_networks
 from offline_core.learning.config import DataConfig, RewardsConfig, TrainingConfig
 from offline_core.learning.costs import Seconds
 from offline_core.learning.data_loader import make_data_loader
@@ -21,7 +21,6 @@ from offline_core.learning.fine_tuning.config import FineTuneConfig
 from offline_core.learning.fine_tuning.result import FineTuneResult
 from offline_core.learning.learner import Learner
 from offline_core.learning.monitor import TrainingGoal
-from offline_core.learning.networks import load_networks
 from offline_core.learning.play.play import Play, learned_steps
 from offline_core.learning.source import Recorded
 from offline_core.learning.trainer import learn

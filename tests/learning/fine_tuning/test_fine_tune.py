@@ -14,12 +14,12 @@ import offline_core as offline
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, CorruptFileError
 from offline_core.learning import evaluations
+from offline_core.learning.checkpoints import load_networks
 from offline_core.learning.fine_tuning.config import FineTuneConfig
 from offline_core.learning.fine_tuning.fine_tune import fine_tune
 from offline_core.learning.fine_tuning.result import FineTuneResult
 from offline_core.learning.learner import Learner
 from offline_core.learning.monitor import TrainingMonitor
-from offline_core.learning.networks import load_networks
 from offline_core.learning.play.play import Play
 from offline_core.learning.play.ring import StepRing
 from offline_core.learning.result import NETWORKS_FILE
