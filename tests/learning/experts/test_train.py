@@ -70,6 +70,14 @@ def test_it_stops_at_the_target(tmp_path: Path) -> None:
     assert 256 < result.env_steps <= 512, "of two rollouts of 8 times 32 steps, less those that only reset"
 
 
+def test_it_gives_up_when_evaluations_get_no_better(tmp_path: Path) -> None:
+    """With a rate of nearly nothing, so that all policies are alike."""
+    config = tiny(optimizer={"learning_rate": 1e-8}, evaluation={"patience": 2, "target_return": 500}, rollouts_per_iteration=1)
+    result = train_expert(config, output=str(tmp_path))
+    returns = [mean for _, mean in result.curve]
+    assert len(returns) == returns.index(max(returns)) + 3 < 8 and not result.reached_target
+
+
 @pytest.mark.parametrize("actions", ["greedy", "sampled"])
 def test_the_target_is_met_by_the_actions_that_are_asked_for(tmp_path: Path, actions: str) -> None:
     """A policy by lot is recorded as it was evaluated only if evaluations sample, too."""

@@ -18,7 +18,7 @@ from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.fine_tuning.config import FineTuneConfig
 from offline_core.learning.learner import Batched, Learner
-from offline_core.learning.play.play import Play
+from offline_core.learning.play.play import Play, learned_steps
 from offline_core.learning.steps import Steps
 from offline_core.policies.config import NetworkConfig
 from tests.learning.play.clock import CLOCK
@@ -112,6 +112,25 @@ def test_a_share_of_each_batch_is_recorded(tmp_path: Path) -> None:
     playing.env.close()
     shares = [int((batch.columns["obs"][:, 0] < 0).sum()) for batch in playing.batches if batch.columns is not None]
     assert len(shares) > 5 and set(shares) == {2}, "a quarter of 8"
+
+
+def test_the_learning_rate_falls_to_the_end_of_play(tmp_path: Path) -> None:
+    config = FineTuneConfig(
+        total_steps=40,
+        num_envs=2,
+        optimizer={"batch_size": 8, "learning_rate": 0.01, "schedule": "linear"},
+        replay={"learning_starts_steps": 10, "updates_per_step": 0.5},
+    )
+    rates = []
+    with contextlib.closing(make_vector_env(CLOCK, 2)) as env:
+        networks = make_networks("sac", env.single_observation_space, env.single_action_space, SMALL)
+        learner = Learner(networks, config, total_steps=learned_steps(config, None))
+        play = Play(networks, env, config, states=Location.of(str(tmp_path)))
+        for batch in play.batches(learner):
+            if batch is not None:
+                learner.update(batch.indices, batch)
+                rates.append(learner.optimizer.param_groups[0]["lr"])
+    assert play.env_steps == 40 and rates == pytest.approx([0.01 * (1 - update / 15) for update in range(15)])
 
 
 def test_a_policy_that_remembers_is_refused(tmp_path: Path) -> None:
