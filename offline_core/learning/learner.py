@@ -23,10 +23,10 @@ from offline_core.learning.shards import batches
 from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps
 from offline_core.learning.together import summed
 from offline_core.learning.trainer_config import PlayConfig
-from offline_core.learning.update import backward_pass, compiled, sum_gradients
+from offline_core.learning.update import CompiledUpdate, Update, clip_gradients, sum_gradients
 from offline_core.runtime.adam import Adam
 from offline_core.runtime.seeding import derive_seed, nth_seed
-from offline_core.runtime.torch_settings import bfloat16_products
+from offline_core.runtime.torch_settings import bfloat16_products, keep_freed_memory
 
 REFRESH_SHARE = 0.1
 """Largest share of the training time for fresh value targets; they are renewed once a window in any case."""
@@ -70,6 +70,7 @@ class Learner:
         rank: int = 0,
         world: int = 1,
     ) -> None:
+        keep_freed_memory()
         self.rank, self.world = rank, world
         self._max_updates: int | None = None
         self._replacement = False
@@ -94,9 +95,12 @@ class Learner:
         self._seed = config.seed
         self._update_seed = derive_seed(config.seed, "update", rank)
         self._max_gradient_norm = config.optimizer.max_gradient_norm
-        self._autocast = config.compute.bfloat16 and self.device.type != "cpu"
-        self._products = bfloat16_products if config.compute.bfloat16 and not self._autocast else contextlib.nullcontext
-        self._backward_pass = compiled(backward_pass, self.device) if config.compute.compile else backward_pass
+        autocast = config.compute.bfloat16 and self.device.type != "cpu"
+        self._products = bfloat16_products if config.compute.bfloat16 and not autocast else contextlib.nullcontext
+        self._update: Update = Update(algorithm, self.nested, autocast=autocast)
+        if config.compute.compile:
+            share = len(range(rank, self.batch_units, world))
+            self._update = CompiledUpdate(algorithm, self.nested, rows=share, autocast=autocast)
         for tensor in self.algorithm.state_dict().values() if world > 1 else ():
             torch.distributed.broadcast(tensor, src=0)  # other processors begin with other last bits
         trained = [parameter for parameter in algorithm.parameters() if parameter.requires_grad]
@@ -233,11 +237,8 @@ class Learner:
         if importance is not None and self.algorithm.counts:
             share = importance[self.rank :: self.world]
             weights, means_by = weights * share, share / importance.sum()
-        for parameter in self._parameters:
-            parameter.grad = None
-        nested_batch = self.nested(batch, flatten=mask is not None)
         with self._products():
-            output = self._backward_pass(self.algorithm, nested_batch, weights, means_by, self._autocast)
+            output = self._update(batch, weights, means_by)
         names, means = output.names, output.means
         if self.world > 1:
             means = sum_gradients(self._parameters, means)
@@ -245,7 +246,7 @@ class Learner:
             age = means.new_full((1,), self._targets_age_updates)
             names, means = (*names, "targets_age_updates"), torch.cat([means, age])
         if self._max_gradient_norm is not None:
-            norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._max_gradient_norm)
+            norm = clip_gradients(self._parameters, self._max_gradient_norm)
             names, means = (*names, "gradient_norm"), torch.cat([means, norm[None]])
         most = self._max_updates
         done = self.steps / max(1, self._total_steps) if most is None else self.updates / most
@@ -322,12 +323,12 @@ class Learner:
             for indices in steps.indices(self.spec).split(max(1, 8192 // (self.spec.sequence_steps or 1))):
                 batch = steps.batch(indices, self.spec)
                 mask = batch.get(MASK)
-                loss = self.algorithm(self.nested(batch, flatten=mask is not None)).loss
+                loss = self.algorithm(self.nested(batch)).loss
                 total += (loss if mask is None else loss * mask.flatten()).sum()
                 count += steps.count(indices, self.spec)
         return float(total) / count
 
-    def nested(self, batch: Batch, *, flatten: bool = False) -> Batch:
+    def nested(self, batch: Batch) -> Batch:
         """Return columns nested as their spaces; of sequences, all but the observations with (S, L) as one axis."""
         policy = self.algorithm.policy
         spaces = {
@@ -336,7 +337,7 @@ class Learner:
             columns.ACTIONS: policy.action_space,
         }
         names = {path: path.partition(nested.PATH_SEPARATOR)[0] for path in batch}
-        if flatten:
+        if MASK in batch:
             batch = {path: c if names[path] == columns.OBS else c.flatten(0, 1) for path, c in batch.items()}
         composite = {name: nested.unflatten(batch, name, spaces[name]) for name in set(names.values()) & spaces.keys()}
         return {path: column for path, column in batch.items() if names[path] not in spaces} | composite

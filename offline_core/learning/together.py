@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from offline_core.runtime.lazy import torch
 
@@ -19,6 +19,14 @@ def summed(values: Tensor) -> Tensor:
     """Return the sum of this tensor over all learners, which call this in the same order; alone, the tensor itself."""
     if is_alone():
         return values
+    from offline_core.runtime.torch_settings import is_traced  # with Torch
+
+    if is_traced():  # a graph holds what has a result of its own
+        from torch.distributed import _functional_collectives as collectives
+
+        world: Any = torch.distributed.group.WORLD
+        total: Tensor = collectives.wait_tensor(collectives.all_reduce(values, "sum", world))
+        return total
     values = values.clone()
     torch.distributed.all_reduce(values)
     return values

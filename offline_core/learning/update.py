@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import logging
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from offline_core.errors import ConfigError
+from offline_core.learning.algorithms.algorithm import Algorithm, LossOutput
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.steps import Batch
+from offline_core.runtime.torch_settings import traced
 
 EXTREMES = ("_min", "_max")
 """Suffixes of metrics that are not averaged: the smallest and the largest of all steps."""
+MOST_GRAPHS = 16
+"""Graphs that one training may need: of updates in which other networks learn, say."""
+MOST_OPERATIONS = 2_000
+"""Of a graph. A recurrent network has some for each step of a sequence."""
+PLAIN = (bool, int, float, str)
+"""Types of attributes that a graph may depend on."""
+WORTH_COMPILING_UPDATES = 20_000
+"""Updates from which `compute.compile: auto` compiles: it takes up to a minute, and saves 0.5 ms an update at least."""
+
+log = logging.getLogger(__name__)
 
 
 class BatchOutput(NamedTuple):
@@ -32,31 +45,211 @@ class BatchOutput(NamedTuple):
     """(B,), see `LossOutput`."""
 
 
-BackwardPass = Callable[[Networks, Batch, Tensor, Tensor, bool], BatchOutput]
-"""The kind of `backward_pass`."""
-
-
-def backward_pass(algorithm: Networks, batch: Batch, weights: Tensor, means_by: Tensor, autocast: bool) -> BatchOutput:
-    """Add the gradients of the weighted loss to those of the parameters.
+class Update:
+    """Loss, gradients and metrics of batches, by Torch's operations.
 
     Arguments:
-        batch: nested.
-        weights, means_by: (B,), of each step in the loss and in the means of metrics.
+        nest: makes the nested columns that a loss takes of flat ones.
         autocast: compute the loss in bfloat16 where Torch's autocast does.
     """
-    with torch.autocast(weights.device.type, torch.bfloat16) if autocast else contextlib.nullcontext():
-        output = algorithm(batch)
-    torch.dot(output.loss, weights).backward()
-    metrics = {"loss": output.loss, **output.metrics}
+
+    def __init__(self, networks: Networks, nest: Callable[[Batch], Batch], *, autocast: bool = False) -> None:
+        self.networks = networks
+        self.nest = nest
+        self.autocast = autocast
+        self.parameters = [parameter for parameter in networks.parameters() if parameter.requires_grad]
+
+    def __call__(self, batch: Batch, weights: Tensor, means_by: Tensor) -> BatchOutput:
+        """Set the gradients of the weighted loss; a parameter that the loss does not depend on has None.
+
+        Arguments:
+            batch: flat columns.
+            weights, means_by: (B,), of each step in the loss and in the means of metrics.
+        """
+        for parameter in self.parameters:
+            parameter.grad = None
+        output = self._loss(batch, weights)
+        torch.dot(output.loss, weights).backward()
+        return batch_output(output, means_by)
+
+    def _loss(self, batch: Batch, weights: Tensor) -> LossOutput:
+        with torch.autocast(weights.device.type, torch.bfloat16) if self.autocast else contextlib.nullcontext():
+            output: LossOutput = self.networks(self.nest(batch))
+        return output
+
+
+@torch.no_grad()
+def batch_output(output: LossOutput, means_by: Tensor) -> BatchOutput:
+    """Return the metrics of a batch, from those of its steps."""
+    metrics = {"loss": output.loss.detach(), **output.metrics}
     extreme_names = tuple(name for name in metrics if name.endswith(EXTREMES))
     names = tuple(name for name in metrics if name not in extreme_names)
-    with torch.no_grad():
-        means = torch.stack([metrics[name] for name in names]).float() @ means_by
-        extremes = means.new_empty(0)
-        if extreme_names:
-            signed = [-metrics[name] if name.endswith("_min") else metrics[name] for name in extreme_names]
-            extremes = torch.stack(signed).float().where(means_by > 0, -torch.inf).amax(dim=1)
+    means = torch.stack([metrics[name] for name in names]).float() @ means_by
+    extremes = means.new_empty(0)
+    if extreme_names:
+        signed = [-metrics[name] if name.endswith("_min") else metrics[name] for name in extreme_names]
+        extremes = torch.stack(signed).float().where(means_by > 0, -torch.inf).amax(dim=1)
     return BatchOutput(names, means, extreme_names, extremes, output.errors)
+
+
+class CompiledUpdate(Update):
+    """The same as one graph, which Torch's inductor compiles.
+
+    The graph is what an update does with the first batch of its kind, recorded: loss, backward pass and metrics. So there is no
+    Python between its operations. What a loss depends on besides tensors has to be a
+    plain attribute of the networks (a bool, a number, a string): there is a graph for each value. Random draws are those of
+    `Update`. A compiled graph is kept in a file by Torch, so the next run with the same shapes starts in seconds.
+
+    Arguments:
+        rows: of the batches to compile. Others, as the last one of an epoch, are updates as `Update` makes them.
+        fall_back: update without a graph, and log why, where there is none.
+
+    Raises:
+        ConfigError: The loss looks at numbers in tensors, or at `updates`, or needs too many graphs; or no compiler is found.
+    """
+
+    def __init__(
+        self,
+        networks: Networks,
+        nest: Callable[[Batch], Batch],
+        *,
+        rows: int,
+        fall_back: bool = False,
+        autocast: bool = False,
+    ) -> None:
+        super().__init__(networks, nest, autocast=autocast)
+        self.rows = rows
+        self.fall_back = fall_back
+        self._graphs: dict[Hashable, _Graph] = {}
+        kinds = [kind for module in networks.modules() for kind in (module._parameters, module._buffers)]
+        self._places = [(kind, name) for kind in kinds for name, tensor in kind.items() if tensor is not None]
+        """Where the modules hold parameters and buffers."""
+
+    def __call__(self, batch: Batch, weights: Tensor, means_by: Tensor) -> BatchOutput:
+        if len(next(iter(batch.values()))) != self.rows:
+            return super().__call__(batch, weights, means_by)
+        inputs = [*self._tensors(), *batch.values(), weights, means_by]
+        key = self._key(batch)
+        graph = self._graphs.get(key)
+        if graph is None:
+            try:
+                graph = self._graphs[key] = self._graph(tuple(batch), inputs)
+            except ConfigError as error:
+                if not self.fall_back:
+                    raise
+                log.warning("Updates are not compiled. %s", error)
+                self.rows = -1
+                return super().__call__(batch, weights, means_by)
+        if weights.is_cuda:
+            torch.compiler.cudagraph_mark_step_begin()
+        with torch.no_grad():
+            means, extremes, errors, *gradients = graph.function(*inputs)
+        for parameter in self.parameters:
+            parameter.grad = None
+        for number, gradient in zip(graph.learning, gradients, strict=True):
+            self.parameters[number].grad = gradient
+        return BatchOutput(graph.names, means, graph.extreme_names, extremes, errors)
+
+    def _tensors(self) -> list[Tensor]:
+        """Return all parameters and buffers; a tied one twice."""
+        return [cast(Tensor, kind[name]) for kind, name in self._places]
+
+    @contextlib.contextmanager
+    def _swapped(self, tensors: Sequence[Tensor]) -> Iterator[None]:
+        """Let the modules have other parameters and buffers inside the block."""
+        own = self._tensors()
+        try:
+            self._put(tensors)
+            yield
+        finally:
+            self._put(own)
+
+    def _put(self, tensors: Sequence[Tensor]) -> None:
+        for (kind, name), tensor in zip(self._places, tensors, strict=True):
+            kind[name] = cast(Any, tensor)
+
+    def _key(self, batch: Batch) -> Hashable:
+        """Return what the graph depends on besides the numbers in its inputs."""
+        plain = [(name, value) for name, value in vars(self.networks).items() if type(value) in PLAIN and name != "updates"]
+        return *plain, *[(name, column.shape, column.dtype) for name, column in batch.items()]
+
+    def _graph(self, columns: Sequence[str], inputs: list[Tensor]) -> _Graph:
+        updates, self.networks.updates = self.networks.updates, cast(int, None)  # a loss that counts them is no graph
+        try:
+            if len(self._graphs) == MOST_GRAPHS:
+                raise RuntimeError(f"its attributes have more than {MOST_GRAPHS} values")
+            return self._recorded(columns, inputs)
+        except Exception as error:
+            why = str(error).strip().partition("\n")[0]
+            raise ConfigError(
+                f"compute.compile makes one graph of an update, and found none in {self.networks.name} with this "
+                f"network and these spaces ({why}): leave compute.compile out."
+            ) from error
+        finally:
+            self.networks.updates = updates
+
+    def _recorded(self, columns: Sequence[str], inputs: list[Tensor]) -> _Graph:
+        from torch.fx.experimental.proxy_tensor import make_fx  # imports SymPy: a second
+
+        outputs: list[BatchOutput] = []
+        learning: list[int] = []
+        numbers = {id(parameter): number for number, parameter in enumerate(self.parameters)}
+        of_places = [numbers.get(id(tensor)) for tensor in self._tensors()]
+
+        def update(*inputs: Tensor) -> list[Tensor | None]:
+            tensors, rest = list(inputs[: len(of_places)]), inputs[len(of_places) :]
+            leaves: dict[int, Tensor] = {}
+            for place, number in enumerate(of_places):
+                if number is not None:
+                    tensors[place] = leaves.setdefault(number, tensors[place].detach().requires_grad_())
+            with self._swapped(tensors):
+                output = self._loss(dict(zip(columns, rest, strict=False)), rest[-2])
+                gradients = torch.autograd.grad(torch.dot(output.loss, rest[-2]), [*leaves.values()], allow_unused=True)
+            learned = {number: gradient for number, gradient in zip(leaves, gradients, strict=True) if gradient is not None}
+            learning[:] = learned
+            outputs[:] = [batch_output(output, rest[-1])]
+            return [outputs[0].means, outputs[0].extremes, outputs[0].errors, *learned.values()]
+
+        with traced(), torch.enable_grad():
+            graph = make_fx(update, tracing_mode="fake")(*inputs)
+        if (operations := len(graph.graph.nodes)) > MOST_OPERATIONS:
+            raise RuntimeError(f"its {operations:,} operations would take minutes to compile")
+        on_gpu = inputs[-1].is_cuda
+        patches = {"fallback_random": True, "triton.cudagraphs": on_gpu, "cpp_wrapper": not on_gpu}
+        compile = torch._inductor.standalone_compile  # unlike `torch._inductor.compile`, it keeps the result in a file
+        with torch.no_grad():
+            function = compile(graph, [*inputs], dynamic_shapes="from_example_inputs", options={"config_patches": patches})
+        return _Graph(function, outputs[0].names, outputs[0].extreme_names, learning)
+
+
+class _Graph(NamedTuple):
+    function: Callable[..., Sequence[Any]]
+    """Parameters and buffers, columns, weights, means_by → means, extremes, errors, gradients."""
+    names: tuple[str, ...]
+    extreme_names: tuple[str, ...]
+    learning: list[int]
+    """Of the parameters that have a gradient, their numbers."""
+
+
+def is_compiled(setting: bool | Literal["auto"], updates: int, algorithm: type[Algorithm]) -> bool:
+    """Return what `compute.compile` means for a run: a function of its config and its data, so that every run of it agrees.
+
+    `auto` compiles long runs of this project's own algorithms: one of a user may look at more than a graph records.
+    """
+    if setting != "auto":
+        return setting
+    return updates >= WORTH_COMPILING_UPDATES and algorithm.__module__.startswith("offline_core.")
+
+
+def clip_gradients(parameters: list[nn.Parameter], most: float) -> Tensor:
+    """Scale the gradients, in place, to a norm of `most` where it is larger, and return what it was.
+
+    The bits are those of `torch.nn.utils.clip_grad_norm_`, which sorts the parameters by device and type each time.
+    """
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    torch._foreach_mul_(gradients, (most / (norm + 1e-6)).clamp(max=1.0))
+    return norm
 
 
 def sum_gradients(parameters: list[nn.Parameter], means: Tensor) -> Tensor:
@@ -68,27 +261,3 @@ def sum_gradients(parameters: list[nn.Parameter], means: Tensor) -> Tensor:
     shaped = [each.view_as(gradient) for each, gradient in zip(found, gradients, strict=True)]
     torch._foreach_copy_(gradients, shaped)
     return means
-
-
-def compiled(function: BackwardPass, device: torch.device) -> BackwardPass:
-    """Return the same as one graph, backward pass included, which a GPU replays as CUDA graphs.
-
-    Random draws are those of Torch without its compiler. It raises ConfigError where an algorithm is no single graph: Torch
-    would compile its parts, and lose gradients between them.
-    """
-    options: dict[str, Any] = {"fallback_random": True, "triton.cudagraphs": device.type == "cuda"}
-    graph = torch.compile(function, fullgraph=True, options=options)
-    tracing = torch._dynamo.config.patch(trace_autograd_ops=True)
-
-    def run(algorithm: Networks, *arguments: Any) -> BatchOutput:
-        try:
-            with tracing:
-                return graph(algorithm, *arguments)
-        except (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit) as error:
-            why = str(error).strip().partition("\n")[0]
-            raise ConfigError(
-                f"compute.compile makes one graph of an update, and found none in {algorithm.name} with this network "
-                f"and these spaces ({why}): leave compute.compile out."
-            ) from error
-
-    return run

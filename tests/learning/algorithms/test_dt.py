@@ -51,7 +51,7 @@ def sequences_of(algorithm: DT, steps: Steps) -> tuple[Batch, torch.Tensor]:
     """All steps in one batch, as the learner hands it over, and the mask (S, L)."""
     learner = learner_of(algorithm, steps)
     batch = steps.batch(steps.indices(learner.spec), learner.spec)
-    return learner.nested(batch, flatten=True), batch[MASK]
+    return learner.nested(batch), batch[MASK]
 
 
 def test_returns_to_go_and_times_by_hand() -> None:
