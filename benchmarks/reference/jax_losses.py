@@ -43,19 +43,19 @@ def losses(name: str, peer: str) -> tuple[float, float]:
     """Return our loss of a batch, and that of the JAX loop."""
     learner = learner_of(name)
     torch.manual_seed(0)
-    for parameter in learner.algorithm.parameters():
+    for parameter in learner.networks.parameters():
         parameter.data.add_(0.03 * torch.randn_like(parameter))
     learner.load(steps_of(name))
     rows = next(rows_of(learner))
     if name in ("td3_bc", "rebrac"):
-        learner.algorithm.before_update(1)  # in which the policy learns, too
+        learner.networks.before_update(1)  # in which the policy learns, too
     batch = learner.nested(learner._steps.batch(rows, learner.spec))  # type: ignore[union-attr]
     with (
         mock.patch("torch.randn_like", lambda x, **_: torch.zeros_like(x)),
         mock.patch("torch.rand", lambda *shape, **_: torch.full(shape, 0.5)),
         torch.no_grad(),
     ):
-        ours = float(learner.algorithm(batch).loss.mean())
+        ours = float(learner.networks(batch).loss.mean())
     found = {"learned": learned(learner), "target": target(learner), "batch": columns_of(batch)}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "loss.json"
@@ -106,7 +106,7 @@ def ensemble(critics: Critics) -> list[Tree]:
 
 
 def learned(learner: Learner) -> Tree:
-    algorithm: Any = learner.algorithm
+    algorithm: Any = learner.networks
     policy: Tree = actor(algorithm.policy)
     found: dict[str, Tree] = {"policy": policy}
     if hasattr(algorithm, "critics"):
@@ -120,7 +120,7 @@ def learned(learner: Learner) -> Tree:
 
 
 def target(learner: Learner) -> Tree:
-    algorithm: Any = learner.algorithm
+    algorithm: Any = learner.networks
     if hasattr(algorithm, "target"):
         return {"policy": actor(algorithm.target)}
     found: dict[str, Tree] = {}

@@ -89,7 +89,7 @@ def seeded(name: str, width: int, seed: int) -> Learner:
 
 def batched_update(name: str, width: int, learner: Learner) -> Callable[[], dict[str, Tensor]]:
     """An update of eight seeds at once, each on a batch of its own, which returns all their parameters by name, stacked."""
-    algorithms = [seeded(name, width, seed).algorithm for seed in range(SEEDS)]
+    algorithms = [seeded(name, width, seed).networks for seed in range(SEEDS)]
     base = copy.deepcopy(algorithms[0])
     parameters, buffers = stack_module_state(algorithms)  # type: ignore[arg-type]
     learned = {name for name, parameter in base.named_parameters() if parameter.requires_grad}

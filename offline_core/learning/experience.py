@@ -110,7 +110,7 @@ class Log:
         """
         if not self._normalizes:
             return
-        latest, encoder = -1, learner.algorithm.policy.encoder
+        latest, encoder = -1, learner.networks.policy.encoder
         for steps in self._loader.windows(0):
             steps.to(learner.device)
             rows = steps.rows

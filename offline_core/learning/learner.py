@@ -23,7 +23,7 @@ from offline_core.learning.shards import batches
 from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps
 from offline_core.learning.together import summed
 from offline_core.learning.trainer_config import PlayConfig
-from offline_core.learning.update import CompiledUpdate, Update, clip_gradients, sum_gradients
+from offline_core.learning.update import CompiledUpdate, Update, clip_gradients, is_compiled, sum_gradients
 from offline_core.runtime.adam import Adam
 from offline_core.runtime.seeding import derive_seed, nth_seed
 from offline_core.runtime.torch_settings import bfloat16_products, keep_freed_memory
@@ -48,13 +48,13 @@ class Batched(NamedTuple):
 
 
 class Learner:
-    """Updates an algorithm's networks in this process.
+    """Updates networks in this process.
 
     Of several learners each has steps of its own shards, and so its share of every global batch. They sum gradients and
     metrics over all of it. So the updates are the same for any number of learners, but for the last bits.
 
     Arguments:
-        algorithm: updated in place.
+        networks: updated in place.
         config: of a training from a log, or of one from play.
         total_steps: to learn from, each as often as it is. The schedule of the learning rate follows the share that is done, or
             that of max_updates.
@@ -63,7 +63,7 @@ class Learner:
 
     def __init__(
         self,
-        algorithm: Networks,
+        networks: Networks,
         config: TrainingConfig | PlayConfig,
         *,
         total_steps: int,
@@ -83,8 +83,8 @@ class Learner:
             if config.data.buffer is not None:
                 self.drawing = Drawing(config.data.buffer, seed=config.seed, replacement=self._replacement)
         self.device = torch.device("cuda" if on_gpu else "cpu")
-        self.algorithm = algorithm.to(self.device)
-        self.spec = batch_spec(algorithm, sequences)
+        self.networks = networks.to(self.device)
+        self.spec = batch_spec(networks, sequences)
         self._cut = self.spec
         """The same, cut as in this window of this epoch."""
         self.batch_units = max(1, config.optimizer.batch_size // (self.spec.sequence_steps or 1))
@@ -97,15 +97,16 @@ class Learner:
         self._max_gradient_norm = config.optimizer.max_gradient_norm
         autocast = config.compute.bfloat16 and self.device.type != "cpu"
         self._products = bfloat16_products if config.compute.bfloat16 and not autocast else contextlib.nullcontext
-        self._update: Update = Update(algorithm, self.nested, autocast=autocast)
-        if config.compute.compile:
+        self._update: Update = Update(networks, self.nested, autocast=autocast)
+        setting, updates = config.compute.compile, self._max_updates or total_steps // config.optimizer.batch_size
+        if is_compiled(setting, updates, type(networks.config), learners=world):
             share = len(range(rank, self.batch_units, world))
-            self._update = CompiledUpdate(algorithm, self.nested, rows=share, autocast=autocast)
-        for tensor in self.algorithm.state_dict().values() if world > 1 else ():
+            self._update = CompiledUpdate(networks, self.nested, rows=share, fall_back=setting == "auto", autocast=autocast)
+        for tensor in self.networks.state_dict().values() if world > 1 else ():
             torch.distributed.broadcast(tensor, src=0)  # other processors begin with other last bits
-        trained = [parameter for parameter in algorithm.parameters() if parameter.requires_grad]
+        trained = [parameter for parameter in networks.parameters() if parameter.requires_grad]
         self._optimizer_config = config.optimizer
-        self.optimizer = Adam(parameter_groups(algorithm, config.optimizer), eps=algorithm.config.adam_epsilon)
+        self.optimizer = Adam(parameter_groups(networks, config.optimizer), eps=networks.config.adam_epsilon)
         self._total_steps = total_steps
         self._parameters = trained
         self._steps: Steps | None = None
@@ -121,19 +122,19 @@ class Learner:
         if steps is not self._steps:
             self._steps = steps.to(self.device)
             steps.all_steps = int(self._of_all_shards(len(steps)))
-            self.algorithm.prepare(steps, self.spec)
+            self.networks.prepare(steps, self.spec)
             if self.drawing is not None:
                 self.drawing.load(steps)
-        rows = self._of_all_shards(self.algorithm.refresh_rows(steps, self.spec))
+        rows = self._of_all_shards(self.networks.refresh_rows(steps, self.spec))
         worth = math.ceil(rows * FORWARD_SHARE / (self.batch_steps * REFRESH_SHARE))
         self._refresh_interval = max(1, worth) if rows else 0
         self._targets_age_updates = -1
         if rows and self._resumed_age_updates is not None:  # restore the targets that the state was using
-            now, age = self.algorithm.state_dict(), self._resumed_age_updates
+            now, age = self.networks.state_dict(), self._resumed_age_updates
             now = {name: tensor.clone() for name, tensor in now.items()}
-            self.algorithm.load_state_dict(self._refreshed_by)
+            self.networks.load_state_dict(self._refreshed_by)
             self._refresh()
-            self.algorithm.load_state_dict(now)
+            self.networks.load_state_dict(now)
             self._targets_age_updates = age
         self._resumed_age_updates = None
 
@@ -150,9 +151,9 @@ class Learner:
 
     def _refresh(self) -> None:
         assert self._steps is not None
-        self.algorithm.refresh(self._steps, self.spec)
+        self.networks.refresh(self._steps, self.spec)
         self._targets_age_updates = 0
-        self._refreshed_by = {name: tensor.clone() for name, tensor in self.algorithm.state_dict().items()}
+        self._refreshed_by = {name: tensor.clone() for name, tensor in self.networks.state_dict().items()}
 
     @property
     def batch_steps(self) -> int:
@@ -162,7 +163,7 @@ class Learner:
     def indices(self, epoch: int = 0, window: int = 0) -> Tensor:
         """Return the sample indices of the loaded steps that the batches of this window of this epoch are drawn from."""
         assert self._steps is not None
-        if (steps := self.algorithm.sequence_steps) is not None:
+        if (steps := self.networks.sequence_steps) is not None:
             self._cut = replace(self.spec, phase=derive_seed(self._seed, "phase", epoch, window) % steps)
         return self._steps.indices(self._cut)
 
@@ -202,7 +203,7 @@ class Learner:
             of: the batch; None: it is this learner's alone.
         """
         if of is not None and of.columns is not None:
-            self.algorithm.counts = True
+            self.networks.counts = True
             return self.update_on(of.columns, of.steps, drawn=of.drawn)
         assert self._steps is not None
         if self._refresh_interval:
@@ -211,8 +212,8 @@ class Learner:
                 self._refresh()
         begin = time.perf_counter()
         total = self._steps.count(indices, self._cut) if of is None else of.steps
-        self.algorithm.counts = bool(len(indices))
-        batch = self._steps.batch(indices if self.algorithm.counts else self._steps.first[:1], self._cut)
+        self.networks.counts = bool(len(indices))
+        batch = self._steps.batch(indices if self.networks.counts else self._steps.first[:1], self._cut)
         self.gather_seconds += time.perf_counter() - begin
         return self.update_on(batch, total, drawn=indices if of is None else of.drawn)
 
@@ -225,16 +226,16 @@ class Learner:
             drawn: the global batch, if it is of a replay buffer.
         """
         self._seed_draws(self._update_seed)
-        self.algorithm.before_update(self.updates)
+        self.networks.before_update(self.updates)
         self._batch = batch
         mask = batch.get(MASK)
         importance = None if self.drawing is None or drawn is None else self.drawing.importance(drawn)
         rows = len(next(iter(batch.values())))
         weights = torch.full((rows,), 1 / total, device=self.device) if mask is None else mask.flatten() / total
-        if not self.algorithm.counts:
+        if not self.networks.counts:
             weights = torch.zeros_like(weights)
         means_by = weights
-        if importance is not None and self.algorithm.counts:
+        if importance is not None and self.networks.counts:
             share = importance[self.rank :: self.world]
             weights, means_by = weights * share, share / importance.sum()
         with self._products():
@@ -257,7 +258,7 @@ class Learner:
             assert output.errors is not None
             self.drawing.learned(drawn, self._of_all(output.errors, len(drawn)))
         self.updates += 1
-        self.algorithm.updates = self.updates
+        self.networks.updates = self.updates
         self.steps += total
         return self._accumulate(names, means, output.extreme_names, output.extremes)
 
@@ -271,7 +272,7 @@ class Learner:
     def _of_all(self, errors: Tensor, number: int) -> Tensor:
         """Return the errors of a whole batch of `number` steps, from each learner's share."""
         found = errors.new_zeros(number)
-        if self.algorithm.counts:
+        if self.networks.counts:
             found[self.rank :: self.world] = errors
         return summed(found)
 
@@ -284,7 +285,7 @@ class Learner:
             so_far = self._extremes.get(extreme_names, extremes)
             self._extremes[extreme_names] = torch.maximum(so_far, extremes)
         means = dict(zip(names, packed.unbind(), strict=True))
-        self.algorithm.after_update(means)
+        self.networks.after_update(means)
         sums, updates = self._sums.get(names, (torch.zeros_like(packed), 0))
         self._sums[names] = packed + sums, updates + 1
         return self.device.type != "cpu" or math.isfinite(means["loss"].item())  # a GPU would wait; `take_metrics` tells later
@@ -307,30 +308,30 @@ class Learner:
                 largest[name] = max(largest.get(name, -math.inf), value)
         means |= {name: -value if name.endswith("_min") else value for name, value in largest.items()}
         self._sums, self._extremes = {}, {}
-        return self.algorithm.log_metrics(means)
+        return self.networks.log_metrics(means)
 
     @torch.no_grad()
     def loss_on(self, steps: Steps) -> float:
         """Return the mean loss on held-out steps."""
         self._seed_draws(derive_seed(self._seed, "held out"))  # a loss may draw actions
-        with evaluating(self.algorithm):
+        with evaluating(self.networks):
             steps.to(self.device)
-            self.algorithm.prepare(steps, self.spec)
-            if self.algorithm.refresh_rows(steps, self.spec):
-                self.algorithm.refresh(steps, self.spec)
+            self.networks.prepare(steps, self.spec)
+            if self.networks.refresh_rows(steps, self.spec):
+                self.networks.refresh(steps, self.spec)
             total = torch.zeros((), dtype=torch.float64, device=self.device)
             count = 0
             for indices in steps.indices(self.spec).split(max(1, 8192 // (self.spec.sequence_steps or 1))):
                 batch = steps.batch(indices, self.spec)
                 mask = batch.get(MASK)
-                loss = self.algorithm(self.nested(batch)).loss
+                loss = self.networks(self.nested(batch)).loss
                 total += (loss if mask is None else loss * mask.flatten()).sum()
                 count += steps.count(indices, self.spec)
         return float(total) / count
 
     def nested(self, batch: Batch) -> Batch:
         """Return columns nested as their spaces; of sequences, all but the observations with (S, L) as one axis."""
-        policy = self.algorithm.policy
+        policy = self.networks.policy
         spaces = {
             columns.OBS: policy.observation_space,
             columns.NEW_OBS: policy.observation_space,
@@ -344,7 +345,7 @@ class Learner:
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that the next update depends on, besides the data: networks, buffers, optimiser."""
-        state = {f"algorithm.{name}": tensor for name, tensor in self.algorithm.state_dict().items()}
+        state = {f"algorithm.{name}": tensor for name, tensor in self.networks.state_dict().items()}
         state |= optimizer_tensors(self.optimizer)
         if self._refresh_interval:
             state |= {f"refreshed.{name}": tensor for name, tensor in self._refreshed_by.items()}
@@ -359,7 +360,7 @@ class Learner:
         Arguments:
             within_window: the next batch is of the same window, so its value targets still hold.
         """
-        self.algorithm.load_state_dict(below(state, "algorithm."))
+        self.networks.load_state_dict(below(state, "algorithm."))
         if self.drawing is not None:
             self.drawing.restore(state)
         if "targets_age_updates" in state and within_window:
@@ -367,14 +368,14 @@ class Learner:
             self._resumed_age_updates = int(state["targets_age_updates"])
         restore_optimizer(self.optimizer, state)
         self.updates, self.steps = updates, steps
-        self.algorithm.before_update(updates)
+        self.networks.before_update(updates)
 
 
-def batch_spec(algorithm: Networks, sequences: SequencesConfig) -> BatchSpec:
-    """Return what batches for this algorithm and its network hold."""
-    network = algorithm.policy.network
-    if algorithm.sequence_steps is not None:
-        return BatchSpec(algorithm.batch_columns, sequence_steps=algorithm.sequence_steps)
+def batch_spec(networks: Networks, sequences: SequencesConfig) -> BatchSpec:
+    """Return what batches for these networks hold."""
+    network = networks.policy.network
+    if networks.sequence_steps is not None:
+        return BatchSpec(networks.batch_columns, sequence_steps=networks.sequence_steps)
     if network.recurrent is None:
-        return BatchSpec(algorithm.batch_columns, frames=network.frames)
-    return BatchSpec(algorithm.batch_columns, sequence_steps=sequences.steps, burn_in_steps=sequences.burn_in_steps)
+        return BatchSpec(networks.batch_columns, frames=network.frames)
+    return BatchSpec(networks.batch_columns, sequence_steps=sequences.steps, burn_in_steps=sequences.burn_in_steps)

@@ -43,7 +43,7 @@ def learn_from_log(
         start: `time.time()` when the run began.
     """
     learner = Learner(algorithm, run.config, total_steps=run.total_steps, rank=rank, world=world)
-    policy, seconds = learner.algorithm.policy, Seconds()
+    policy, seconds = learner.networks.policy, Seconds()
     policy.input_columns = run.source.input_columns
 
     def begins_as() -> None:
@@ -92,7 +92,7 @@ def _result(run: Run, monitor: TrainingMonitor, seconds: Seconds, loader: DataLo
         "checkpoint": best_uri,
         "last_checkpoint": last,
         "kept": series_of(checkpoints.folder),
-        "networks_sha256": save_networks(monitor.learner.algorithm, checkpoints.folder),
+        "networks_sha256": save_networks(monitor.learner.networks, checkpoints.folder),
         "dataset": run.dataset,
         "algorithm": str(run.config.algorithm),
         "updates": monitor.updates,
@@ -128,7 +128,7 @@ def _result(run: Run, monitor: TrainingMonitor, seconds: Seconds, loader: DataLo
 def _beside_returns(monitor: TrainingMonitor) -> dict[str, Any]:
     """Return how Q compares with the returns of the steps that were loaded last; nothing if no Q is learned."""
     q, steps = monitor.training_metrics.get("q"), monitor.learner.loaded_steps
-    gamma = getattr(monitor.learner.algorithm.config, "gamma", None)
+    gamma = getattr(monitor.learner.networks.config, "gamma", None)
     if q is None or gamma is None or steps is None or not {columns.REWARDS, columns.TERMINATEDS} <= steps.columns.keys():
         return {}
     recorded = recorded_returns(steps, gamma)

@@ -98,7 +98,7 @@ class TrainingMonitor:
         self.evaluations = evaluations
         self.held_out_loss = held_out_loss
         self.checkpoints = Checkpoints(
-            learner.algorithm.policy, goal.folder, goal.operation, goal.environment, list(goal.parents)
+            learner.networks.policy, goal.folder, goal.operation, goal.environment, list(goal.parents)
         )
         self.states = states
         self.metrics = metrics
@@ -154,7 +154,7 @@ class TrainingMonitor:
         if self.evaluations is not None:
             self.evaluations.submit(self._stamp)
             self._collect(wait=True)
-        elif self.held_out_loss is not None and self.learner.algorithm.loss_compares:
+        elif self.held_out_loss is not None and self.learner.networks.loss_compares:
             self._measure_held_out()
             self._save_if_lowest()
 
@@ -206,7 +206,7 @@ class TrainingMonitor:
             self._measure_last()
             at = progress_of(self._stamp)
             if not self.last_weights or at not in {progress for progress, _ in self.curve}:
-                self.last_weights = snapshot(self.learner.algorithm.policy)
+                self.last_weights = snapshot(self.learner.networks.policy)
                 self.last_metrics = self._held_out_at(at)
             self._submit_last()
             self._collect(wait=True)
@@ -250,14 +250,14 @@ class TrainingMonitor:
         pending = [] if self.evaluations is None or self.ended else [stamp["updates"] for stamp, _ in self.evaluations.pending]
         scores = self.curve
         if self.evaluations is None:
-            scores = [(updates, -loss) for updates, loss in self.held_out if self.learner.algorithm.loss_compares]
+            scores = [(updates, -loss) for updates, loss in self.held_out if self.learner.networks.loss_compares]
         return wanted(self.goal.keep, [updates for updates, _ in self.losses], scores, [*pending, self.updates])
 
     def _keep_present(self) -> set[int]:
         """Save the present policy if it stays; return the updates of all that do."""
         kept = self._kept()
         if self.updates in kept:
-            weights = snapshot(self.learner.algorithm.policy)
+            weights = snapshot(self.learner.networks.policy)
             self.checkpoints.save_in_series(weights, self._held_out_at(self.updates), updates=self.updates)
         return kept
 
@@ -401,8 +401,8 @@ class TrainingMonitor:
 
     def _save_if_lowest(self) -> None:
         """Save the present policy as the best if its held-out loss is the lowest."""
-        if self.held_out and self.learner.algorithm.loss_compares and self._is_best(self.held_out, lowest=True):
-            self._save_best(snapshot(self.learner.algorithm.policy), {LOSS: self.held_out[-1][1]}, self._stamp)
+        if self.held_out and self.learner.networks.loss_compares and self._is_best(self.held_out, lowest=True):
+            self._save_best(snapshot(self.learner.networks.policy), {LOSS: self.held_out[-1][1]}, self._stamp)
 
     def _save_best(self, weights: Weights, metrics: Metrics, stamp: Stamp) -> None:
         self.best, self._best_weights = (progress_of(stamp), metrics), weights

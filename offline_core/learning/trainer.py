@@ -72,7 +72,7 @@ def learn(
             evaluations = None
             if goal.played_in is not None:
                 seed = derive_seed(goal.seed, "evaluation")
-                evaluations = Evaluations(learner.algorithm.policy, goal.played_in, goal.evaluation, seed=seed)
+                evaluations = Evaluations(learner.networks.policy, goal.played_in, goal.evaluation, seed=seed)
                 stack.callback(evaluations.close)
             monitor = TrainingMonitor(goal, learner, experience, evaluations, held_out_loss, states, metrics, seconds, found)
             stack.push(lambda kind, *_, monitor=monitor: monitor.close(failed=kind is not None))

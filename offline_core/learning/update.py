@@ -96,9 +96,9 @@ class CompiledUpdate(Update):
     """The same as one graph, which Torch's inductor compiles.
 
     The graph is what an update does with the first batch of its kind, recorded: loss, backward pass and metrics. So there is no
-    Python between its operations. What a loss depends on besides tensors has to be a
-    plain attribute of the networks (a bool, a number, a string): there is a graph for each value. Random draws are those of
-    `Update`. A compiled graph is kept in a file by Torch, so the next run with the same shapes starts in seconds.
+    Python between its operations. What a loss depends on besides tensors has to be a plain attribute of the networks (a bool, a
+    number, a string): there is a graph for each value. Random draws are those of `Update`. A compiled graph is kept in a file
+    by Torch, so the next run with the same shapes starts in seconds.
 
     Arguments:
         rows: of the batches to compile. Others, as the last one of an epoch, are updates as `Update` makes them.
@@ -171,7 +171,8 @@ class CompiledUpdate(Update):
     def _key(self, batch: Batch) -> Hashable:
         """Return what the graph depends on besides the numbers in its inputs."""
         plain = [(name, value) for name, value in vars(self.networks).items() if type(value) in PLAIN and name != "updates"]
-        return *plain, *[(name, column.shape, column.dtype) for name, column in batch.items()]
+        learning = (parameter.requires_grad for parameter in self.parameters)
+        return *plain, *learning, *[(name, column.shape, column.dtype) for name, column in batch.items()]
 
     def _graph(self, columns: Sequence[str], inputs: list[Tensor]) -> _Graph:
         updates, self.networks.updates = self.networks.updates, cast(int, None)  # a loss that counts them is no graph
@@ -193,7 +194,7 @@ class CompiledUpdate(Update):
 
         outputs: list[BatchOutput] = []
         learning: list[int] = []
-        numbers = {id(parameter): number for number, parameter in enumerate(self.parameters)}
+        numbers = {id(each): number for number, each in enumerate(self.parameters) if each.requires_grad}
         of_places = [numbers.get(id(tensor)) for tensor in self._tensors()]
 
         def update(*inputs: Tensor) -> list[Tensor | None]:
@@ -231,14 +232,15 @@ class _Graph(NamedTuple):
     """Of the parameters that have a gradient, their numbers."""
 
 
-def is_compiled(setting: bool | Literal["auto"], updates: int, algorithm: type[Algorithm]) -> bool:
+def is_compiled(setting: bool | Literal["auto"], updates: int, algorithm: type[Algorithm], *, learners: int = 1) -> bool:
     """Return what `compute.compile` means for a run: a function of its config and its data, so that every run of it agrees.
 
-    `auto` compiles long runs of this project's own algorithms: one of a user may look at more than a graph records.
+    `auto` compiles long runs of this project's own algorithms: one of a user may look at more than a graph records. Of several
+    learners each has another share of each batch, and would need many graphs.
     """
     if setting != "auto":
         return setting
-    return updates >= WORTH_COMPILING_UPDATES and algorithm.__module__.startswith("offline_core.")
+    return learners == 1 and updates >= WORTH_COMPILING_UPDATES and algorithm.__module__.startswith("offline_core.")
 
 
 def clip_gradients(parameters: list[nn.Parameter], most: float) -> Tensor:

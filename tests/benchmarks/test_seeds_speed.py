@@ -22,5 +22,5 @@ def test_a_batched_update_is_that_of_each_seed() -> None:
     trained = batched_update("bc", 8, learners[0])()
     for seed, learner in enumerate(learners):
         learner.update(learner.indices().roll(BATCH * seed)[:BATCH])
-        for name, parameter in learner.algorithm.named_parameters():
+        for name, parameter in learner.networks.named_parameters():
             torch.testing.assert_close(trained[name][seed], parameter, atol=1e-6, rtol=1e-4)

@@ -149,7 +149,10 @@ def test_recorded_data_is_pruned_checked_and_learned_from(automated: Orchestra) 
 def test_a_run_whose_worker_died_with_it_is_a_crash(automated: Orchestra) -> None:
     run = automated.submit(
         "train-expert/train-expert-smoke",
-        {"output": "runs/zombie", "config": {"total_steps": 10**9, "evaluation": {"target_return": 10**6}}},
+        {
+            "output": "runs/zombie",
+            "config": {"total_steps": 10**9, "evaluation": {"target_return": 10**6}, "compute": {"compile": False}},
+        },
     )
     automated.wait_for_task(run, "train_expert")
     try:

@@ -20,7 +20,7 @@ from tests.waiting import PATIENCE_SECONDS, wait_until
 pytestmark = pytest.mark.slow
 
 OFFLINE = str(Path(sys.executable).with_name("offline"))
-ENDLESS = {"total_steps": 10**9, "target_return": 10**6}
+ENDLESS = {"total_steps": 10**9, "evaluation": {"target_return": 10**6}, "compute": {"compile": False}}
 LEARNERS = {
     "algorithm": "bc",
     "optimizer.max_epochs": 1_000_000,

@@ -49,7 +49,7 @@ def test_bc_on_gaussian_actions_finds_mean_and_spread() -> None:
         one.update(one.indices())
     one.take_metrics()
     one.update(one.indices())
-    mean, log_std = one.algorithm.policy(torch.tensor([[0.8]])).chunk(2, dim=1)
+    mean, log_std = one.networks.policy(torch.tensor([[0.8]])).chunk(2, dim=1)
     assert abs(mean.item() - 0.4) < 0.02
     assert abs(log_std.exp().item() - 0.1) < 0.01
     assert abs(one.take_metrics()["loss"] - (np.log(0.1) + 0.5 * np.log(2 * np.pi * np.e))) < 0.02
@@ -58,18 +58,18 @@ def test_bc_on_gaussian_actions_finds_mean_and_spread() -> None:
 def test_composite_observations_reach_the_policy_nested() -> None:
     space = gym.spaces.Dict({"a": gym.spaces.Box(-1, 1, (2,)), "b": gym.spaces.Tuple([gym.spaces.Discrete(3)])})
     one = learner(space, gym.spaces.Discrete(2), network={"hidden_sizes": [8]})
-    before = one.algorithm.policy.head.logits.weight.detach().clone()
+    before = one.networks.policy.head.logits.weight.detach().clone()
     columns = {"obs/a": np.zeros((5, 2), np.float32), "obs/b/0": np.array([0, 1, 2, 0, 1]), "actions": np.ones(5, np.int64)}
     one.load(steps_of(columns))
     one.update(one.indices())
-    assert not torch.equal(before, one.algorithm.policy.head.logits.weight)
+    assert not torch.equal(before, one.networks.policy.head.logits.weight)
 
 
 def test_long_gradients_are_scaled_down() -> None:
     one = learner(optimizer={"max_gradient_norm": 1e-3})
     one.load(some_steps())
     one.update(one.indices())
-    norm = torch.stack([p.grad.norm() for p in one.algorithm.parameters()]).norm()
+    norm = torch.stack([p.grad.norm() for p in one.networks.parameters()]).norm()
     assert abs(norm.item() - 1e-3) < 1e-5
     assert one.take_metrics()["gradient_norm"] > 1e-2
 
@@ -95,7 +95,7 @@ def test_what_is_watched_of_prioritized_draws_is_of_all_steps_alike() -> None:
     squared = one.drawing.state()["replay.errors"][indices].square()
     expected = float((importance * squared).sum() / importance.sum())
     assert expected != pytest.approx(float(squared.mean()), rel=0.05), "or else this test would show nothing"
-    assert float(one.algorithm.normalizer) == pytest.approx(0.5 + 0.5 * expected, rel=1e-4)
+    assert float(one.networks.normalizer) == pytest.approx(0.5 + 0.5 * expected, rel=1e-4)
     assert one.take_metrics()["value_loss"] == pytest.approx(expected / 2, rel=1e-4)
 
 
@@ -104,21 +104,21 @@ def test_the_share_of_each_learner_adds_up_to_the_gradient_of_one() -> None:
     whole, steps = learner(), some_steps()
     whole.load(steps)
     whole.update(whole.indices())
-    total = [torch.zeros_like(p) for p in whole.algorithm.parameters()]
+    total = [torch.zeros_like(p) for p in whole.networks.parameters()]
     for rank in range(3):
         share = learner()
         share.load(steps)
-        loss = share.algorithm(share.nested(steps.batch(steps.rows[rank::3], share.spec))).loss.sum() / len(steps)
-        for sum_, gradient in zip(total, torch.autograd.grad(loss, list(share.algorithm.parameters())), strict=True):
+        loss = share.networks(share.nested(steps.batch(steps.rows[rank::3], share.spec))).loss.sum() / len(steps)
+        for sum_, gradient in zip(total, torch.autograd.grad(loss, list(share.networks.parameters())), strict=True):
             sum_ += gradient
-    for sum_, parameter in zip(total, whole.algorithm.parameters(), strict=True):
+    for sum_, parameter in zip(total, whole.networks.parameters(), strict=True):
         torch.testing.assert_close(sum_, parameter.grad)
 
 
 def test_bfloat16_rounds_products_of_updates_alone() -> None:
     one, seen = learner(compute={"bfloat16": True}), []
-    one.algorithm.register_forward_hook(lambda *_: seen.append(torch.get_float32_matmul_precision()))
-    one.algorithm.policy.head.logits.weight.register_hook(lambda _: seen.append(torch.get_float32_matmul_precision()))
+    one.networks.register_forward_hook(lambda *_: seen.append(torch.get_float32_matmul_precision()))
+    one.networks.policy.head.logits.weight.register_hook(lambda _: seen.append(torch.get_float32_matmul_precision()))
     one.load(some_steps())
     assert one.update(one.indices())
     assert (seen, torch.get_float32_matmul_precision()) == (["medium"] * 2, "highest")
@@ -144,9 +144,9 @@ def test_each_network_learns_at_its_own_rate() -> None:
     one = of_values("iql", optimizer={"learning_rate": 0.25, "networks": networks, "max_updates": 2})
     rates = []
     for _ in range(2):
-        before = {name: parameter.clone() for name, parameter in one.algorithm.named_parameters()}
+        before = {name: parameter.clone() for name, parameter in one.networks.named_parameters()}
         one.update(one.indices())
-        moved = {name: (p - before[name]).abs().max().item() for name, p in one.algorithm.named_parameters()}
+        moved = {name: (p - before[name]).abs().max().item() for name, p in one.networks.named_parameters()}
         rates.append([moved["policy.hidden.0.weight"], moved["policy.value.weight"], moved["critics.weights.0"]])
     assert rates[0] == pytest.approx([0.0625, 0.25, 0.5], rel=1e-3), "Adam's first step is its rate"
     assert rates[1][0] <= 0.5 * 0.0625 * 1.1 < rates[1][1], "half of a cosine is left, and of a constant rate all"
@@ -158,9 +158,9 @@ def test_all_that_learns_has_a_rate_once() -> None:
     )
     groups = {group["network"]: group["params"] for group in one.optimizer.param_groups}
     assert groups.keys() == {"policy", "log_temperature", ""}
-    assert groups["log_temperature"] == [one.algorithm.log_temperature]
+    assert groups["log_temperature"] == [one.networks.log_temperature]
     grouped = [id(parameter) for group in groups.values() for parameter in group]
-    assert sorted(grouped) == sorted(id(parameter) for parameter in one.algorithm.parameters() if parameter.requires_grad)
+    assert sorted(grouped) == sorted(id(parameter) for parameter in one.networks.parameters() if parameter.requires_grad)
 
 
 @pytest.mark.parametrize(
@@ -199,17 +199,17 @@ def test_a_schedule_ends_with_the_updates_however_short_the_last_batches_are() -
 def test_dropout_is_of_updates_alone() -> None:
     """A held-out loss, and a policy that plays, have all units; so has the value function at any time."""
     one = of_values("iql", network={"hidden_sizes": [64], "dropout": 0.5})
-    policy, obs = one.algorithm.policy, torch.randn(7, 3)
+    policy, obs = one.networks.policy, torch.randn(7, 3)
     assert not torch.equal(policy(obs), policy(obs))
     assert torch.equal(policy.values(obs), policy.values(obs))
     steps = with_box_actions(made_steps([40], [True], seed=1))
     first = one.loss_on(steps)
     assert one.loss_on(steps) == first and policy.training
     plain = of_values("iql", network={"hidden_sizes": [64]})
-    plain.algorithm.load_state_dict(one.algorithm.state_dict())
+    plain.networks.load_state_dict(one.networks.state_dict())
     assert plain.loss_on(steps) == first
     with evaluating(policy):
-        assert torch.equal(policy(obs), plain.algorithm.policy(obs))
+        assert torch.equal(policy(obs), plain.networks.policy(obs))
 
 
 @pytest.mark.parametrize("optimizer", [{}, {"schedule": "cosine", "warmup_updates": 2}])
@@ -240,7 +240,7 @@ def test_a_loss_that_is_no_number_is_told_at_once() -> None:
 def test_the_loss_on_held_out_steps_is_that_of_all_of_them() -> None:
     one, steps = learner(), some_steps()
     batch = one.nested(steps.batch(steps.rows, one.spec))
-    assert one.loss_on(steps) == pytest.approx(one.algorithm(batch).loss.mean().item(), rel=1e-6)
+    assert one.loss_on(steps) == pytest.approx(one.networks(batch).loss.mean().item(), rel=1e-6)
     assert one.updates == 0
 
 
@@ -262,7 +262,7 @@ def test_sequences_learn_from_each_step_once() -> None:
     network = {"hidden_sizes": [8], "recurrent": "gru", "recurrent_units": 8}
     one = learner(network=network, sequences={"steps": 5, "burn_in_steps": 16})
     algorithm = make_networks("bc", BOX, gym.spaces.Discrete(4), parse(TrainingConfig, {"network": network}).network, seed=1)
-    one.algorithm.load_state_dict(algorithm.state_dict())
+    one.networks.load_state_dict(algorithm.state_dict())
     steps = some_steps()
     one.load(steps)
     one.update(one.indices())

@@ -322,7 +322,7 @@ def test_a_policy_that_was_good_enough_before_it_went_wrong_is_the_result(
 
         def finished(self, *, wait: bool):
             if wait:
-                weights = {name: tensor.numpy() for name, tensor in learners[0].algorithm.policy.state_dict().items()}
+                weights = {name: tensor.numpy() for name, tensor in learners[0].networks.policy.state_dict().items()}
                 for stamp, _ in self.pending:
                     yield Evaluation(stamp, weights, Rollouts(np.array([500.0]), np.array([500])))
 

@@ -99,7 +99,7 @@ def test_an_update_by_actions_of_each_dtype(name: str, dtype: str) -> None:
             continue
         learner = updated(name, observations, actions)
         with torch.no_grad():
-            acted = learner.algorithm.policy.eval().act(space_rows(observations)) if name != "dt" else None
+            acted = learner.networks.policy.eval().act(space_rows(observations)) if name != "dt" else None
         if acted is not None:
             assert [leaf.dtype for leaf in nested.leaves(acted)] == [leaf.dtype for leaf in nested.leaves(space_rows(actions))]
 

@@ -97,7 +97,7 @@ def test_an_update_without_the_policy_leaves_it_its_targets_and_what_adam_knows_
     config = parse(TrainingConfig, {"algorithm": "td3_bc", "network": {"hidden_sizes": [8]}})
     learner = Learner(td3("td3_bc", policy_interval_updates=3), config, total_steps=100)
     learner.load(with_box_actions(made_steps([40], [True])))
-    algorithm = learner.algorithm
+    algorithm = learner.networks
     slow = [*algorithm.policy.parameters(), *algorithm.target_policy.parameters(), *algorithm.targets.parameters()]
     seen = []
     for _ in range(7):

@@ -114,7 +114,7 @@ def test_evaluations_below_the_first_bring_the_best_networks_back(
         return replace(played(*arguments, **more), returns=np.array([next(scores)]))
 
     def seen(monitor: TrainingMonitor, *, wait: bool) -> None:
-        policy, measured = monitor.learner.algorithm.policy, len(monitor.curve)
+        policy, measured = monitor.learner.networks.policy, len(monitor.curve)
         before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
         collect(monitor, wait=wait)
         if len(monitor.curve) > measured:
