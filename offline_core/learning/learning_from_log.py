@@ -101,6 +101,7 @@ def _result(run: Run, monitor: TrainingMonitor, seconds: Seconds, loader: DataLo
         "metrics": best[1] if best else {},
         "target_return": run.target_return,
         "reached_target": monitor.reached_target,
+        "actions": run.config.evaluation.actions,
         "curve": monitor.curve,
         "losses": monitor.losses,
         "training_metrics": monitor.training_metrics,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Literal
 
 from pydantic import AliasChoices, Field
 
@@ -35,6 +36,7 @@ class TrainingResult(PolicyResult):
     metrics: dict[str, float] = Field(description="Of the best evaluation, or the held-out loss if that chose the policy.")
     target_return: float | None
     reached_target: bool
+    actions: Literal["greedy", "sampled"] = Field("greedy", description="Of the evaluations: the most likely ones, or drawn.")
     curve: list[tuple[int, float]] = Field(description="(updates, mean return) of each evaluation.")
     losses: list[tuple[int, float]] = Field(description="(updates, mean loss since the entry before).")
     training_metrics: dict[str, float] = Field(
@@ -57,7 +59,7 @@ class TrainingResult(PolicyResult):
     steps_per_second: float = Field(description="While updating and waiting for batches.")
 
     def card(self) -> Card:
-        told = played(self.metrics, self.target_return, is_reached=self.reached_target)
+        told = played(self.metrics, self.target_return, is_reached=self.reached_target, actions=self.actions)
         epochs = "epoch" if self.epochs == 1 else "epochs"
         return Card(
             "Policy",
@@ -107,7 +109,9 @@ class TrainingResult(PolicyResult):
         curves = [
             (
                 self.curve,
-                partial(figures.curve, points=self.curve, x="updates", y="mean greedy return", target=self.target_return),
+                partial(
+                    figures.curve, points=self.curve, x="updates", y=f"mean {self.actions} return", target=self.target_return
+                ),
             ),
             (self.losses, partial(figures.curve, points=self.losses, x="updates", y="loss", beside=lines)),
             (weights, partial(figures.curve, points=weights, x="updates", y="effective sample size")),

@@ -39,7 +39,7 @@ class ExpertResult(PolicyResult):
     def card(self) -> Card:
         told = played(self.metrics, self.target_return, is_reached=self.reached_target, actions=self.actions)
         picture = partial(
-            figures.curve, points=self.curve, x="environment steps", y="mean greedy return", target=self.target_return
+            figures.curve, points=self.curve, x="environment steps", y=f"mean {self.actions} return", target=self.target_return
         )
         folder = self.checkpoint.rpartition("/")[0]
         return Card(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from typing import Literal
 
 from pydantic import Field
 
@@ -18,20 +19,21 @@ class FineTuneResult(PolicyResult):
     """The best policy, and what play made of the first one."""
 
     checkpoint: str = Field(description="The best policy, which may be the first one.")
-    start_return: float = Field(description="Mean greedy return of the first policy.")
+    start_return: float = Field(description="Mean return of the first policy.")
     metrics: dict[str, float] = Field(description="Of the best policy's evaluation.")
     target_return: float | None
     reached_target: bool
+    actions: Literal["greedy", "sampled"] = Field("greedy", description="Of the evaluations: the most likely ones, or drawn.")
     env_steps: int = Field(description="Environment steps, without resets.")
     updates: int
     rollbacks: int = Field(description="How often an evaluation fell below that of the first policy, and the best came back.")
-    curve: list[tuple[int, float]] = Field(description="(environment steps, mean greedy return) of each evaluation.")
+    curve: list[tuple[int, float]] = Field(description="(environment steps, mean return) of each evaluation.")
     seconds: float
 
     def card(self) -> Card:
         told = self._told()
         picture = partial(
-            figures.curve, points=self.curve, x="environment steps", y="mean greedy return", target=self.target_return
+            figures.curve, points=self.curve, x="environment steps", y=f"mean {self.actions} return", target=self.target_return
         )
         return Card(
             "Fine-tuning",
@@ -55,7 +57,7 @@ class FineTuneResult(PolicyResult):
 
     def _told(self) -> Told:
         mean, std, episodes = mean_of(self.metrics)
-        told = f"Return {returned(self.metrics)}; it began at {self.start_return:,.1f}."
+        told = f"Return {returned(self.metrics, self.actions)}; it began at {self.start_return:,.1f}."
         if not mean > self.start_return:
             return Told("fair", "Not better", told)
         if not mean - 2 * std / math.sqrt(episodes) > self.start_return:

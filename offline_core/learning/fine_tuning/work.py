@@ -88,6 +88,7 @@ def learn_on(
         start_return=monitor.curve[0][1],
         metrics={} if monitor.best is None else monitor.best[1],
         target_return=goal.target_return,
+        actions=config.evaluation.actions,
         reached_target=monitor.reached_target or goal.target_return is None,
         env_steps=play.env_steps,
         updates=learner.updates,
