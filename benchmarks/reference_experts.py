@@ -22,6 +22,7 @@ from benchmarks.figure import figure
 from benchmarks.reference.playing import returns
 from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.data.store.location import Location
+from offline_core.learning.costs import Seconds
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.work import new_expert
 from offline_core.learning.learner import Learner
@@ -113,7 +114,7 @@ def ours(task: str, seed: int) -> dict[str, Any]:
     with isolated_torch(1):
         algorithm, _ = new_expert(config, (env.single_observation_space, env.single_action_space), None)
         learner = Learner(algorithm, config, total_steps=learned_steps(config, algorithm.epochs_per_rollout))
-        play = Play(algorithm, env, config, states=Location.of("."))
+        play = Play(algorithm, env, config, states=Location.of("."), seconds=Seconds())
         begin, cpu = time.perf_counter(), time.process_time()
         for batch in play.batches(learner):
             if batch is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -30,12 +30,18 @@ class Experience(Protocol):
     """What progress is counted in."""
     total: int
     """Progress at the end, about."""
+    advanced: Callable[[], None]
+    """Called when there is progress between batches, for the progress bar."""
     repeats: bool
     """A run that was killed goes on with the same batches; where a policy plays, new episodes begin."""
 
     @property
     def counts(self) -> dict[str, int]:
         """What progress is counted by, besides the updates: `env_steps` where a policy plays."""
+
+    @property
+    def is_over(self) -> bool:
+        """There will be no more batches, as far as that is known beforehand."""
 
     @property
     def read(self) -> ReadSoFar:
@@ -79,11 +85,13 @@ class Log:
 
     unit = "update"
     repeats = True
+    is_over = False
 
     def __init__(self, config: TrainingConfig, loader: DataLoader, *, total: int, seconds: Seconds) -> None:
         self._optimizer, self._normalizes = config.optimizer, config.network.normalize_observations
         self._loader, self._seconds = loader, seconds
         self.total = total
+        self.advanced: Callable[[], None] = lambda: None
         self._next = Position()
 
     @property

@@ -245,5 +245,5 @@ def _distinct(records: Iterable[Record]) -> list[Record]:
     """Return the first record of each kind at each progress, in order: evaluations are added late."""
     found: dict[tuple[Any, ...], Record] = {}
     for record in records:
-        found.setdefault((progress_of(record), is_report(record), RETURN in record), record)
+        found.setdefault((progress_of(record), record.get("iteration"), RETURN in record), record)
     return sorted(found.values(), key=progress_of)

@@ -114,6 +114,7 @@ class TrainingMonitor:
         self.losses = self._recorded("loss")
         self.curve, self.held_out = self._recorded(RETURN), self._recorded(LOSS)
         self.best, self.training_metrics = state.best, state.metrics
+        self._best_updates = state.best_updates
         self.snapshots, self.rollbacks = list(state.snapshots), state.rollbacks
         self.progress, self.updates, self.steps = state.progress, state.updates, state.steps
         """Of the run's result: of the last report, or of the evaluation that ended the run."""
@@ -138,7 +139,7 @@ class TrainingMonitor:
         self._best_networks = _below(tensors, _BEST_NETWORKS)
         self._best_weights = _weights(tensors, _BEST_WEIGHTS)
         if self._best_weights and self.best is not None:
-            self.checkpoints.save(BEST, self._best_weights, self.best[1], updates=self.updates)
+            self.checkpoints.save(BEST, self._best_weights, self.best[1], updates=self._best_updates)
 
     @property
     def elapsed_seconds(self) -> float:
@@ -274,6 +275,7 @@ class TrainingMonitor:
             stamp
             | metrics
             | {
+                "iteration": self._iteration,
                 "steps": self.steps,
                 "update_seconds": seconds.update,
                 "gather_seconds": seconds.gather,
@@ -302,8 +304,8 @@ class TrainingMonitor:
 
     @property
     def _evaluates(self) -> bool:
-        """In this iteration."""
-        return self._iteration % self.goal.evaluation.interval_iterations == 0
+        """In this iteration, for it is one of every so many, or the last one."""
+        return self._iteration % self.goal.evaluation.interval_iterations == 0 or self.experience.is_over
 
     def _save(self) -> None:
         where, tensors = self.experience.save()
@@ -323,6 +325,9 @@ class TrainingMonitor:
             seconds=self.elapsed_seconds,
             experience=where,
             best=self.best,
+            best_updates=self._best_updates,
+            evaluated=self.curve[-1][0] if self.curve else -1,
+            held_out=self.held_out[-1][0] if self.held_out else -1,
             metrics=self.training_metrics,
             snapshots=self.snapshots,
             rollbacks=self.rollbacks,
@@ -406,6 +411,7 @@ class TrainingMonitor:
 
     def _save_best(self, weights: Weights, metrics: Metrics, stamp: Stamp) -> None:
         self.best, self._best_weights = (progress_of(stamp), metrics), weights
+        self._best_updates = stamp["updates"]
         self._best_networks = {} if self.goal.roll_back_after is None else self.learner.state()
         self.checkpoints.save(BEST, weights, metrics, updates=stamp["updates"])
 

@@ -22,7 +22,7 @@ from offline_core.data.datasets.result_cache import STATES
 from offline_core.data.store.json_files import reason_of, with_checksum, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError
-from offline_core.learning.metrics import RETURN, progress_of
+from offline_core.learning.metrics import RETURN, is_report, progress_of
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +56,12 @@ class TrainingState(BaseModel):
     """Of the algorithm, in the last iteration."""
     best: tuple[int, Metrics] | None = None
     """(progress, metrics) of the policy in `best`."""
+    best_updates: int = 0
+    """That made it."""
+    evaluated: int = -1
+    """Progress at the last evaluation that was collected; -1: there was none."""
+    held_out: int = -1
+    """Progress at the last held-out loss."""
     snapshots: list[float] = []
     """The returns whose policies are stored."""
     rollbacks: int = 0
@@ -66,8 +72,9 @@ class TrainingState(BaseModel):
 
     def covers(self, record: dict[str, Any]) -> bool:
         """Whether a record of the metrics is older than this state, and will not be written again by a resumed run."""
-        progress = progress_of(record)
-        return progress <= self.progress and (RETURN not in record or progress not in map(progress_of, self.evaluating))
+        if RETURN in record:
+            return progress_of(record) <= self.evaluated
+        return progress_of(record) <= (self.progress if "held_out_loss" not in record or is_report(record) else self.held_out)
 
 
 class States:

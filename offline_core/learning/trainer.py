@@ -79,6 +79,7 @@ def learn(
             if found is None and begins_as is not None:
                 monitor.measure_first()
             monitor.begin()
+            experience.advanced = monitor.advance
         _run(learner, experience, monitor, seconds)
         if monitor is not None:
             monitor.finish()

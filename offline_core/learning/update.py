@@ -218,6 +218,7 @@ class CompiledUpdate(Update):
         on_gpu = inputs[-1].is_cuda
         patches = {"fallback_random": True, "triton.cudagraphs": on_gpu, "cpp_wrapper": not on_gpu}
         compile = torch._inductor.standalone_compile  # unlike `torch._inductor.compile`, it keeps the result in a file
+        logging.getLogger("torch._inductor.ir").setLevel(logging.ERROR)  # it warns of operations that it calls by another way
         with torch.no_grad():
             function = compile(graph, [*inputs], dynamic_shapes="from_example_inputs", options={"config_patches": patches})
         return _Graph(function, outputs[0].names, outputs[0].extreme_names, learning)

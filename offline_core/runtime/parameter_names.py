@@ -16,7 +16,8 @@ MOST_NAMES, MOST_LEVELS = 3, 4
 SYNONYMS: Mapping[str, str] = {
     "activation": "activation_fn activation_function fcnet_activation head_fcnet_activation nonlinearity",
     "alpha": "conservative_weight cql_alpha cql_weight min_q_weight bc_weight",
-    "batch_size": "batch bs train_batch_size train_batch_size_per_learner",
+    "actions": "evaluation_actions",
+    "batch_size": "batch bs train_batch_size train_batch_size_per_learner minibatch_size mini_batch_size sgd_minibatch_size",
     "burn_in_steps": "burn_in",
     "capacity_steps": "buffer_size replay_buffer_size replay_size capacity",
     "clip_range": "clip_param clip_coef clip_epsilon epsilon_clip",
@@ -24,9 +25,8 @@ SYNONYMS: Mapping[str, str] = {
     "dropout": "dropout_rate",
     "entropy_coefficient": "ent_coef entropy_coef entropy_coeff entropy_weight",
     "environment": "env env_id env_name environment_id gym_id task",
-    "evaluation_episodes": "n_eval_episodes eval_episodes num_eval_episodes evaluation_duration",
-    "evaluation_interval": "eval_freq eval_interval eval_every evaluation_freq",
-    "episodes": "n_episodes num_episodes n_eval_episodes eval_episodes num_eval_episodes evaluation_duration",
+    "episodes": "n_episodes num_episodes n_eval_episodes eval_episodes num_eval_episodes evaluation_duration "
+    "evaluation_episodes",
     "frames": "frame_stack framestack n_stack num_frames stack",
     "gae_lambda": "lambda lambda_ lam gae",
     "gamma": "discount discount_factor discount_rate",
@@ -42,7 +42,6 @@ SYNONYMS: Mapping[str, str] = {
     "max_gradient_norm": "grad_clip gradient_clip gradient_clipping clip_grad clip_grad_norm max_grad_norm",
     "max_updates": "updates n_updates num_updates steps n_steps num_steps max_steps train_steps n_train_steps gradient_steps "
     "n_gradient_steps iterations n_iterations num_iterations total_timesteps timesteps",
-    "minibatch_size": "mini_batch_size sgd_minibatch_size batch_size batch",
     "n_step": "n_steps nstep",
     "networks": "actor_lr critic_lr policy_lr qf_lr value_lr actor_learning_rate critic_learning_rate policy_learning_rate",
     "normalize_observations": "normalize_obs normalize_states normalize observation_scaler observation_filter",
@@ -55,9 +54,11 @@ SYNONYMS: Mapping[str, str] = {
     "recurrent_units": "lstm_cell_size rnn_units rnn_hidden_size",
     "rewards": "reward_scale reward_scaler reward_shift",
     "schedule": "lr_schedule lr_scheduler scheduler",
+    "rollouts_per_iteration": "evaluation_interval eval_freq eval_interval",
     "seed": "random_seed random_state rng",
     "target_network_interval_updates": "target_update_interval target_update_freq target_update_period "
     "target_network_update_freq",
+    "threads": "torch_threads num_threads n_threads",
     "target_noise": "policy_noise target_policy_noise target_smoothing_sigma",
     "target_noise_limit": "noise_clip target_noise_clip target_smoothing_clip",
     "target_rate": "tau polyak soft_tau",

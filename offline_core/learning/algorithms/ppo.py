@@ -8,7 +8,7 @@ from pydantic import Field
 
 from offline_core.data.episodes import columns, nested
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.algorithm import Algorithm, Gamma, LossOutput
+from offline_core.learning.algorithms.algorithm import Algorithm, Gamma, LossOutput, evaluating
 from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.lazy import torch
 
@@ -67,7 +67,7 @@ class PPO(Algorithm):
         if spaces[1].shape is None:
             raise ConfigError(f"PPO cannot train a policy with Dict or Tuple actions, found {spaces[1]}.")
         networks.policy = Policy(*spaces, network, value_function=True, seed=seed)
-        networks.has_new_values = False
+        networks.has_new_values = networks.only_values = False
 
     def prepare(self, networks: Networks, steps: Steps, spec: BatchSpec) -> None:
         """Add what the policy that played says of its steps, by generalised advantage estimation (see `value_targets`).
@@ -77,8 +77,8 @@ class PPO(Algorithm):
         """
         from offline_core.learning.returns import steps_left, value_targets
 
-        policy = networks.policy
-        with torch.no_grad():
+        policy, rows = networks.policy, steps.rows
+        with torch.no_grad(), evaluating(policy):  # as it played
             inputs, values = policy.inputs_and_values(nested.unflatten(steps.columns, columns.OBS, policy.observation_space))
             targets = value_targets(
                 steps.columns[columns.REWARDS],
@@ -89,14 +89,15 @@ class PPO(Algorithm):
                 gae_lambda=self.gae_lambda,
             )
             advantages = targets - values
-            counted = advantages[steps.rows]
+            counted = advantages[rows]
             steps.columns[ADVANTAGES] = ((advantages - counted.mean()) / (counted.std(correction=0) + 1e-8)).float()
-            actions = nested.unflatten(steps.columns, columns.ACTIONS, policy.action_space)
-            steps.columns[LOG_PROBS] = policy.head.log_prob(inputs, actions)
+            log_probs = torch.zeros_like(values)  # other rows have no action
+            log_probs[rows] = policy.head.log_prob(inputs[rows], steps.columns[columns.ACTIONS][rows])
+            steps.columns[LOG_PROBS] = log_probs
             steps.columns[VALUES], steps.columns[VALUE_TARGETS] = values, targets.float()
-        only_values = networks.has_new_values and networks.updates == 0
+        networks.only_values = networks.has_new_values and networks.updates == 0
         for name, parameter in policy.named_parameters():
-            parameter.requires_grad_(name.startswith("value") or not only_values)
+            parameter.requires_grad_(name.startswith("value") or not networks.only_values)
 
     def loss(self, networks: Networks, batch: Batch) -> LossOutput:
         """Return the clipped surrogate (equation 7), the value function's squared error, and the entropy's bonus.
@@ -106,6 +107,9 @@ class PPO(Algorithm):
         """
         policy, advantages = networks.policy, batch[ADVANTAGES]
         inputs, values = policy.inputs_and_values(batch[columns.OBS])
+        if networks.only_values:
+            errors = (values - batch[VALUE_TARGETS]).square()
+            return LossOutput(errors, {"value_loss": errors})
         log_ratio = policy.head.log_prob(inputs, batch[columns.ACTIONS]) - batch[LOG_PROBS]
         ratio = log_ratio.exp()
         clipped = ratio.clamp(1 - self.clip_range, 1 + self.clip_range)

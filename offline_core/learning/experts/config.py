@@ -16,7 +16,6 @@ from offline_core.learning.experts.presets import PRESETS, with_defaults
 from offline_core.learning.trainer_config import (
     AdamConfig,
     EvaluationsConfig,
-    KeepConfig,
     ReplayConfig,
     TorchConfig,
     a_replay_that_holds_a_batch,
@@ -112,10 +111,6 @@ class ExpertConfig(Config):
     )
     evaluation: EvaluationsConfig = Field(
         EvaluationsConfig(), description="How good the policy is while it learns.", json_schema_extra=closed
-    )
-    keep: KeepConfig | None = Field(
-        None,
-        description="A series of policies to choose from later, beside the best and the last. None: none.",
     )
     recording: ExpertRecording | None = Field(
         None,

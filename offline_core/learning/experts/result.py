@@ -69,7 +69,7 @@ class ExpertResult(PolicyResult):
             return []
         return [
             f"The expert did not reach the target return of {self.target_return:,g}. Give it more total_steps or another seed, "
-            "or a lower target_return."
+            "or a lower evaluation.target_return."
         ]
 
     @property

@@ -45,7 +45,8 @@ def learn_by_play(config: ExpertConfig, manifest: PolicyManifest | None, begun: 
     with contextlib.closing(env), isolated_torch(config.compute.threads), contextlib.ExitStack() as stack:
         networks, initial = new_expert(config, (env.single_observation_space, env.single_action_space), manifest)
         learner = Learner(networks, config, total_steps=learned_steps(config, networks.config.epochs_per_rollout))
-        play = Play(networks, env, config, states=begun.folder.child(STATES))
+        seconds = Seconds()
+        play = Play(networks, env, config, states=begun.folder.child(STATES), seconds=seconds)
         begun.start()
         place_of_recording = begun.folder.child(RECORDING).uri
         root = None if config.recording is None else stack.enter_context(prepared(place_of_recording))
@@ -66,7 +67,7 @@ def learn_by_play(config: ExpertConfig, manifest: PolicyManifest | None, begun: 
         with recorder_of(networks.policy, env, config, root, begun.identity) as recorder:
             play.recorder = recorder
             begins_as = None if initial is None else lambda: begin_as(networks.policy, initial)
-            monitor = learn(learner, play, goal, seconds=Seconds(), begins_as=begins_as)
+            monitor = learn(learner, play, goal, seconds=seconds, begins_as=begins_as)
         assert monitor is not None
         recording = None
         if recorder is not None and recorder.files:
@@ -116,6 +117,7 @@ def new_expert(config: ExpertConfig, spaces: Spaces, manifest: PolicyManifest | 
         check_network(config.initial_policy, initial.network, config.network)
     networks = Networks(config.ppo, initial.observation_space, initial.action_space, initial.network, seed=seed)
     networks.has_new_values = not initial.value_function
+    networks.policy.input_columns = initial.input_columns
     return networks, initial
 
 

@@ -9,7 +9,6 @@ from pydantic import Field, model_validator
 from offline_core.learning.trainer_config import (
     AdamConfig,
     EvaluationsConfig,
-    KeepConfig,
     ReplayConfig,
     TorchConfig,
     a_replay_that_holds_a_batch,
@@ -39,6 +38,7 @@ class FineTuneEvaluations(EvaluationsConfig):
     """Playing the policy while it learns."""
 
     episodes: int = Field(10, ge=1, le=100_000, description="Episodes each time.")
+    target_return: float | None = Field(None, description="Stop at this mean return. None: play all steps.")
 
 
 class FineTuneConfig(Config):
@@ -74,10 +74,6 @@ class FineTuneConfig(Config):
     optimizer: FineTuneOptimizer = Field(FineTuneOptimizer(), description="Adam and its batches.")
     evaluation: FineTuneEvaluations = Field(
         FineTuneEvaluations(), description="How good the policy is while it learns.", json_schema_extra=closed
-    )
-    keep: KeepConfig | None = Field(
-        None,
-        description="A series of policies to choose from later, beside the best and the last. None: none.",
     )
     compute: TorchConfig = Field(TorchConfig(), description="How Torch computes.", json_schema_extra=closed)
 

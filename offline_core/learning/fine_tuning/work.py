@@ -61,7 +61,17 @@ def learn_on(
         log = next(make_data_loader(source, data, algorithm.config, streamed=False, seed=0).windows(0))
         learner.load(log)
         states = begun.folder.child(STATES)
-        play = Play(algorithm, env, config, states=states, log=log, log_share=config.offline_share, rewards=data.rewards)
+        seconds = Seconds()
+        play = Play(
+            algorithm,
+            env,
+            config,
+            states=states,
+            seconds=seconds,
+            log=log,
+            log_share=config.offline_share,
+            rewards=data.rewards,
+        )
 
         def begins_as() -> None:
             algorithm.load_state_dict(load_networks(Location.of(training), networks_sha256))
@@ -81,7 +91,7 @@ def learn_on(
             what="fine-tune",
             roll_back_after=config.roll_back_after,
         )
-        monitor = learn(learner, play, goal, seconds=Seconds(), begins_as=begins_as)
+        monitor = learn(learner, play, goal, seconds=seconds, begins_as=begins_as)
         assert monitor is not None
     return FineTuneResult(
         checkpoint=begun.folder.child(BEST).uri,

@@ -95,7 +95,8 @@ def _exported(result: RecordingResult, export: RecordingExport | None) -> Record
 def _result(dataset: Dataset, policy: PolicyManifest) -> RecordingResult:
     manifest = dataset.manifest
     assert manifest.environment is not None and manifest.actions is not None
-    was_sampled = policy.operation.config.get("evaluation_actions") == "sampled"
+    settings = policy.operation.config  # older experts say it by a name of its own
+    was_sampled = "sampled" in (settings.get("evaluation", {}).get("actions"), settings.get("evaluation_actions"))
     was_played_there = policy.environment == manifest.environment and not was_sampled
     return RecordingResult(
         dataset=dataset.ref,

@@ -186,6 +186,20 @@ def test_a_plain_loop_says_the_same_for_each_copy_by_itself(gae_lambda: float) -
     np.testing.assert_allclose(found[is_step], expected[is_step], rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("space", [spaces.Discrete(3, start=5), spaces.MultiDiscrete([2, 3], start=[4, 1])], ids=str)
+def test_actions_may_begin_anywhere(space: spaces.Space[Any]) -> None:
+    """Also the newest row of a copy, which has no action yet."""
+    networks = Networks(PPO(), spaces.Box(-1, 1, (2,)), space, NetworkConfig(hidden_sizes=[8]))
+    space.seed(0)
+    actions = torch.from_numpy(
+        np.stack([*(np.asarray(space.sample()) for _ in range(4)), np.zeros(space.shape or (), np.int64)])
+    )
+    flat = {columns.OBS: torch.zeros(5, 2), columns.ACTIONS: actions, columns.REWARDS: torch.ones(5)}
+    rollout = Steps(flat | {columns.TERMINATEDS: torch.zeros(5, dtype=torch.bool)}, torch.tensor([0, 5]), has_last=True)
+    networks.prepare(rollout, SPEC)
+    assert networks(whole(rollout)).loss.isfinite().all()
+
+
 def test_composite_actions_are_refused() -> None:
     with pytest.raises(Exception, match="Dict or Tuple actions"):
         Networks(PPO(), spaces.Box(-1, 1, (2,)), spaces.Dict({"a": spaces.Discrete(2)}))
