@@ -97,8 +97,8 @@ class CompiledUpdate(Update):
 
     The graph is what an update does with the first batch of its kind, recorded: loss, backward pass and metrics. So there is no
     Python between its operations. What a loss depends on besides tensors has to be a plain attribute of the networks (a bool, a
-    number, a string): there is a graph for each value. Random draws are those of `Update`. A compiled graph is kept in a file
-    by Torch, so the next run with the same shapes starts in seconds.
+    number, a string): there is a graph for each value. Random draws are those of `Update`, but for dropout inside attention.
+    A compiled graph is kept in a file by Torch, so the next run with the same shapes starts in seconds.
 
     Arguments:
         rows: of the batches to compile. Others, as the last one of an epoch, are updates as `Update` makes them.
