@@ -75,7 +75,6 @@ def train_expert(
     rollout_steps: int = ...,
     rollouts_per_iteration: int = ...,
     evaluation: EvaluationsConfig | Mapping[str, Any] = ...,
-    keep: KeepConfig | Mapping[str, Any] | None = ...,
     recording: ExpertRecording | Mapping[str, Any] | None = ...,
     snapshots_at_returns: list[float] = ...,
     compute: TorchConfig | Mapping[str, Any] = ...,
@@ -546,7 +545,6 @@ def fine_tune(
     replay: FineTuneReplay | Mapping[str, Any] = ...,
     optimizer: FineTuneOptimizer | Mapping[str, Any] = ...,
     evaluation: FineTuneEvaluations | Mapping[str, Any] = ...,
-    keep: KeepConfig | Mapping[str, Any] | None = ...,
     compute: TorchConfig | Mapping[str, Any] = ...,
 ) -> FineTuneResult:
     """Go on by play from a training by iql, cal_ql, td3_bc and the like, with recorded and fresh steps.

@@ -112,6 +112,7 @@ class Learner:
         self._steps: Steps | None = None
         self._refresh_interval = 0
         self._batch: Batch = {}
+        self._even_of, self._even = (0, 0), torch.zeros(0)
         self.gather_seconds = 0.0
         self._sums: dict[tuple[str, ...], tuple[Tensor, int]] = {}
         """By the names of metrics: their sums, and of how many updates."""
@@ -231,7 +232,7 @@ class Learner:
         mask = batch.get(MASK)
         importance = None if self.drawing is None or drawn is None else self.drawing.importance(drawn)
         rows = len(next(iter(batch.values())))
-        weights = torch.full((rows,), 1 / total, device=self.device) if mask is None else mask.flatten() / total
+        weights = self._even_weights(rows, total) if mask is None else mask.flatten() / total
         if not self.networks.counts:
             weights = torch.zeros_like(weights)
         means_by = weights
@@ -262,6 +263,12 @@ class Learner:
         self.steps += total
         return self._accumulate(names, means, output.extreme_names, output.extremes)
 
+    def _even_weights(self, rows: int, total: int) -> Tensor:
+        """Return (rows,) weights of 1 / total; most batches have those of the one before."""
+        if self._even_of != (rows, total):
+            self._even_of, self._even = (rows, total), torch.full((rows,), 1 / total, device=self.device)
+        return self._even
+
     def _seed_draws(self, of: int) -> None:
         """Seed Torch's global generators; `torch.manual_seed` would format a stack trace for each absent kind of device."""
         seed = nth_seed(of, self.updates)
@@ -287,7 +294,7 @@ class Learner:
         means = dict(zip(names, packed.unbind(), strict=True))
         self.networks.after_update(means)
         sums, updates = self._sums.get(names, (torch.zeros_like(packed), 0))
-        self._sums[names] = packed + sums, updates + 1
+        self._sums[names] = sums.add_(packed), updates + 1
         return self.device.type != "cpu" or math.isfinite(means["loss"].item())  # a GPU would wait; `take_metrics` tells later
 
     def take_metrics(self) -> dict[str, float]:
@@ -331,6 +338,8 @@ class Learner:
 
     def nested(self, batch: Batch) -> Batch:
         """Return columns nested as their spaces; of sequences, all but the observations with (S, L) as one axis."""
+        if MASK not in batch and not any(nested.PATH_SEPARATOR in path for path in batch):
+            return batch  # of spaces that are one array
         policy = self.networks.policy
         spaces = {
             columns.OBS: policy.observation_space,

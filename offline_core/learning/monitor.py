@@ -121,7 +121,8 @@ class TrainingMonitor:
         self.ended = evaluations is None and self._out_of_patience()
         """The run is over: an evaluation reached the target, or patience ran out."""
         self.seconds = seconds
-        self.began_at, self.began_with_steps = time.time(), learner.steps
+        self._made_at = self.began_at = time.time()
+        self.began_with_steps = learner.steps
         """When the first batch could be drawn, and what was learned from before that."""
         self._state_seconds = state.seconds
         self._seconds_before = Seconds()
@@ -144,7 +145,7 @@ class TrainingMonitor:
     @property
     def elapsed_seconds(self) -> float:
         """Of all runs so far."""
-        return self._state_seconds + time.time() - self.began_at
+        return self._state_seconds + time.time() - self._made_at
 
     def begin(self) -> None:
         """Say that the first batch can be drawn."""

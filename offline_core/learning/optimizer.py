@@ -11,7 +11,7 @@ from torch import Tensor
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import network_of
 from offline_core.learning.algorithms.networks import Networks
-from offline_core.learning.trainer_config import AdamConfig, NetworkRate, Schedule
+from offline_core.learning.trainer_config import AdamConfig, Schedule
 
 
 def parameter_groups(algorithm: Networks, config: AdamConfig) -> list[dict[str, Any]]:
@@ -33,16 +33,20 @@ def parameter_groups(algorithm: Networks, config: AdamConfig) -> list[dict[str, 
 
 def learning_rate(config: AdamConfig, network: str, update: int, done: float) -> float:
     """Return the rate of a network in this update, counted from 0, when this share of the training is done."""
-    own = config.networks.get(network, NetworkRate())
-    rate = config.learning_rate if own.learning_rate is None else own.learning_rate
+    own = config.networks.get(network)
+    rate = config.learning_rate if own is None or own.learning_rate is None else own.learning_rate
+    schedule = config.schedule if own is None or own.schedule is None else own.schedule
     warm = min(1.0, (update + 1) / (config.warmup_updates + 1))
-    return rate * warm * share_of_rate(own.schedule or config.schedule, done)
+    return rate * warm * share_of_rate(schedule, done)
 
 
 def share_of_rate(schedule: Schedule, done: float) -> float:
     """Return what a schedule has left of a learning rate when this share of the training is done."""
-    left = 1 - min(1.0, done)
-    return {"constant": 1.0, "linear": left, "cosine": 0.5 * (1 - math.cos(math.pi * left))}[schedule]
+    if schedule == "constant":
+        return 1.0
+    if schedule == "linear":
+        return 1 - min(1.0, done)
+    return 0.5 * (1 - math.cos(math.pi * (1 - min(1.0, done))))
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -134,21 +134,21 @@ def _check_resources(config: DataConfig, compute: ComputeConfig, of_learner: int
     number, resources = of_learner * learners, ray.cluster_resources()
     cpus = resources.get("CPU", 0.0) - compute.processes * compute.cpus_per_learner
     wanted_cpus = number * config.cpus_per_prelearner
-    prelearners = f"{number} prelearners{f', {of_learner} for each of {learners} learners,' if learners > 1 else ''}"
+    each = f", {of_learner} for each of {learners} learners," if learners > 1 else ""
     if wanted_cpus + 1 > cpus:
         raise ConfigError(
-            f"{prelearners} want {wanted_cpus:g} CPUs and reading wants one more, but Ray has {cpus:g} for them: "
+            f"{number} prelearners{each} want {wanted_cpus:g} CPUs and reading wants one more, but Ray has {cpus:g} for them: "
             "nothing would ever be read. Lower data.prelearners or data.cpus_per_prelearner."
         )
     if (gpus := number * config.gpus_per_prelearner) > resources.get("GPU", 0.0):
         raise ConfigError(
-            f"{prelearners} want {gpus:g} GPUs, but Ray has {resources.get('GPU', 0.0):g}: they would never start. "
-            "Lower data.prelearners or data.gpus_per_prelearner."
+            f"{number} prelearners{each} want {gpus:g} GPUs, but Ray has {resources.get('GPU', 0.0):g}: they would never "
+            "start. Lower data.prelearners or data.gpus_per_prelearner."
         )
     options = config.prelearner_options
     for name, amount in ({} if options is None else options.reserved).items():
         if (wanted := number * amount) > resources.get(name, 0.0):
             raise ConfigError(
-                f"{prelearners} want {wanted:g} {name}, but Ray has {resources.get(name, 0.0):g}: they would never "
-                "start. Lower data.prelearners or correct data.prelearner_options."
+                f"{number} prelearners{each} want {wanted:g} {name}, but Ray has {resources.get(name, 0.0):g}: they would "
+                "never start. Lower data.prelearners or correct data.prelearner_options."
             )
