@@ -135,7 +135,7 @@ class TorchConfig(Config):
     compile: bool | Literal["auto"] = Field(
         "auto",
         description="Make one graph of an update's loss and gradients, compiled by Torch's inductor, on a GPU as CUDA graphs: "
-        "it takes up to a minute, less the next time. auto: in trainings of 20,000 updates and more by one learner, if a graph "
+        "it takes up to a minute, less the next time. auto: in trainings of 10,000 updates and more by one learner, if a graph "
         "and a C++ compiler are there. Results differ in their last bits.",
     )
 

@@ -24,7 +24,7 @@ MOST_OPERATIONS = 2_000
 """Of a graph. A recurrent network has some for each step of a sequence."""
 PLAIN = (bool, int, float, str)
 """Types of attributes that a graph may depend on."""
-WORTH_COMPILING_UPDATES = 20_000
+WORTH_COMPILING_UPDATES = 10_000
 """Updates from which `compute.compile: auto` compiles: it takes up to a minute, and saves 0.5 ms an update at least."""
 
 log = logging.getLogger(__name__)

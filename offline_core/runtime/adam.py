@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections import Counter
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class _Prepared(NamedTuple):
+    """What is remembered of the parameters of an update, in their order."""
+
+    averages: list[Tensor]
+    squares: list[Tensor]
+    steps: list[Tensor]
+    """Updates of each parameter; those that always learn together share a tensor."""
+    counts: list[Tensor]
+    """The same, each tensor once."""
 
 
 class Adam(torch.optim.Adam):
@@ -18,28 +30,35 @@ class Adam(torch.optim.Adam):
 
     def __init__(self, parameters: Any, **options: Any) -> None:
         super().__init__(parameters, fused=True, **options)
+        self._prepared: dict[tuple[int, ...], _Prepared] = {}
+        """By the parameters of an update that have a gradient."""
 
     add_param_group: Any = inspect.unwrap(torch.optim.Adam.add_param_group)
-    load_state_dict: Any = inspect.unwrap(torch.optim.Adam.load_state_dict)
     state_dict: Any = inspect.unwrap(torch.optim.Adam.state_dict)
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Restore what `state_dict` returned."""
+        inspect.unwrap(torch.optim.Adam.load_state_dict)(self, state_dict)
+        self._prepared = {}
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
         """Update the parameters that have a gradient."""
         for group in self.param_groups:
             learned = [parameter for parameter in group["params"] if parameter.grad is not None]
-            states = [self.state[parameter] or self._begun(parameter) for parameter in learned]
-            steps = [state["step"] for state in states]
             if not learned:
                 continue
-            torch._foreach_add_(steps, 1)
+            key = tuple(map(id, learned))
+            prepared = self._prepared.get(key) or self._prepare(key, learned)
+            for count in prepared.counts:
+                count.add_(1)
             torch._fused_adam_(
                 learned,
                 [parameter.grad for parameter in learned],
-                [state["exp_avg"] for state in states],
-                [state["exp_avg_sq"] for state in states],
+                prepared.averages,
+                prepared.squares,
                 [],
-                steps,
+                prepared.steps,
                 lr=group["lr"],
                 beta1=group["betas"][0],
                 beta2=group["betas"][1],
@@ -48,6 +67,29 @@ class Adam(torch.optim.Adam):
                 amsgrad=False,
                 maximize=False,
             )
+
+    def _prepare(self, key: tuple[int, ...], learned: list[Tensor]) -> _Prepared:
+        """Collect what is remembered of parameters that learn together, which count their steps by as few tensors as can be."""
+        states = [self.state[parameter] or self._begun(parameter) for parameter in learned]
+        owners = Counter(id(state["step"]) for state in self.state.values())
+        here = Counter(id(state["step"]) for state in states)
+        shared: dict[float, Tensor] = {}
+        for state in states:
+            step = state["step"]
+            others = owners[id(step)] > here[id(step)]  # parameters that do not learn now
+            count = shared.setdefault(float(step), step.clone() if others else step)
+            if count is not step:
+                state["step"] = count
+                self._prepared = {}  # others may count by the tensor that was replaced
+        counts = {id(state["step"]): state["step"] for state in states}
+        prepared = _Prepared(
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [state["step"] for state in states],
+            [*counts.values()],
+        )
+        self._prepared[key] = prepared
+        return prepared
 
     def _begun(self, parameter: Tensor) -> dict[str, Tensor]:
         """Return what is remembered of a parameter before its first update."""
