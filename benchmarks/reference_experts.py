@@ -112,15 +112,15 @@ def ours(task: str, seed: int) -> dict[str, Any]:
     )
     env = make_vector_env(config.environment, copies(config))
     with isolated_torch(1):
-        algorithm, _ = new_expert(config, (env.single_observation_space, env.single_action_space), None)
-        learner = Learner(algorithm, config, total_steps=learned_steps(config, algorithm.epochs_per_rollout))
-        play = Play(algorithm, env, config, states=Location.of("."), seconds=Seconds())
+        networks, _ = new_expert(config, (env.single_observation_space, env.single_action_space), None)
+        learner = Learner(networks, config, total_steps=learned_steps(config, networks.config.epochs_per_rollout))
+        play = Play(networks, env, config, states=Location.of("."), seconds=Seconds())
         begin, cpu = time.perf_counter(), time.process_time()
         for batch in play.batches(learner):
             if batch is not None:
                 learner.update(batch.indices, batch)
         seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
-        policy = algorithm.policy.eval()
+        policy = networks.policy.eval()
         found = returns(environment, lambda observations: policy.act(observations, explore=False), 10)
     return {"returns": found, "seconds": seconds, "cpu_seconds": cpu, "steps": play.env_steps}
 
