@@ -44,8 +44,8 @@ class ExpertRecording(Config):
 
     replay: bool = Field(
         False,
-        description="Record what the expert plays itself and learns from, each step once, in place of other episodes: every "
-        "and episodes have no effect then. Without probabilities of actions.",
+        description="Record what the expert plays itself and learns from, each step once, in place of other episodes: "
+        "every_rollouts and episodes have no effect then. Without probabilities of actions.",
     )
     every_rollouts: int = Field(10, ge=1, le=1_000_000, description="Rollouts between two recordings.")
     episodes: int = Field(
