@@ -140,6 +140,6 @@ def _first_rows(config: ImportConfig, paths: Sequence[str]) -> None:
     if sum(size for reader in every for _, size, _ in files_of(reader, source.listing)) > GLANCE_BYTES:
         return
     if (rows := next(iter(readers[0].batches()), None)) is not None:
-        _, bad = preparation_of(config, readers, joins)(rows, file=0, first_row=0, uri=readers[0].uri)
-        if bad:
-            raise bad[0].located_error
+        prepared = preparation_of(config, readers, joins)(rows, file=0, first_row=0, uri=readers[0].uri)
+        if prepared.bad:
+            raise prepared.bad[0].located_error

@@ -171,7 +171,7 @@ class Imported(_Record):
     arrow_schema: str = ""
     """base64 of the Arrow schema of the rows, under canonical names."""
     cuts: list[FileEntry] = []
-    """Parquet; a row for each episode that is not all of its source's: `CUTS` in `importing/cuts.py`."""
+    """Parquet; a row for each episode that is not all of its source's: `CUTS` in `importing/stored.py`."""
     left_out: list[FileEntry] = []
     """Parquet; rows in canonical columns that are in no episode because it is incomplete: they wait for late ones."""
 

@@ -16,17 +16,16 @@ from offline_core.data.episodes.metadata import episode_summary
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.step_reader import StepReader
+from offline_core.data.importing.assembly import Spaces
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_files import EpisodeFiles, check_for_episodes
 from offline_core.data.importing.inference import inferred_spaces
 from offline_core.data.importing.joins import open_join
-from offline_core.data.importing.lost import Lost
 from offline_core.data.importing.notes import notes_on, notes_on_choices
-from offline_core.data.importing.report import Counts, Unreadable
+from offline_core.data.importing.report import Counts, Findings, Unreadable
 from offline_core.data.importing.resolving import preparation_of, row_columns
 from offline_core.data.importing.row_columns import RowColumns
 from offline_core.data.importing.step_import import StepImport
-from offline_core.data.importing.trajectories import Spaces
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError
 
@@ -64,20 +63,20 @@ def tried(readers: Sequence[FirstRows], config: ImportConfig) -> Trial:
     """An import of these rows, in which what cannot be read is listed."""
     config = config.model_copy(update={"unreadable": "quarantine", "partitions": 1, "engine": "local"})
     trial = Trial()
-    lost = Lost(trial.unreadable)
+    found = Findings(trial.unreadable)
     try:
         preparation = preparation_of(config, readers, _joined(config))
         trial.spaces = preparation.spaces
         job = StepImport.of(readers, config, NOWHERE, NOWHERE, Listing(), preparation)
-        trial.order, trial.notes, trial.spaces = job.order, job.notes, preparation.spaces
-        for episodes, counts in job.assembled(lost):
+        trial.order, trial.notes, trial.spaces = job.order, [*job.notes], job.preparation.spaces
+        for episodes, counts in job.assembled(found):
             trial.episodes += episodes
             trial.counts += counts
     except OfflineError as error:
         trial.error = error
-    trial.counts.clipped_actions = lost.clipped_actions
-    trial.left_out = lost.extras
-    trial.notes += lost.notes
+    trial.counts.clipped_actions = found.clipped_actions
+    trial.left_out = found.extras
+    trial.notes += found.notes
     return _finished(trial)
 
 
@@ -133,7 +132,8 @@ def prepared(readers: Sequence[FirstRows], config: ImportConfig) -> pa.Table | N
         for number, reader in enumerate(readers):
             row = 0
             for batch in reader.held:
-                table, _ = preparation(batch, file=number, first_row=row, uri=reader.uri)
+                preparation = preparation.settled(batch, reader.uri)
+                table = preparation(batch, file=number, first_row=row, uri=reader.uri).table
                 row += batch.num_rows
                 tables += [] if table is None else [table]
     except OfflineError:

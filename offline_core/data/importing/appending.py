@@ -15,9 +15,8 @@ from offline_core.data.episodes import columns
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.ends import IMPORT
 from offline_core.data.importing.late_files import imported_without
-from offline_core.data.importing.late_rows import Late
 from offline_core.data.importing.reading import Read, Source, read
-from offline_core.data.importing.report import Appended, Counts, ImportResult, result_of
+from offline_core.data.importing.report import Appended, Counts, ImportResult, Late, result_of
 from offline_core.data.importing.seen_files import SeenFiles
 from offline_core.data.importing.stored import Stored
 from offline_core.data.inputs.input_columns import common_inputs

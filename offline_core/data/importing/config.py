@@ -56,8 +56,8 @@ class EpisodesConfig(Config):
         description="Episodes without an end, or with steps missing. cut: each part becomes an episode, truncated where it "
         "breaks off. keep: parts keep their t and stay open. drop: leave all parts of such an episode out.",
     )
-    last_new_obs: Literal["repeat", "drop"] | None = Field(
-        None,
+    last_new_obs: Literal["repeat", "drop"] = Field(
+        "repeat",
         description="For data without new_obs, which is then the obs of the next step. What follows the last one. repeat: its "
         "own obs. drop: an episode that does not terminate loses its last step, as D4RL does it; one that terminates keeps it "
         "with its obs repeated, of which no value is taken.",

@@ -19,11 +19,11 @@ from offline_core.data.episodes.metadata import content_of
 from offline_core.data.formats.sources.locations import FILESYSTEM
 from offline_core.data.importing.action_range import infer_range, steps_of_episode
 from offline_core.data.importing.action_units import Range, in_env_units
+from offline_core.data.importing.assembly import Spaces
 from offline_core.data.importing.columns_config import ColumnsConfig
 from offline_core.data.importing.config import EpisodesConfig, ImportConfig
 from offline_core.data.importing.episode_ids import folder_of, id_of_part, unique_id
 from offline_core.data.importing.report import Counts, Unreadable, refuse
-from offline_core.data.importing.trajectories import Spaces
 from offline_core.data.importing.values import conform
 from offline_core.data.store.location import Location
 from offline_core.data.store.parquet_files import open_parquet, parquet_errors
@@ -56,7 +56,7 @@ def check_for_episodes(config: ImportConfig) -> None:
         "episodes.ids_per: date": config.episodes.ids_per == "date",
         "episodes.max_gap": config.episodes.max_gap,
         "episodes.first_t": config.episodes.first_t,
-        "episodes.last_new_obs": config.episodes.last_new_obs,
+        "episodes.last_new_obs": config.episodes.last_new_obs != "repeat",
     }
     if declared := [name for name, value in of_steps.items() if value]:
         raise ConfigError(

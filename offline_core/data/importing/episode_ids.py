@@ -17,7 +17,7 @@ SOURCE_FILE = "_source_file"
 """A column beside the step columns: the number of the file in the source."""
 
 
-def named(
+def numbered_ids(
     column: pa.ChunkedArray, file: np.ndarray, t: np.ndarray, files: Sequence[str], per: IdsPer
 ) -> tuple[list[str], np.ndarray]:
     """(ids in the order in which they appear, the number of each row's).
@@ -42,7 +42,7 @@ def unique_ids(table: pa.Table, per: IdsPer, files: Sequence[str]) -> pa.Table:
     file = table[SOURCE_FILE].to_numpy().astype(np.int64)
     t = read_column(table, columns.T) if per == "date" else np.zeros(len(file), np.int64)
     assert isinstance(t, np.ndarray)
-    ids, group = named(table[columns.EPS_ID], file, t.reshape(len(file)), files, per)
+    ids, group = numbered_ids(table[columns.EPS_ID], file, t.reshape(len(file)), files, per)
     names = pa.array(ids, pa.string()).take(pa.array(group))
     return table.set_column(table.column_names.index(columns.EPS_ID), table.schema.field(columns.EPS_ID), names)
 

@@ -14,7 +14,7 @@ from offline_core.data.datasets.statistics import ColumnStatistics
 from offline_core.data.episodes import Episode, columns
 from offline_core.data.episodes.action_masks import ACTION_MASK, is_masked
 from offline_core.data.episodes.nested import PATH_SEPARATOR, Nested
-from offline_core.data.importing.trajectories import Spaces
+from offline_core.data.importing.assembly import Spaces
 
 MAX_CHOICES = 65_536
 """Whole numbers that differ by more are amounts and not choices."""

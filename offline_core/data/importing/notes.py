@@ -9,10 +9,10 @@ import gymnasium as gym
 
 from offline_core.data.datasets.manifest import Statistics
 from offline_core.data.episodes import columns
+from offline_core.data.importing.assembly import Spaces
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.ends import notes_on_ends
 from offline_core.data.importing.report import Counts, Unreadable
-from offline_core.data.importing.trajectories import Spaces
 
 
 def notes_on(counts: Counts, statistics: Statistics) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -24,14 +24,14 @@ from offline_core.data.formats.packed import PACKED, read_foreign_column
 from offline_core.data.formats.sources.scans import SOURCE_ROW
 from offline_core.data.formats.sources.small_files import FilesRows
 from offline_core.data.importing.action_units import EnvActions, Range, in_env_units
+from offline_core.data.importing.assembly import Spaces
 from offline_core.data.importing.episode_ids import SOURCE_FILE
-from offline_core.data.importing.extras import ExtraColumns
+from offline_core.data.importing.extras import extra_columns
 from offline_core.data.importing.masked import MASKS, masked_spaces, with_masks, without_masks
 from offline_core.data.importing.recognised import end_names, recognised, with_ends
 from offline_core.data.importing.report import Unreadable
 from offline_core.data.importing.row_columns import RowColumns
 from offline_core.data.importing.texts import LISTS, encode_hint, has_lists, is_text, number_type, parsed
-from offline_core.data.importing.trajectories import Spaces
 from offline_core.data.importing.values import (
     check_log_probabilities,
     check_within,
@@ -66,9 +66,38 @@ CLIPPED = "_clipped_action"
 """A column beside the others while a table is converted."""
 
 
-@dataclass
+class Types(NamedTuple):
+    """What the columns of all rows are, told from the first ones."""
+
+    templates: dict[str, Nested]
+    """Empty arrays, by canonical names."""
+    extras: dict[str, Nested]
+    """Empty arrays of the columns that are not mapped, whose values refuse no row."""
+    left_out: Mapping[str, str] = {}
+    """Those of them that cannot be kept, and why."""
+    clock: str | None = None
+    """What column t holds; None: not known yet, as of the version that is appended to."""
+    stated: Spaces = (None, None)
+    """(observation space, action space) that the source states with its rows."""
+
+
+class Prepared(NamedTuple):
+    """What becomes of the rows of a table."""
+
+    table: pa.Table | None = None
+    """The good ones, in canonical columns with `SOURCE_FILE` and `SOURCE_ROW`; None if there are none."""
+    bad: Sequence[Unreadable] = ()
+    clipped_actions: int = 0
+    """Good rows whose action lay outside the range it was recorded in."""
+    without_partner: Sequence[int] = ()
+    """By the number of the join, rows without one."""
+    left_out: Mapping[str, str] = {}
+    """Columns that are not mapped and cannot be kept, and why."""
+
+
+@dataclass(frozen=True)
 class Preparation:
-    """Turns tables of a source into tables of one canonical schema, that of the first table, or of most of its rows.
+    """Turns tables of a source into tables of one canonical schema: that of the first table, or of most of its rows.
 
     Arguments:
         mapping: canonical names to names in the source.
@@ -81,123 +110,175 @@ class Preparation:
     recorded_action_range: Range | None = None
     made: RowColumns | None = None
     """Columns that are made before the mapping."""
-    templates: dict[str, Nested] = field(default_factory=dict)
-    """Empty arrays of the columns' types, once they are known."""
-
-    extras: ExtraColumns = field(default_factory=ExtraColumns)
-    """Columns that are not mapped, whose values refuse no row."""
-
-    is_recognised: bool = False
-    """The mapping has the columns that have a name for ends, first and last rows or next observations."""
-    notes: list[str] = field(default_factory=list)
-    """What was recognised by its name."""
-
-    clock: str = ""
-    """What column t holds, once that is known."""
-
     within: Spaces = (None, None)
     """(observation space, action space) that values have to be in; None: any."""
+    types: Types | None = None
+    """None: not known yet, see `settled`."""
+    notes: tuple[str, ...] = ()
+    """What was recognised by its name."""
 
-    stated: Spaces | None = None
-    """(observation space, action space) that the source states with its rows, once that is known."""
+    def settled(self, table: Any, uri: str) -> Preparation:
+        """The same for tables like this one; as it is if the table says nothing, for no row of it is good.
 
-    clipped_actions: int = 0
-    """Good rows so far whose action lay outside that range."""
+        Raises:
+            ConfigError: the parameters do not fit each other.
+        """
+        if self.is_settled or not isinstance(table, pa.Table) or table.num_rows == 0:
+            return self
+        with contextlib.suppress(DataError):
+            stated = self._stated(table.schema)
+            table, rows = self._rows(table, 0)
+            if self.made is not None:
+                table, *_ = self._with_made(self.made, table, rows, uri)
+            return self._for(table, stated)
+        return self
 
-    def __call__(
-        self, table: pa.Table | Unreadable, *, file: int, first_row: int, uri: str
-    ) -> tuple[pa.Table | None, list[Unreadable]]:
-        """(the good rows with `SOURCE_FILE` and `SOURCE_ROW`, or None, and the bad ones).
+    def _for(self, table: pa.Table, stated: Spaces) -> Preparation:
+        """`settled`, of a table with the columns that are made; without types if no row of it is good.
+
+        Raises:
+            DataError: the columns are not those of steps.
+        """
+        pairs = zip(self.spaces, stated, strict=True)
+        observation, action = (said if declared is None else declared for declared, said in pairs)
+        found = recognised(table, self.mapping, () if self.made is None else self.made.changed)
+        prepared = replace(
+            self,
+            spaces=masked_spaces((observation, action), self.mapping),
+            mapping=found.mapping,
+            notes=tuple(found.notes),
+        )
+        table = prepared._with_fillers(table)
+        convert = prepared._converter(table)
+        mapped = prepared._mapped(table, convert)
+        if table.num_rows == 0:
+            return prepared
+        if self.types is not None:
+            return replace(prepared, types=self.types._replace(clock=_clock(mapped), stated=stated))
+        try:
+            kind, kept = convert(table), table
+        except DataError:
+            if (kind := _usual(convert, table)) is None:
+                return prepared
+            rows = [numbers for _, numbers in good_rows(convert, table, np.arange(table.num_rows), "", [])]
+            kept = table.take(pa.array(np.concatenate(rows)))
+        types = Types(empty_arrays(_without_clipped(kind)), {}, {}, _clock(mapped), stated)
+        arrays, left_out = extra_columns(kept, replace(prepared, types=types)._extras(table), None)
+        extras = {name: read_foreign_column(pa.table({name: array[:0]}), name) for name, array in arrays.items()}
+        return replace(prepared, types=types._replace(extras=extras, left_out=left_out))
+
+    def without_extras(self, names: Iterable[str]) -> Preparation:
+        """The same without these columns that are not mapped."""
+        if self.types is None:
+            return self
+        left = {name: each for name, each in self.types.extras.items() if name not in {*names}}
+        return replace(self, types=self.types._replace(extras=left))
+
+    def __call__(self, table: Any, *, file: int, first_row: int, uri: str) -> Prepared:
+        """What becomes of a table, in the types of `settled`.
 
         Raises:
             ConfigError: the reader gives something else than tables, or the parameters do not fit each other.
         """
         if isinstance(table, Unreadable):
-            return None, [table]
+            return Prepared(bad=[table])
         if not isinstance(table, pa.Table):
             raise ConfigError(f"The reader of {uri} gives {type(table).__name__} and not pyarrow tables.")
         if table.num_rows == 0:
-            return None, []
-        rows = first_row + np.arange(table.num_rows)
-        if SOURCE_ROW in table.column_names:
-            rows = table[SOURCE_ROW].to_numpy()
-            table = table.drop_columns([SOURCE_ROW])
+            return Prepared()
+        table, rows = self._rows(table, first_row)
         bad: list[Unreadable] = []
+        without_partner: Sequence[int] = ()
         try:
-            self._take_stated(table.schema)
-        except DataError as error:
-            return None, [Unreadable(uri, None, table.num_rows, error)]
-        if self.made is not None:
-            try:
-                table, rows, bad = self._with_made(self.made, table, rows, uri)
-            except DataError as error:
-                return None, [Unreadable(uri, None, table.num_rows, error)]
+            stated = self._stated(table.schema)
+            self._check_stated(stated)
+            if self.made is not None:
+                table, rows, bad, without_partner = self._with_made(self.made, table, rows, uri)
             if table.num_rows == 0:
-                return None, bad
-        if not self.is_recognised:
-            found = recognised(table, self.mapping, () if self.made is None else self.made.changed)
-            self.mapping, self.notes = found.mapping, found.notes
-        table = self._with_fillers(table)
-        convert = functools.partial(self._convert, numbers=self._numbers_in_text(table))
-        try:
-            mapped = map_columns(self._parsed(table.slice(0, 0), convert.keywords["numbers"]), self.mapping)
-            self._check_columns(mapped, table.column_names)
+                return Prepared(None, bad, 0, without_partner)
+            prepared = self if self.is_settled else self._for(table, stated)
+            table = prepared._with_fillers(table)
+            convert = prepared._converter(table)
+            prepared._mapped(table, convert)
         except DataError as error:
-            return None, [*bad, Unreadable(uri, None, table.num_rows, error)]
-        if not self.templates:
-            self.templates = usual_types(convert, table)
-        self.is_recognised = bool(self.templates)
-        self.clock = self.clock or _clock(mapped)
+            return Prepared(None, [*bad, Unreadable(uri, None, table.num_rows, error)], 0, without_partner)
         more: list[Unreadable] = []
         parts = good_rows(convert, table, rows, uri, more)
-        bad = sorted([*bad, *self._with_terminations(more, table, rows)], key=lambda each: each.row or 0)
+        bad = sorted([*bad, *prepared._with_terminations(more, table, rows)], key=lambda each: each.row or 0)
         if not parts:
-            return None, bad
+            return Prepared(None, bad, 0, without_partner)
         kept = np.concatenate([numbers for _, numbers in parts])
         if len(kept) < len(rows):
             table = table.take(pa.array(np.searchsorted(rows, kept)))
-        good = self._with_extras(pa.concat_tables([part for part, _ in parts]), table)
-        return self._placed(good, np.full(len(kept), file), kept), bad
+        good, left_out = prepared._with_extras(pa.concat_tables([part for part, _ in parts]), table)
+        good, clipped = _placed(good, np.full(len(kept), file), kept)
+        return Prepared(good, bad, clipped, without_partner, left_out)
 
-    def together(self, rows: FilesRows) -> pa.Table | None:
-        """The rows of several files, with `SOURCE_FILE` and `SOURCE_ROW`; None if each has to be looked at by itself.
+    def together(self, rows: FilesRows) -> Prepared | None:
+        """The rows of several files; None if each has to be looked at by itself.
 
         That is where a row is bad, or where what a file holds decides how its columns are read.
         """
         table = rows.table
         if (
             self.made is not None
-            or not self.templates
-            or not self.is_recognised
+            or not self.is_settled
             or table.num_rows == 0
             or any(map(_is_mixed, table.columns))
             or self._numbers_in_text(table)
         ):
             return None
         try:
-            self._take_stated(table.schema)
+            self._check_stated(self._stated(table.schema))
             table = self._with_fillers(table)
             self._check_columns(map_columns(table.slice(0, 0), self.mapping), table.column_names)
-            good = self._with_extras(self._convert(table, numbers={}), table)
-            return self._placed(good, rows.file, rows.row)
+            good, left_out = self._with_extras(self._convert(table, numbers={}), table)
         except DataError:
             return None
+        good, clipped = _placed(good, rows.file, rows.row)
+        return Prepared(good, (), clipped, (), left_out)
 
-    def counted(self) -> tuple[int, list[int]]:
-        """(rows so far with clipped actions, rows so far without a partner by the number of the join)."""
-        return self.clipped_actions, [] if self.made is None else list(self.made.without_partner)
+    @property
+    def is_settled(self) -> bool:
+        """It is known what the columns of all rows are."""
+        return self.types is not None and self.types.clock is not None
+
+    @property
+    def templates(self) -> dict[str, Nested]:
+        """Empty arrays of the columns' types, once they are known."""
+        return {} if self.types is None else self.types.templates
+
+    @staticmethod
+    def _rows(table: pa.Table, first_row: int) -> tuple[pa.Table, np.ndarray]:
+        """(the table without the numbers of rows in their file, those)"""
+        if SOURCE_ROW not in table.column_names:
+            return table, first_row + np.arange(table.num_rows)
+        return table.drop_columns([SOURCE_ROW]), table[SOURCE_ROW].to_numpy()
+
+    def _converter(self, table: pa.Table) -> functools.partial[pa.Table]:
+        return functools.partial(self._convert, numbers=self._numbers_in_text(table))
+
+    def _mapped(self, table: pa.Table, convert: functools.partial[pa.Table]) -> pa.Table:
+        """No row of a table, under canonical names.
+
+        Raises:
+            SchemaError: its columns are not those of steps, or of earlier rows.
+        """
+        mapped = map_columns(self._parsed(table.slice(0, 0), convert.keywords["numbers"]), self.mapping)
+        self._check_columns(mapped, table.column_names)
+        return mapped
 
     def _with_made(
         self, made: RowColumns, table: pa.Table, rows: np.ndarray, uri: str
-    ) -> tuple[pa.Table, np.ndarray, list[Unreadable]]:
-        """(the good rows with the columns that are made, their numbers, the bad ones)."""
-        table, found = made(table, uri)
+    ) -> tuple[pa.Table, np.ndarray, list[Unreadable], Sequence[int]]:
+        """(the good rows with the columns that are made, their numbers, the bad ones, rows without a partner by join)."""
+        table, found, without_partner = made(table, uri)
         if not found:
-            return table, rows, []
+            return table, rows, [], without_partner
         bad = self._with_terminations([Unreadable(uri, int(rows[row]), 1, error) for row, error in sorted(found)], table, rows)
         good = np.ones(len(rows), bool)
         good[[row for row, _ in found]] = False
-        return table.filter(pa.array(good)), rows[good], bad
+        return table.filter(pa.array(good)), rows[good], bad, without_partner
 
     def _with_terminations(self, bad: list[Unreadable], table: pa.Table, rows: np.ndarray) -> list[Unreadable]:
         """The same, which say whether they terminate an episode."""
@@ -207,25 +288,20 @@ class Preparation:
         terminated = self._terminations(table.take(pa.array(np.searchsorted(rows, numbers))))
         return [each._replace(terminations=int(flag)) for each, flag in zip(bad, terminated, strict=True)]
 
-    def _with_extras(self, good: pa.Table, table: pa.Table) -> pa.Table:
-        """Converted rows with those columns of their source that are not mapped."""
-        for name, array in self.extras.arrays(table, self._extras(table)).items():
+    def _with_extras(self, good: pa.Table, table: pa.Table) -> tuple[pa.Table, dict[str, str]]:
+        """(converted rows with those columns of their source that are not mapped, those that cannot be kept)"""
+        known, left_out = (None, {}) if self.types is None else (self.types.extras, self.types.left_out)
+        arrays, more = extra_columns(table, self._extras(table) - left_out.keys(), known)
+        left_out = {**left_out, **more}
+        for name, array in arrays.items():
             good = good.append_column(pa.field(name, array.type, nullable=False), array)
-        return good
+        return good, left_out
 
     def _extras(self, table: pa.Table) -> set[str]:
         """Columns that are not mapped, whose name has no meaning, and which the version that is appended to lacks."""
         mapped = [source for each in self.mapping.values() for source in ([each] if isinstance(each, str) else each)]
         late = () if self.made is None else self.made.late
         return {*table.column_names} - {*self.mapping, *mapped, *late, *self.templates, *_CANONICAL}
-
-    def _placed(self, good: pa.Table, file: np.ndarray, row: np.ndarray) -> pa.Table:
-        """Converted rows with the place each comes from."""
-        if CLIPPED in good.column_names:
-            self.clipped_actions += int(good[CLIPPED].to_numpy().sum())
-            good = good.drop_columns([CLIPPED])
-        good = good.append_column(SOURCE_FILE, pa.array(file.astype(np.int32)))
-        return good.append_column(SOURCE_ROW, pa.array(row.astype(np.int64)))
 
     def _terminations(self, bad: pa.Table) -> np.ndarray:
         """(N,) bool: the row says that it terminates an episode, whatever else is wrong with it."""
@@ -261,22 +337,20 @@ class Preparation:
                 table = table.set_column(number, table.schema.field(number), table[name].take(pa.array(rows)))
         return table
 
-    def _take_stated(self, schema: pa.Schema) -> None:
-        """Spaces that are not declared become those that the source states with columns `obs` and `actions` of its own.
-
-        Raises:
-            SchemaError: earlier rows state others.
-        """
+    def _stated(self, schema: pa.Schema) -> Spaces:
+        """The spaces that a source states with columns `obs` and `actions` of its own."""
         own = (self.mapping.get(name, name) == name for name in (columns.OBS, columns.ACTIONS))
-        stated = tuple(space if is_own else None for space, is_own in zip(spaces_of(schema), own, strict=True))
-        if self.stated is None:
-            self.stated = (stated[0], stated[1])
-            pairs = zip(self.spaces, self.stated, strict=True)
-            observation, action = (said if declared is None else declared for declared, said in pairs)
-            self.spaces = masked_spaces((observation, action), self.mapping)
+        observation, action = (space if is_own else None for space, is_own in zip(spaces_of(schema), own, strict=True))
+        return observation, action
+
+    def _check_stated(self, stated: Spaces) -> None:
+        """Raises:
+        SchemaError: a table states other spaces than the first one, which are those of the import.
+        """
+        if self.types is None or not self.is_settled:
             return
         names = ("observation_space", "action_space")
-        for name, space, before, chosen in zip(names, stated, self.stated, self.spaces, strict=True):
+        for name, space, before, chosen in zip(names, stated, self.types.stated, self.spaces, strict=True):
             if chosen is before is not None and space not in (None, before):
                 raise SchemaError(
                     f"The source states the {name} {space} where earlier rows have {before}. Declare one for all by "
@@ -345,10 +419,10 @@ class Preparation:
                 f"The columns are not those of earlier rows: {'; '.join(differ)}. Choose the common ones by source.columns, or "
                 "import the files separately."
             )
-        if self.clock and (clock := _clock(table)) != self.clock:
+        if self.types is not None and self.types.clock not in (None, _clock(table)):
             raise SchemaError(
-                f"Column {columns.T!r} holds {clock} where earlier rows have {self.clock}; write all times in one way, or "
-                "import the files separately."
+                f"Column {columns.T!r} holds {_clock(table)} where earlier rows have {self.types.clock}; write all times in "
+                "one way, or import the files separately."
             )
 
     def _convert(self, table: pa.Table, *, numbers: Mapping[str, pa.DataType]) -> pa.Table:
@@ -446,6 +520,20 @@ class Preparation:
         return in_env_units(trees[columns.ACTIONS], trees, self.recorded_action_range, self.spaces[1])
 
 
+def _without_clipped(table: pa.Table) -> pa.Table:
+    return table.drop_columns([CLIPPED]) if CLIPPED in table.column_names else table
+
+
+def _placed(good: pa.Table, file: np.ndarray, row: np.ndarray) -> tuple[pa.Table, int]:
+    """(converted rows with the place each comes from, how many have a clipped action)"""
+    clipped = 0
+    if CLIPPED in good.column_names:
+        clipped = int(good[CLIPPED].to_numpy().sum())
+        good = good.drop_columns([CLIPPED])
+    good = good.append_column(SOURCE_FILE, pa.array(file.astype(np.int32)))
+    return good.append_column(SOURCE_ROW, pa.array(row.astype(np.int64))), clipped
+
+
 def _is_mixed(column: pa.ChunkedArray) -> bool:
     """Whether some texts of a column are packed and others are not."""
     if not arrow.is_text(column.type):
@@ -477,15 +565,11 @@ def good_rows(
     return left + good_rows(convert, table.slice(half), rows[half:], uri, bad)
 
 
-def usual_types(convert: Convert, table: pa.Table) -> dict[str, Nested]:
-    """Templates of the whole table or, if it cannot be converted, of most of the rows that can be; none if there are none."""
-    try:
-        good = [convert(table)]
-    except DataError:
-        good = _probes(convert, table)
-    good = [part.drop_columns([CLIPPED]) if CLIPPED in part.column_names else part for part in good]
+def _usual(convert: Convert, table: pa.Table) -> pa.Table | None:
+    """One of the rows that can be converted, of the kind of most of them; None if there is none."""
+    good = _probes(convert, table)
     kinds = [str(part.schema) for part in good]
-    return empty_arrays(good[kinds.index(max(kinds, key=kinds.count))]) if good else {}
+    return good[kinds.index(max(kinds, key=kinds.count))] if good else None
 
 
 def _probes(convert: Convert, table: pa.Table) -> list[pa.Table]:

@@ -11,7 +11,9 @@ import pyarrow as pa
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.opening import open_source
 from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.extras import check_alike
 from offline_core.data.importing.joins import open_join
+from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.resolving import preparation_of
 from offline_core.errors import ConfigError, EmptyDatasetError
 
@@ -36,23 +38,26 @@ def ray_steps(config: ImportConfig, *, source: str | Sequence[str]) -> ray.data.
         raise ConfigError("columns.in_episode needs rows in order, and ray_steps gives them as they are stored: import them.")
     readers = open_source([source] if isinstance(source, str) else list(source), config.pushed_down)
     joins = [open_join(join, Listing()) for join in config.columns.joins]
-    preparation = preparation_of(config, readers, joins)
 
-    def rows_of(number: int) -> Iterator[pa.Table]:
-        first_row = 0
-        for batch in readers[number].batches():
-            table, bad = preparation(batch, file=number, first_row=first_row, uri=readers[number].uri)
-            for each in bad:
+    def rows_of(number: int, preparation: Preparation) -> Iterator[tuple[pa.Table, Preparation]]:
+        first_row, reader = 0, readers[number]
+        for batch in reader.batches():
+            preparation = preparation.settled(batch, reader.uri)
+            prepared = preparation(batch, file=number, first_row=first_row, uri=reader.uri)
+            for each in prepared.bad:
                 raise each.located_error
-            preparation.extras.check_alike()
+            check_alike(prepared.left_out, () if preparation.types is None else preparation.types.extras)
             first_row += batch.num_rows
-            if table is not None:
-                yield table
+            if prepared.table is not None:
+                yield prepared.table, preparation
+
+    looked = (found for number in range(len(readers)) for found in rows_of(number, preparation_of(config, readers, joins)))
+    if (first := next((found for found in looked if found[0].num_rows), None)) is None:
+        raise EmptyDatasetError(f"There are no rows at {source}.")
+    looked.close()
 
     def rows(numbers: dict[str, np.ndarray]) -> Iterator[pa.Table]:
         for number in numbers["item"].tolist():
-            yield from rows_of(number)
+            yield from (table for table, _ in rows_of(number, first[1]))
 
-    if not any(table.num_rows for number in range(len(readers)) for table in rows_of(number)):
-        raise EmptyDatasetError(f"There are no rows at {source}.")
     return ray.data.from_items(list(range(len(readers))), override_num_blocks=len(readers)).map_batches(rows, batch_size=1)

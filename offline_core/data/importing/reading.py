@@ -16,21 +16,18 @@ from offline_core.data.formats.sources.opening import EPISODES, SourceConfig, ep
 from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.data.formats.sources.step_reader import StepReader
 from offline_core.data.importing.action_units import range_from_json, range_to_json
+from offline_core.data.importing.assembly import Spaces
 from offline_core.data.importing.columns_config import Join
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_files import EpisodeFiles
 from offline_core.data.importing.joins import open_join
-from offline_core.data.importing.known_episodes import new_episodes
-from offline_core.data.importing.late_rows import Late
-from offline_core.data.importing.lost import Lost
 from offline_core.data.importing.notes import notes_on
-from offline_core.data.importing.report import Counts, Unreadable, list_unreadable, refuse
+from offline_core.data.importing.report import Counts, Findings, Late, Unreadable, list_unreadable, refuse
 from offline_core.data.importing.resolving import inputs_of, preparation_of
 from offline_core.data.importing.seen_files import SeenFiles, seen_files
 from offline_core.data.importing.step_import import StepImport
-from offline_core.data.importing.stored import Stored
+from offline_core.data.importing.stored import Stored, new_episodes
 from offline_core.data.importing.stray_actions import ActionCounts
-from offline_core.data.importing.trajectories import Spaces
 from offline_core.data.importing.writing import WrittenEpisodes, write
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.store.location import Location, temporary_folder
@@ -148,14 +145,14 @@ def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, 
         DataError: something cannot be read, and `unreadable` is "fail".
     """
     uses_ray = config.engine == "ray" or source.uses_ray
-    lost, declared, inputs = Lost(), config.spaces(), None
+    found, declared, inputs = Findings(), config.spaces(), None
     with ray_session() if uses_ray else contextlib.nullcontext(), temporary_folder(root) as folder:
         if source.files:
-            job = EpisodeFiles(source.files, config, lost.unreadable, declared)
+            job = EpisodeFiles(source.files, config, found.unreadable, declared)
             if base is not None:
                 job.fix_range(range_from_json(base.imported.recorded_action_range))
-            written = [write(root, "part", _of_files(job, lost, base, source.uri), config)]
-            inferred, imported = (
+            written = [write(root, "part", _of_files(job, found, base, source.uri), config)]
+            notes, imported = (
                 job.notes,
                 Imported(sources=seen.sources, recorded_action_range=range_to_json(job.recorded_action_range)),
             )
@@ -163,16 +160,16 @@ def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, 
             preparation = preparation_of(config, source.readers, [readers for _, readers in source.joins])
             inputs = inputs_of(config, preparation.made)
             steps = StepImport.of(source.readers, config, root, folder, source.listing, preparation, base)
-            written, inferred, imported = steps.run(lost), steps.notes, steps.imported(seen, source.listing, lost)
-            declared = preparation.spaces
-    counts = sum((part.counts for part in written), Counts()).with_unreadable(lost.unreadable)
-    quarantine = list_unreadable(root, lost.unreadable) if lost.unreadable else None
-    return Read(written, counts, lost.unreadable, quarantine, inferred, lost.late, imported, declared, inputs)
+            written, notes = steps.run(found)
+            imported, declared = steps.imported(seen, source.listing, found), steps.preparation.spaces
+    counts = sum((part.counts for part in written), Counts()).with_unreadable(found.unreadable)
+    quarantine = list_unreadable(root, found.unreadable) if found.unreadable else None
+    return Read(written, counts, found.unreadable, quarantine, notes, found.late, imported, declared, inputs)
 
 
-def _of_files(job: EpisodeFiles, lost: Lost, base: Stored | None, uri: str) -> Iterator[tuple[list[Episode], Counts]]:
-    def refuse_known(found: Unreadable) -> None:
-        refuse(found, job.config.unreadable, lost.unreadable)
+def _of_files(job: EpisodeFiles, found: Findings, base: Stored | None, uri: str) -> Iterator[tuple[list[Episode], Counts]]:
+    def refuse_known(unreadable: Unreadable) -> None:
+        refuse(unreadable, job.config.unreadable, found.unreadable)
 
     for episodes, counts in job.read():
-        yield (episodes, counts) if base is None else new_episodes(episodes, counts, base, lost.late, refuse_known, uri)
+        yield (episodes, counts) if base is None else new_episodes(episodes, counts, base, found.late, refuse_known, uri)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.datasets.dataset import Dataset, DatasetRef
 from offline_core.data.datasets.dataset_card import dataset_card
-from offline_core.data.datasets.manifest import digest
+from offline_core.data.datasets.manifest import FileEntry, digest
 from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.store.location import Location
 from offline_core.errors import SchemaError
@@ -121,6 +123,73 @@ class Counts(BaseModel):
             f"{value:,} {name.replace('_', ' ')}" for name, value in self.model_dump().items() if value and name != _SHORTEST
         )
         return ", ".join(words) or "no rows"
+
+
+@dataclass
+class Late:
+    """What became of stored episodes, by ids of the source."""
+
+    unchanged: set[str] = field(default_factory=set)
+    completed: set[str] = field(default_factory=set)
+    corrected: set[str] = field(default_factory=set)
+    corrected_steps: int = 0
+    stored_rows: int = 0
+    """Rows of the version before that were put into episodes again."""
+    rebuilt: int = 0
+    """Episodes that were made of those and of late rows."""
+
+    @property
+    def replaced(self) -> set[str]:
+        return self.completed | self.corrected
+
+    def __iadd__(self, other: Late) -> Late:
+        self.unchanged |= other.unchanged
+        self.completed |= other.completed
+        self.corrected |= other.corrected
+        self.corrected_steps += other.corrected_steps
+        self.stored_rows += other.stored_rows
+        self.rebuilt += other.rebuilt
+        return self
+
+
+@dataclass
+class Findings:
+    """What a part of an import found besides episodes."""
+
+    unreadable: list[Unreadable] = field(default_factory=list)
+    places: list[tuple[int, int]] = field(default_factory=list)
+    """(file, row) of what could not be read."""
+    clipped_actions: int = 0
+    """Steps whose action lay outside the range they were recorded in."""
+    without_partner: Counter[int] = field(default_factory=Counter)
+    """By the number of the join, rows without one."""
+    waiting: set[int] = field(default_factory=set)
+    """Numbers of the files with such rows."""
+    extras: dict[str, str] = field(default_factory=dict)
+    """Columns of the source that are not mapped and cannot be kept, and why."""
+    notes: list[str] = field(default_factory=list)
+    """What readers took for granted, each once."""
+    late: Late = field(default_factory=Late)
+    cuts: list[FileEntry] = field(default_factory=list)
+    left_out: list[FileEntry] = field(default_factory=list)
+    """Files for later appends, see `stored.Remainder`."""
+
+    def __iadd__(self, other: Findings) -> Findings:
+        self.unreadable += other.unreadable
+        self.places += other.places
+        self.clipped_actions += other.clipped_actions
+        self.without_partner += other.without_partner
+        self.waiting |= other.waiting
+        self.extras |= other.extras
+        self.note(*other.notes)
+        self.late += other.late
+        self.cuts += other.cuts
+        self.left_out += other.left_out
+        return self
+
+    def note(self, *notes: str | None) -> None:
+        """Add what was not said yet."""
+        self.notes += [note for note in dict.fromkeys(notes) if note is not None and note not in self.notes]
 
 
 class Appended(BaseModel):

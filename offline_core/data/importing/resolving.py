@@ -16,12 +16,12 @@ from offline_core.data.episodes import columns
 from offline_core.data.episodes.action_masks import ACTION_MASK
 from offline_core.data.formats.sources.scans import SOURCE_ROW, ScannedFile
 from offline_core.data.formats.sources.step_reader import StepReader
+from offline_core.data.importing.assembly import Spaces
 from offline_core.data.importing.columns_config import ColumnsConfig, order_of
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.joins import OtherRows
 from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.row_columns import RowColumns
-from offline_core.data.importing.trajectories import Spaces
 from offline_core.data.inputs.computing import stepped
 from offline_core.data.inputs.encoding import MAX_CATEGORIES
 from offline_core.data.inputs.frames import no_column, root_of
@@ -246,7 +246,7 @@ def _with_data(
     if not auto and not binned:
         return made
     plain = made.steps.model_copy(update={"encode": {}, "bins": {}}).of([*auto, *binned])
-    reading = dataclasses.replace(made, steps=plain, mapped=frozenset(), without_partner=[])
+    reading = dataclasses.replace(made, steps=plain, mapped=frozenset())
     roots = {root_of(dict.fromkeys(in_source), name) for name in declared.needed([])}
     names = [name for name in in_source if name in roots]
     found: dict[str, set[Any]] = {name: set() for name in auto}
@@ -254,7 +254,7 @@ def _with_data(
     for reader in readers:
         with contextlib.suppress(DataError):
             for table, uri in _tables([reader], names):
-                frame, _ = reading.frame(table, uri)
+                frame, *_ = reading.frame(table, uri)
                 for name in auto:
                     values = frame[name] if frame[name].dtype == pl.String else frame[name].cast(pl.Float64)
                     found[name] |= {*values.drop_nulls().unique().to_list()}
@@ -271,7 +271,7 @@ def _with_data(
     encode = {n: e.model_copy(update={"categories": sorted(found[n])}) if n in found else e for n, e in declared.encode.items()}
     bins = {name: declared.discretise[name].bins(np.concatenate([*parts, np.empty(0)])) for name, parts in numbers.items()}
     steps = made.steps.model_copy(update={"encode": encode, "bins": made.steps.bins | bins})
-    return dataclasses.replace(made, steps=steps, without_partner=[])
+    return dataclasses.replace(made, steps=steps)
 
 
 def _inputs(config: ImportConfig, steps: RowSteps) -> InputColumns | None:

@@ -23,7 +23,7 @@ FILE, FOLDER = "_file", "_folder"
 """Columns of every source, for expressions: the name of the row's file, and of the folder that holds it."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class RowColumns:
     """Joins, fills, computes and encodes."""
 
@@ -40,29 +40,25 @@ class RowColumns:
     """What each choice of an action is called in the source, where they are categories or bins."""
     late: Mapping[str, InEpisode] = field(default_factory=dict)
     """Columns that become what they are once rows are in order; until then they are what they are of."""
-    without_partner: list[int] = field(default_factory=list)
-    """Rows so far that a join found no partner for."""
 
-    def __post_init__(self) -> None:
-        self.without_partner = self.without_partner or [0] * len(self.joins)
-
-    def __call__(self, table: pa.Table, uri: str) -> tuple[pa.Table, list[BadRow]]:
-        """The rows with the new columns, and those of them that are of no use.
+    def __call__(self, table: pa.Table, uri: str) -> tuple[pa.Table, list[BadRow], list[int]]:
+        """(the rows with the new columns, those of them that are of no use, rows without a partner by the number of the join).
 
         Raises:
             SchemaError: a column is missing, or does not have the type that a step needs.
         """
-        frame, bad = self.frame(table, uri)
-        return self._written(table, frame), list({each.row: each for each in reversed(bad)}.values())
+        frame, bad, without_partner = self.frame(table, uri)
+        return self._written(table, frame), list({each.row: each for each in reversed(bad)}.values()), without_partner
 
-    def frame(self, table: pa.Table, uri: str) -> tuple[pl.DataFrame, list[BadRow]]:
-        """The columns that are read and made, and the rows that are of no use."""
+    def frame(self, table: pa.Table, uri: str) -> tuple[pl.DataFrame, list[BadRow], list[int]]:
+        """(the columns that are read and made, the rows that are of no use, rows without a partner by join)."""
         frame, bad = stepped(self.before, self.raw(table, uri))
-        for number, other in enumerate(self.joins):
+        without_partner = []
+        for other in self.joins:
             frame, missing = other.joined(frame)
-            self.without_partner[number] += missing
+            without_partner.append(missing)
         frame, more = stepped(self.steps, frame)
-        return frame, bad + more
+        return frame, bad + more, without_partner
 
     def raw(self, table: pa.Table, uri: str) -> pl.DataFrame:
         """The columns of the source that are needed, those inside of structs by their dotted names."""

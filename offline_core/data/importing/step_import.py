@@ -9,12 +9,14 @@ What cannot be read is noted with its place, lest the rows around it be taken fo
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import itertools
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,20 +31,24 @@ from offline_core.data.formats.sources.step_reader import StepReader, note_of
 from offline_core.data.importing import extras
 from offline_core.data.importing.action_range import infer_range, steps_of_table
 from offline_core.data.importing.action_units import range_from_json, range_to_json
+from offline_core.data.importing.assembly import Assembled, assemble
 from offline_core.data.importing.config import IdsPer, ImportConfig
-from offline_core.data.importing.cuts import Remainder, sources_of
 from offline_core.data.importing.episode_ids import SOURCE_FILE, unique_ids
 from offline_core.data.importing.exchange import PartWriter, read_part
-from offline_core.data.importing.known_episodes import new_episodes
-from offline_core.data.importing.late_rows import Late, join
-from offline_core.data.importing.lost import Lost
-from offline_core.data.importing.pace import order_by, pace_of
-from offline_core.data.importing.preparation import Preparation
-from offline_core.data.importing.report import Counts, Unreadable, refuse
+from offline_core.data.importing.late_files import SOURCE_ID
+from offline_core.data.importing.preparation import Preparation, Prepared, Types
+from offline_core.data.importing.report import Counts, Findings, Late, Unreadable, refuse
 from offline_core.data.importing.seen_files import SeenFiles, uris_of
-from offline_core.data.importing.step_order import ends_of, lies_in_order, order_of
-from offline_core.data.importing.stored import Stored, mergeable, schema_of
-from offline_core.data.importing.trajectories import assemble
+from offline_core.data.importing.step_order import ends_of, lies_in_order, order_by, order_of, pace_of
+from offline_core.data.importing.stored import (
+    Joined,
+    Remainder,
+    Stored,
+    mergeable,
+    new_episodes,
+    schema_of,
+    with_stored,
+)
 from offline_core.data.importing.values import empty_arrays
 from offline_core.data.importing.writing import WrittenEpisodes, write
 from offline_core.data.store.location import Location
@@ -62,9 +68,9 @@ FILES_PER_TASK = 16
 SMALL_FILES_PER_TASK = 512
 
 
-@dataclass
+@dataclass(frozen=True)
 class StepImport:
-    """What has to be known wherever a part of the work is done."""
+    """What has to be known wherever a part of the work is done; all of it is settled by `of`."""
 
     readers: Sequence[StepReader]
     sizes: Sequence[int]
@@ -76,17 +82,17 @@ class StepImport:
     """For rows on their way to their part."""
     parts: int
     preparation: Preparation
+    base: Stored | None = None
+    """The version that is appended to."""
     order: str = ""
     """As `order_of` says; empty if there are no rows."""
+    schema: pa.Schema = pa.schema([])  # noqa: RUF009
+    """Of the rows in canonical columns."""
     has_ids: bool = False
     may_link: bool = False
     """Rows that turn out not to lie in order are linked."""
-    notes: list[str] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
     """What was inferred from the first rows and not declared."""
-    base: Stored | None = None
-    """The version that is appended to."""
-    schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
-    """Of the rows in canonical columns."""
 
     @classmethod
     def of(
@@ -104,285 +110,293 @@ class StepImport:
         Raises:
             ConfigError: the parameters do not fit the source.
         """
-        if base is not None:
-            preparation.recorded_action_range = range_from_json(base.imported.recorded_action_range)
-            preparation.templates = empty_arrays(schema_of(base.imported).empty_table())
-            preparation.extras.templates = {}
-            preparation.within = (base.dataset.observation_space, base.dataset.action_space)
         sizes = [sum(size for _, size, _ in files_of(reader, listing)) for reader in readers]
         parts = config.partitions or min(MAX_PARTS, max(1, -(-sum(sizes) // PART_BYTES)))
-        job = cls(readers, sizes, config, root, folder, parts, preparation)
-        if base is not None:
-            job.base, job.order, job.has_ids = base, base.imported.order, base.imported.has_ids
-            job.schema = schema_of(base.imported)
-            job.may_link = job._has_to_link(config)
-            return job
-        tables = job._prepared(range(len(readers)), Lost())
-        if (table := next(tables, None)) is not None:
+        if base is None:
+            return cls(readers, sizes, config, root, folder, parts, preparation)._looked()
+        imported, schema = base.imported, schema_of(base.imported)
+        preparation = replace(
+            preparation,
+            recorded_action_range=range_from_json(imported.recorded_action_range),
+            types=Types(empty_arrays(schema.empty_table()), {}),
+            within=(base.dataset.observation_space, base.dataset.action_space),
+        )
+        job = cls(readers, sizes, config, root, folder, parts, preparation, base, imported.order, schema, imported.has_ids)
+        with contextlib.closing(job._prepared(range(len(readers)), Findings(), is_tried=True)) as tables:
+            if (first := next(tables, None)) is not None:
+                job = replace(job, preparation=first[1])
+        return replace(job, may_link=job._has_to_link)
+
+    def _looked(self) -> StepImport:
+        """With what the first rows say."""
+        config, every = self.config, range(len(self.readers))
+        with contextlib.closing(self._prepared(every, Findings())) as tables:  # or Ray's tasks would go on
+            if (first := next(tables, None)) is None:
+                return self
+            table, preparation = first
+            notes: list[str | None] = []
             if config.recorded_action_range is None:
-                job._infer_range(itertools.chain([table], tables))
-            tables.close()  # or what reads for it, Ray's tasks among them, goes on
-            job.schema = pa.schema([each for each in table.schema if each.name not in (SOURCE_FILE, SOURCE_ROW)])
-            job.has_ids = columns.EPS_ID in table.column_names
-            job.notes += preparation.notes
-            try:
-                job.order = order_of(config.episodes, table)
-                if config.episodes.order == "auto" and job.order == "t":
-                    files, per = [reader.uri for reader in readers], config.episodes.ids_per
-                    pace = pace_of(job._prepared(range(len(readers)), Lost()), first=table, files=files, per=per)
-                    job.order, note = order_by(pace)
-                    job.notes += [] if note is None else [note]
-            except ConfigError as error:
-                raise ConfigError(" ".join([str(error), *preparation.notes])) from error
-            job.may_link = job._has_to_link(config)
-            if job.may_link and job.order == "linked":
-                job.order = "stored"
-        return job
+                rest = itertools.chain([table], (more for more, _ in tables))
+                found, note = infer_range(map(steps_of_table, rest), preparation.spaces[1])
+                preparation = replace(preparation, recorded_action_range=found)
+                notes.append(note)
+        schema = pa.schema([each for each in table.schema if each.name not in (SOURCE_FILE, SOURCE_ROW)])
+        job = replace(self, preparation=preparation, schema=schema, has_ids=columns.EPS_ID in schema.names)
+        notes += preparation.notes
+        try:
+            order = order_of(config.episodes, table)
+            if config.episodes.order == "auto" and order == "t":
+                files = [reader.uri for reader in self.readers]
+                rows = (table for table, _ in job._prepared(every, Findings()))
+                order, note = order_by(pace_of(rows, first=table, files=files, per=config.episodes.ids_per))
+                notes.append(note)
+        except ConfigError as error:
+            raise ConfigError(" ".join([str(error), *preparation.notes])) from error
+        job = replace(job, order=order, notes=tuple(note for note in notes if note is not None), may_link=job._has_to_link)
+        return replace(job, order="stored") if job.may_link and order == "linked" else job
 
-    def _has_to_link(self, config: ImportConfig) -> bool:
-        return config.episodes.order == "auto" and not self.has_ids and columns.NEW_OBS in self.schema.names
+    @property
+    def _has_to_link(self) -> bool:
+        return self.config.episodes.order == "auto" and not self.has_ids and columns.NEW_OBS in self.schema.names
 
-    def _infer_range(self, tables: Iterable[pa.Table]) -> None:
-        self.preparation.recorded_action_range, note = infer_range(map(steps_of_table, tables), self.preparation.spaces[1])
-        self.notes += [] if note is None else [note]
+    @property
+    def _files(self) -> list[str]:
+        return [reader.uri for reader in self.readers]
 
-    def run(self, lost: Lost) -> list[WrittenEpisodes]:
-        """Writes everything, part by part; what cannot be read is added to `lost`."""
-        written = self._written(lost)
-        written[0].counts.clipped_actions = lost.clipped_actions
-        self.notes += [*lost.notes, *extras.note_on(lost.extras)]
-        if self.preparation.made is not None:
-            self.notes += self.preparation.made.notes(lost.without_partner)
-        return written
+    def run(self, found: Findings) -> tuple[list[WrittenEpisodes], list[str]]:
+        """(what was written, part by part; notes); what cannot be read is added to `found`."""
+        written = self._written(found)
+        written[0].counts.clipped_actions = found.clipped_actions
+        made = self.preparation.made
+        of_joins = [] if made is None else made.notes(found.without_partner)
+        return written, [*self.notes, *found.notes, *extras.note_on(found.extras), *of_joins]
 
-    def imported(self, seen: SeenFiles, listing: Listing, lost: Lost) -> Imported:
+    def imported(self, seen: SeenFiles, listing: Listing, found: Findings) -> Imported:
         """What appends to this import have to know."""
         files = [uris_of(reader, listing) for reader in self.readers]
-        waiting = {uri for number in lost.waiting for uri in files[number]}
+        waiting = {uri for number in found.waiting for uri in files[number]}
+        schema = self.without_extras(found.extras).schema
         return Imported(
             sources=seen.having_read({uri for uris in files for uri in uris}, waiting),
             joined=seen.joined,
             order=self.order,
             has_ids=self.has_ids,
             recorded_action_range=range_to_json(self.preparation.recorded_action_range),
-            arrow_schema=base64.b64encode(self.schema.serialize()).decode(),
-            cuts=lost.cuts,
-            left_out=lost.left_out,
+            arrow_schema=base64.b64encode(schema.serialize()).decode(),
+            cuts=found.cuts,
+            left_out=found.left_out,
         )
 
-    def _written(self, lost: Lost) -> list[WrittenEpisodes]:
+    def without_extras(self, names: Iterable[str]) -> StepImport:
+        """The same without these extra columns, which some rows lack."""
+        dropped = {*names} - self.preparation.templates.keys()
+        if not dropped:
+            return self
+        schema = pa.schema([each for each in self.schema if each.name not in dropped])
+        return replace(self, preparation=self.preparation.without_extras(dropped), schema=schema)
+
+    def _written(self, found: Findings) -> list[WrittenEpisodes]:
         if not self.has_ids and self.order != "linked":
-            return [self._written_in_order(lost)]
+            return [self._written_in_order(found)]
         if not self.has_ids or self.parts == 1:
-            return [self._written_of(self._all_rows(lost), "part", lost)]
+            return [self._written_of(self._all_rows(found), "part", found)]
         groups = _groups(self.sizes)
         read_with = "local" if any(isinstance(reader, RayRead) for reader in self.readers) else self.config.engine
         with progress(len(groups), what="read", unit="part") as bar:
-            for found in map_items(read_with, self._scatter, groups):
-                lost += found
+            for more in map_items(read_with, self._scatter, groups):
+                found += more
                 bar.update(1)
-        self._leave_out(lost.extras)
-        parts = range(self.parts)
+        job, parts = self.without_extras(found.extras), range(self.parts)
         shares = [parts[i : i + PARTS_PER_TASK] for i in range(0, len(parts), PARTS_PER_TASK)]
         written = []
         with progress(len(shares), what="write", unit="part") as bar:
-            for part, found in map_items(self.config.engine, functools.partial(self._gather, lost.places), shares):
+            for part, more in map_items(self.config.engine, functools.partial(job._gather, found.places), shares):
                 written.append(part)
-                lost += replace(found, places=[])
+                found += replace(more, places=[])
                 bar.update(1)
         return written
 
-    def assembled(self, lost: Lost) -> Iterator[tuple[list[Episode], Counts]]:
+    def assembled(self, found: Findings) -> Iterator[tuple[list[Episode], Counts]]:
         """All episodes, put together in this process; of rows with ids, all at once."""
         if not self.has_ids and self.order != "linked":
-            for _ in self._prepared(range(len(self.readers)), first := Lost()):
+            for _ in self._prepared(range(len(self.readers)), first := Findings()):
                 pass
-            self._leave_out(first.extras)
-            yield from self._in_order(lost)
+            yield from self.without_extras(first.extras)._in_order(found)
         else:
-            for table in self._all_rows(lost):
-                yield self._assemble(table, lost)
+            for table in self._all_rows(found):
+                yield self._assembled(table, found)[:2]
 
-    def _scatter(self, group: range) -> Lost:
-        lost, ids_per_file = Lost(), self.config.episodes.ids_per == "file"
+    def _scatter(self, group: range) -> Findings:
+        found, ids_per_file = Findings(), self.config.episodes.ids_per == "file"
         with PartWriter(self.folder, f"{group.start:08d}", parts=self.parts, ids_per_file=ids_per_file) as writer:
-            for table in self._prepared_together(group, lost):
+            for table in self._prepared_together(group, found):
                 writer.write(table)
-        return lost
+        return found
 
-    def _gather(self, places: list[tuple[int, int]], parts: range) -> tuple[WrittenEpisodes, Lost]:
-        lost = Lost(places=places)
+    def _gather(self, places: list[tuple[int, int]], parts: range) -> tuple[WrittenEpisodes, Findings]:
+        found = Findings(places=places)
         tables = (read_part(self.folder, part) for part in parts)
-        wanted = (self._without_extras(table) for table in tables if table is not None)
-        return self._written_of(wanted, f"part-{parts.start:05d}", lost), lost
+        wanted = (self._in_schema(table) for table in tables if table is not None)
+        return self._written_of(wanted, f"part-{parts.start:05d}", found), found
 
-    def _written_in_order(self, lost: Lost) -> WrittenEpisodes:
+    def _written_in_order(self, found: Findings) -> WrittenEpisodes:
         """Writes rows that lie in order as they are read; once more where an extra column changes on the way."""
-        found = Lost()
-        written = write(self.root, "part", self._in_order(found), self.config)
-        if self.preparation.extras.templates and not found.extras.keys().isdisjoint(self.preparation.extras.templates):
+        first = Findings()
+        written = write(self.root, "part", self._in_order(first), self.config)
+        job = self.without_extras(first.extras)
+        if job.schema != self.schema:
             for file in written.files:
                 self.root.child(file.path).delete()
-            self._leave_out(found.extras)
-            found = Lost(extras=found.extras, notes=found.notes)
-            written = write(self.root, "part", self._in_order(found), self.config)
-        lost += found
+            first = Findings(extras=first.extras, notes=first.notes)
+            written = write(self.root, "part", job._in_order(first), self.config)
+        found += first
         return written
 
-    def _all_rows(self, lost: Lost) -> list[pa.Table]:
+    def _all_rows(self, found: Findings) -> list[pa.Table]:
         """All rows in one table; none if there are none."""
-        tables = list(self._prepared_together(range(len(self.readers)), lost))
-        self._leave_out(lost.extras)
-        return [pa.concat_tables(map(self._without_extras, tables))] if tables else []
+        tables = list(self._prepared_together(range(len(self.readers)), found))
+        job = self.without_extras(found.extras)
+        return [pa.concat_tables([job._in_schema(table) for table in tables])] if tables else []
 
-    def _leave_out(self, names: Iterable[str]) -> None:
-        """Drop extra columns that some rows lack of all of them."""
-        self.preparation.extras.drop(names)
-        dropped = {*names} - self.preparation.templates.keys()
-        self.schema = pa.schema([each for each in self.schema if each.name not in dropped])
-
-    def _without_extras(self, table: pa.Table) -> pa.Table:
+    def _in_schema(self, table: pa.Table) -> pa.Table:
         """Rows that were read before it was known which extra columns are left out."""
         return table.select([name for name in table.column_names if name in {SOURCE_FILE, SOURCE_ROW, *self.schema.names}])
 
-    def _written_of(self, tables: Iterable[pa.Table], prefix: str, lost: Lost) -> WrittenEpisodes:
+    def _written_of(self, tables: Iterable[pa.Table], prefix: str, found: Findings) -> WrittenEpisodes:
         """Writes the episodes of tables that each hold all rows of some ids, and beside them what they leave."""
         if not mergeable(self.order, has_ids=self.has_ids, schema=self.schema):
-            return write(self.root, prefix, (self._assemble(table, lost) for table in tables), self.config)
-        first_t = self.config.episodes.first_t if self.order == "t" else None
-        remainder = Remainder(self.schema, first_t)
-        written = write(self.root, prefix, (self._merged(table, lost, remainder) for table in tables), self.config)
+            return write(self.root, prefix, (self._new(table, found) for table in tables), self.config)
+        schema = self.without_extras(found.extras).schema
+        remainder = Remainder(schema, self.config.episodes.first_t if self.order == "t" else None)
+        written = write(self.root, prefix, (self._merged(table, found, remainder) for table in tables), self.config)
         cuts, left_out = remainder.written(self.root, prefix)
-        lost.cuts += cuts
-        lost.left_out += left_out
+        found.cuts += cuts
+        found.left_out += left_out
         return written
 
-    def _merged(self, table: pa.Table, lost: Lost, remainder: Remainder) -> tuple[list[Episode], Counts]:
+    def _merged(self, table: pa.Table, found: Findings, remainder: Remainder) -> tuple[list[Episode], Counts]:
         """Episodes of new rows and of the stored ones of the same ids."""
-        rules, files = self.config.episodes, [reader.uri for reader in self.readers]
         if self.base is None:
-            return self._assemble(table, lost, remainder=remainder)
-        table = unique_ids(table, rules.ids_per, files)
-        ids = pc.unique(table[columns.EPS_ID]).to_pylist()
-        late = self.base.known.intersection(ids)
-        if not late:
-            return self._assemble(table, lost, remainder=remainder, per="source")
-        joined = join(table, self.base.rows(late))
+            made = self._assembled(table, found)
+            remainder.add(made.rows)
+            return made.episodes, made.counts
+        table = unique_ids(table, self.config.episodes.ids_per, self._files)
+        late = self.base.known.intersection(pc.unique(table[columns.EPS_ID]).to_pylist())
+        joined = with_stored(table, self.base.rows(late)) if late else Joined(table)
         counts = Counts(rows=joined.known, duplicates=joined.known)
-        before, cuts = set(remainder.ids), len(remainder.cuts)
         if not joined.rows.num_rows:
-            lost.late += Late(unchanged=joined.unchanged)
+            found.late += Late(unchanged=joined.unchanged)
             return [], counts
-        episodes, more = self._assemble(joined.rows, lost, remainder=remainder, per="source", stored=self.base.dataset.ref.uri)
-        found = (remainder.ids - before) & late  # others were refused, and stay as they are
-        corrected = found & joined.corrected.keys()
-        own = Late(
+        made = self._assembled(joined.rows, found, per="source")
+        parts = remainder.add(made.rows)
+        again = {*parts[SOURCE_ID].to_list()} & late  # others were refused, and stay as they are
+        corrected = again & joined.corrected.keys()
+        stored = sum(joined.stored.get(name, 0) for name in again)
+        found.late += Late(
             joined.unchanged,
-            found - corrected - joined.unchanged,
+            again - corrected - joined.unchanged,
             corrected,
             sum(joined.corrected[name] for name in corrected),
-            sum(joined.stored.get(name, 0) for name in found),
-            sum(name in found for name in sources_of(episodes, remainder.cuts[cuts:])),
+            stored,
+            parts.filter(pl.col("kept") & pl.col(SOURCE_ID).is_in([*again])).height,
         )
-        lost.late += own
-        more.alternating_ids = 0  # late rows may lie anywhere
-        counts = more + counts
-        counts.rows -= own.stored_rows
-        counts.stored_rows += own.stored_rows
-        return episodes, counts
+        counts += made.counts
+        return made.episodes, counts.model_copy(update={"rows": counts.rows - stored, "stored_rows": stored})
 
-    def _prepared(self, which: Iterable[int], lost: Lost) -> Generator[pa.Table]:
-        """The rows of some readers in our columns; what cannot be read is added to `lost`, or raised."""
+    def _new(self, table: pa.Table, found: Findings, order: str | None = None) -> tuple[list[Episode], Counts]:
+        """Episodes of rows that have no place in stored ones."""
+        made = self._assembled(table, found, order=order)
+        if self.base is None:
+            return made.episodes, made.counts
+
+        def refuse_known(unreadable: Unreadable) -> None:
+            refuse(unreadable, self.config.unreadable, found.unreadable)
+
+        return new_episodes(made.episodes, made.counts, self.base, found.late, refuse_known, self._files[0])
+
+    def _prepared(
+        self, which: Iterable[int], found: Findings, *, is_tried: bool = False
+    ) -> Generator[tuple[pa.Table, Preparation]]:
+        """(rows of some readers in our columns, what prepared them); what cannot be read is added to `found`, or raised.
+
+        Arguments:
+            is_tried: raise nothing.
+        """
+        preparation, rule = self.preparation, "quarantine" if is_tried else self.config.unreadable
         for number in which:
             reader, row, reached = self.readers[number], 0, 0
-            before = self.preparation.counted()
             try:
                 for batch in reader.batches():
-                    lost.note(note_of(batch))
-                    table, bad = self.preparation(batch, file=number, first_row=row, uri=reader.uri)
+                    found.note(note_of(batch))
+                    preparation = preparation.settled(batch, reader.uri)
+                    prepared = preparation(batch, file=number, first_row=row, uri=reader.uri)
                     row += batch.num_rows
-                    for each in bad:
-                        refuse(each, self.config.unreadable, lost.unreadable)
-                        lost.places.append((number, reached if each.row is None else each.row))
-                    if table is not None and table.num_rows:
+                    for each in prepared.bad:
+                        refuse(each, rule, found.unreadable)
+                        found.places.append((number, reached if each.row is None else each.row))
+                    self._note(prepared, [number], found)
+                    if (table := prepared.table) is not None and table.num_rows:
                         reached = table[SOURCE_ROW][-1].as_py() + 1
-                        yield table
+                        yield table, preparation
             except DataError as error:  # and no StorageError: what is out of reach is not damaged
-                if self.config.unreadable == "fail":
+                if rule == "fail":
                     raise
-                lost.unreadable.append(Unreadable(reader.uri, None, 0, error))
-                lost.places.append((number, reached))
-            after = self.preparation.counted()
-            lost.count(before, after)
-            lost.extras |= self.preparation.extras.left_out
-            lost.waiting |= {number} if after[1] != before[1] else set()
+                found.unreadable.append(Unreadable(reader.uri, None, 0, error))
+                found.places.append((number, reached))
 
-    def _prepared_together(self, which: Iterable[int], lost: Lost) -> Iterator[pa.Table]:
+    def _prepared_together(self, which: Iterable[int], found: Findings) -> Iterator[pa.Table]:
         """As `_prepared`, in larger tables: small files are read and converted many at a time; a thread reads ahead."""
         for numbers, rows in prefetched(small_files(self.readers, self.sizes, which)):
-            before = self.preparation.counted()
-            if rows is not None and (table := self.preparation.together(rows)) is not None:
-                lost.count(before, self.preparation.counted())
-                lost.extras |= self.preparation.extras.left_out
-                yield table
+            prepared = None if rows is None else self.preparation.together(rows)
+            if prepared is None or prepared.table is None:
+                yield from (table for table, _ in self._prepared(numbers, found))
             else:
-                yield from self._prepared(numbers, lost)
+                self._note(prepared, numbers, found)
+                yield prepared.table
 
-    def _in_order(self, lost: Lost) -> Iterator[tuple[list[Episode], Counts]]:
+    @staticmethod
+    def _note(prepared: Prepared, numbers: Sequence[int], found: Findings) -> None:
+        """Take note of what became of rows of these files."""
+        found.clipped_actions += prepared.clipped_actions
+        found.without_partner.update({join: count for join, count in enumerate(prepared.without_partner) if count})
+        found.waiting |= {*numbers} if any(prepared.without_partner) else set()
+        found.extras |= {name: why for name, why in prepared.left_out.items() if name not in found.extras}
+
+    def _in_order(self, found: Findings) -> Iterator[tuple[list[Episode], Counts]]:
         """Episodes of rows stored in order, as soon as their end is read; from the first rows out of order, all are linked."""
         waiting: list[pa.Table] = []
-        tables = self._prepared(range(len(self.readers)), lost)
+        tables = (table for table, _ in self._prepared(range(len(self.readers)), found))
         for table in tables:
             if self.may_link and not lies_in_order(table):
-                yield self._assemble(pa.concat_tables([*waiting, table, *tables]), lost, order="linked")
+                yield self._new(pa.concat_tables([*waiting, table, *tables]), found, order="linked")
                 return
             ends = np.ones(table.num_rows, bool) if self.order == "single_step" else ends_of(table)
             cut = int(np.flatnonzero(ends)[-1]) + 1 if ends.any() else 0
             if cut:
-                yield self._assemble(pa.concat_tables([*waiting, table.slice(0, cut)]), lost)
+                yield self._new(pa.concat_tables([*waiting, table.slice(0, cut)]), found)
                 waiting = []
             if cut < table.num_rows:
                 waiting.append(table.slice(cut))
         if waiting:
-            yield self._assemble(pa.concat_tables(waiting), lost)
+            yield self._new(pa.concat_tables(waiting), found)
 
-    def _assemble(
-        self,
-        table: pa.Table,
-        lost: Lost,
-        order: str | None = None,
-        *,
-        remainder: Remainder | None = None,
-        per: IdsPer | None = None,
-        stored: str | None = None,
-    ) -> tuple[list[Episode], Counts]:
+    def _assembled(self, table: pa.Table, found: Findings, *, order: str | None = None, per: IdsPer | None = None) -> Assembled:
         """Arguments:
         per: in place of the config's `ids_per`.
-        stored: what file number 0 is, whose rows come from the version before; files of the source follow.
         """
-        rules, files, places = self.config.episodes, [reader.uri for reader in self.readers], lost.places
-        if stored is not None:
-            files, places = [stored, *files], [(number + 1, row) for number, row in places]
-
-        def refuse_new(found: Unreadable) -> None:
-            if found.uri != stored:  # what is stored stays as it is
-                refuse(found, self.config.unreadable, lost.unreadable)
-
-        episodes, counts = assemble(
+        rules = self.config.episodes
+        made = self.preparation.made
+        return assemble(
             table,
             rules if per is None else rules.model_copy(update={"ids_per": per}),
             order=order or self.order,
-            files=files,
+            files=self._files,
             spaces=self.preparation.spaces,
-            refuse=refuse_new,
-            lost=places,
+            refuse=lambda unreadable: refuse(unreadable, self.config.unreadable, found.unreadable),
+            lost=found.places,
             mapping=self.preparation.mapping,
-            in_order=None if self.preparation.made is None else self.preparation.made.in_order,
-            remainder=remainder,
+            in_order=None if made is None else made.in_order,
         )
-        if self.base is None or remainder is not None:
-            return episodes, counts
-        return new_episodes(episodes, counts, self.base, lost.late, refuse_new, files[0])
 
 
 def _groups(sizes: Sequence[int]) -> list[range]:

@@ -1,10 +1,16 @@
-"""The episodes of the version that an import is appended to: found by their id, and turned back into rows."""
+"""The version that an import is appended to: its episodes as the rows that they came from, and what the next append needs.
+
+A stored episode is its source's rows as they are, unless it has a row in `CUTS`: then it goes by another id, began later, or
+was truncated by the import. Rows that are in no episode, because it is incomplete, are kept as they came.
+Both are files of `late_files`, which the manifest lists.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -13,13 +19,31 @@ import pyarrow.compute as pc
 
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.episode_index import places_of_ids
-from offline_core.data.datasets.manifest import Imported
+from offline_core.data.datasets.manifest import FileEntry, Imported
 from offline_core.data.datasets.replacing import chosen_episodes
 from offline_core.data.episodes import Episode, columns, episodes_to_table
+from offline_core.data.episodes.arrow import read_column, to_arrow
 from offline_core.data.episodes.extension_types import refuse_extension_types
+from offline_core.data.formats.sources.scans import SOURCE_ROW
+from offline_core.data.importing.assembly import STORED, Rows, same_rows
 from offline_core.data.importing.config import EpisodesConfig
-from offline_core.data.importing.cuts import CUTS, IS_OPEN, canonical
-from offline_core.data.importing.late_files import SOURCE_ID, read_late
+from offline_core.data.importing.episode_ids import SOURCE_FILE
+from offline_core.data.importing.late_files import SOURCE_ID, read_late, write_late
+from offline_core.data.importing.report import Counts, Late, Unreadable
+from offline_core.data.store.location import Location
+from offline_core.errors import EpisodeError
+
+IS_OPEN = "is_open"
+CUTS = pa.schema(
+    [
+        pa.field(SOURCE_ID, pa.string(), nullable=False),
+        pa.field(columns.EPS_ID, pa.string(), nullable=False),
+        pa.field(columns.T, pa.int64(), nullable=False),
+        pa.field(IS_OPEN, pa.bool_(), nullable=False),
+    ]
+)
+"""The source's id; the stored episode's; the source's t of its first step (0: the first of an episode), if t numbers steps;
+whether its truncation is the import's and not the source's."""
 
 
 @dataclass(frozen=True)
@@ -70,22 +94,154 @@ class Stored:
         return [episode for batch in chosen_episodes(self.dataset, self.places, names) for episode in batch]
 
     def rows(self, ids: Collection[str]) -> pa.Table:
-        """All rows of these ids of the source, in episodes or left out, under canonical names."""
+        """All rows of these ids of the source, in episodes or left out, under canonical names, from the file `STORED`."""
         schema = schema_of(self.imported)
         parts = {name: (source, t, is_open) for source, name, t, is_open in self.parts(ids).iter_rows()}
         tables = [
-            _rows_of(episode, *parts[episode.eps_id], self.rules, schema, self._is_timed) for episode in self.episodes(parts)
+            _rows_of(episode, *parts[episode.eps_id], self.rules, schema, self.imported.order == "time")
+            for episode in self.episodes(parts)
         ]
         if not self.waiting.isdisjoint(ids):
             wanted = pa.array(list(ids), pa.string())
             for entry in self.imported.left_out:
                 rows = read_late(self.dataset.location, entry)
                 tables.append(rows.filter(pc.is_in(rows[columns.EPS_ID], wanted)).cast(schema))
-        return pa.concat_tables([schema.empty_table(), *tables])
+        found = pa.concat_tables([schema.empty_table(), *tables])
+        found = found.append_column(SOURCE_FILE, pa.array(np.full(found.num_rows, STORED, np.int32)))
+        return found.append_column(SOURCE_ROW, pa.array(np.arange(found.num_rows, dtype=np.int64)))
 
-    @property
-    def _is_timed(self) -> bool:
-        return self.imported.order == "time"
+
+class Joined(NamedTuple):
+    """Rows of some ids, each step once unless new rows contradict each other."""
+
+    rows: pa.Table
+    """New rows, and stored ones; those of ids of which nothing is new are in neither."""
+    known: int = 0
+    """New rows left out, as stored ones say the same."""
+    stored: Mapping[str, int] = {}
+    """Stored rows by id."""
+    corrected: Mapping[str, int] = {}
+    """Stored rows that gave way to new ones with other values, by id."""
+    unchanged: Set[str] = frozenset()
+    """Ids of which no row is new."""
+
+
+def with_stored(new: pa.Table, stored: pa.Table) -> Joined:
+    """New rows win where they differ; equal ones are left out.
+
+    Arguments:
+        new, stored: rows in the same columns, with `SOURCE_FILE` and `SOURCE_ROW`; of stored ones no two of one place.
+    """
+    lines, old = (_places(table).with_row_index("line") for table in (new, stored))
+    pairs = lines.join(old, on=[columns.EPS_ID, columns.T], how="inner", suffix="_old").select("line", "line_old")
+    compared = [name for name in new.column_names if name not in {columns.EPS_ID, columns.T, SOURCE_FILE, SOURCE_ROW}]
+    both = (new.take(pairs["line"].to_arrow()), stored.take(pairs["line_old"].to_arrow()))
+    pairs = pairs.with_columns(same=pl.Series(same_rows(*(table.select(compared) for table in both))))
+    gives_way = pl.col("line").is_in(pairs.filter(~pl.col("same"))["line_old"].implode())
+    old = old.with_columns(gives_way=gives_way)
+    kept_places = pairs.filter(~pl.col("line_old").is_in(old.filter("gives_way")["line"].implode()))
+    lines = lines.with_columns(is_known=pl.col("line").is_in(kept_places["line"].implode()))
+    unchanged = set(old[columns.EPS_ID].to_list()) - set(lines.filter(~pl.col("is_known"))[columns.EPS_ID].to_list())
+    old = old.with_columns(kept=~pl.col("gives_way") & ~pl.col(columns.EPS_ID).is_in(list(unchanged)))
+    rest = new.filter(lines["is_known"].not_().to_arrow())
+    left = stored.filter(old["kept"].to_arrow()).select(rest.column_names).cast(rest.schema)
+    counted = [dict(old.filter(each)[columns.EPS_ID].value_counts().iter_rows()) for each in ("kept", "gives_way")]
+    return Joined(pa.concat_tables([left, rest]), int(lines["is_known"].sum()), *counted, unchanged)
+
+
+def _places(table: pa.Table) -> pl.DataFrame:
+    t = read_column(table, columns.T)
+    assert isinstance(t, np.ndarray)
+    return pl.DataFrame({columns.EPS_ID: pl.Series(table[columns.EPS_ID].combine_chunks()), columns.T: t.reshape(len(t))})
+
+
+@dataclass
+class Remainder:
+    """What imported steps leave besides episodes, so that an append can put these together again."""
+
+    schema: pa.Schema
+    """Of rows in canonical columns."""
+    first_t: int | None = None
+    """What was taken from t; None if it holds times."""
+    cuts: list[pa.Table] = field(default_factory=list)
+    left_out: list[pa.Table] = field(default_factory=list)
+
+    def add(self, rows: Rows | None) -> pl.DataFrame:
+        """Takes note of rows that were assembled; returns `CUTS` of their parts, and whether these are kept."""
+        if rows is None:
+            return pl.DataFrame(CUTS.empty_table()).with_columns(kept=pl.lit(True))
+        assert rows.ids is not None
+        ids, steps = pl.Series(rows.ids), rows.steps
+        last = steps.filter("last")
+        t = pl.col("t") if self.first_t is not None else pl.lit(0, pl.Int64)
+        parts = steps.filter("starts").select(
+            pl.lit(ids).gather(pl.col("id")).alias(SOURCE_ID), pl.col("name").alias(columns.EPS_ID), t.alias(columns.T), "kept"
+        )
+        # A part that lost its last step ends where the source did not end it.
+        parts = parts.insert_column(3, (last["is_open"] | ~last["kept"]).alias(IS_OPEN))
+        changed = (pl.col(SOURCE_ID) != pl.col(columns.EPS_ID)) | (pl.col(columns.T) != 0) | pl.col(IS_OPEN)
+        self.cuts.append(parts.filter(changed & pl.col("kept")).drop("kept").to_arrow().cast(CUTS))
+        if not steps["kept"].all():
+            self.left_out.append(self._rows(rows.with_steps(steps.filter(~pl.col("kept")))))
+        return parts
+
+    def written(self, root: Location, name: str) -> tuple[list[FileEntry], list[FileEntry]]:
+        """(files of cuts, files of rows left out) below `root`."""
+        cuts, left_out = ([table for table in tables if table.num_rows] for tables in (self.cuts, self.left_out))
+        found = [
+            [write_late(root, f"{what}-{name}", pa.concat_tables(tables))] if tables else []
+            for what, tables in (("cuts", cuts), ("rows", left_out))
+        ]
+        return found[0], found[1]
+
+    def _rows(self, rows: Rows) -> pa.Table:
+        """Steps as canonical rows."""
+        assert rows.ids is not None
+        names = pa.array(rows.ids).take(rows.steps["id"].to_arrow())
+        t = (rows.steps["t"] if self.first_t is None else rows.steps["t"] + self.first_t).to_numpy()
+        terminated, truncated = (rows.steps[f"source_{name}"].to_numpy() for name in ("terminated", "truncated"))
+        return canonical(rows.taken(), self.schema, names, t, terminated, truncated)
+
+
+def canonical(
+    table: pa.Table, schema: pa.Schema, ids: pa.Array, t: np.ndarray, terminated: np.ndarray, truncated: np.ndarray
+) -> pa.Table:
+    """A table of `schema`, with these ids, times and ends.
+
+    A truncation is a termination where the source has one flag for both; columns that are in no row are null.
+    """
+    names = schema.names
+    if columns.TRUNCATEDS not in names:
+        terminated = terminated | truncated
+    own = {columns.EPS_ID: ids, columns.TERMINATEDS: pa.array(terminated), columns.TRUNCATEDS: pa.array(truncated)}
+    if columns.T in names:
+        kind = schema.field(columns.T).type
+        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+        own[columns.T] = pa.array(t, kind) if is_number else to_arrow(t[:, np.newaxis], columns.T)
+    there = set(table.column_names)
+
+    def column(field: pa.Field) -> pa.Array | pa.ChunkedArray:
+        if field.name in own:
+            return own[field.name]
+        if field.name not in there:
+            return pa.nulls(table.num_rows, field.type)
+        found = table[field.name]
+        return found if found.type == field.type else found.cast(field.type)
+
+    return pa.Table.from_arrays([column(field) for field in schema], schema=schema)
+
+
+def _rows_of(
+    episode: Episode, source: str, t: int, is_open: bool, rules: EpisodesConfig, schema: pa.Schema, is_timed: bool
+) -> pa.Table:
+    """A stored episode as its rows in the source."""
+    table = episodes_to_table([episode])
+    count = len(episode)
+    times = episode.extras[columns.TIME] if is_timed else rules.first_t + t + np.arange(count)
+    terminated, truncated = np.zeros(count, bool), np.zeros(count, bool)
+    terminated[-1], truncated[-1] = episode.terminated, episode.truncated and not is_open
+    assert isinstance(times, np.ndarray)
+    return canonical(table, schema, pa.array([source] * count, pa.string()), times, terminated, truncated)
 
 
 def mergeable(order: str, *, has_ids: bool, schema: pa.Schema) -> bool:
@@ -102,14 +258,40 @@ def schema_of(imported: Imported) -> pa.Schema:
     return schema
 
 
-def _rows_of(
-    episode: Episode, source: str, t: int, is_open: bool, rules: EpisodesConfig, schema: pa.Schema, is_timed: bool
-) -> pa.Table:
-    """A stored episode as its rows in the source."""
-    table = episodes_to_table([episode])
-    count = len(episode)
-    times = episode.extras[columns.TIME] if is_timed else rules.first_t + t + np.arange(count)
-    terminated, truncated = np.zeros(count, bool), np.zeros(count, bool)
-    terminated[-1], truncated[-1] = episode.terminated, episode.truncated and not is_open
-    assert isinstance(times, np.ndarray)
-    return canonical(table, schema, pa.array([source] * count, pa.string()), times, terminated, truncated)
+def new_episodes(
+    episodes: Sequence[Episode],
+    counts: Counts,
+    base: Stored,
+    late: Late,
+    refuse: Callable[[Unreadable], None],
+    uri: str,
+) -> tuple[list[Episode], Counts]:
+    """(the episodes that the version before has not, their counts), where steps have no place of their own.
+
+    Equal ones of the same id are duplicates. Others are refused, as where their steps belong is not known.
+
+    Arguments:
+        uri: of the source, for messages.
+    """
+    names = {episode.eps_id for episode in episodes} & base.known
+    stored = {episode.eps_id: episode for episode in base.episodes(names)}
+    new: list[Episode] = []
+    for episode in episodes:
+        before = stored.get(episode.eps_id)
+        if before is None:
+            new.append(episode)
+            continue
+        counts.episodes -= 1
+        counts.steps -= len(episode)
+        if before == episode:
+            counts.duplicates += len(episode)
+            late.unchanged.add(episode.eps_id)
+            continue
+        counts.rows -= len(episode)
+        error = EpisodeError(
+            f"Episode {episode.eps_id} has {len(episode):,} steps here and other ones in {base.dataset.ref.uri} version "
+            f"{base.dataset.manifest.version}. Only rows with an id and a t, or a time, can be merged with those of earlier "
+            "imports: map columns to eps_id and t, and import all again into another dataset."
+        )
+        refuse(Unreadable(uri, None, len(episode), error, int(episode.terminated)))
+    return new, counts

@@ -17,12 +17,12 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
 from offline_core.data.formats.sources.scans import SOURCE_ROW
+from offline_core.data.importing.assembly import assemble
 from offline_core.data.importing.config import EpisodesConfig, ImportConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.importing import import_data
 from offline_core.data.importing.report import Counts, ImportResult, refuse
 from offline_core.data.importing.step_order import order_of
-from offline_core.data.importing.trajectories import assemble
 
 Row = dict[str, Any]
 
@@ -84,8 +84,8 @@ def assembled_from(table: pa.Table, uris: list[str], **rules: Any) -> tuple[list
     config = TypeAdapter(EpisodesConfig).validate_python(rules)
     fail = functools.partial(refuse, rule="fail", listed=[])
     made = assemble(table, config, order=order_of(config, table), files=uris, spaces=(None, None), refuse=fail)
-    balanced(made[1])
-    return made
+    balanced(made.counts)
+    return made.episodes, made.counts
 
 
 def summary(found: Sequence[Episode]) -> list[tuple[str, str, str]]:

@@ -11,6 +11,7 @@ import msgpack
 import pyarrow as pa
 
 from offline_core.data.episodes.arrow import read_column
+from offline_core.data.episodes.mapping import ColumnMapping
 from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.report import Unreadable
 from offline_core.errors import DataError
@@ -29,7 +30,13 @@ def table(count: int = 4, **changes: Any) -> pa.Table:
 
 def prepare(rows: pa.Table, prepared: Preparation | None = None, **fields: Any) -> tuple[pa.Table | None, list[Unreadable]]:
     prepared = Preparation(**{"mapping": {}} | fields) if prepared is None else prepared
-    return prepared(rows, file=3, first_row=100, uri="there.parquet")
+    found = prepared(rows, file=3, first_row=100, uri="there.parquet")
+    return found.table, [*found.bad]
+
+
+def settled(rows: pa.Table, mapping: ColumnMapping | None = None, **fields: Any) -> Preparation:
+    """A preparation for rows like these, which are first."""
+    return Preparation(mapping or {}, **fields).settled(rows, "there.parquet")
 
 
 def column(rows: pa.Table, name: str, **fields: Any) -> Any:

@@ -22,9 +22,7 @@ from offline_core.data.episodes import Episode
 from offline_core.data.importing import appending
 from offline_core.data.importing.config import EpisodesConfig, ImportConfig
 from offline_core.data.importing.importing import import_data
-from offline_core.data.importing.late_rows import Late
-from offline_core.data.importing.lost import Lost
-from offline_core.data.importing.report import ImportResult
+from offline_core.data.importing.report import Findings, ImportResult, Late
 from offline_core.data.importing.stored import Stored
 from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.errors import ConfigError, EmptyDatasetError, EpisodeError, SchemaError, SpaceError
@@ -385,7 +383,7 @@ def test_workers_get_the_version_before_and_give_back_what_they_found(tmp_path: 
     stored = Stored.of(open_dataset(str(tmp_path / "out")), EpisodesConfig())
     there = cloudpickle.loads(cloudpickle.dumps(stored))
     assert there.rows(["a", "b"]) == stored.rows(["a", "b"]) and there.known == {"a", "b"}
-    lost = Lost(late=Late(completed={"a"}), cuts=stored.imported.cuts)
+    lost = Findings(late=Late(completed={"a"}), cuts=stored.imported.cuts)
     assert cloudpickle.loads(cloudpickle.dumps(lost)) == lost
 
 

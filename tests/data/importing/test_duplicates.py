@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offline_core.data.importing.ordering import copied, distinct_rows
+from offline_core.data.importing.linking import copied, distinct_rows
 
 
 def kept(*files: str) -> str:

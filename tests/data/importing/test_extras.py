@@ -46,11 +46,13 @@ NOT_KEPT = {
 
 @pytest.mark.parametrize("kind", NOT_KEPT)
 def test_a_column_that_cannot_be_kept_is_left_out(kind: str) -> None:
-    prepared = Preparation({})
-    good, bad = prepare(table(2, extra=NOT_KEPT[kind], speed=[0.5, 1.5]), prepared)
-    assert bad == []
-    assert good is not None and good["speed"].to_pylist() == [0.5, 1.5] and "extra" not in good.column_names
-    assert prepared.extras.left_out.keys() == {"extra"}
+    rows = table(2, extra=NOT_KEPT[kind], speed=[0.5, 1.5])
+    found = Preparation({})(rows, file=0, first_row=0, uri="there.parquet")
+    assert [*found.bad] == []
+    assert (
+        found.table is not None and found.table["speed"].to_pylist() == [0.5, 1.5] and "extra" not in found.table.column_names
+    )
+    assert found.left_out.keys() == {"extra"}
 
 
 @pytest.mark.parametrize("kind", NOT_KEPT)

@@ -54,7 +54,6 @@ def test_auto_without_new_obs() -> None:
         ({"order": "time"}, schema("t"), "no column is mapped to 't'"),
         ({"order": "t"}, schema(t=pa.fixed_shape_tensor(pa.int64(), [1])), "holds times .* use order: time"),
         ({"order": "linked", "last_new_obs": "repeat"}, schema("new_obs"), "without a column new_obs"),
-        ({}, schema("new_obs"), "last_new_obs: repeat or drop"),
         ({"order": "single_step", "last_new_obs": "drop"}, schema("new_obs"), "would all be dropped"),
         ({}, schema("eps_id", "terminateds"), "Nothing says where an episode ends"),
     ],

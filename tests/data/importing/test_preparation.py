@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offline_core.data.importing import preparation
-from offline_core.data.importing.preparation import Preparation
+from offline_core.data.importing.preparation import Preparation, Prepared
 from offline_core.data.importing.report import Unreadable, refuse
 from offline_core.errors import SchemaError
 from tests.cases import examples
-from tests.data.importing.preparing import prepare, reason, table
+from tests.data.importing.preparing import prepare, reason, settled, table
 
 # Rows.
 
@@ -55,9 +55,7 @@ def test_most_rows_say_what_rows_are_like(first: int) -> None:
 @given(st.lists(st.sampled_from(["good", "nan", "null", "ragged", "flag"]), min_size=1, max_size=300), st.booleans())
 @settings(max_examples=examples(40))
 def test_each_row_is_kept_or_named(kinds: list[str], has_template: bool) -> None:
-    prepared = Preparation({})
-    if has_template:
-        prepare(table(1), prepared)
+    prepared = settled(table(1)) if has_template else Preparation({})
     rows = table(
         len(kinds),
         obs=[[0.0, None] if kind == "null" else [0.0] * (3 if kind == "ragged" else 2) for kind in kinds],
@@ -135,8 +133,7 @@ def test_missing_columns_are_held_against_names_as_they_are_in_the_source() -> N
 
 
 def test_columns_have_to_be_the_same_in_all_tables() -> None:
-    prepared = Preparation({})
-    prepare(table(2, action_logp=[0.5, 0.5]), prepared)
+    prepared = settled(table(2, action_logp=[0.5, 0.5]))
     good, [bad] = prepare(table(2, truncateds=[1, 1]), prepared)
     assert good is None
     assert "not those of earlier rows: no action_logp; also truncateds. Choose the common ones by source.columns" in str(
@@ -145,7 +142,7 @@ def test_columns_have_to_be_the_same_in_all_tables() -> None:
 
 
 def test_infos_may_come_and_go() -> None:
-    prepared = Preparation({})
+    prepared = settled(table(1))
     parts = [
         prepare(rows, prepared)
         for rows in (table(1), table(1, infos=[{"a": 1}]), table(1, infos=pa.nulls(1)), table(1, custom_data=[{"b": 1}]))
@@ -173,7 +170,7 @@ def test_columns_without_a_type_hold_nothing() -> None:
     ],
 )
 def test_types_that_fit_earlier_ones(before: Any, now: Any) -> None:
-    prepared = Preparation({})
+    prepared = settled(table(1, extra=before))
     first, _ = prepare(table(1, extra=before), prepared)
     second, bad = prepare(table(1, extra=now), prepared)
     assert bad == []
@@ -198,8 +195,7 @@ def test_types_that_fit_earlier_ones(before: Any, now: Any) -> None:
     ],
 )
 def test_types_that_do_not_fit_earlier_ones(before: Any, now: Any) -> None:
-    prepared = Preparation({"cost": "extra"})
-    prepare(table(1, extra=before), prepared)
+    prepared = settled(table(1, extra=before), {"cost": "extra"})
     good, [bad] = prepare(table(1, extra=now), prepared)
     assert good is None
     assert bad.row == 100
@@ -208,7 +204,8 @@ def test_types_that_do_not_fit_earlier_ones(before: Any, now: Any) -> None:
 
 
 def test_declared_spaces_settle_types_that_differ() -> None:
-    prepared = Preparation({}, (spaces.Box(0, 9, (2,), np.float32), spaces.Discrete(9)))
+    declared = (spaces.Box(0, 9, (2,), np.float32), spaces.Discrete(9))
+    prepared = settled(table(2, obs=[[1, 2], [3, 4]], actions=[1.0, 2.0]), spaces=declared)
     parts = [
         prepare(table(2, obs=obs, actions=actions), prepared)
         for obs, actions in (
@@ -223,7 +220,7 @@ def test_declared_spaces_settle_types_that_differ() -> None:
 
 def test_rewards_are_float64() -> None:
     """So that files may differ in what they keep them as."""
-    prepared = Preparation({})
+    prepared = settled(table(1, rewards=[1]))
     for rewards in ([1], [0.5], pa.array([0.1], pa.float32()), [True], [[2.0]]):
         good, bad = prepare(table(1, rewards=rewards), prepared)
         assert bad == []
@@ -236,7 +233,7 @@ def test_rewards_are_float64() -> None:
 
 def test_what_a_reader_could_not_read_is_passed_on() -> None:
     unread = Unreadable("there.parquet", 7, 1, SchemaError("Nothing there."))
-    assert Preparation({})(unread, file=0, first_row=0, uri="there.parquet") == (None, [unread])
+    assert Preparation({})(unread, file=0, first_row=0, uri="there.parquet") == Prepared(bad=[unread])
     assert (unread.num_rows, unread._replace(rows=0).num_rows) == (1, 1), "lest its neighbours seem to follow one another"
 
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from offline_core.data.datasets.dataset import open_dataset, versions
+from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import Episode, episodes_to_table
 from offline_core.data.episodes.spaces import space_to_json
 from offline_core.data.importing import step_import
-from offline_core.errors import ConfigError, EpisodeError
+from offline_core.errors import EpisodeError
 from tests.cases import examples
 from tests.data.episodes.strategies import any_spaces, values
 from tests.data.importing.factories import (
@@ -87,7 +87,7 @@ def test_the_seeds_example(tmp_path: Path, files: int, seed: int | None) -> None
 
 def test_rows_in_order_are_read_as_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And not held in memory: what is in order needs no linking."""
-    monkeypatch.setattr("offline_core.data.importing.ordering.chain", lambda *_: pytest.fail("linked"))
+    monkeypatch.setattr("offline_core.data.importing.assembly.chain", lambda *_: pytest.fail("linked"))
     source = scattered(tmp_path / "in", without(ROWS, "eps_id", "t"), 1)
     assert sorted(parts(run_import(source, tmp_path / "out")[1])) == TAGS
 
@@ -162,11 +162,11 @@ def test_rows_left_out_are_no_bridge(tmp_path: Path) -> None:
     assert (result.counts.rows, result.counts.open_ends) == (19, 1)
 
 
-def test_no_new_obs_has_to_be_declared(tmp_path: Path) -> None:
+def test_without_new_obs_the_last_one_is_repeated_and_said_or_dropped(tmp_path: Path) -> None:
     source = scattered(tmp_path / "in", without(ROWS, "new_obs"), 2)
-    with pytest.raises(ConfigError, match=r"episodes\.last_new_obs: repeat or drop"):
-        run_import(source, tmp_path / "out")
-    assert versions(str(tmp_path / "out")) == []
+    result, _ = run_import(source, tmp_path / "out")
+    assert (result.counts.steps, result.counts.repeated_last_obs) == (21, 5)
+    assert any("the one before is repeated" in note for note in result.notes)
     result, found = run_import(source, tmp_path / "out", episodes={"last_new_obs": "drop"}, partitions=2)
     assert (result.counts.steps, result.counts.dropped_last_steps, result.counts.open_ends) == (19, 2, 0)
     assert sorted(end for _, end in parts(found)) == ["T", "T", "T", "X", "X"]

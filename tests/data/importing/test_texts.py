@@ -14,9 +14,8 @@ from gymnasium import spaces
 
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.episodes.table import space_metadata
-from offline_core.data.importing.preparation import Preparation
 from offline_core.errors import SchemaError
-from tests.data.importing.preparing import column, prepare, reason, table
+from tests.data.importing.preparing import column, prepare, reason, settled, table
 
 
 def test_text_is_parsed_where_numbers_have_to_be() -> None:
@@ -144,8 +143,8 @@ ZONED, NAIVE = pa.array([1], pa.timestamp("ms", "UTC")), pa.array([1], pa.timest
     ],
 )
 def test_times_with_a_zone_and_without_are_not_mixed(before: Any, now: Any, fits: bool) -> None:
-    prepared = Preparation({})
-    assert prepare(table(1, t=before), prepared)[1] == []
+    prepared = settled(table(1, t=before))
+    assert prepared.is_settled
     bad = prepare(table(1, t=now), prepared)[1]
     assert len(bad) == (not fits)
     assert fits or ("Column 't' holds" in str(bad[0]) and "where earlier rows have" in str(bad[0]))

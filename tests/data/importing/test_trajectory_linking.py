@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offline_core.data.importing.trajectory_linking import Chains, chain, cycles, numbered, open_cycles, row_bytes
+from offline_core.data.importing.linking import Chains, chain, cycles, numbered, open_cycles, row_bytes
 
 
 def chained(obs: str, new_obs: str, done: str = "", group: str = "") -> Chains:

@@ -1,21 +1,35 @@
-"""Link rows that carry no time: the successor of a step is the one whose `obs` is the step's `new_obs`.
+"""Rows that carry no time: which step follows which, and which rows are copies.
 
-Works on whole columns: no loop over steps. Links can run in cycles, as observations occur several times in every discrete
-environment: bumping into a wall is a cycle of one row. An episode is then a chain and cycles that touch it. Following the
-chain to where a cycle touches it, going round once, and then on, uses every row (Hierholzer's construction of Eulerian trails).
+The successor of a step is the one whose `obs` is the step's `new_obs`. Links can run in cycles, as observations occur several
+times in every discrete environment: bumping into a wall is a cycle of one row. An episode is then a chain and cycles that touch
+it. Following the chain to where a cycle touches it, going round once, and then on, uses every row (Hierholzer's construction of
+Eulerian trails). No loop over steps.
+
+An episode may take the very same step twice, so equal rows alone are no sign of a copy. These are:
+
+- A folder holds all that another holds of an id. RLlib's recorder writes a folder at a time, and repeats in it what
+  earlier ones hold.
+- Without what files repeat of one another, the steps of an id follow each other in fewer pieces.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from offline_core.data.episodes import nested
+from offline_core.data.episodes import columns, nested
+from offline_core.data.episodes.arrow import read_column
 from offline_core.data.episodes.nested import Nested
+from offline_core.errors import SchemaError
+
+States = tuple[np.ndarray, np.ndarray]
+"""(N,) numbers of the state before each row and of that after it, -1 if nothing follows; ids do not share any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +43,23 @@ class Chains:
     ambiguous: int
     """Links, but for those to the next row, that could have been others: several steps lead to, or start from, the very same
     observation."""
+
+
+def observations(table: pa.Table) -> tuple[Nested, Nested]:
+    """(obs, new_obs), in the same dtypes.
+
+    Raises:
+        SchemaError: their structures or shapes differ.
+    """
+    obs, new_obs = (read_column(table, name) for name in (columns.OBS, columns.NEW_OBS))
+    shapes, new_shapes = (nested.map_leaves(lambda array: array.shape[1:], tree) for tree in (obs, new_obs))
+    if shapes != new_shapes:
+        raise SchemaError(f"Columns obs and new_obs have steps of different shapes: {shapes} and {new_shapes}.")
+
+    def common(one: np.ndarray, other: np.ndarray) -> Any:
+        return one.astype(np.promote_types(one.dtype, other.dtype), copy=False)
+
+    return nested.map_leaves(common, obs, new_obs), nested.map_leaves(common, new_obs, obs)
 
 
 def chain(obs: Nested, new_obs: Nested, done: np.ndarray, group: np.ndarray) -> Chains:
@@ -178,3 +209,85 @@ def _inverse(successor: np.ndarray) -> np.ndarray:
     linked = np.flatnonzero(successor >= 0)
     predecessor[successor[linked]] = linked
     return predecessor
+
+
+def distinct_rows(
+    same: np.ndarray,
+    group: np.ndarray,
+    *,
+    file: np.ndarray,
+    folder: np.ndarray,
+    missing: np.ndarray,
+    states: Callable[[], States],
+) -> np.ndarray:
+    """True for the rows to keep; of equal rows those that miss the least, and then the first ones.
+
+    Arguments:
+        same: (N,) int; equal rows share a number.
+        group: (N,) the number of the id.
+        missing: (N,) how much a row lacks that rows equal to it may have.
+    """
+    kept = ~copied(same, group, folder)
+    repeated = np.zeros(len(same), bool)
+    repeated[kept] = _rank_within(same[kept]) >= _most_in_a_unit(same[kept], file[kept])[same[kept]]
+    if repeated.any():
+        before, after = states()
+        fewer = _pieces(kept & ~repeated, group, before, after) < _pieces(kept, group, before, after)
+        kept &= ~(repeated & fewer[group])
+    return _rank_within(same, missing) < np.bincount(same, weights=kept)[same]  # type: ignore[no-any-return]
+
+
+def copied(same: np.ndarray, group: np.ndarray, unit: np.ndarray) -> np.ndarray:
+    """(N,) bool: another unit holds all that the row's unit holds of its id, as often; of equal units the first is no copy."""
+    unit = np.unique(group * (int(unit.max()) + 1) + unit, return_inverse=True)[1]  # from here on one for each id
+    size, base = np.bincount(unit), int(same.max()) + 1
+    if len(size) == len(np.unique(group)):
+        return np.zeros(len(same), bool)
+    entries, count = np.unique(unit * base + same, return_counts=True)
+    owner, content = np.divmod(entries, base)
+    first, kinds = np.searchsorted(owner, np.arange(len(size))), np.bincount(owner)
+
+    def holds(outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
+        starts = np.cumsum(kinds[inner]) - kinds[inner]
+        its = np.arange(kinds[inner].sum()) + np.repeat(first[inner] - starts, kinds[inner])
+        wanted = np.repeat(outer, kinds[inner]) * base + content[its]
+        found = np.minimum(np.searchsorted(entries, wanted), len(entries) - 1)
+        there = (entries[found] == wanted) & (count[found] >= count[its])
+        return np.logical_and.reduceat(there, starts)
+
+    # Who holds all of a unit holds its rarest row too: those are tried, the largest first.
+    by_content = np.lexsort((owner, -size[owner], content))
+    place = np.empty(len(owner), np.int64)
+    place[by_content] = np.arange(len(owner))
+    rarest = np.lexsort((np.bincount(content)[content], owner))[first]
+    candidate, own = np.searchsorted(content[by_content], content[rarest]), place[rarest]
+    is_copy = np.zeros(len(size), bool)
+    while len(left := np.flatnonzero(~is_copy & (candidate < own))):
+        is_copy[left] = holds(owner[by_content[candidate[left]]], left)
+        candidate[left] += 1
+    return is_copy[unit]
+
+
+def _most_in_a_unit(same: np.ndarray, unit: np.ndarray) -> np.ndarray:
+    """For each number in `same`, how often the unit that has most of it holds it."""
+    most = np.zeros(same.max() + 1, np.int64)
+    np.maximum.at(most, same, _rank_within(same * (int(unit.max()) + 1) + unit) + 1)
+    return most
+
+
+def _pieces(kept: np.ndarray, group: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """For each id, into how few pieces its rows that are kept can be linked: so often a state is left and not reached."""
+    count = max(before.max(), after.max()) + 1
+    left, reached = (np.bincount(states[kept & (states >= 0)], minlength=count) for states in (before, after))
+    of_state = np.zeros(count, np.int64)
+    of_state[before] = group
+    return np.bincount(of_state, weights=np.maximum(left - reached, 0), minlength=group.max() + 1)
+
+
+def _rank_within(groups: np.ndarray, by: np.ndarray | None = None) -> np.ndarray:
+    """For each position, how many with the same value come before it, in the order of `by` and then of positions."""
+    order = np.argsort(groups, kind="stable") if by is None else np.lexsort((by, groups))
+    ordered = groups[order]
+    ranks = np.empty(len(groups), np.int64)
+    ranks[order] = np.arange(len(groups)) - np.searchsorted(ordered, ordered)
+    return ranks
