@@ -838,14 +838,15 @@ def export_policy(
     *,
     output: Path,
     config: Given[PolicyExportConfig] = ...,
-    formats: list[Literal['onnx', 'torch_export', 'onnx_rows']] = ...,
+    formats: list[Literal['onnx', 'torch_export']] = ...,
     tolerance: float = ...,
     seed: int = ...,
     latency_calls: int = ...,
 ) -> PolicyExportResult:
     """Write a policy as ONNX or for Torch, and show that it does the same there.
 
-    Each model is written, loaded again, and held against the policy on observations drawn from its space.
+    Each model is written, loaded again, and held against the policy on observations drawn from its space. Its graph
+    begins with these: `policy.observations_of(rows)` makes them of raw rows, and the export says what their numbers are.
 
     Arguments:
         policy: checkpoint of the policy to export.

@@ -1,7 +1,7 @@
 """Export a policy for other programs, and compare each export with the policy.
 
-<output>/policy.onnx, policy.pt2, policy_rows.onnx    one file for each of `formats`
-<output>/export.json    written last: the export is what it names
+<output>/policy.onnx, policy.pt2    one file for each of `formats`
+<output>/export.json             written last: the export is what it names
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 @stage(
     "export_policy",
+    version=2,
     after="report",
     arguments=(
         of_policy("export"),
@@ -31,7 +32,8 @@ log = logging.getLogger(__name__)
 def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Made[PolicyExportResult]:
     """Write a policy as ONNX or for Torch, and show that it does the same there.
 
-    Each model is written, loaded again, and held against the policy on observations drawn from its space.
+    Each model is written, loaded again, and held against the policy on observations drawn from its space. Its graph
+    begins with these: `policy.observations_of(rows)` makes them of raw rows, and the export says what their numbers are.
 
     Arguments:
         policy: URI of a checkpoint, or the address of a registered one.

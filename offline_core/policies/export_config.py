@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from offline_core.data.datasets.manifest import Parent
+from offline_core.errors import ConfigError
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.runtime.config import Config
 from offline_core.runtime.provenance import provenance
@@ -15,9 +16,9 @@ from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.result import Result
 from offline_core.runtime.units import duration_text
 
-Format = Literal["onnx", "torch_export", "onnx_rows"]
+Format = Literal["onnx", "torch_export"]
 EXPORT_FILE = "export.json"
-FILES = {"onnx": "policy.onnx", "torch_export": "policy.pt2", "onnx_rows": "policy_rows.onnx"}
+FILES = {"onnx": "policy.onnx", "torch_export": "policy.pt2"}
 
 
 class PolicyExportConfig(Config):
@@ -26,8 +27,7 @@ class PolicyExportConfig(Config):
     formats: list[Format] = Field(
         ["onnx"],
         min_length=1,
-        description="onnx: for any ONNX runtime. torch_export: for Torch 2, in Python or C++. onnx_rows: ONNX with an input "
-        "for each raw column of the import, which fills, computes and encodes them. Each is a file of its own.",
+        description="onnx: for any ONNX runtime. torch_export: for Torch 2, in Python or C++. Each is a file of its own.",
     )
     tolerance: float = Field(
         1e-4,
@@ -37,6 +37,16 @@ class PolicyExportConfig(Config):
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Of the observations that policy and export are compared on.")
     latency_calls: int = Field(300, ge=1, le=1_000_000, description="Calls for each measured latency.")
+
+    @field_validator("formats", mode="before")
+    @classmethod
+    def _none_of_before(cls, formats: Any) -> Any:
+        if "onnx_rows" in (formats if isinstance(formats, list | tuple) else [formats]):
+            raise ConfigError(
+                "there is no format onnx_rows any more, for no graph computes what an import did with raw rows. Export with "
+                "formats=[onnx], and give the model policy.observations_of(rows); made_of in export.json names its actions"
+            )
+        return formats
 
 
 class _Outcome(BaseModel):
@@ -75,6 +85,21 @@ class Port(BaseModel):
     shape: list[int]
 
 
+class MadeOf(BaseModel):
+    """What a graph's observations are made of, and what its actions stand for; in the metadata of ONNX models, too."""
+
+    model_config = ConfigDict(frozen=True)
+
+    numbers: list[str]
+    """What each number of the input `obs` is called, in C order."""
+    labels: list[str] | list[float] | None
+    """What the log calls each action, by its number; None: actions are as in the log."""
+    raw_rows: str = (
+        "The graph begins after the encoding: policy.observations_of(rows) of offline_core makes its input obs of raw rows. "
+        "Its actions are places in labels, if there are labels. policy.act_on(rows) is all of this in one call."
+    )
+
+
 class ExportManifest(BaseModel):
     """The inputs and outputs of the models, and their lineage."""
 
@@ -83,8 +108,8 @@ class ExportManifest(BaseModel):
     export_version: Literal[1] = 1
     inputs: list[Port]
     outputs: list[Port]
-    row_inputs: list[Port] = []
-    """Of `onnx_rows`, in place of `inputs`: raw columns; missing are NaN, and the empty text."""
+    made_of: MadeOf | None = None
+    """None: the policy does not know, or raw rows alone make no observations for it, as they have no action mask."""
     models: dict[str, ExportedModel]
     policy_latency: dict[str, Latency]
     config: PolicyExportConfig

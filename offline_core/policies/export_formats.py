@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, cast
@@ -14,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from offline_core.data.episodes import columns, nested
+from offline_core.data.inputs.number_names import number_names
 from offline_core.errors import ConfigError
-from offline_core.policies.export_config import Format
-from offline_core.policies.onnx_rows import with_rows
+from offline_core.policies.export_config import Format, MadeOf
 from offline_core.policies.policy import Policy
 from offline_core.runtime.extras import require_extra
 
@@ -25,7 +26,7 @@ OUTPUTS = ("actions", columns.ACTION_DIST_INPUTS)
 Observations = dict[str, np.ndarray]
 """Arrays (B, …), or (B, frames, …), by the path of the leaf: `obs`, or `obs/position`, `obs/camera/0`."""
 Run = Callable[[Observations], tuple[np.ndarray, np.ndarray]]
-"""Observations, or raw columns, → (actions, action_dist_inputs), in the program that the format is for."""
+"""Observations → (actions, action_dist_inputs), in the program that the format is for."""
 
 
 class SerializedModel(NamedTuple):
@@ -60,6 +61,14 @@ class Graph(nn.Module):
         return self.policy.head.mode(inputs).to(self.dtype), inputs
 
 
+def made_of(policy: Policy) -> MadeOf | None:
+    """What the policy's observations are made of, and its actions stand for; None if it cannot act on raw rows."""
+    if policy.input_columns is None or policy.has_masks:
+        return None
+    count = math.prod(policy.observation_space.shape or ())
+    return MadeOf(numbers=number_names(columns.OBS, count, policy.input_columns), labels=policy.input_columns.labels)
+
+
 def write(format: Format, graph: Graph, example: Observations) -> SerializedModel:
     """The graph in a format, for batches of any size.
 
@@ -70,7 +79,7 @@ def write(format: Format, graph: Graph, example: Observations) -> SerializedMode
         ConfigError: a package is missing, or the format cannot express the policy.
     """
     leaves = tuple(torch.from_numpy(example[name]) for name in graph.names)
-    writer = {"onnx": _onnx, "onnx_rows": _onnx_rows, "torch_export": _torch_export}[format]
+    writer = {"onnx": _onnx, "torch_export": _torch_export}[format]
     with _quiet():
         try:
             return writer(graph, leaves)
@@ -99,21 +108,9 @@ def _onnx(graph: Graph, leaves: tuple[Tensor, ...]) -> SerializedModel:
     )
     passes.ClearMetadataAndDocStringPass()(program.model)  # without the paths of source files
     program.model.metadata_props.clear()
+    if (known := made_of(graph.policy)) is not None:
+        program.model.metadata_props["made_of"] = known.model_dump_json()
     return _run(program.model_proto.SerializeToString())
-
-
-def _onnx_rows(graph: Graph, leaves: tuple[Tensor, ...]) -> SerializedModel:
-    policy = graph.policy
-    if policy.input_columns is None or policy.network.frames > 1 or graph.names != [columns.OBS]:
-        why = "does not know of which raw columns it was made"
-        if policy.network.frames > 1 or policy.has_masks:
-            why = "looks at several frames" if policy.network.frames > 1 else "needs a mask of actions beside them"
-        raise ConfigError(f"onnx_rows makes observations of raw rows, and this policy {why}. Export it as onnx.")
-    model = _onnx(graph, leaves).data
-    import onnx
-
-    made = with_rows(onnx.load_from_string(model), policy.input_columns, policy.observation_space)
-    return _run(made.SerializeToString())
 
 
 def _run(data: bytes) -> SerializedModel:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import time
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import polars as pl
 import torch
 from gymnasium.vector.utils import batch_space
 
 from offline_core.data.datasets.result_cache import BegunResult
 from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.action_masks import ACTION_MASK, choices
-from offline_core.data.inputs.computing import stepped
-from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.store.json_files import without_secrets
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
@@ -33,9 +29,8 @@ from offline_core.policies.export_config import (
     PolicyExportResult,
     Port,
 )
-from offline_core.policies.export_formats import OUTPUTS, Graph, Observations, write
+from offline_core.policies.export_formats import OUTPUTS, Graph, Observations, made_of, write
 from offline_core.policies.manifest import PolicyManifest
-from offline_core.policies.onnx_rows import feeds
 from offline_core.policies.policy import Policy, as_tensors
 from offline_core.runtime.seeding import derive_seed
 from offline_core.runtime.torch_settings import torch_threads
@@ -44,12 +39,6 @@ COMPARED_BATCHES = (1, 2, 7, 64, 1024)
 TIMED_BATCHES = (1, 64)
 PLAUSIBLE = 1e6
 """Bounds beyond this count as none, such as 3.4e38."""
-
-MISSING_SHARE = 0.1
-"""Share of the values of random rows that are missing, where they may be."""
-TRIES = 20
-"""Draws of random rows, of which some give no observations."""
-_TEXT = re.compile(r"'((?:[^']|'')*)'")
 
 
 def exported(config: PolicyExportConfig, policy: str, manifest: PolicyManifest, begun: BegunResult) -> PolicyExportResult:
@@ -62,26 +51,21 @@ def exported(config: PolicyExportConfig, policy: str, manifest: PolicyManifest, 
     written, models = {}, {}
     for format in dict.fromkeys(config.formats):
         data, run = write(format, graph, batches[1])
-        pairs = [_given(loaded, format, batch, seed=config.seed) for batch in batches]
-        difference = max(_difference(loaded, format, run(given), seen, config.tolerance) for given, seen in pairs)
+        difference = max(_difference(loaded, format, run(batch), batch, config.tolerance) for batch in batches)
         written[format] = data
         models[format] = ExportedModel(
             file=FILES[format],
             bytes=len(data),
             sha256=hashlib.sha256(data).hexdigest(),
             max_abs_difference=difference,
-            latency=_latencies(
-                run,
-                {size: _given(loaded, format, batch, seed=config.seed)[0] for size, batch in timed.items()},
-                calls=config.latency_calls,
-            ),
+            latency=_latencies(run, timed, calls=config.latency_calls),
         )
     policy_latency = _latencies(lambda batch: _decide(loaded, batch), timed, calls=config.latency_calls)
     actions, inputs = _decide(loaded, batches[1])
     described = ExportManifest(
         inputs=[_port(name, array) for name, array in batches[1].items()],
         outputs=[_port(name, array) for name, array in zip(OUTPUTS, (actions, inputs), strict=True)],
-        row_inputs=_row_ports(loaded) if "onnx_rows" in models else [],
+        made_of=made_of(loaded),
         models=models,
         policy_latency=policy_latency,
         config=config,
@@ -146,22 +130,6 @@ def _decide(policy: Policy, batch: Observations) -> tuple[np.ndarray, np.ndarray
     return policy.head.to_env(policy.head.mode(inputs)), inputs.numpy()
 
 
-def _given(policy: Policy, format: str, batch: Observations, *, seed: int) -> tuple[Observations, Observations]:
-    """(what a model of the format is given, the observations that the policy is given): as many as in the batch."""
-    if format != "onnx_rows":
-        return batch, batch
-    assert policy.input_columns is not None
-    rows = rows_like(policy.input_columns, len(batch[columns.OBS]), seed=derive_seed(seed, "rows", len(batch[columns.OBS])))
-    observations = policy.input_columns.observations(rows, policy.observation_space)
-    return feeds(policy.input_columns, rows), {columns.OBS: observations}
-
-
-def _row_ports(policy: Policy) -> list[Port]:
-    assert policy.input_columns is not None
-    kinds = policy.input_columns.steps.columns
-    return [Port(name=name, dtype="str" if kind == "text" else "float64", shape=[]) for name, kind in kinds.items()]
-
-
 def _difference(
     policy: Policy, format: str, found_outputs: tuple[np.ndarray, np.ndarray], batch: Observations, tolerance: float
 ) -> float:
@@ -213,61 +181,8 @@ def _port(name: str, array: np.ndarray) -> Port:
 def _put(location: Location, files: dict[str, bytes]) -> None:
     """Delete the old manifest first and write the new one last: a manifest never describes other models."""
     old = set(location.files(recursive=False))
-    for name in (EXPORT_FILE, *FILES.values()):
+    for name in (EXPORT_FILE, *FILES.values(), "policy_rows.onnx"):  # which earlier versions wrote
         if name in old and (name == EXPORT_FILE or name not in files):
             location.child(name).delete()
     for name, data in files.items():
         location.child(name).write(data)
-
-
-def rows_like(made_of: InputColumns, size: int, *, seed: int) -> pl.DataFrame:
-    """So many random rows that an import would take, to compare exports on.
-
-    They hold numbers of several magnitudes, known categories, texts of expressions, and missing values.
-
-    Raises:
-        ConfigError: of random rows hardly one is taken.
-    """
-    random, steps = np.random.default_rng(seed), made_of.steps
-    texts = [text.replace("''", "'") for each in steps.computed.values() for text in _TEXT.findall(each)]
-    found: list[pl.DataFrame] = []
-    for _ in range(TRIES):
-        columns: dict[str, pl.Series] = {}
-        for name, kind in steps.columns.items():
-            encoding = steps.encode.get(name)
-            if kind == "flag":
-                values = pl.Series(random.random(size) < 0.5)
-            elif encoding is not None:
-                values = pl.Series(
-                    random.choice(np.array([*encoding.known, *(["?"] if encoding.other and encoding.is_text else [])]), size)
-                )
-            elif kind == "text":
-                values = pl.Series(random.choice(np.array([*texts, "?"]), size))
-            else:
-                values = pl.Series(
-                    random.choice([0.1, 1, 1, 20], size) * (random.normal(size=size) + random.integers(0, 3, size))
-                )
-            is_missing = random.random(size) < MISSING_SHARE * (name in steps.fill or (encoding is not None and encoding.other))
-            columns[name] = values.to_frame("x").select(pl.when(pl.lit(pl.Series(~is_missing))).then(pl.col("x"))).to_series()
-        frame = pl.DataFrame(columns)
-        _, bad = stepped(steps, frame)
-        good = np.ones(size, bool)
-        good[[each.row for each in bad]] = False
-        made = frame.filter(pl.Series(good))
-        found.append(made.filter(_complete(made_of, made)))
-        if sum(map(len, found)) >= size:
-            return pl.concat(found).head(size)
-    raise ConfigError(
-        f"Of {TRIES * size:,} random rows only {sum(map(len, found)):,} give observations: values that have no fill are "
-        "missing where an expression has no result. Give it one for all values, such as 'coalesce(…, 0)'."
-    )
-
-
-def _complete(made_of: InputColumns, frame: pl.DataFrame) -> pl.Series:
-    """Which rows have observations without missing values."""
-    made, _ = stepped(made_of.steps, frame)
-    missing = np.zeros(len(frame), bool)
-    for name in made_of.obs:
-        values = made[name]
-        missing |= (values.is_null() | values.is_nan() if values.dtype.is_float() else values.is_null()).to_numpy()
-    return pl.Series(~missing)

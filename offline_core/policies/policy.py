@@ -238,15 +238,37 @@ class Policy(nn.Module):
 
             setpoints = policy.act_on({"tin": [20.5, None], "mode": ["heat", "off"]})
 
+        An exported graph begins after the encoding: it takes what `observations_of` makes of the rows, and its actions are
+        numbers, which `made_of.labels` of the export names.
+
         Arguments:
-            rows: B of them, a Polars or PyArrow table, or columns by name, with those in `input_columns.steps.columns`.
+            rows: see `observations_of`.
 
         Returns:
             (B, …) actions as the log has them: values of bins, or categories, where it says these.
 
         Raises:
-            ConfigError: what observations are made of is not known, or the policy remembers earlier ones: give `act` its
-                state and `input_columns.observations(rows, observation_space)`.
+            ConfigError: see `observations_of`, or the policy remembers earlier observations: give `act` its state and those
+                of `observations_of`.
+            SchemaError: a column is missing, or a value is missing or unknown and has no fill.
+        """
+        actions = self.act(self.observations_of(rows), explore=explore, generator=generator)
+        assert self.input_columns is not None
+        return self.input_columns.raw_actions(actions)
+
+    def observations_of(self, rows: Rows) -> np.ndarray:
+        """Make the observations of raw rows as the import of the training data did: what `act` and exported graphs take.
+
+            actions, _ = onnxruntime.InferenceSession("policy.onnx").run(None, {"obs": policy.observations_of(rows)})
+
+        Arguments:
+            rows: B of them, a Polars or PyArrow table, or columns by name, with those in `input_columns.steps.columns`.
+
+        Returns:
+            (B, …) in the dtype of the observation space.
+
+        Raises:
+            ConfigError: what observations are made of is not known, or they have an action mask, which raw rows do not say.
             SchemaError: a column is missing, or a value is missing or unknown and has no fill.
         """
         if self.input_columns is None:
@@ -259,8 +281,7 @@ class Policy(nn.Module):
                 "This policy needs to know which actions are allowed, which raw rows do not say: make observations yourself, "
                 f"with the key {ACTION_MASK}, for policy.act."
             )
-        observations = self.input_columns.observations(rows, self.observation_space)
-        return self.input_columns.raw_actions(self.act(observations, explore=explore, generator=generator))
+        return self.input_columns.observations(rows, self.observation_space)
 
     @torch.inference_mode()
     def choose(
