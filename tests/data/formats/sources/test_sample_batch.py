@@ -74,7 +74,7 @@ def multi(**policies: dict[str, Any]) -> dict[str, Any]:
 
 
 def tables(path: Path, module_id: str | None = None) -> list[pa.Table]:
-    return tables_of(SampleBatchFile(Location.of(str(path)), module_id))
+    return tables_of(SampleBatchFile(Location.of(str(path)), arguments={} if module_id is None else {"module_id": module_id}))
 
 
 def table_of(path: Path, module_id: str | None = None) -> pa.Table:
