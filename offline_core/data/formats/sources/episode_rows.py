@@ -6,12 +6,11 @@ a list of records has both. Observations may be one longer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-import numpy as np
+import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.names import ENDS, named, parts_of, plain
@@ -22,6 +21,9 @@ from offline_core.errors import SchemaError
 
 _MOST = 0.5
 """A file holds episodes if more than this share of its first rows look like some; the others are unreadable."""
+_COUNT, _LAST = "_count of steps", "_is last step"
+_PART = "\x1f"
+"""Between the name of a record and that of its part: no name has it."""
 
 
 def steps_in(batches: Iterable[pa.Table | Unreadable], uri: str) -> Iterator[pa.Table | Unreadable]:
@@ -39,100 +41,96 @@ class EpisodeRows:
     """How the rows of one file hold episodes."""
 
     uri: str
-    records: str | None
-    """The column with a list of records, if there is one."""
-    longer: dict[str, int]
-    """Columns with a list → how many values it has more than there are steps."""
+    longer: Mapping[str, int]
+    """Columns with a list, of a record each part of it → how many values it has more than there are steps."""
     counted: str
-    """The list that says how many steps there are."""
-    ends: tuple[str, ...]
-    """Columns with one value an episode that say how it ends."""
+    """The one that says how many steps there are."""
     eps_id: str | None
+    says_end: bool
     note: str
     steps_before: int = 0
 
     @classmethod
-    def of(cls, rows: pa.Table, uri: str) -> EpisodeRows | None:
+    def of(cls, table: pa.Table, uri: str) -> EpisodeRows | None:
         """None if these rows are no episodes."""
-        records = next((each.name for each in rows.schema if _are_steps(each.type)), None)
-        rows = _with_columns(rows, records)
-        names = [name for name in rows.column_names if name != SOURCE_ROW]
-        lists = [name for name in names if _is_list(rows.schema.field(name).type)]
-        [*rewards], [*actions] = named(columns.REWARDS, lists), named(columns.ACTIONS, lists)
-        if not actions or rows.num_rows == 0 or (not rewards and named(columns.REWARDS, names)):
+        lists = [each.name for each in table.schema if _is_list(each.type)]
+        rewards = named(columns.REWARDS, table.column_names)
+        if not lists or not table.num_rows or (rewards and rewards[0] not in lists and not any(map(_are_steps, table.schema))):
             return None
-        if rewards and records is None and not _is_number(rows.schema.field(rewards[0]).type.value_type):
+        rows = _in_parts(table)
+        inner = {name: kind.inner for name, kind in rows.schema.items() if isinstance(kind, pl.List)}
+        records = [each.name for each in table.schema if _are_steps(each)]
+        if records:
+            counted, longer = records[0], {records[0]: 0}
+            names = [*rows.columns, *(each.name for each in inner[counted].fields)]
+        else:
+            names = rows.columns
+            actions = named(columns.ACTIONS, inner)
+            if not actions or (rewards and not inner[rewards[0]].is_numeric()):
+                return None
+            counted = (rewards or actions)[0]
+            every = {name: _longer(rows, name, counted) for name in inner}
+            longer = {name: more for name, more in every.items() if more is not None}
+            observed = [longer.get(name) for name in inner if named(columns.OBS, [name.partition(_PART)[0]])]
+            if longer.get(actions[0]) != 0 or not observed or None in observed or not (rewards or 1 in observed):
+                return None
+        eps_id = next(iter(named(columns.EPS_ID, (name for name in names if name not in longer))), None)
+        if eps_id is not None and rows[eps_id].n_unique() < rows.height:
             return None
-        counted = (rewards or actions)[0]
-        steps = _lengths(rows[counted])
-        longer = {name: more for name in names if (more := _longer(rows[name], steps)) is not None}
-        observed = [longer.get(name) for name in named(columns.OBS, names)[:1]]
-        if longer.get(actions[0]) != 0 or None in observed or not (rewards or 1 in observed):
-            return None
-        alone = [name for name in names if name not in longer]
-        eps_id = next(iter(named(columns.EPS_ID, alone)), None)
-        if eps_id is not None and len(pc.unique(rows[eps_id])) < rows.num_rows:
-            return None
-        ends = tuple(name for name in alone if plain(name) in AT_END and not pa.types.is_nested(rows.schema.field(name).type))
         says_end = any(named(role, names) for role in ENDS)
         after = [name for name, more in longer.items() if more]
         note = (
-            f"Each row is an episode, with a list of steps in {records or ', '.join(longer)}"
-            + (f", of which {', '.join(after)} has one value more, after the last step" if after else "")
+            f"Each row is an episode, with a list of steps in {', '.join(longer).replace(_PART, '.')}"
+            + (f", of which {', '.join(after).replace(_PART, '.')} has one value more, after the last step" if after else "")
             + ("." if eps_id is not None else "; its id is the name of the file and its row.")
             + ("" if says_end else f" {END_IS_CUT}")
         )
-        return cls(uri, records, longer, counted, ends if says_end else (columns.TRUNCATEDS,), eps_id, note)
+        return cls(uri, longer, counted, eps_id, says_end, note)
 
-    def steps(self, rows: pa.Table) -> Iterator[pa.Table | Unreadable]:
+    def steps(self, table: pa.Table) -> Iterator[pa.Table | Unreadable]:
         """The steps of some rows, numbered in `SOURCE_ROW`; rows with lists of other lengths are `Unreadable`."""
-        rows = _with_columns(rows, self.records)
-        numbers = rows[SOURCE_ROW].to_numpy() if SOURCE_ROW in rows.column_names else np.arange(rows.num_rows)
-        count = _lengths(rows[self.counted])
-        wrong = {name: ~_is_longer(rows[name], count, more) for name, more in self.longer.items()}
-        bad = np.logical_or.reduce([*wrong.values()])
-        for row in np.flatnonzero(bad):
-            name = next(name for name, each in wrong.items() if each[row])
-            problem = f"Column {name!r} has not the {count[row]} values of {self.counted!r} in this row, an episode."
-            yield Unreadable(self.uri, int(numbers[row]), int(max(1, count[row])), SchemaError(problem))
-        good = ~bad & (count > 0)
-        rows, numbers, count = rows.filter(pa.array(good)), numbers[good], count[good]
-        if rows.num_rows:
-            yield with_note(self._table(rows.combine_chunks(), numbers, count), self.note)
+        rows = _in_parts(table).with_columns(pl.col(self.counted).list.len().fill_null(0).alias(_COUNT))
+        if SOURCE_ROW not in rows.columns:
+            rows = rows.with_row_index(SOURCE_ROW)
+        wrong = {name: pl.col(name).list.len().fill_null(0) != pl.col(_COUNT) + more for name, more in self.longer.items()}
+        for row, count, *found in rows.filter(pl.any_horizontal(*wrong.values())).select(SOURCE_ROW, _COUNT, **wrong).rows():
+            name = [*wrong][found.index(True)]
+            problem = (
+                f"Column {name.replace(_PART, '.')!r} has not the {count} values of {self.counted!r} in this row, an episode."
+            )
+            yield Unreadable(self.uri, row, max(1, count), SchemaError(problem))
+        rows = self._exploded(rows.filter(~pl.any_horizontal(*wrong.values()), pl.col(_COUNT) > 0))
+        if rows.height:
+            found = rows.drop(SOURCE_ROW).with_row_index(SOURCE_ROW, self.steps_before).drop(_COUNT, _LAST)
+            self.steps_before += rows.height
+            yield with_note(_as_one(found).to_arrow().replace_schema_metadata(table.schema.metadata), self.note)
 
-    def _table(self, rows: pa.Table, numbers: np.ndarray, count: np.ndarray) -> pa.Table:
-        row, last = pa.array(np.repeat(np.arange(len(count)), count)), np.cumsum(count) - 1
-        at = np.arange(len(row))
-        found = {SOURCE_ROW: pa.array(self.steps_before + at)}
-        self.steps_before += len(row)
-        for name in rows.column_names:
-            column = rows[name].chunk(0)
-            if name in self.ends:
-                flags = np.zeros(len(row), bool)
-                flags[last] = column.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False) != 0
-                found[name] = pa.array(flags)
-            elif name == SOURCE_ROW:
-                continue
-            elif name not in self.longer:
-                found[name] = column.take(row)
-            elif not self.longer[name]:
-                found[name] = _flat(column)
-            else:
-                before = at + np.repeat(np.arange(len(count)), count)  # each row before has one value more
-                values, is_info = _flat(column), name in named(columns.INFOS, [name])
-                found[name] = values.take(pa.array(before + is_info))
-                after = self._after(name, rows.column_names)
-                if after is not None:
-                    found[after] = values.take(pa.array(before + 1))
+    def _exploded(self, rows: pl.DataFrame) -> pl.DataFrame:
+        made = [pl.int_ranges(0, pl.col(_COUNT)).alias(_LAST)]
         if self.eps_id is None:
-            found[columns.EPS_ID] = pa.array([id_in_file(self.uri, str(number)) for number in numbers]).take(row)
-        if not named(columns.T, self.longer):
-            found[columns.T] = pa.array(at - np.repeat(last - count + 1, count))
-        if self.ends == (columns.TRUNCATEDS,) and columns.TRUNCATEDS not in rows.column_names:
-            found[columns.TRUNCATEDS] = pa.array(np.isin(at, last))
-        return pa.table(found).replace_schema_metadata(rows.schema.metadata)
+            made.append(pl.concat_str(pl.lit(id_in_file(self.uri, "")), SOURCE_ROW).alias(columns.EPS_ID))
+        for name, more in self.longer.items():
+            if more:
+                whole = name.partition(_PART)[0]
+                made.append(pl.col(name).list.slice(int(bool(named(columns.INFOS, [whole]))), _COUNT))
+                if (after := self._after(whole, rows.columns)) is not None:
+                    made.append(pl.col(name).list.slice(1).alias(name.replace(whole, after, 1)))
+        wide = rows.with_columns(made)
+        found = wide.explode(*(expr.meta.output_name() for expr in made if expr.meta.output_name() != columns.EPS_ID), *(
+            name for name, more in self.longer.items() if not more
+        ))  # fmt: skip
+        if isinstance(found.schema[self.counted], pl.Struct):
+            fields = [each.name for each in found.schema[self.counted].fields]
+            found = found.rename({name: f"episode_{name}" for name in fields if name in found.columns})
+            found = found.unnest(self.counted)
+        is_last = pl.col(_LAST) == pl.col(_COUNT) - 1
+        alone = [name for name in rows.columns if plain(name) in AT_END and not rows.schema[name].is_nested()]
+        found = found.with_columns(pl.col(name).cast(pl.Float64).fill_null(0).ne(0) & is_last for name in alone)
+        if not named(columns.T, self.longer) and columns.T not in found.columns:
+            found = found.with_columns(pl.col(_LAST).alias(columns.T))
+        return found if self.says_end else found.with_columns(is_last.alias(columns.TRUNCATEDS))
 
-    def _after(self, name: str, names: list[str]) -> str | None:
+    def _after(self, name: str, names: Iterable[str]) -> str | None:
         """The name for what follows each step of a column; None if it has none."""
         if named(columns.NEW_OBS, names):
             return None
@@ -142,58 +140,50 @@ class EpisodeRows:
 
 
 def _is_list(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_is_list(each.type) for each in kind)
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind))
-
-
-def _are_steps(kind: pa.DataType) -> bool:
+def _are_steps(column: pa.Field) -> bool:
     """Whether it is a list of records with actions and rewards."""
-    if not _is_list(kind) or not pa.types.is_struct(kind.value_type):
+    kind = column.type
+    if not _is_list(kind) or pa.types.is_struct(kind) or not pa.types.is_struct(kind.value_type):
         return False
     names = [each.name for each in kind.value_type]
     return bool(named(columns.ACTIONS, names) and named(columns.REWARDS, names))
 
 
-def _with_columns(rows: pa.Table, records: str | None) -> pa.Table:
-    """The rows with a list for each part of the records, in place of these."""
-    if records is None:
-        return rows
-    column = rows[records].combine_chunks()
-    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-    lengths = _lengths(rows[records])
-    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]))
-    values = column.flatten()
-    parts = {
-        each.name: pa.LargeListArray.from_arrays(offsets, part)
-        for each, part in zip(values.type, values.flatten(), strict=True)
-    }
-    others = {f"episode_{n}" if n in parts else n: rows[n] for n in rows.column_names if n != records}
-    return pa.table({**others, **parts}).replace_schema_metadata(rows.schema.metadata)
+def _longer(rows: pl.DataFrame, name: str, counted: str) -> int | None:
+    """How much longer than those of another column most lists are; None if neither 0 nor 1."""
+    more = rows.select(
+        pl.col(name).list.len().cast(pl.Int64).fill_null(0) - pl.col(counted).list.len().fill_null(0)
+    ).to_series()
+    return next((size for size in (0, 1) if (more == size).mean() > _MOST), None)  # type: ignore[operator]
 
 
-def _lengths(column: pa.ChunkedArray) -> np.ndarray:
-    return np.asarray(pc.list_value_length(column).fill_null(0).to_numpy(), np.int64)
+def _in_parts(table: pa.Table) -> pl.DataFrame:
+    """The rows with the parts of records of lists as columns, and arrays of fixed size as lists."""
+    rows = pl.DataFrame(table)
+    while records := [name for name in rows.columns if _has_lists(rows.schema[name])]:
+        for name in records:
+            kind = rows.schema[name]
+            parts = [pl.col(name).struct.field(each.name).alias(f"{name}{_PART}{each.name}") for each in kind.fields]  # type: ignore[attr-defined]
+            rows = rows.with_columns(parts).drop(name)
+    return rows.with_columns(pl.col(name).arr.to_list() for name, kind in rows.schema.items() if isinstance(kind, pl.Array))
 
 
-def _longer(column: pa.ChunkedArray, steps: np.ndarray) -> int | None:
-    """How much longer than the steps of its row most lists are, in all parts of a record; None if it is no such column."""
-    return next((more for more in (0, 1) if _is_longer(column, steps, more).mean() > _MOST), None)
+def _has_lists(kind: pl.DataType) -> bool:
+    return isinstance(kind, pl.Struct) and any(
+        isinstance(each.dtype, pl.List | pl.Array) or _has_lists(each.dtype) for each in kind.fields
+    )
 
 
-def _is_longer(column: pa.ChunkedArray, steps: np.ndarray, more: int) -> np.ndarray:
-    kind = column.type
-    if pa.types.is_struct(kind) and kind.num_fields:
-        return np.asarray([_is_longer(part, steps, more) for part in column.flatten()]).all(axis=0)
-    lengths = _lengths(column) if _is_list(kind) else np.full(len(column), -1)
-    return np.asarray(lengths == steps + more)
-
-
-def _flat(array: pa.Array) -> pa.Array:
-    """The values of all lists, one after the other; of a record of lists, records."""
-    if not pa.types.is_struct(array.type):
-        return array.flatten()
-    parts = [_flat(part) for part in array.flatten()]
-    return pa.StructArray.from_arrays(parts, names=[each.name for each in array.type])
+def _as_one(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with records in place of their parts."""
+    while parts := [name for name in rows.columns if _PART in name]:
+        deepest = max(parts, key=lambda name: name.count(_PART)).rpartition(_PART)[0]
+        inside = [name for name in rows.columns if name.rpartition(_PART)[0] == deepest]
+        whole = pl.struct(pl.col(name).alias(name.rpartition(_PART)[2]) for name in inside).alias(deepest)
+        rows = rows.with_columns(whole).drop(inside)
+    return rows

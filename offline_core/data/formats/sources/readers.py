@@ -97,6 +97,9 @@ class Format:
 
 FORMATS: dict[str, Format] = {}
 
+ZIP = "zip"
+"""Files of any format may lie in one."""
+
 R = TypeVar("R", bound=type[FileReader])
 
 
@@ -132,6 +135,8 @@ def made(name: str, location: Location, partition: Values, **how: Any) -> FileRe
     if (other := sorted(how["arguments"].keys() - form.arguments)) and not form.takes_others:
         allowed = f"only {', '.join(sorted(form.arguments))}" if form.arguments else "none"
         raise ConfigError(f"The format {name} does not take these arguments: {', '.join(other)}; it takes {allowed}.")
+    if location.path.lower().endswith(f".{ZIP}") and name != ZIP and form.folder is None:
+        form, how = FORMATS[ZIP], how | {"of": name}
     return form.reader(location, partition=partition, **how)
 
 

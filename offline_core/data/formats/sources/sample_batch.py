@@ -14,10 +14,7 @@ import hashlib
 import io
 import itertools
 import json
-import posixpath
 import re
-import zipfile
-import zlib
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
@@ -45,8 +42,6 @@ DEFAULT_MODULE = "default_policy"
 MAX_BATCH_BYTES = 64 * 2**20
 """Lines are joined until their text and their arrays reach this."""
 
-BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, pa.ArrowException)
-"""What reading a damaged or encrypted one raises."""
 _BATCH = re.compile(rb'\s*\{\s*"type"\s*:\s*"(SampleBatch|MultiAgentBatch)"')
 _HEAD_BYTES = 200
 
@@ -68,26 +63,15 @@ _IN, _OUT = "state_in", "state_out"
 
 
 def _is_sample_batch(file: Location) -> bool:
-    """Whether the first line, of a zip file that of its first member with lines, is a batch."""
-    with storage_errors("read", file.uri):
-        if not file.path.lower().endswith(".zip"):
-            with file.filesystem.open_input_stream(file.path) as stream:
-                return _BATCH.match(stream.read(_HEAD_BYTES)) is not None
-        with file.filesystem.open_input_file(file.path) as stream, contextlib.suppress(*BROKEN_ZIP):
-            archive = zipfile.ZipFile(stream)
-            names = _members(archive)
-            return bool(names) and _BATCH.match(archive.open(names[0]).read(_HEAD_BYTES)) is not None
-    return False
-
-
-def _members(archive: zipfile.ZipFile) -> list[str]:
-    return sorted(name for name in archive.namelist() if name.lower().endswith(".json"))
+    """Whether the first line is a batch."""
+    with storage_errors("read", file.uri), file.filesystem.open_input_stream(file.path) as stream:
+        return _BATCH.match(stream.read(_HEAD_BYTES)) is not None
 
 
 @reader("sample_batch", suffixes=(*JSON_SUFFIXES, ".zip"), arguments="module_id", pushes="columns", content=_is_sample_batch)
 @dataclass(frozen=True)
 class SampleBatchFile(FileReader):
-    """One file of lines, plain or compressed (`.gz`, `.bz2`, `.zst`), or all `.json` in a `.zip`, under RLlib's column names.
+    """One file of lines, plain or compressed (`.gz`, `.bz2`, `.zst`), under RLlib's column names.
 
     Lines without ids and ends are an episode each. `dones` become `terminateds` unless the batch has both; ids are text;
     infos are msgpack bytes, absent if all are empty. `unroll_id` and `agent_index`, which say how RLlib sampled, are left
@@ -103,9 +87,6 @@ class SampleBatchFile(FileReader):
 
     @contextlib.contextmanager
     def cut(self) -> Iterator[tuple[Self, bool]]:
-        if self.location.path.lower().endswith(".zip"):
-            yield self, False
-            return
         with first_lines(self.location, None) as (file, is_cut):
             yield dataclasses.replace(self, location=file), is_cut
 
@@ -331,18 +312,16 @@ def numbered_lines(location: Location, max_expansion: float) -> Iterator[tuple[s
     """(position, text) of every line that is not blank."""
     with storage_errors("read", location.uri):
         expansion = Expansion(location.uri, location.filesystem.get_file_info(location.path).size, max_expansion)
-    with _unpacking_errors(location.uri):
-        if posixpath.splitext(location.path)[1].lower() != ".zip":
-            with location.filesystem.open_input_stream(location.path) as stream:  # decompresses by the file's name
-                yield from _numbered(_counted(stream, expansion), "")
-            return
-        try:
-            with location.filesystem.open_input_file(location.path) as file, zipfile.ZipFile(file) as archive:
-                for name in _members(archive):
-                    with archive.open(name) as member:
-                        yield from _numbered(_counted(member, expansion), f"member {name}, ")
-        except BROKEN_ZIP as error:
-            raise CorruptFileError(f"{location.uri} is a broken or encrypted zip file: {error}.") from error
+    with _unpacking_errors(location.uri), location.filesystem.open_input_stream(location.path) as stream:
+        counted = io.BufferedReader(CountedStream(stream, expansion))  # decompressed by the file's name
+        for number in itertools.count(1):
+            line = counted.readline(MAX_LINE_BYTES + 1)
+            if len(line) > MAX_LINE_BYTES:
+                raise CorruptFileError(f"line {number} is longer than {MAX_LINE_BYTES:,} bytes; write shorter batches.")
+            if not line:
+                return
+            if line.strip():
+                yield f"line {number}", line
 
 
 @contextlib.contextmanager
@@ -354,21 +333,6 @@ def _unpacking_errors(uri: str) -> Iterator[None]:
             if as_os_error(error) is None:  # raised by the decompressor, not the storage
                 raise CorruptFileError(f"{uri} cannot be unpacked: {error}. Fetch it again, or leave it out.") from error
             raise
-
-
-def _counted(stream: Any, expansion: Expansion) -> io.BufferedReader:
-    return io.BufferedReader(CountedStream(stream, expansion))
-
-
-def _numbered(stream: io.BufferedReader, place: str) -> Iterator[tuple[str, bytes]]:
-    for number in itertools.count(1):
-        line = stream.readline(MAX_LINE_BYTES + 1)
-        if len(line) > MAX_LINE_BYTES:
-            raise CorruptFileError(f"{place}line {number} is longer than {MAX_LINE_BYTES:,} bytes; write shorter batches.")
-        if not line:
-            return
-        if line.strip():
-            yield f"{place}line {number}", line
 
 
 def parsed(text: bytes) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Read the files in a zip archive, as what their names say."""
+"""Read the files in a zip archive, as what their names say, or of a format that is given."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,24 +18,29 @@ from offline_core.data.formats.sources.local_copy import local_stream, standing_
 from offline_core.data.formats.sources.readers import (
     FORMATS,
     SOURCE_ROW,
+    ZIP,
     FileReader,
     format_by_content,
     formats_by_name,
     made,
     reader,
 )
-from offline_core.data.formats.sources.sample_batch import BROKEN_ZIP
 from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, CorruptFileError, EmptyDatasetError
 
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, pa.ArrowException)
+"""What reading a damaged or encrypted one raises."""
 _OF_MEMBERS = " ".join(sorted(FORMATS["csv"].arguments | FORMATS["ndjson"].arguments))
 
 
-@reader("zip", suffixes=(".zip",), arguments=_OF_MEMBERS, takes_others=True, pushes="columns where")
+@reader(ZIP, suffixes=(f".{ZIP}",), arguments=_OF_MEMBERS, takes_others=True, pushes="columns where")
 @dataclass(frozen=True)
 class ZipFile(FileReader):
     """One archive; each member is unpacked to a local disk by itself, and read by the format of its name."""
+
+    of: str | None = None
+    """The format of all members; None: that of their names."""
 
     def batches(self) -> Iterator[pa.Table | Unreadable]:
         """See `StepReader`; rows are numbered through all members."""
@@ -43,12 +49,12 @@ class ZipFile(FileReader):
             try:
                 archive = zipfile.ZipFile(stream)
                 members = self._members(archive)
-            except BROKEN_ZIP as error:
+            except _BROKEN as error:
                 raise self._broken(error) from error
             rows, formats = 0, set[str]()
             for member in members:
                 file = self._unpacked(archive, member, folder, expansion)
-                formats.add(format := format_by_content(file, formats_by_name(member)))
+                formats.add(format := self.of or format_by_content(file, formats_by_name(member)))
                 if len(formats) > 1:
                     raise ConfigError(f"{self.uri} holds files of the formats {', '.join(sorted(formats))}: unpack it first.")
                 how = {name: getattr(self, name) for name in ("columns", "where", "arguments", "max_expansion")}
@@ -68,7 +74,8 @@ class ZipFile(FileReader):
 
     def _members(self, archive: zipfile.ZipFile) -> list[str]:
         names = [name for name in sorted(archive.namelist()) if not any(part[:1] in (".", "_") for part in name.split("/"))]
-        if found := [name for name in names if formats_by_name(name) and self.format not in formats_by_name(name)]:
+        kinds = {name: formats_by_name(name) for name in names}
+        if found := [name for name, all_ in kinds.items() if all_ and self.format not in all_ and self.of in (None, *all_)]:
             return found
         raise EmptyDatasetError(
             f"{self.uri} holds no file of a known format: {', '.join(names[:5]) or 'nothing'}. Unpack it first."
@@ -80,7 +87,7 @@ class ZipFile(FileReader):
         try:
             with archive.open(member) as packed, open(path, "wb") as copy:
                 shutil.copyfileobj(CountedStream(packed, expansion), copy)
-        except BROKEN_ZIP as error:
+        except _BROKEN as error:
             raise self._broken(error) from error
         return standing_for(Location(f"{self.uri}/{member}", self.location.store, path), path)
 

@@ -180,9 +180,10 @@ def test_rllibs_recorder_compresses_too(rllib_recordings: Path, tmp_path: Path) 
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.write(first, "a.json")
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(second.read_bytes()))
-    assert format_of([str(tmp_path)], SourceConfig()) == "sample_batch"
-    assert found(tmp_path) == found(tmp_path, format="sample_batch") == ["a.zip", "b.json.gz"]
-    rows = sum(batch.num_rows for reader in open_source([str(tmp_path)]) for batch in reader.batches())
+    formats = [format_of([str(tmp_path / name)], SourceConfig()) for name in ("a.zip", "b.json.gz")]
+    assert formats == ["zip", "sample_batch"] and found(tmp_path, format="sample_batch") == ["a.zip", "b.json.gz"]
+    readers = [*open_source([str(tmp_path / "a.zip")]), *open_source([str(tmp_path / "b.json.gz")])]
+    rows = sum(batch.num_rows for reader in readers for batch in reader.batches())
     plain = sum(batch.num_rows for reader in open_source([str(first), str(second)]) for batch in reader.batches())
     assert rows == plain > 0
 
