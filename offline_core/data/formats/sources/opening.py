@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,18 +17,19 @@ from offline_core.data.datasets.result_cache import is_result
 from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.data.formats.sources import hdf5, lake_tables, lerobot, minari, npz, sample_batch, text_files, zip_files  # noqa: F401
 from offline_core.data.formats.sources.access_errors import raise_if_out_of_reach
-from offline_core.data.formats.sources.allowed_readers import check_reader
 from offline_core.data.formats.sources.expansion import MAX_EXPANSION
 from offline_core.data.formats.sources.listing import WILDCARDS, Listing
 from offline_core.data.formats.sources.locations import FILESYSTEM, inside
 from offline_core.data.formats.sources.partitions import named_values, typed
-from offline_core.data.formats.sources.ray_reads import RayRead
+from offline_core.data.formats.sources.ray_reads import HARMLESS, OF_FILES, RayRead
 from offline_core.data.formats.sources.readers import FORMATS, format_by_content, formats_by_name, made, refuse_pushdown
 from offline_core.data.formats.sources.scans import EPISODES as EPISODES
 from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
+from offline_core.data.store import allowed_roots
 from offline_core.data.store.allowed_roots import is_limited
 from offline_core.data.store.location import Location, refuse_credentials
 from offline_core.errors import ConfigError, CorruptFileError, DatasetNotFoundError, EmptyDatasetError, OfflineError
+from offline_core.runtime import allowed_imports
 from offline_core.runtime.config import Config
 from offline_core.runtime.parameter_names import did_you_mean
 from offline_core.runtime.python_object import Arguments, Code, PythonObject, unwrapped
@@ -119,7 +121,7 @@ def open_source(
     """
     _check(paths)
     if not config.is_own:
-        check_reader(str(config.format), config.arguments)
+        _check_limits(str(config.format), config.arguments)
     if config.is_rays:
         refuse_pushdown(str(config.format), vars(config))
         if is_limited():
@@ -148,6 +150,33 @@ def open_source(
     return [made(format, file, values, **how) for (format, file, _), values in zip(found.values(), partitions, strict=True)]
 
 
+def _check_limits(format: str, arguments: Mapping[str, object]) -> None:
+    """Check a built-in format or a function of Ray Data where a variable limits what runs may do; see also `allowed_imports`.
+
+    Arguments can be locations, servers and modules by names of their own, so only those are allowed that are known to be none.
+
+    Raises:
+        ConfigError: a variable limits what runs may do, and it may lead elsewhere.
+    """
+    variables = (allowed_roots.VARIABLE, allowed_imports.VARIABLE)
+    if (variable := next((name for name in variables if os.environ.get(name, "").strip()), None)) is None:
+        return
+    if format.startswith("read_") and format not in HARMLESS:
+        raise ConfigError(
+            f"source.format: {format} may lead to other places than the source, so it cannot be used where {variable} is set. "
+            f"Choose auto, a format such as delta or iceberg, or one of {', '.join(HARMLESS)}."
+        )
+    if format in HARMLESS:
+        known = {*OF_FILES.split(), *HARMLESS[format].split()}
+    else:  # auto takes the arguments of any
+        known = {FILESYSTEM}.union(*(form.arguments for name, form in FORMATS.items() if format in ("auto", name)))
+    if other := next((name for name in arguments if name not in known), None):
+        raise ConfigError(
+            f"source.arguments.{other} of {format} may name code or another place, so it cannot be used where {variable} is "
+            f"set. Leave it out; allowed are {', '.join(sorted(known))}."
+        )
+
+
 def _files(place: Location, format: str, listing: Listing) -> list[tuple[Location, dict[str, str | None]]]:
     """(what a reader reads, the values in the names of its folders) of all that is at a location."""
     if FORMATS[format].folder is not None:
@@ -159,7 +188,7 @@ def episode_files(
     paths: Sequence[str], config: SourceConfig = SourceConfig(), listing: Listing | None = None
 ) -> list[Location]:
     """The Parquet files at `paths`, which hold episodes; see `open_source`."""
-    check_reader(EPISODES, config.arguments)
+    _check_limits(EPISODES, config.arguments)
     files = (file for place in config.places(paths) for file in data_files(place, "parquet", listing or Listing()))
     return list({file.uri: file for file in files}.values())
 
