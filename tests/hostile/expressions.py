@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from offline_core.data.curation.condition import Condition
-from offline_core.data.formats.sources.scans import ScannedFile
+from offline_core.data.formats.sources.scans import ParquetFile
 from offline_core.data.store.location import Location
 
 ROWS = pl.DataFrame({"a": [1, 2, 3], "b": ["x", "yy", "z" * 50], "obs": [[1.0, 2.0]] * 3, "episode": [1, 1, 2]})
@@ -177,7 +177,7 @@ def inputs(folder: Path) -> dict[str, Callable[[], Any]]:
         return condition.met(ROWS), condition.met(ROWS, within="episode")
 
     def on_file(text: str) -> Any:
-        return list(ScannedFile(Location.of(ours), "parquet", where=text).batches())
+        return list(ParquetFile(Location.of(ours), where=text).batches())
 
     calls: dict[str, Callable[[], Any]] = {}
     for number, text in enumerate(texts):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from offline_core.data.formats.exports.minari import MinariSink
-from offline_core.data.formats.sources.hdf5 import D4rlFile
+from offline_core.data.formats.sources.hdf5 import Hdf5File
 from offline_core.data.formats.sources.minari import MinariDataset
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
@@ -23,7 +23,7 @@ def test_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not there
     if package == "h5py":
         with pytest.raises(ConfigError, match=r"needs h5py.*pip install -c constraints\.txt '\.\[hdf5\]'"):
-            list(D4rlFile(Location.of(str(tmp_path / "x.hdf5"))).batches())
+            list(Hdf5File(Location.of(str(tmp_path / "x.hdf5"))).batches())
         return
     with pytest.raises(ConfigError, match=r"needs minari.*\[minari\]'"):
         list(MinariDataset(Location.of(str(tmp_path))).batches())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +15,12 @@ from offline_core.data.datasets.manifest import Operation, identity_of
 from offline_core.data.datasets.result_cache import RESULT_FILE, load_result, store_result
 from offline_core.data.datasets.row_groups import row_groups
 from offline_core.data.episodes import Episode
-from offline_core.data.formats.exports.episode_sink import EpisodeSink
+from offline_core.data.formats.exports import d4rl, lerobot, minari, sample_batch  # noqa: F401
+from offline_core.data.formats.exports.episode_sink import EXPORTS, EpisodeSink
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, OfflineError, StorageError
 from offline_core.runtime.code_permission import recorded_environment
-from offline_core.runtime.config import Config, EnvironmentSpec, parse
+from offline_core.runtime.config import Config, EnvironmentSpec
 from offline_core.runtime.parameter_names import did_you_mean
 from offline_core.runtime.progress import progress
 from offline_core.runtime.python_object import Arguments, Code, PythonObject, unwrapped
@@ -34,25 +34,19 @@ from offline_core.runtime.user_errors import user_errors
 
 log = logging.getLogger(__name__)
 
-FORMATS = {"minari": "MinariSink", "lerobot": "LeRobotSink", "sample_batch": "SampleBatchSink", "d4rl": "D4rlSink"}
-"""The class of each, in the module of its name."""
-NEXT = {"minari": "minari.MinariDataset('{}/data')", "d4rl": "h5py.File('{}/dataset.hdf5')"}
-"""The line of Python that opens what was written."""
-DEFAULT_MINARI_ID = "offline/dataset-v0"
-
 
 class ExportConfig(Config):
     """What to write, and how."""
 
     format: Code = Field(
         "minari",
-        description="minari, lerobot, sample_batch (RLlib's old JSON), d4rl (HDF5), or package.module:Writer, a class of your "
-        "own that is called with the output and the arguments below and has write(episodes), as a context manager.",
+        description=", ".join(f"{name} ({form.about})" if form.about else name for name, form in EXPORTS.items())
+        + ", or package.module:Writer, a class of your own that is called with the output and the arguments below and has "
+        "write(episodes), as a context manager.",
     )
     arguments: Arguments = Field(
         {},
-        description='For the writer, as JSON. minari: {"dataset_id": "robot/pick-v0"}; lerobot: {"fps": 20, "task": "pick"}; '
-        'sample_batch: {"compress_columns": ["obs", "new_obs"], "max_file_size": 67108864}; d4rl: none.',
+        description=f"For the writer, as JSON. {'; '.join(f'{name}: {form.arguments}' for name, form in EXPORTS.items())}.",
     )
 
     @property
@@ -61,7 +55,7 @@ class ExportConfig(Config):
 
     @property
     def is_own(self) -> bool:
-        """A writer of the user's, not one of `FORMATS`."""
+        """A writer of the user's, not one of `EXPORTS`."""
         return isinstance(self.format, PythonObject) or ":" in self.format
 
 
@@ -82,7 +76,7 @@ class ExportResult(Result):
             word="Exported",
             sentence=f"{count_text(self.episodes, 'episode')}, {count_text(self.steps, 'step')} as {self.format}.",
             facts={"From": self.source, "To": self.output},
-            next=NEXT[self.format].format(self.folder) if self.format in NEXT else "",
+            next=EXPORTS[self.format].opens.format(self.folder) if self.format in EXPORTS else "",
             about=(self.source.uri, self.source.version),
             places=[] if self.folder is None else [f"{self.folder}/card"],
         )
@@ -140,10 +134,8 @@ def export(config: ExportConfig, *, dataset: str, output: str, version: int | No
 
 def result_place(config: ExportConfig, output: str) -> Location | None:
     """Location of the stored result, in the folder that is replaced as a whole; None for a user's writer."""
-    if config.is_own or config.format not in FORMATS:
-        return None
-    folder = f"{config.arguments.get('dataset_id', DEFAULT_MINARI_ID)}/" if config.format == "minari" else ""
-    return Location.of(output).child(f"{folder}{RESULT_FILE}")
+    form = EXPORTS.get(str(config.format))
+    return None if form is None else Location.of(output).child(f"{form.folder(config.arguments)}{RESULT_FILE}")
 
 
 def check_export(config: ExportConfig, environment: EnvironmentSpec | None, *, output: str, dataset: str) -> None:
@@ -179,7 +171,8 @@ def _sizes(folder: Location) -> dict[str, str]:
 
 def _environment(config: ExportConfig, source: Dataset) -> EnvironmentSpec | None:
     """That of the dataset, for a format that names it."""
-    if config.format != "minari" or "environment" in config.arguments:
+    form = EXPORTS.get(str(config.format))
+    if form is None or not form.names_environment or "environment" in config.arguments:
         return None
     return recorded_environment(source.manifest.environment, file=source.location.uri)
 
@@ -190,20 +183,14 @@ def _sink(
     arguments = unwrapped(config.arguments)
     if config.is_own:
         return CustomSink(config.format, output, arguments)
-    if not isinstance(config.format, str) or config.format not in FORMATS:
+    if (form := EXPORTS.get(str(config.format))) is None:
         raise ConfigError(
-            f"There is no format {config.format!r} to export to{did_you_mean(str(config.format), FORMATS)}; there are "
-            f"{', '.join(FORMATS)} and package.module:Writer."
+            f"There is no format {config.format!r} to export to{did_you_mean(str(config.format), EXPORTS)}; there are "
+            f"{', '.join(EXPORTS)} and package.module:Writer."
         )
-    module = importlib.import_module(
-        f"offline_core.data.formats.exports.{config.format}"
-    )  # the library it needs may be missing
+    known = {"environment": environment} if form.names_environment else {}
     try:
-        if config.format == "minari":
-            arguments = {"dataset_id": DEFAULT_MINARI_ID, "environment": environment} | arguments
-            if isinstance(arguments["environment"], dict):
-                arguments["environment"] = parse(EnvironmentSpec, arguments["environment"])
-        return getattr(module, FORMATS[config.format])(output, complete=complete, **arguments)  # type: ignore[no-any-return]
+        return form.sink(output, complete=complete, **known | arguments)
     except (TypeError, ValidationError) as error:
         raise ConfigError(f"The writer {config.format} cannot be made: {error}.") from error
 

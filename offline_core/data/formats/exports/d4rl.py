@@ -16,6 +16,7 @@ import numpy as np
 
 from offline_core.data.episodes import Episode, columns
 from offline_core.data.episodes.nested import Nested
+from offline_core.data.formats.exports.episode_sink import writer
 from offline_core.data.formats.exports.folder import FolderSink, check_whole
 from offline_core.data.formats.exports.hdf5_output import Hdf5Output
 from offline_core.data.formats.exports.info_arrays import check_names, info_arrays
@@ -29,6 +30,7 @@ INFOS_ARE_MAPS = "infos_are_maps"
 CHUNK_BYTES = 2**18
 
 
+@writer("d4rl", about="HDF5", opens="h5py.File('{}/dataset.hdf5')")
 class D4rlSink(FolderSink):
     """Writes `dataset.hdf5` in the folder `uri`; see `EpisodeSink`."""
 

@@ -27,6 +27,7 @@ from offline_core.data.episodes import Episode, columns, nested
 from offline_core.data.episodes.codec import pack
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.episodes.table import space_metadata
+from offline_core.data.formats.exports.episode_sink import writer
 from offline_core.data.formats.exports.folder import FolderSink, check_whole
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, EmptyDatasetError, SchemaError, SpaceError
@@ -59,6 +60,7 @@ Frames: TypeAlias = dict[str, np.ndarray]
 QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
 
 
+@writer("lerobot", arguments='{"fps": 20, "task": "pick"}')
 class LeRobotSink(FolderSink):
     """Writes a dataset at the folder `uri`; see `EpisodeSink`.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -20,21 +20,30 @@ from offline_core.data.episodes import Episode, columns, nested
 from offline_core.data.episodes.codec import pack
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.episodes.spaces import space_to_json
+from offline_core.data.formats.exports.episode_sink import writer
 from offline_core.data.formats.exports.folder import FolderSink, check_whole
 from offline_core.data.formats.exports.hdf5_output import Hdf5Output
 from offline_core.data.formats.exports.info_arrays import check_names, info_arrays
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, EmptyDatasetError, EnvironmentNotFoundError, EpisodeError, SpaceError
-from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.config import EnvironmentSpec, parse
 from offline_core.runtime.extras import require_extra
 from offline_core.secrets import masked, masked_text
 
 SPACES = "offline_spaces"
 """In Minari's metadata: observation and action space, exactly."""
+DEFAULT_ID = "offline/dataset-v0"
 MAX_ATTRIBUTE_BYTES = 60_000
 """HDF5 keeps an attribute of up to 64 KiB, its own overhead included."""
 
 
+@writer(
+    "minari",
+    arguments='{"dataset_id": "robot/pick-v0"}',
+    opens="minari.MinariDataset('{}/data')",
+    folder=lambda arguments: f"{arguments.get('dataset_id', DEFAULT_ID)}/",
+    names_environment=True,
+)
 class MinariSink(FolderSink):
     """Writes dataset `dataset_id` below the folder `uri`, where `MINARI_DATASETS_PATH` can point to; see `EpisodeSink`.
 
@@ -48,12 +57,14 @@ class MinariSink(FolderSink):
         self,
         uri: str,
         *,
-        dataset_id: str,
-        environment: EnvironmentSpec | None = None,
+        dataset_id: str = DEFAULT_ID,
+        environment: EnvironmentSpec | Mapping[str, Any] | None = None,
         complete: Callable[[Location], None] | None = None,
     ) -> None:
         self.dataset_id = _checked_id(dataset_id)
         super().__init__(Location.of(uri).child(dataset_id), complete)
+        if isinstance(environment, Mapping):
+            environment = parse(EnvironmentSpec, environment)
         self.environment = None if environment is None else _gymnasium_spec(environment)
         self._storage: Any = None
         self._output: Any = None

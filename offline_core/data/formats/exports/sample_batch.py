@@ -17,6 +17,7 @@ import lz4.frame
 import numpy as np
 
 from offline_core.data.episodes import Episode, columns, nested
+from offline_core.data.formats.exports.episode_sink import writer
 from offline_core.data.formats.exports.folder import FolderSink, check_whole
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, DataError, EmptyDatasetError, EpisodeError, SchemaError
@@ -92,6 +93,11 @@ class SampleBatchWriter(FolderSink):
             self._file.close()
 
 
+@writer(
+    "sample_batch",
+    about="RLlib's old JSON",
+    arguments='{"compress_columns": ["obs", "new_obs"], "max_file_size": 67108864}',
+)
 class SampleBatchSink:
     """Writes episodes to the folder `batches` in `uri`, a line or a few each; see `EpisodeSink` and `SampleBatchWriter`."""
 

@@ -9,8 +9,6 @@ from pyarrow import fs
 from offline_core.data.datasets.manifest import digest
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.locations import located
-from offline_core.data.formats.sources.partitions import PartitionedReader
-from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.data.formats.sources.step_reader import StepReader
 from offline_core.data.store.location import Location
 from offline_core.secrets import masked
@@ -26,13 +24,12 @@ def files_of(reader: StepReader | Location, listing: Listing) -> list[FileFacts]
 
 def located_files(reader: StepReader | Location, listing: Listing) -> list[tuple[Location, fs.FileInfo]]:
     """As `files_of`, each with its location."""
-    found = []
-    for place in _places(reader):
-        inside = listing.below(place) if listing.is_folder(place) else {"": listing.info(place)}
-        found += [
-            (place.child(name) if name else place, info) for name, info in inside.items() if info.type == fs.FileType.File
-        ]
-    return found
+    return [
+        (place.child(name) if name else place, info)
+        for place in _places(reader)
+        for name, info in _below(place, listing).items()
+        if info.type == fs.FileType.File
+    ]
 
 
 def changes_show(readers: Sequence[StepReader | Location], listing: Listing) -> bool:
@@ -53,18 +50,17 @@ def facts(uri: str, listing: Listing) -> list[FileFacts]:
 
 
 def _places(reader: StepReader | Location) -> Sequence[Location]:
-    match reader:
-        case Location():
-            return [reader]
-        case RayRead():
-            return reader.places
-        case PartitionedReader():
-            return _places(reader.reader)
-    place = getattr(reader, "location", None)
-    return [place] if isinstance(place, Location) else located([reader.uri], {})
+    """What a reader says in `places`; what a user's reader reads is known only if its URI is a location."""
+    if isinstance(reader, Location):
+        return [reader]
+    places: Sequence[Location] | None = getattr(reader, "places", None)
+    return located([reader.uri], {}) if places is None else places
 
 
-def _facts(location: Location, listing: Listing) -> list[FileFacts]:
-    is_folder = listing.is_folder(location)
-    infos = listing.below(location).values() if is_folder else [listing.info(location)]
+def _below(place: Location, listing: Listing) -> dict[str, fs.FileInfo]:
+    return listing.below(place) if listing.is_folder(place) else {"": listing.info(place)}
+
+
+def _facts(place: Location, listing: Listing) -> list[FileFacts]:
+    infos = _below(place, listing).values()
     return sorted((info.path, info.size, info.mtime_ns) for info in infos if info.type == fs.FileType.File)

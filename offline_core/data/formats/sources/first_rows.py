@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,9 +11,8 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from offline_core.data.formats.sources.partitions import PartitionedReader
-from offline_core.data.formats.sources.sample_batch import SampleBatchFile
-from offline_core.data.formats.sources.scans import ScannedFile
+from offline_core.data.formats.sources.local_copy import standing_for
+from offline_core.data.formats.sources.readers import FileReader
 from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.formats.sources.text_form import changed_in_utf8
 from offline_core.data.store.location import Location
@@ -55,7 +53,9 @@ class FirstRows:
         rows, size = 0, 0
         error, is_whole = None, True
         try:
-            with _cut(reader) as (shorter, is_cut):
+            with (
+                reader.cut() if isinstance(reader, FileReader) else contextlib.nullcontext((reader, False)) as (shorter, is_cut)
+            ):
                 is_whole = not is_cut
                 for batch in shorter.batches():
                     if isinstance(batch, pa.Table):
@@ -81,52 +81,26 @@ class FirstRows:
         return [each for each in self.held if isinstance(each, pa.Table) and each.num_rows]
 
 
-@contextlib.contextmanager
-def _cut(reader: StepReader) -> Iterator[tuple[StepReader, bool]]:
-    """(a reader of the same URI that ends soon, whether rows are missing there)."""
-    match reader:
-        case PartitionedReader():
-            with _cut(reader.reader) as (inner, is_cut):
-                yield dataclasses.replace(reader, reader=inner), is_cut
-        case SampleBatchFile() if not reader.location.path.lower().endswith(".zip"):
-            with _first_lines(reader.location, None) as (file, is_cut):
-                yield dataclasses.replace(reader, location=file), is_cut
-        case ScannedFile(format="csv" | "ndjson"):
-            with _first_lines(reader.location, reader.arguments.get("encoding")) as (file, is_cut):
-                yield dataclasses.replace(reader, location=file), is_cut
-        case ScannedFile(format="parquet"):
-            rows, is_cut = _rows_of(reader.location)
-            if not is_cut:
-                yield reader, False
-            else:
-                with _first_batch(reader.location, rows) as file:
-                    yield dataclasses.replace(reader, location=file), True
-        case ScannedFile():  # one row more, which shows whether there are more
-            yield dataclasses.replace(reader, arguments={**reader.arguments, "n_rows": FIRST_ROWS + 1}), False
-        case _:
-            yield reader, False
-
-
-def _rows_of(file: Location) -> tuple[int, bool]:
-    """(how many rows of a Parquet file to read, whether it has more)."""
+def rows_to_read(file: Location) -> int | None:
+    """How many rows of a Parquet file to read, None if it has no more."""
     try:
         footer = read_footer(file)
     except OfflineError:
-        return FIRST_ROWS, False  # reading it raises the error
+        return None  # reading it raises the error
     groups = [footer.row_group(number) for number in range(min(1, footer.num_row_groups))]
     width = max(1, *(group.total_byte_size // max(1, group.num_rows) for group in groups), 1)
     rows = max(1, min(FIRST_ROWS, COLUMNAR_BYTES // width))
-    return rows, footer.num_rows > rows
+    return rows if footer.num_rows > rows else None
 
 
 @contextlib.contextmanager
-def _first_batch(file: Location, rows: int) -> Iterator[Location]:
+def first_batch(file: Location, rows: int) -> Iterator[Location]:
     """The first rows of a Parquet file, on a local disk; of its pages not many more are read."""
     with tempfile.NamedTemporaryFile() as copy:
         with parquet_errors(file.uri), _streamed(file) as parquet:
             batch = next(parquet.iter_batches(batch_size=rows))
             pq.write_table(pa.Table.from_batches([batch], parquet.schema_arrow), copy.name)
-        yield _at(file, copy.name)
+        yield standing_for(file, copy.name)
 
 
 def _streamed(file: Location) -> pq.ParquetFile:
@@ -135,13 +109,13 @@ def _streamed(file: Location) -> pq.ParquetFile:
 
 
 @contextlib.contextmanager
-def _first_lines(file: Location, encoding: str | None) -> Iterator[tuple[Location, bool]]:
+def first_lines(file: Location, encoding: str | None) -> Iterator[tuple[Location, bool]]:
     """(the first lines of a text file, unpacked, on a local disk; whether it has more)."""
     with tempfile.NamedTemporaryFile() as copy:
         with storage_errors("read", file.uri):
             is_cut = _copy_lines(file, encoding, copy)
         copy.flush()
-        yield _at(file, copy.name), is_cut
+        yield standing_for(file, copy.name), is_cut
 
 
 def _copy_lines(file: Location, encoding: str | None, into: IO[bytes]) -> bool:
@@ -170,8 +144,3 @@ def _whole_lines(text: bytes) -> bytes:
             break
         end = text.rfind(b"\n", 0, end - 1) + 1
     return text[:end] if end else text
-
-
-def _at(file: Location, path: str) -> Location:
-    """The local file under the URI of the one that it comes from."""
-    return Location(file.uri, Location.on_disk(path).store, path)

@@ -1,14 +1,18 @@
-"""Read HDF5 files in D4RL's layout: one array per column, with the steps as first axis.
+"""Read HDF5 files of steps: arrays with the steps as first axis, under the names that D4RL, Minari, robomimic, ManiSkill and
+tianshou have for them.
 
-Format: D4RL (Fu et al., 2020), `d4rl/offline_env.py` for the names, `qlearning_dataset` for their meaning. Only files with
-`next_observations` have the observation after the last step of a truncated episode; elsewhere row i+1 follows row i, which
-after a timeout belongs to another episode. So `new_obs` exists only if the file has it.
+A file has such arrays itself (D4RL), or in a group an episode: `episode_0` (Minari), `data/demo_0` (robomimic), `traj_0`
+(ManiSkill); or it is a replay buffer of tianshou, `_meta` with the newest rows before the oldest. D4RL's names are those of its
+`offline_env.py`, their meaning that of `qlearning_dataset`. Only files with next observations have the one after the last step
+of a truncated episode; elsewhere row i+1 follows row i, which after a timeout belongs to another episode. So `new_obs` exists
+only if the file has it.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,55 +22,121 @@ import pyarrow as pa
 from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.arrow import to_arrow
 from offline_core.data.episodes.codec import pack
+from offline_core.data.episodes.names import named
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.formats.exports.d4rl import INFOS_ARE_MAPS
 from offline_core.data.formats.exports.info_arrays import info_rows
 from offline_core.data.formats.sources.expansion import Expansion, check_hdf5
 from offline_core.data.formats.sources.local_copy import local_stream
-from offline_core.data.formats.sources.located_reader import BATCH_BYTES, LocatedReader, common_length
+from offline_core.data.formats.sources.readers import BATCH_BYTES, FileReader, common_length, reader
+from offline_core.data.formats.sources.step_reader import with_note
+from offline_core.data.formats.sources.whole_episodes import canonical, episode_steps, id_in_file
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, SchemaError, SpaceError
 from offline_core.runtime.extras import require_extra
 
-NAMES = {
-    "observations": columns.OBS,
-    "actions": columns.ACTIONS,
-    "rewards": columns.REWARDS,
-    "next_observations": columns.NEW_OBS,
-    "terminals": columns.TERMINATEDS,
-    "timeouts": columns.TRUNCATEDS,
-}
-"""D4RL's names → canonical names; other columns keep theirs."""
-
-_REQUIRED = ("observations", "actions", "rewards", "terminals")
-_FLAGS = (columns.TERMINATEDS, columns.TRUNCATEDS)
-_METADATA = "metadata"
-"""A group about the file and not its steps: the recorded policy and its weights."""
+_SCALARS = (columns.REWARDS, columns.TERMINATEDS, columns.TRUNCATEDS, columns.DONES)
+_NO_STEPS = ("metadata", "mask", "meta")
+"""Groups about the file and not its steps: the recorded policy, robomimic's splits."""
+_BUFFER = "_meta"
+_KIND, _ARRAYS = "__data_type__", ("ndarray", "Tensor", "Batch", "dict")
+"""tianshou says so what an HDF5 dataset is; the others are pickles."""
+_PART_OF_TUPLE = re.compile(r"_index_\d+")
 
 
+@reader("hdf5", suffixes=(".hdf5", ".h5", ".hdf"), pushes="columns")
 @dataclass(frozen=True)
-class D4rlFile(LocatedReader):
-    """One HDF5 file, read by ranges of rows, on a local disk or from a copy there.
+class Hdf5File(FileReader):
+    """One file, on a local disk or from a copy there.
 
     `infos/qpos` becomes column `infos_qpos`, except in files of `exports/d4rl.py`, where it is part of `infos`. A group of
-    observations becomes a struct.
+    observations becomes a struct. Columns are chosen by their names in the file, or in the group of an episode: arrays
+    (`infos/qpos`) and groups.
     """
 
-    columns: tuple[str, ...] | None = None
-    """Only these, by their names in the file: arrays (`infos/qpos`) and groups."""
-
-    def batches(self) -> Iterator[pa.Table]:
-        """See `StepReader`; no `eps_id`: episodes end where a flag is set."""
+    def read(self) -> Iterator[pa.Table]:
+        """See `FileReader`; flat files have no `eps_id`: episodes end where a flag is set."""
         with _opened(self.location) as (file, size):
             check_hdf5(file, Expansion(self.uri, size, self.max_expansion))
-            arrays = _columns(file, self.columns, self.uri)
-            leaves = {path: leaf for name, tree in arrays.items() for path, leaf in nested.flatten(tree, name).items()}
-            count = common_length(leaves, self.uri)
-            width = sum(leaf.dtype.itemsize * leaf.size for leaf in leaves.values()) // max(1, count)
-            step = max(1, BATCH_BYTES // max(1, width))
-            for start in range(0, count, step):
-                rows = slice(start, min(start + step, count))
-                yield pa.table({name: _read(tree, name, rows) for name, tree in arrays.items()})
+            if groups := _episodes(file):
+                yield from self._of_episodes(groups)
+            else:
+                yield from self._flat(file)
+
+    def _flat(self, file: Any) -> Iterator[pa.Table]:
+        group, parts = (file[_BUFFER], _in_order(file)) if _BUFFER in file else (file, {})
+        arrays = self._columns(group)
+        leaves = {path: leaf for name, tree in arrays.items() for path, leaf in nested.flatten(tree, name).items()}
+        count = common_length(leaves, self.uri)
+        width = sum(leaf.dtype.itemsize * leaf.size for leaf in leaves.values()) // max(1, count)
+        step = max(1, BATCH_BYTES // max(1, width))
+        for first, last in parts or {(0, count): True}:
+            for start in range(first, last, step):
+                rows = slice(start, min(start + step, last))
+                found = {name: _read(tree, name, rows) for name, tree in arrays.items()}
+                if parts:
+                    is_first = np.arange(rows.start, rows.stop) == (first if parts[first, last] else -1)
+                    found[columns.IS_FIRST] = pa.array(is_first)
+                yield pa.table(found)
+
+    def _of_episodes(self, groups: dict[str, Any]) -> Iterator[pa.Table]:
+        waiting: list[pa.Table] = []
+        for name, group in groups.items():
+            arrays = self._columns(group, is_episode=True)
+            values = {key: nested.map_leaves(lambda leaf: _values(leaf, ...), tree) for key, tree in arrays.items()}
+            steps, notes = episode_steps(values, id_in_file(self.uri, name))
+            table = pa.table({key: to_arrow(_plain(tree, key), key) for key, tree in steps.items()})
+            table = with_note(table, " ".join(notes)) if notes else table
+            if waiting and (table.schema != waiting[0].schema or sum(each.nbytes for each in waiting) >= BATCH_BYTES):
+                yield pa.concat_tables(waiting)
+                waiting = []
+            waiting.append(table)
+        yield pa.concat_tables(waiting)
+
+    def _columns(self, group: Any, *, is_episode: bool = False) -> dict[str, Nested]:
+        """HDF5 datasets, nested as their groups are, by the names of their columns."""
+        if missing := [name for name in self.own_columns or () if name not in group]:
+            raise SchemaError(f"{self.uri} has no {', '.join(missing)}; it has {', '.join(group)}.")
+        roles = canonical(group)
+        needed = (columns.OBS, columns.ACTIONS, *(() if is_episode else (columns.REWARDS,)))
+        if lacking := [role for role in needed if role not in roles.values()]:
+            raise SchemaError(
+                f"{self.uri} is not laid out like D4RL's files, or those of Minari, robomimic or tianshou: it has "
+                f"{', '.join(group)} and lacks {', '.join(lacking)}."
+            )
+        found: dict[str, Nested] = {}
+        for name, value in group.items():
+            role, is_array = roles.get(name, name), hasattr(value, "dtype")
+            if name in _NO_STEPS or (value is not None and value.attrs.get(_KIND, "ndarray") not in _ARRAYS):
+                continue
+            if not is_array and role in _SCALARS:
+                raise SchemaError(
+                    f"{self.uri} has a group of arrays as {name!r}, which must be one array; rename it in the file."
+                )
+            tree = _tree(value, name, self.own_columns)
+            is_whole = name in roles or is_array or (name == columns.INFOS and group.attrs.get(INFOS_ARE_MAPS))
+            if is_whole and nested.leaves(tree):
+                flat = {role: tree}
+            else:
+                flat = {path.replace(nested.PATH_SEPARATOR, "_"): leaf for path, leaf in nested.flatten(tree, name).items()}
+            if twice := found.keys() & flat.keys():
+                raise SchemaError(f"{self.uri} has two columns {', '.join(sorted(twice))}; rename one of them in the file.")
+            found |= flat
+        return found
+
+
+def _tree(value: Any, path: str, chosen: Collection[str] | None) -> Nested:
+    """The chosen HDF5 datasets at a path and below it."""
+    if value is None:
+        raise KeyError(f"{path} is a link to nothing")
+    chosen = None if chosen is None or path in chosen else chosen
+    if hasattr(value, "dtype"):
+        return value if chosen is None else {}
+    below = {name: _tree(child, f"{path}/{name}", chosen) for name, child in value.items()}
+    below = {name: child for name, child in below.items() if nested.leaves(child)}
+    if below and all(map(_PART_OF_TUPLE.fullmatch, below)):  # Minari's name for a part of a tuple
+        return tuple(below[f"_index_{i}"] for i in range(len(below)))
+    return below
 
 
 @contextlib.contextmanager
@@ -88,47 +158,47 @@ def _hdf5_errors(uri: str) -> Iterator[None]:
         raise CorruptFileError(f"{uri} is not an HDF5 file, or damaged: {str(error).rstrip('.')}. Fetch it again.") from error
 
 
-def _columns(file: Any, chosen: tuple[str, ...] | None, uri: str) -> dict[str, Nested]:
-    """HDF5 datasets, nested as their groups are, by the names of their columns."""
-    import h5py
+def _episodes(file: Any) -> dict[str, Any]:
+    """The groups that are episodes, in the order of their numbers; none if the file is flat."""
+    for base in (file, file.get("data")):
+        if base is None or hasattr(base, "dtype") or named(columns.ACTIONS, base):
+            continue
+        found = {name: group for name, group in base.items() if not hasattr(group, "dtype") and named(columns.ACTIONS, group)}
+        if found and _BUFFER not in found:
+            return dict(sorted(found.items(), key=lambda item: [int(part) for part in re.findall(r"\d+", item[0])] or [0]))
+    return {}
 
-    if missing := [name for name in _REQUIRED if name not in file]:
-        raise SchemaError(f"{uri} is not laid out like D4RL's files: it has {', '.join(file)} and lacks {', '.join(missing)}.")
-    if missing := [name for name in chosen or () if name not in file]:
-        raise SchemaError(f"{uri} has no {', '.join(missing)}; it has {', '.join(file)}.")
-    found: dict[str, Nested] = {}
-    for name, value in file.items():
-        if name == _METADATA:
-            continue
-        is_group = isinstance(value, h5py.Group)
-        if is_group and NAMES.get(name) in (columns.REWARDS, *_FLAGS):
-            raise SchemaError(f"{uri} has a group of arrays as {name!r}, which must be one array; rename it in the file.")
-        whole = chosen is None or name in chosen
-        if name == columns.INFOS and is_group and whole and file.attrs.get(INFOS_ARE_MAPS):
-            found[columns.INFOS] = _tree(value)
-            continue
-        if name not in NAMES and is_group:
-            paths = nested.flatten(_tree(value), name)
-            flat = {p.replace(nested.PATH_SEPARATOR, "_"): leaf for p, leaf in paths.items() if whole or p in (chosen or ())}
-        else:
-            flat = {NAMES.get(name, name): _tree(value)} if whole else {}
-        if twice := found.keys() & flat.keys():
-            raise SchemaError(f"{uri} has two columns {', '.join(sorted(twice))}; rename one of them in the file.")
-        found |= flat
+
+def _in_order(file: Any) -> dict[tuple[int, int], bool]:
+    """Ranges of rows of a replay buffer → whether an environment begins; the oldest first, in the part of each environment.
+
+    Raises:
+        SchemaError: it does not say how full it is.
+    """
+    if "_size" not in file.attrs:
+        raise SchemaError(f"{file.filename} has {_BUFFER} and no _size, as buffers of tianshou have; save the arrays alone.")
+    total = int(file.attrs["maxsize"])
+    if "_offset" in file and "_lengths" in file:
+        offsets, sizes = file["_offset"][()].tolist(), file["_lengths"][()].tolist()
+        newest = file["last_index"][()].tolist()
+        limits = [*offsets[1:], total]
+        spans = [(start, stop, size, last + 1) for start, stop, size, last in zip(offsets, limits, sizes, newest, strict=True)]
+    else:
+        size, at = int(file.attrs["_size"]), int(file.attrs.get("_index", file.attrs.get("_insertion_idx", 0)))
+        spans = [(0, total, size, at)]
+    found: dict[tuple[int, int], bool] = {}
+    for start, stop, size, next_row in spans:
+        ranges = [(start, start + size)] if size < stop - start else [(next_row, stop), (start, next_row)]
+        ranges = [each for each in ranges if each[1] > each[0]]
+        found |= {each: each == ranges[0] for each in ranges}
     return found
 
 
-def _tree(value: Any) -> Nested:
-    import h5py
-
-    return {name: _tree(child) for name, child in value.items()} if isinstance(value, h5py.Group) else value
-
-
-def _values(leaf: Any, rows: slice) -> np.ndarray:
+def _values(leaf: Any, rows: Any) -> np.ndarray:
     import h5py
 
     if leaf.dtype.kind != "O":
-        return leaf[rows]  # type: ignore[no-any-return]
+        return np.asarray(leaf[rows])
     path = leaf.name.lstrip("/")
     if h5py.check_string_dtype(leaf.dtype) is None:
         raise SpaceError(f"{path} has arrays of several lengths, or references; each step needs the same numbers, or text.")
@@ -142,6 +212,9 @@ def _read(tree: Nested, name: str, rows: slice) -> pa.Array:
     arrays = nested.map_leaves(lambda leaf: _values(leaf, rows), tree)
     if name == columns.INFOS and isinstance(tree, dict):
         return pa.array([pack(info, where=name) for info in info_rows(arrays, rows.stop - rows.start)], pa.binary())
-    if name in (columns.REWARDS, *_FLAGS) and arrays.ndim == 2 and arrays.shape[1] == 1:
-        arrays = arrays[:, 0]  # some files keep these as (N, 1), and D4RL itself reads them so
-    return to_arrow(arrays, name)
+    return to_arrow(_plain(arrays, name), name)
+
+
+def _plain(arrays: Nested, name: str) -> Nested:
+    """Some files keep numbers as (N, 1), and D4RL itself reads them as (N,)."""
+    return arrays[:, 0] if name in _SCALARS and arrays.ndim == 2 and arrays.shape[1] == 1 else arrays

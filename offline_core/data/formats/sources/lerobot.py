@@ -24,8 +24,8 @@ from offline_core.data.episodes.nested import Nested
 from offline_core.data.episodes.spaces import space_leaves
 from offline_core.data.episodes.table import spaces_of
 from offline_core.data.formats.packed import read_foreign_column
-from offline_core.data.formats.sources.located_reader import LocatedReader
-from offline_core.data.formats.sources.scans import SOURCE_ROW, ScannedFile
+from offline_core.data.formats.sources.readers import SOURCE_ROW, FileReader, reader
+from offline_core.data.formats.sources.scans import ParquetFile
 from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.store.location import Location
 from offline_core.data.store.parquet_files import open_parquet, parquet_errors, read_footer
@@ -49,8 +49,9 @@ _ENDS = (DONE, TERMINATED, TRUNCATED)
 Spaces: TypeAlias = tuple[gym.Space[Any] | None, gym.Space[Any] | None]
 
 
+@reader("lerobot", folder=lambda names: INFO in names)
 @dataclass(frozen=True)
-class LeRobotDataset(LocatedReader):
+class LeRobotDataset(FileReader):
     """One dataset: the folder that holds `meta/` and `data/`. Tables have whole episodes under canonical names."""
 
     @property
@@ -74,8 +75,8 @@ class LeRobotDataset(LocatedReader):
             notes.append(f"Episodes of {self.uri} that end without {SUCCESS} are truncated, the others terminated.")
         return notes
 
-    def batches(self) -> Iterator[pa.Table | Unreadable]:
-        """See `StepReader`."""
+    def read(self) -> Iterator[pa.Table | Unreadable]:
+        """See `FileReader`."""
         features = self._features()
         names = [name for name, feature in features.items() if feature["dtype"] not in _PICTURES]
         known, steps = EpisodeRows.of(self.location), 0
@@ -92,7 +93,7 @@ class LeRobotDataset(LocatedReader):
     def _whole_episodes(self, file: Location, names: list[str]) -> Iterator[pa.Table]:
         """Rows of a file in tables of whole episodes."""
         rest: pa.Table | None = None
-        for batch in ScannedFile(file, "parquet", tuple(names), max_expansion=self.max_expansion).batches():
+        for batch in ParquetFile(file, tuple(names), max_expansion=self.max_expansion).read():
             if isinstance(batch, Unreadable):
                 raise batch.located_error
             rows = batch.drop_columns([SOURCE_ROW])

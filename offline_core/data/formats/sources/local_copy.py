@@ -65,6 +65,11 @@ def local_folder(folder: Location) -> Iterator[Location]:
         yield Location.on_disk(copy)
 
 
+def standing_for(file: Location, path: str) -> Location:
+    """A local file under the URI of the one that it comes from."""
+    return Location(file.uri, Location.on_disk(path).store, path)
+
+
 def _contained(name: str, folder: Location) -> str:
     """The name, unless as a path it leads out of the copy: names in an object store are any text."""
     if name.startswith("/") or ".." in name.split("/"):

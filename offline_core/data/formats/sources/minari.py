@@ -27,7 +27,7 @@ from offline_core.data.formats.exports.info_arrays import info_rows
 from offline_core.data.formats.exports.minari import SPACES
 from offline_core.data.formats.sources.expansion import Expansion, check_hdf5
 from offline_core.data.formats.sources.local_copy import local_folder
-from offline_core.data.formats.sources.located_reader import BATCH_BYTES, LocatedReader
+from offline_core.data.formats.sources.readers import BATCH_BYTES, FileReader, reader
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, DatasetNotFoundError, EpisodeError, OfflineError, SpaceError
 from offline_core.runtime.extras import require_extra
@@ -35,16 +35,17 @@ from offline_core.runtime.extras import require_extra
 _METADATA = "metadata.json"
 
 
+@reader("minari", folder=lambda names: not {*names}.isdisjoint({"data/main_data.hdf5", "data/metadata.json"}))
 @dataclass(frozen=True)
-class MinariDataset(LocatedReader):
+class MinariDataset(FileReader):
     """One dataset: the folder that holds `data/`, or `data/` itself.
 
     Tables have whole episodes under canonical names, and the spaces in their metadata. `eps_id` is `<dataset>/<number>`
     unless the dataset was exported by this package.
     """
 
-    def batches(self) -> Iterator[pa.Table]:
-        """See `StepReader`; infos are structs if every step has the same keys, else msgpack bytes."""
+    def read(self) -> Iterator[pa.Table]:
+        """See `FileReader`; infos are structs if every step has the same keys, else msgpack bytes."""
         with _minari_errors(self.uri), local_folder(_data(self.location)) as data:
             expansion = Expansion(self.uri, sum(data.sizes().values()), self.max_expansion)
             for table in _tables(_episodes(_opened(data, dataclasses.replace(expansion)))):

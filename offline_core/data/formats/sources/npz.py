@@ -1,7 +1,8 @@
-"""Read NumPy archives: named arrays with the steps as first axis.
+"""Read NumPy archives: named arrays with the steps as first axis, or trajectories of imitation and others.
 
-Format: `numpy.savez` and `numpy.savez_compressed`, a zip file of `.npy` members. Arrays of Python objects are pickles
-there, and are refused.
+Format: `numpy.savez` and `numpy.savez_compressed`, a zip file of `.npy` members. Arrays of Python objects are pickles, and
+are refused. Trajectories are told by an array that says where they end (`indices` of imitation, whose observations are one
+longer in each, `episode_ends`, `lengths`), or by two axes: trajectories and steps.
 """
 
 from __future__ import annotations
@@ -17,36 +18,109 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.arrow import to_arrow
+from offline_core.data.episodes.names import named, plain
 from offline_core.data.formats.sources.expansion import Expansion
 from offline_core.data.formats.sources.local_copy import local_stream
-from offline_core.data.formats.sources.located_reader import BATCH_BYTES, LocatedReader, common_length
+from offline_core.data.formats.sources.readers import BATCH_BYTES, FileReader, common_length, reader
+from offline_core.data.formats.sources.step_reader import with_note
+from offline_core.data.formats.sources.whole_episodes import canonical, episode_steps, id_in_file
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, SchemaError, SpaceError, UnsafeDataError
 
+_STARTS = ("indices",)
+"""Where all trajectories but the first begin."""
+_ENDS = ("episode_ends", "traj_ends", "trajectory_ends")
+_LENGTHS = ("lengths", "lens", "episode_lengths", "traj_lengths", "trajectory_lengths")
+_IS_LONGER = " Keep the observation after the last step in an array of next observations, not as one more row."
 
+
+@reader("npz", suffixes=(".npz",), pushes="columns")
 @dataclass(frozen=True)
-class NpzFile(LocatedReader):
-    """One `.npz` file; every array becomes the column of its name.
+class NpzFile(FileReader):
+    """One `.npz` file; every array becomes the column of its name, those of trajectories the canonical ones.
 
     The format cannot be read in parts: all arrays are in memory at once.
     """
 
-    columns: tuple[str, ...] | None = None
-    """Only these arrays."""
-
-    def batches(self) -> Iterator[pa.Table]:
-        """See `StepReader`."""
-        arrays = _load(self.location, self.columns, self.max_expansion)
-        hint = " Keep the observation after the last step in an array of next observations, not as one more row."
-        common_length(arrays, self.uri, hint)
+    def read(self) -> Iterator[pa.Table]:
+        """See `FileReader`."""
+        arrays = _load(self.location, self.own_columns, self.max_expansion)
         try:
-            table = pa.table({name: to_arrow(array, name) for name, array in arrays.items()})
+            episodes = _episodes(arrays, self.uri)
+            table = _rows(arrays, self.uri) if episodes is None else _steps(episodes, self.uri)
         except SpaceError as error:
             raise SpaceError(f"{self.uri}: {error} Choose other columns by source.columns.") from error
         step = max(1, BATCH_BYTES * table.num_rows // max(1, table.nbytes))
         for start in range(0, table.num_rows, step):
             yield table.slice(start, step)
+
+
+def _rows(arrays: dict[str, np.ndarray], uri: str) -> pa.Table:
+    """A row a step, without what Stable-Baselines adds once an episode, `episode_returns`."""
+    first = next((arrays[name] for name in named(columns.IS_FIRST, arrays)), None)
+    count = None if first is None else np.count_nonzero(first)
+    alone = [name for name, array in arrays.items() if first is not None and array.shape == (count,) != first.shape]
+    arrays = {name: array for name, array in arrays.items() if name not in alone}
+    common_length(arrays, uri, _IS_LONGER)
+    table = pa.table({name: to_arrow(array, name) for name, array in arrays.items()})
+    return with_note(table, f"{', '.join(alone)} of {uri} are left out: one value an episode.") if alone else table
+
+
+def _steps(episodes: list[dict[str, np.ndarray]], uri: str) -> pa.Table:
+    found = [episode_steps(arrays, id_in_file(uri, str(number))) for number, arrays in enumerate(episodes)]
+    notes = dict.fromkeys(note for _, own in found for note in own)
+    names = found[0][0]
+    table = pa.table({name: to_arrow(nested.concatenate([steps[name] for steps, _ in found]), name) for name in names})
+    return with_note(table, " ".join([f"{uri} is read as {len(episodes):,} trajectories.", *notes]))
+
+
+def _episodes(arrays: dict[str, np.ndarray], uri: str) -> list[dict[str, np.ndarray]] | None:
+    """The arrays of each trajectory; None if the arrays have a row a step."""
+    roles = {role: name for name, role in canonical(arrays).items()}
+    if not {columns.OBS, columns.ACTIONS} <= roles.keys():
+        return None
+    obs, actions = (arrays[roles[role]] for role in (columns.OBS, columns.ACTIONS))
+    rewards = arrays.get(roles.get(columns.REWARDS, ""), np.zeros(0))
+    if _is_by_trajectory(obs, actions, rewards) and all(array.shape[:1] == rewards.shape[:1] for array in arrays.values()):
+        return [{name: array[number] for name, array in arrays.items()} for number in range(len(rewards))]
+    bounds = {name: _starts(plain(name), array, len(actions)) for name, array in arrays.items()}
+    said = next(((name, starts) for name, starts in bounds.items() if starts is not None), None)
+    if said is None:
+        return None
+    name, starts = said
+    count, parts = len(starts), dict[str, list[Any]]()
+    for key, array in arrays.items():
+        size = len(array) if array.ndim else -1
+        if key == name:
+            continue
+        if size in (len(actions), len(actions) + count):
+            parts[key] = np.split(array, starts[1:] + (np.arange(1, count) if size > len(actions) else 0))
+        elif size in (count, -1):
+            parts[key] = [array] * count if size < 0 else [*array]
+        else:
+            raise SchemaError(
+                f"{uri} has {len(actions)} actions of {count} trajectories, as {name} says, and {size} rows of {key}; choose "
+                "the arrays of steps by source.columns."
+            )
+    return [{key: part[number] for key, part in parts.items()} for number in range(count)]
+
+
+def _is_by_trajectory(obs: np.ndarray, actions: np.ndarray, rewards: np.ndarray) -> bool:
+    """Whether all have two axes, trajectories and steps."""
+    if rewards.ndim != 2 or rewards.shape[1] < 2 or actions.shape[:2] != rewards.shape:
+        return False
+    return obs.ndim > 1 and len(obs) == len(rewards) and obs.shape[1] - rewards.shape[1] in (0, 1)
+
+
+def _starts(name: str, array: np.ndarray, steps: int) -> np.ndarray | None:
+    """(E,) the first rows of the trajectories, as an array of such a name has them."""
+    if array.ndim != 1 or array.dtype.kind not in "iu" or not {name} & {*_STARTS, *_ENDS, *_LENGTHS}:
+        return None
+    ends = np.cumsum(array) if name in _LENGTHS else np.append(array, steps) if name in _STARTS else array
+    is_whole = len(ends) and ends[-1] == steps and (np.diff(ends, prepend=0) > 0).all()
+    return np.append(0, ends[:-1]).astype(np.int64) if is_whole else None
 
 
 def _load(location: Location, chosen: tuple[str, ...] | None, max_expansion: float) -> dict[str, np.ndarray]:
@@ -55,10 +129,11 @@ def _load(location: Location, chosen: tuple[str, ...] | None, max_expansion: flo
 
 
 def _arrays(stream: Any, chosen: tuple[str, ...] | None, expansion: Expansion) -> dict[str, np.ndarray]:
-    uri = expansion.uri
+    uri, names = expansion.uri, list[str]()
     try:
         with zipfile.ZipFile(stream) as archive:
             members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+            names = [*members]
             if missing := [name for name in chosen or () if name not in members]:
                 raise SchemaError(f"{uri} has no array {', '.join(missing)}; it has {', '.join(members)}.")
             wanted = {name: member for name, member in members.items() if chosen is None or name in chosen}
@@ -70,8 +145,8 @@ def _arrays(stream: Any, chosen: tuple[str, ...] | None, expansion: Expansion) -
     ) as error:
         if "allow_pickle" in str(error):
             raise UnsafeDataError(
-                f"{uri} holds an array of Python objects, which is refused: reading it would run code. "
-                "Save arrays of numbers or text instead."
+                f"{uri} holds an array of Python objects, which is refused: reading it would run code. Save arrays of numbers "
+                f"or text instead, or choose others by source.columns; there are {', '.join(names)}."
             ) from error
         raise CorruptFileError(
             f"{uri} is not an .npz file, or damaged: {str(error).rstrip('.')}. Save it anew or fetch it again."

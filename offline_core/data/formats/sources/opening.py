@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
+import os
 import posixpath
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,67 +14,38 @@ from pydantic import Field, field_validator
 
 from offline_core.data.datasets.dataset import VERSIONS
 from offline_core.data.datasets.result_cache import is_result
-from offline_core.data.episodes import columns
 from offline_core.data.episodes.extension_types import refuse_extension_types
+from offline_core.data.formats.sources import hdf5, lake_tables, lerobot, minari, npz, sample_batch, text_files, zip_files  # noqa: F401
 from offline_core.data.formats.sources.access_errors import raise_if_out_of_reach
-from offline_core.data.formats.sources.allowed_readers import check_reader
 from offline_core.data.formats.sources.expansion import MAX_EXPANSION
-from offline_core.data.formats.sources.lake_tables import TABLES, LakeTable, table_format
 from offline_core.data.formats.sources.listing import WILDCARDS, Listing
 from offline_core.data.formats.sources.locations import FILESYSTEM, inside
-from offline_core.data.formats.sources.partitions import PartitionedReader, Values, named_values, typed
-from offline_core.data.formats.sources.ray_reads import RayRead
-from offline_core.data.formats.sources.scans import ScannedFile
+from offline_core.data.formats.sources.partitions import named_values, typed
+from offline_core.data.formats.sources.ray_reads import HARMLESS, OF_FILES, RayRead
+from offline_core.data.formats.sources.readers import FORMATS, format_by_content, formats_by_name, made, refuse_pushdown
+from offline_core.data.formats.sources.scans import EPISODES as EPISODES
 from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
+from offline_core.data.store import allowed_roots
 from offline_core.data.store.allowed_roots import is_limited
 from offline_core.data.store.location import Location, refuse_credentials
-from offline_core.data.store.parquet_files import read_footer
-from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import ConfigError, CorruptFileError, DatasetNotFoundError, EmptyDatasetError, OfflineError
+from offline_core.runtime import allowed_imports
 from offline_core.runtime.config import Config
 from offline_core.runtime.parameter_names import did_you_mean
 from offline_core.runtime.python_object import Arguments, Code, PythonObject, unwrapped
 from offline_core.runtime.user_code import import_object, texts
 from offline_core.secrets import masked_text
 
-EPISODES = "episodes"
-"""Not a format of steps: Parquet files with an episode a row in column `item`."""
-
-_SAMPLE_BATCH = re.compile(rb'\s*\{\s*"type"\s*:\s*"(SampleBatch|MultiAgentBatch)"')
-_SCANNED = ("parquet", "csv", "ndjson", "ipc", "avro")
-_NAMED_ARRAYS = ("npz", "d4rl", "sample_batch")
-"""Columns can be chosen in these formats, too."""
-_MINARI = {"data/main_data.hdf5", "data/metadata.json"}
-_LEROBOT = {"meta/info.json"}
-_FOLDERS = ("minari", "lerobot")
-"""Formats that are a whole folder."""
-FORMATS = (*_SCANNED, *TABLES, "sample_batch", "npz", "d4rl", *_FOLDERS, EPISODES)
-
-SUFFIXES = {
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".csv.gz": "csv",
-    ".tsv": "csv",
-    ".tsv.gz": "csv",
-    ".tab": "csv",
-    ".json": "ndjson",
-    ".json.gz": "ndjson",
-    ".jsonl": "ndjson",
-    ".jsonl.gz": "ndjson",
-    ".ndjson": "ndjson",
-    ".ndjson.gz": "ndjson",
-    ".arrow": "ipc",
-    ".feather": "ipc",
-    ".avro": "avro",
-    ".npz": "npz",
-    ".hdf5": "d4rl",
-    ".h5": "d4rl",
-    ".zip": "sample_batch",
+CURES = {
+    (".xlsx", ".xls", ".ods"): "Save each of its sheets as CSV.",
+    (".pkl", ".pickle", ".pt", ".pth"): "It may hold code, so it is never read: save its arrays by numpy.savez, or as Parquet.",
+    (".npy",): "Save the arrays of a step together, by numpy.savez.",
+    (".db", ".sqlite", ".sqlite3"): "Read a query by source.format: read_sql.",
+    (".tfrecord", ".tfrecords"): "Read it by source.format: read_tfrecords, or save its dataset as Parquet.",
+    (".orc", ".txt"): "Read it by source.format: read_orc, or csv.",
+    (".rar", ".7z", ".tar", ".tgz"): "Unpack it.",
 }
-"""Formats by suffix; RLlib's recorder writes SampleBatch as .json, .json.gz or .zip."""
-
-DESCRIPTIONS = ("dataset_info.json", "state.json", "dataset_dict.json")
-"""What Hugging Face's `save_to_disk` writes beside its files of Arrow: no steps."""
+"""What helps where a name says a format that is not read."""
 
 
 class SourceConfig(Config):
@@ -85,7 +54,7 @@ class SourceConfig(Config):
     format: Code = Field(
         "auto",
         description="auto (by the names of the files and what is in them), "
-        + ", ".join(FORMATS)
+        + ", ".join(sorted(FORMATS))
         + "; the name of a Ray Data function such as read_parquet; or package.module:Reader, a class or function of your "
         "own that is called with the path and the arguments below and gives an object with uri and batches().",
     )
@@ -152,31 +121,74 @@ def open_source(
     """
     _check(paths)
     if not config.is_own:
-        check_reader(str(config.format), config.arguments)
+        _check_limits(str(config.format), config.arguments)
     if config.is_rays:
-        _refuse_pushdown(config, "the arguments that Ray Data has for it, or format auto")
+        refuse_pushdown(str(config.format), vars(config))
         if is_limited():
             config.places(paths)
         return [RayRead(str(config.format), tuple(paths), unwrapped(config.arguments))]
     if config.is_own:
-        _refuse_pushdown(config, "arguments of your reader")
+        refuse_pushdown(str(config.format), vars(config))
         return [_custom(config, path) for path in paths]
     if config.format not in ("auto", *FORMATS):
         meant = did_you_mean(str(config.format), ("auto", *FORMATS))
-        raise ConfigError(f"There is no format {config.format!r}{meant}; there are auto, {', '.join(FORMATS)}.")
-    listing, found = listing or Listing(), dict[str, tuple[StepReader, dict[str, str | None]]]()
+        raise ConfigError(f"There is no format {config.format!r}{meant}; there are auto, {', '.join(sorted(FORMATS))}.")
+    listing, found = listing or Listing(), dict[str, tuple[str, Location, dict[str, str | None]]]()
     for place in config.places(paths):
-        for reader, values in _open(place, config, listing):
-            found[reader.uri] = (reader, values)  # a file of two paths is read once
-    partitions = typed([values for _, values in found.values()])
-    return [_partitioned(reader, values, config) for (reader, _), values in zip(found.values(), partitions, strict=True)]
+        format = _detected(place, listing) if config.format == "auto" else str(config.format)
+        if format == EPISODES:
+            raise ConfigError(f"{place.uri} holds episodes and not steps.")
+        for file, values in _files(place, format, listing):
+            found[file.uri] = (format, file, values)  # a file of two paths is read once
+    how = {
+        "columns": None if config.columns is None else tuple(config.columns),
+        "where": config.where,
+        "arguments": {name: value for name, value in unwrapped(config.arguments).items() if name != FILESYSTEM},
+        "max_expansion": config.max_expansion,
+    }
+    partitions = typed([values for _, _, values in found.values()])
+    return [made(format, file, values, **how) for (format, file, _), values in zip(found.values(), partitions, strict=True)]
+
+
+def _check_limits(format: str, arguments: Mapping[str, object]) -> None:
+    """Check a built-in format or a function of Ray Data where a variable limits what runs may do; see also `allowed_imports`.
+
+    Arguments can be locations, servers and modules by names of their own, so only those are allowed that are known to be none.
+
+    Raises:
+        ConfigError: a variable limits what runs may do, and it may lead elsewhere.
+    """
+    variables = (allowed_roots.VARIABLE, allowed_imports.VARIABLE)
+    if (variable := next((name for name in variables if os.environ.get(name, "").strip()), None)) is None:
+        return
+    if format.startswith("read_") and format not in HARMLESS:
+        raise ConfigError(
+            f"source.format: {format} may lead to other places than the source, so it cannot be used where {variable} is set. "
+            f"Choose auto, a format such as delta or iceberg, or one of {', '.join(HARMLESS)}."
+        )
+    if format in HARMLESS:
+        known = {*OF_FILES.split(), *HARMLESS[format].split()}
+    else:  # auto takes the arguments of any
+        known = {FILESYSTEM}.union(*(form.arguments for name, form in FORMATS.items() if format in ("auto", name)))
+    if other := next((name for name in arguments if name not in known), None):
+        raise ConfigError(
+            f"source.arguments.{other} of {format} may name code or another place, so it cannot be used where {variable} is "
+            f"set. Leave it out; allowed are {', '.join(sorted(known))}."
+        )
+
+
+def _files(place: Location, format: str, listing: Listing) -> list[tuple[Location, dict[str, str | None]]]:
+    """(what a reader reads, the values in the names of its folders) of all that is at a location."""
+    if FORMATS[format].folder is not None:
+        return [(file, {}) for file in FORMATS[format].reader.inside(place, listing)]
+    return [(file, named_values(file, place)) for file in data_files(place, format, listing)]
 
 
 def episode_files(
     paths: Sequence[str], config: SourceConfig = SourceConfig(), listing: Listing | None = None
 ) -> list[Location]:
     """The Parquet files at `paths`, which hold episodes; see `open_source`."""
-    check_reader(EPISODES, config.arguments)
+    _check_limits(EPISODES, config.arguments)
     files = (file for place in config.places(paths) for file in data_files(place, "parquet", listing or Listing()))
     return list({file.uri: file for file in files}.values())
 
@@ -195,64 +207,6 @@ def format_of(paths: Sequence[str], config: SourceConfig, listing: Listing | Non
     if len(found) != 1:
         raise ConfigError(f"{', '.join(paths)} are of different formats: {', '.join(sorted(found))}; import each by itself.")
     return found.pop()
-
-
-def _partitioned(reader: StepReader, values: Values, config: SourceConfig) -> StepReader:
-    if isinstance(reader, ScannedFile):
-        return dataclasses.replace(reader, partition=values)
-    wanted = {name: value for name, value in values.items() if config.columns is None or name in config.columns}
-    return PartitionedReader(reader, wanted) if wanted else reader
-
-
-def _open(location: Location, config: SourceConfig, listing: Listing) -> Iterator[tuple[StepReader, dict[str, str | None]]]:
-    """(reader, values in the names of its folders) of each file."""
-    format = _detected(location, listing) if config.format == "auto" else str(config.format)
-    own = {name: value for name, value in unwrapped(config.arguments).items() if name != FILESYSTEM}
-    if format in _SCANNED:
-        chosen = None if config.columns is None else tuple(config.columns)
-        for file in data_files(location, format, listing):
-            scanned = ScannedFile(file, format, chosen, config.where, own, max_expansion=config.max_expansion)
-            yield scanned, named_values(file, location)
-        return
-    if format in TABLES:
-        chosen = None if config.columns is None else tuple(config.columns)
-        yield LakeTable(location, format, chosen, config.where, own), {}
-        return
-    if format == EPISODES:
-        raise ConfigError(f"{location.uri} holds episodes and not steps.")
-    arguments = {"max_expansion": config.max_expansion, **own}
-    if format not in _NAMED_ARRAYS:
-        _refuse_pushdown(config, "a mapping, and prune after the import")
-    elif config.where is not None:
-        raise ConfigError(f"where does not work with the format {format}; prune after the import.")
-    make = _factories()[format]
-    places = [location] if format in _FOLDERS else data_files(location, format, listing)
-    for place in places:
-        values = {} if format in _FOLDERS else named_values(place, location)
-        if config.columns is not None:
-            arguments = {**arguments, "columns": tuple(name for name in config.columns if name not in values)}
-        try:
-            yield make(place, **arguments), values
-        except TypeError as error:
-            told = masked_text(str(error), own)
-            raise ConfigError(f"The format {format} does not take these arguments: {told}.") from error
-
-
-@functools.cache
-def _factories() -> dict[str, Callable[..., StepReader]]:
-    from offline_core.data.formats.sources.hdf5 import D4rlFile
-    from offline_core.data.formats.sources.lerobot import LeRobotDataset
-    from offline_core.data.formats.sources.minari import MinariDataset
-    from offline_core.data.formats.sources.npz import NpzFile
-    from offline_core.data.formats.sources.sample_batch import SampleBatchFile
-
-    return {
-        "sample_batch": SampleBatchFile,
-        "npz": NpzFile,
-        "d4rl": D4rlFile,
-        "minari": MinariDataset,
-        "lerobot": LeRobotDataset,
-    }
 
 
 def _custom(config: SourceConfig, path: str) -> StepReader:
@@ -278,44 +232,27 @@ def _check(paths: Sequence[str]) -> None:
         refuse_credentials(path)
 
 
-def _refuse_pushdown(config: SourceConfig, instead: str) -> None:
-    if config.columns is not None or config.where is not None:
-        raise ConfigError(f"columns and where do not work with the format {config.format}; use {instead}.")
-
-
 def _detected(location: Location, listing: Listing) -> str:
     """The format of a location, by names and first bytes."""
-    there = listing.below(location).keys() if listing.is_folder(location) else set()
-    if there & _MINARI:
-        return "minari"
-    if there & _LEROBOT:
-        return "lerobot"
-    if (table := table_format(there)) is not None:
-        return table
-    first_of_kind: dict[str | None, Location] = {}
+    if listing.is_folder(location):
+        names = listing.below(location).keys()
+        if (whole := next((name for name, form in FORMATS.items() if form.folder and form.folder(names)), None)) is not None:
+            return whole
+    first_of_kind: dict[tuple[str, ...], Location] = {}
     for file in data_files(location, None, listing):
-        first_of_kind.setdefault(format_by_name(file.path), file)
-    if other := first_of_kind.get(None):
-        raise ConfigError(f"The name of {other.uri} has no known suffix; set the format: {', '.join(FORMATS)}.")
-    found = {_by_content(file, str(kind)): file.uri for kind, file in first_of_kind.items()}
+        first_of_kind.setdefault(formats_by_name(file.path), file)
+    if other := first_of_kind.get(()):
+        cure = _cure(other.path) or f"set the format: {', '.join(sorted(FORMATS))}."
+        raise ConfigError(f"The name of {other.uri} has no known suffix; {cure}")
+    found = {format_by_content(file, kinds): file.uri for kinds, file in first_of_kind.items()}
     if len(found) > 1:
         differ = "; ".join(f"{format}, as {uri}" for format, uri in found.items())
         raise ConfigError(f"There are files of different formats at {location.uri} ({differ}). Name the format to import.")
     return next(iter(found))
 
 
-def _by_content(file: Location, format: str) -> str:
-    """Tell steps from episodes in Parquet, and SampleBatch from other JSON."""
-    if format == "parquet":
-        return EPISODES if columns.ITEM in read_footer(file).schema.to_arrow_schema().names else format
-    if format == "ndjson":
-        with storage_errors("read", file.uri), file.filesystem.open_input_stream(file.path) as stream:
-            return "sample_batch" if _SAMPLE_BATCH.match(stream.read(200)) else format
-    return format
-
-
-def format_by_name(path: str) -> str | None:
-    return next((format for suffix, format in SUFFIXES.items() if path.lower().endswith(suffix)), None)
+def _cure(*names: str) -> str:
+    return next((cure for kinds, cure in CURES.items() for name in names if name.lower().endswith(kinds)), "")
 
 
 def data_files(location: Location, format: str | None, listing: Listing) -> list[Location]:
@@ -325,8 +262,9 @@ def data_files(location: Location, format: str | None, listing: Listing) -> list
     found = [file for place in places for file in ([place] if listing.is_file(place) else _below(place, format, listing))]
     if not found:
         raise EmptyDatasetError(
-            f"There are no data files ({', '.join(suffixes_of(format))}) at {location.uri}. For other names, give the format "
-            "and a pattern such as folder/**/*.dat."
+            f"There are no data files ({', '.join(suffixes_of(format))}) at {location.uri}. "
+            f"{_cure(*(name for place in places for name in listing.below(place)))} For other names, give the format and a "
+            "pattern such as folder/**/*.dat."
         )
     return list({file.uri: file for file in found}.values())
 
@@ -352,8 +290,6 @@ def _below(folder: Location, format: str | None, listing: Listing) -> list[Locat
             f"{folder.uri} is a dataset already; convert, prune or train on it as it is. If it is "
             "what the import writes, name it by -o, or in Python by output."
         )
-    described = {posixpath.dirname(name) for name in there if name.endswith(".arrow")}
-    folders = described | {posixpath.dirname(name) for name in described}
     return [
         folder.child(name)
         for name, info in there.items()
@@ -362,13 +298,12 @@ def _below(folder: Location, format: str | None, listing: Listing) -> list[Locat
         and not any(map(_is_hidden, name.split("/")))
         and not name.startswith(datasets)
         and not is_result(folder.child(name))
-        and not (posixpath.basename(name) in DESCRIPTIONS and posixpath.dirname(name) in folders)
     ]
 
 
 def suffixes_of(format: str | None) -> tuple[str, ...]:
-    kinds = {"ndjson", "sample_batch"} if format == "sample_batch" else {format}
-    return tuple(suffix for suffix, kind in SUFFIXES.items() if format is None or kind in kinds)
+    """Those of a format; None: all."""
+    return tuple(dict.fromkeys(end for name, form in FORMATS.items() if format in (None, name) for end in form.suffixes))
 
 
 def _is_hidden(name: str) -> bool:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from offline_core.data.formats.sources.listing import WILDCARDS
-from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.store.location import Location
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -50,23 +48,10 @@ def typed(values: Sequence[Mapping[str, str | None]]) -> list[Values]:
     ]
 
 
-@dataclass(frozen=True)
-class PartitionedReader:
-    """The steps of another reader with constant columns added; columns of the file win."""
-
-    reader: StepReader
-    partition: Values
-
-    @property
-    def uri(self) -> str:
-        return self.reader.uri
-
-    def batches(self) -> Iterator[pa.Table | Unreadable]:
-        """See `StepReader`."""
-        for batch in self.reader.batches():
-            if isinstance(batch, pa.Table):
-                for name, value in self.partition.items():
-                    if name not in batch.column_names:
-                        kind = pa.int64() if isinstance(value, int) else pa.string()
-                        batch = batch.append_column(name, pa.repeat(pa.scalar(value, kind), batch.num_rows))
-            yield batch
+def with_values(rows: pa.Table, values: Values, chosen: Collection[str] | None = None) -> pa.Table:
+    """The rows with a constant column for each value, or for the chosen ones of them; columns of the rows win."""
+    for name, value in values.items():
+        if name not in rows.column_names and (chosen is None or name in chosen):
+            kind = pa.int64() if isinstance(value, int) else pa.string()
+            rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), rows.num_rows))
+    return rows

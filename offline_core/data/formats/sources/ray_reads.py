@@ -16,7 +16,7 @@ from pyarrow import fs
 
 from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.data.formats.sources.access_errors import raise_if_out_of_reach
-from offline_core.data.formats.sources.locations import located
+from offline_core.data.formats.sources.locations import FILESYSTEM, located
 from offline_core.data.store.filesystems import schemes
 from offline_core.data.store.location import Location
 from offline_core.data.store.stores import Store
@@ -27,6 +27,24 @@ _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _NO_PICKLES = "reading them would run code. Save arrays of numbers or text instead."
 
 FILTER = "filter"
+
+OF_FILES = (
+    f"{FILESYSTEM} arrow_open_stream_args partition_filter partitioning include_paths ignore_missing_paths shuffle "
+    "file_extensions parallelism concurrency override_num_blocks num_cpus num_gpus memory"
+)
+HARMLESS = {
+    "read_avro": "",
+    "read_binary_files": "",
+    "read_csv": "",
+    "read_images": "size mode",
+    "read_json": "lines",
+    "read_numpy": "allow_pickle numpy_load_args",
+    "read_orc": "",
+    "read_parquet": "columns filter tensor_column_schema include_row_hash",
+    "read_text": "encoding drop_empty_lines",
+    "read_tfrecords": "",
+}
+"""Functions of Ray Data that read files at their paths and nothing else → arguments that are no places, besides `OF_FILES`."""
 
 
 @dataclass(frozen=True)

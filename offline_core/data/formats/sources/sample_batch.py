@@ -8,17 +8,16 @@ dict or list of such columns. A line may hold several episodes, an episode sever
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import io
 import itertools
 import json
-import posixpath
-import zipfile
-import zlib
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -29,8 +28,10 @@ from offline_core.data.episodes.codec import pack
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.formats.packed import PACKED, unpack_column, unpack_infos, unpack_values
 from offline_core.data.formats.sources.expansion import CountedStream, Expansion
-from offline_core.data.formats.sources.located_reader import LocatedReader
+from offline_core.data.formats.sources.first_rows import first_lines
+from offline_core.data.formats.sources.readers import FileReader, reader
 from offline_core.data.formats.sources.step_reader import Unreadable, with_note
+from offline_core.data.formats.sources.text_files import JSON_SUFFIXES
 from offline_core.data.store.cloud_errors import as_os_error
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
@@ -40,6 +41,9 @@ DEFAULT_MODULE = "default_policy"
 """RLlib's name of the only module of a SampleBatch."""
 MAX_BATCH_BYTES = 64 * 2**20
 """Lines are joined until their text and their arrays reach this."""
+
+_BATCH = re.compile(rb'\s*\{\s*"type"\s*:\s*"(SampleBatch|MultiAgentBatch)"')
+_HEAD_BYTES = 200
 
 _DONES, _AGENT, _UNROLL = "dones", "agent_index", "unroll_id"
 _ONE_A_STEP = (columns.REWARDS, columns.TERMINATEDS, columns.EPS_ID, columns.T)
@@ -58,24 +62,36 @@ SEQ_LENS = "seq_lens"
 _IN, _OUT = "state_in", "state_out"
 
 
+def _is_sample_batch(file: Location) -> bool:
+    """Whether the first line is a batch."""
+    with storage_errors("read", file.uri), file.filesystem.open_input_stream(file.path) as stream:
+        return _BATCH.match(stream.read(_HEAD_BYTES)) is not None
+
+
+@reader("sample_batch", suffixes=(*JSON_SUFFIXES, ".zip"), arguments="module_id", pushes="columns", content=_is_sample_batch)
 @dataclass(frozen=True)
-class SampleBatchFile(LocatedReader):
-    """One file of lines, plain or compressed (`.gz`, `.bz2`, `.zst`), or all `.json` in a `.zip`, under RLlib's column names.
+class SampleBatchFile(FileReader):
+    """One file of lines, plain or compressed (`.gz`, `.bz2`, `.zst`), under RLlib's column names.
 
     Lines without ids and ends are an episode each. `dones` become `terminateds` unless the batch has both; ids are text;
     infos are msgpack bytes, absent if all are empty. `unroll_id` and `agent_index`, which say how RLlib sampled, are left
     out. In a MultiAgentBatch several agents may share a module, so each agent has an episode `<eps_id>/<agent_index>`.
     Numbers in lists are float64, int64 or bool; packed ones keep their dtype. With `seq_lens`, padding is left out and each
-    step has its state.
+    step has its state. The argument `module_id` names the module to read; otherwise it is the only one. Columns that are not
+    chosen are not unpacked.
     """
 
-    module_id: str | None = None
-    """The module to read; None: the only one."""
-    columns: tuple[str, ...] | None = None
-    """Only these, by their names in the file; others are not unpacked."""
+    @property
+    def module_id(self) -> str | None:
+        return self.arguments.get("module_id")
 
-    def batches(self) -> Iterator[pa.Table | Unreadable]:
-        """Several lines at a time; see `StepReader`.
+    @contextlib.contextmanager
+    def cut(self) -> Iterator[tuple[Self, bool]]:
+        with first_lines(self.location, None) as (file, is_cut):
+            yield dataclasses.replace(self, location=file), is_cut
+
+    def read(self) -> Iterator[pa.Table | Unreadable]:
+        """Several lines at a time; see `FileReader`.
 
         A line is unreadable if it is not JSON (such as the last line of a killed recorder) or not a batch. So is a line with a
         column that cannot be unpacked, lacks one value of one shape a step, or differs from earlier lines. Messages name
@@ -130,11 +146,11 @@ class SampleBatchFile(LocatedReader):
             raise SchemaError(f"{self.uri}: There is no module {self.module_id!r}; there are {_listed(modules)}.")
 
     def _chosen(self, batch: dict[str, Any] | None) -> dict[str, Any] | None:
-        if batch is None or self.columns is None:
+        if batch is None or self.own_columns is None:
             return batch
-        if missing := [name for name in self.columns if name not in batch]:
+        if missing := [name for name in self.own_columns if name not in batch]:
             raise SchemaError(f"The batch has no columns {', '.join(missing)}, which were chosen; it has {', '.join(batch)}.")
-        return {name: value for name, value in batch.items() if name in self.columns or name == SEQ_LENS}
+        return {name: value for name, value in batch.items() if name in self.own_columns or name == SEQ_LENS}
 
 
 def _lacks_episodes(names: Collection[str]) -> bool:
@@ -296,18 +312,16 @@ def numbered_lines(location: Location, max_expansion: float) -> Iterator[tuple[s
     """(position, text) of every line that is not blank."""
     with storage_errors("read", location.uri):
         expansion = Expansion(location.uri, location.filesystem.get_file_info(location.path).size, max_expansion)
-    with _unpacking_errors(location.uri):
-        if posixpath.splitext(location.path)[1].lower() != ".zip":
-            with location.filesystem.open_input_stream(location.path) as stream:  # decompresses by the file's name
-                yield from _numbered(_counted(stream, expansion), "")
-            return
-        try:
-            with location.filesystem.open_input_file(location.path) as file, zipfile.ZipFile(file) as archive:
-                for name in sorted(name for name in archive.namelist() if name.lower().endswith(".json")):
-                    with archive.open(name) as member:
-                        yield from _numbered(_counted(member, expansion), f"member {name}, ")
-        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, pa.ArrowException) as error:
-            raise CorruptFileError(f"{location.uri} is a broken or encrypted zip file: {error}.") from error
+    with _unpacking_errors(location.uri), location.filesystem.open_input_stream(location.path) as stream:
+        counted = io.BufferedReader(CountedStream(stream, expansion))  # decompressed by the file's name
+        for number in itertools.count(1):
+            line = counted.readline(MAX_LINE_BYTES + 1)
+            if len(line) > MAX_LINE_BYTES:
+                raise CorruptFileError(f"line {number} is longer than {MAX_LINE_BYTES:,} bytes; write shorter batches.")
+            if not line:
+                return
+            if line.strip():
+                yield f"line {number}", line
 
 
 @contextlib.contextmanager
@@ -319,21 +333,6 @@ def _unpacking_errors(uri: str) -> Iterator[None]:
             if as_os_error(error) is None:  # raised by the decompressor, not the storage
                 raise CorruptFileError(f"{uri} cannot be unpacked: {error}. Fetch it again, or leave it out.") from error
             raise
-
-
-def _counted(stream: Any, expansion: Expansion) -> io.BufferedReader:
-    return io.BufferedReader(CountedStream(stream, expansion))
-
-
-def _numbered(stream: io.BufferedReader, place: str) -> Iterator[tuple[str, bytes]]:
-    for number in itertools.count(1):
-        line = stream.readline(MAX_LINE_BYTES + 1)
-        if len(line) > MAX_LINE_BYTES:
-            raise CorruptFileError(f"{place}line {number} is longer than {MAX_LINE_BYTES:,} bytes; write shorter batches.")
-        if not line:
-            return
-        if line.strip():
-            yield f"{place}line {number}", line
 
 
 def parsed(text: bytes) -> dict[str, Any]:

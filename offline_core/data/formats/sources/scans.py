@@ -1,253 +1,169 @@
-"""Scan Parquet, CSV, NDJSON, Arrow IPC and Avro with Polars, with columns and row filter pushed down.
-
-Polars fails at lines that are not rows, without naming them. Then the other lines are copied, and read.
-"""
+"""Read Parquet, Arrow IPC and Avro by lazy frames of Polars, with columns and row filter pushed down."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
-import glob
-import io
 import json
 import os
-import re
-import tempfile
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import IO, Any, NamedTuple, NoReturn
+import posixpath
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from offline_core.data.episodes import columns
 from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.data.episodes.table import stated_spaces
-from offline_core.data.formats.sources.expansion import COLUMNAR, Expansion, check_parquet, check_stream, check_text
+from offline_core.data.formats.sources.episode_rows import steps_in
+from offline_core.data.formats.sources.expansion import COLUMNAR, Expansion, check_parquet, check_stream
+from offline_core.data.formats.sources.first_rows import FIRST_ROWS, first_batch, rows_to_read
+from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.local_copy import local_file
-from offline_core.data.formats.sources.located_reader import BATCH_BYTES, LocatedReader
-from offline_core.data.formats.sources.partitions import Values
-from offline_core.data.formats.sources.step_reader import Unreadable, with_note
-from offline_core.data.formats.sources.text_form import UTF8_WITH_MARK, as_utf8, is_utf8, note_on, separators
+from offline_core.data.formats.sources.readers import BATCH_BYTES, FileReader, reader
+from offline_core.data.formats.sources.readers import SOURCE_ROW as SOURCE_ROW
+from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.store.location import Location
+from offline_core.data.store.parquet_files import read_footer
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import ConfigError, CorruptFileError, SchemaError, first_line
 from offline_core.runtime.sql import shown, sql_condition
 from offline_core.secrets import masked_text
 
-SOURCE_ROW = "_source_row"
-"""An additional column: the number of the row in its file, from 0."""
-
 _MEASURED_ROWS = 1000
 """Rows that are measured to choose the rows of a batch."""
-
 _ARROW_FILE = b"ARROW1"
-_TEXT = ("csv", "ndjson")
-_FILE_PATHS = "include_file_paths"
-_ENCODING = "encoding"
-TAB_SUFFIXES = (".tsv", ".tab")
-_SAME_LINES = frozenset(
-    {"separator", "decimal_comma", "null_values", "new_columns", "schema_overrides", "infer_schema_length", "try_parse_dates"}
-)
-"""With only these arguments, bad lines can be found without Polars."""
-
-_QUOTED = re.compile(rb'"[^"]*"')
-_NAME_ENCODING = "if the file is in another encoding, name it by source.arguments: {encoding: cp1252}, for example"
-_Numbered = tuple[int, bytes]
+FILE_PATHS = "include_file_paths"
+"""The argument that names a column for the URI of the file."""
+OF_SCANS = f"n_rows low_memory {FILE_PATHS}"
+_PARQUET = (".parquet", ".pq", ".parq")
 
 
-def _scan_avro(path: str, *, row_index_name: str | None = None, **arguments: Any) -> pl.LazyFrame:
-    """Avro has no scan in Polars: the file is read as a whole."""
-    rows = pl.read_avro(path, **arguments).lazy()
-    return rows if row_index_name is None else rows.with_row_index(row_index_name)
+class FrameReader(FileReader):
+    """Reads a lazy frame of Polars; a row may be a step, or an episode with a list of steps in its columns."""
 
-
-def _is_stream(path: str) -> bool:
-    with open(path, "rb") as file:
-        return file.read(len(_ARROW_FILE)) != _ARROW_FILE
-
-
-def _scan_ipc(path: str, **arguments: Any) -> pl.LazyFrame:
-    """Files and streams of Arrow; Polars scans files only, and reads streams as a whole."""
-    if not _is_stream(path):
-        return pl.scan_ipc(path, glob=False, **arguments)
-    rows = pl.read_ipc_stream(path, n_rows=arguments.pop("n_rows", None)).lazy()
-    row_index_name = arguments.pop("row_index_name", None)
-    if arguments:
-        raise TypeError(f"streams of Arrow take no {', '.join(arguments)}")
-    return rows if row_index_name is None else rows.with_row_index(row_index_name)
-
-
-# All rows decide the type of a column: a reward may be 1 for ten thousand steps, and 0.5 later.
-SCANS: dict[str, Callable[..., pl.LazyFrame]] = {
-    "parquet": functools.partial(pl.scan_parquet, glob=False),
-    "csv": functools.partial(pl.scan_csv, glob=False, infer_schema_length=None),
-    "ndjson": lambda path, **arguments: pl.scan_ndjson(glob.escape(path), **{"infer_schema_length": None} | arguments),
-    "ipc": _scan_ipc,
-    "avro": _scan_avro,
-}
-
-
-@dataclass(frozen=True)
-class ScannedFile(LocatedReader):
-    """One file; only the chosen columns and the row groups that can meet the condition are read.
-
-    A remote file is copied to a local disk first, as Polars does not support all filesystems.
-    """
-
-    format: str
-    """A key of `SCANS`."""
-    columns: tuple[str, ...] | None = None
-    where: str | None = None
-    """SQL condition on the file's own columns."""
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    """More arguments of Polars' scan function, such as `separator`; `include_file_paths` names a column for the URI."""
-    partition: Values = field(default_factory=dict)
-    """Columns from the names of its folders; columns of the file win."""
+    is_small_whole: ClassVar[bool] = True
+    """A few rows that were read to measure them are not read again: RLlib writes thousands of such files."""
 
     def batches(self) -> Iterator[pa.Table | Unreadable]:
-        """See `StepReader`; with the column `SOURCE_ROW`. Lines of text that are not rows become `Unreadable`."""
-        with local_file(self.location) as file:
-            if self._is_empty(file):
-                return
-            self._check_expansion(file)
-            if self.format in _TEXT:
-                with as_utf8(file, self.arguments.get(_ENCODING)) as (text, encoding):
-                    yield from self._of_text(text, encoding)
-            else:
-                yield from self._batches(file)
+        """See `StepReader`; with the column `SOURCE_ROW`."""
+        return steps_in(self.read(), self.uri)
 
-    def _of_text(self, file: Location, encoding: str | None) -> Iterator[pa.Table | Unreadable]:
-        """The rows of a file in UTF-8, which was in `encoding`; the separator is recognised unless it is given."""
-        arguments, found = self._arguments_of_utf8, dict[str, Any]()
-        if self.format == "csv" and arguments.keys() <= {*_SAME_LINES, _FILE_PATHS}:
-            if self.uri.lower().removesuffix(".gz").endswith(TAB_SUFFIXES):
-                arguments = {"separator": "\t", **arguments}
-            found = separators(file, arguments)
-        is_noted = encoding is not None and encoding != UTF8_WITH_MARK and _ENCODING not in self.arguments
-        note = note_on(self.format, {_ENCODING: encoding, **found} if is_noted else found)
-        for batch in dataclasses.replace(self, arguments={**arguments, **found})._batches(file):
-            yield with_note(batch, note) if isinstance(batch, pa.Table) and note is not None else batch
+    def frames(
+        self, rows: pl.LazyFrame, present: pl.Schema, numbers: tuple[str, ...] = (), expansion: Expansion | None = None
+    ) -> Iterator[pl.DataFrame]:
+        """The chosen columns and rows, in batches of moderate size.
 
-    @property
-    def _arguments_of_utf8(self) -> dict[str, Any]:
-        """The arguments for the same text in UTF-8."""
-        declared = self.arguments.get(_ENCODING)
-        is_kept = declared is not None and self.format == "csv" and is_utf8(declared) and str(declared).endswith("lossy")
-        return {name: value for name, value in self.arguments.items() if name != _ENCODING or is_kept}
-
-    def _check_expansion(self, file: Location) -> None:
-        """Check the expansion before Polars allocates memory."""
-        with storage_errors("read", self.uri):
-            expansion = self._expansion(file.path)
-            if self.format == "parquet":
-                check_parquet(file, expansion)
-            elif self.format == "ipc" and _is_stream(file.path):
-                check_stream(file.path, expansion)
-            elif self.format in _TEXT:
-                line_end = str(self.arguments.get("eol_char", "\n")).encode() if self.format == "csv" else None
-                check_text(file, expansion, line_end=line_end)
-
-    def _expansion(self, path: str) -> Expansion:
-        columnar = 1 if self.format in _TEXT else COLUMNAR
-        return Expansion(self.uri, os.path.getsize(path), self.max_expansion * columnar)
-
-    def _batches(self, file: Location) -> Iterator[pa.Table | Unreadable]:
-        read = 0
-        try:
-            for batch in self._read(file.path):
-                yield batch
-                read = batch[SOURCE_ROW][-1].as_py() + 1
+        Arguments:
+            present: the columns of the file.
+            numbers: a column of `rows` besides these.
+        """
+        added = self._added(present)
+        schema = pl.Schema({**present, **pl.LazyFrame().select(**added).collect_schema()})
+        wanted = list(schema) if self.columns is None else list(self.columns)
+        if missing := sorted(set(wanted) - set(schema)):
+            raise SchemaError(f"{self.uri} has no column {', '.join(missing)}; it has {', '.join(schema)}.", uri=self.uri)
+        rows = rows.with_columns(**added)
+        measured = rows.select(*numbers, *wanted).head(_MEASURED_ROWS).collect()
+        refuse_extension_types(measured.clear().to_arrow().schema, self.uri)
+        size = frame_bytes(measured)
+        if expansion is not None:
+            expansion.add(size)
+        if self.is_small_whole and self.where is None and measured.height < _MEASURED_ROWS and size <= BATCH_BYTES:
+            yield measured
             return
-        except CorruptFileError as error:
-            if self.format not in _TEXT or not self._arguments.keys() <= _SAME_LINES:
-                raise
-            unread = error
-        with tempfile.NamedTemporaryFile() as rest:
-            good, bad = self._without_bad_lines(file, rest)
-            if not good or not bad:
-                raise self._corrupt(bad[0].problem) if bad else unread
-            yield from (Unreadable(self.uri, row, 1, CorruptFileError(f"{what}.")) for row, what in bad if row >= read)
-            rows_before = np.array([row for row, _ in bad]) - np.arange(len(bad))  # of those that are copied
-            for batch in self._read(rest.name):
-                copied = batch[SOURCE_ROW].to_numpy()
-                rows = copied + np.searchsorted(rows_before, copied, side="right")
-                batch = batch.set_column(0, SOURCE_ROW, pa.array(rows)).filter(pa.array(rows >= read))
-                if batch.num_rows:
-                    yield batch
+        if self.where is not None:
+            rows = rows.filter(condition_on(self.where, schema, self.uri))
+        width = max(1, size // max(1, measured.height))
+        for batch in rows.select(*numbers, *wanted).collect_batches(
+            chunk_size=max(1, BATCH_BYTES // width), maintain_order=True
+        ):
+            if expansion is not None:
+                expansion.add(frame_bytes(batch))
+            yield batch
 
-    def _is_empty(self, file: Location) -> bool:
-        """Whether a text file has no bytes, such as an empty log."""
-        if self.format not in _TEXT:
-            return False
-        with storage_errors("read", self.uri):
-            return bool(file.filesystem.get_file_info(file.path).size == 0)
-
-    def _read(self, path: str) -> Iterator[pa.Table]:
-        with self._errors():
-            expansion = self._expansion(path)
-            schema = self._scanned(path, self._arguments).collect_schema()
-            if SOURCE_ROW in schema:
-                raise SchemaError(f"{self.uri} has a column {SOURCE_ROW}, a reserved name; rename it in the file.")
-            spaces = stated_spaces(pq.read_metadata(path).metadata) if self.format == "parquet" else None  # Polars drops them
-            known = {"schema": schema} if self.format in _TEXT else {}  # otherwise Polars infers it again from all rows
-            added = self._added(schema)
-            rows = self._scanned(path, {**self._arguments, **known, "row_index_name": SOURCE_ROW}).with_columns(**added)
-            schema = pl.Schema({**schema, **pl.LazyFrame().select(**added).collect_schema()})
-            present = list(schema)
-            wanted = present if self.columns is None else list(self.columns)
-            if missing := sorted(set(wanted) - set(present)):
-                raise SchemaError(f"{self.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
-            measured = rows.select(SOURCE_ROW, *wanted).head(_MEASURED_ROWS).collect()
-            refuse_extension_types(measured.clear().to_arrow().schema, self.uri)
-            if self.format not in _TEXT:
-                expansion.add(frame_bytes(measured))
-            small = measured.height < _MEASURED_ROWS and frame_bytes(measured) <= BATCH_BYTES
-            if (
-                small and self.where is None and self.format not in _TEXT
-            ):  # all rows were read: RLlib writes thousands of such files
-                if measured.height:
-                    yield measured.to_arrow().replace_schema_metadata(spaces)
-                return
-            width = max(1, frame_bytes(measured) // max(1, measured.height))
-            if self.where is not None:
-                rows = rows.filter(condition_on(self.where, schema, self.uri))
-            chosen = rows.select(SOURCE_ROW, *wanted)
-            for batch in chosen.collect_batches(chunk_size=max(1, BATCH_BYTES // width), maintain_order=True):
-                if batch.height:
-                    if self.format not in _TEXT:
-                        expansion.add(frame_bytes(batch))
-                    yield batch.to_arrow().replace_schema_metadata(spaces)
-
-    @property
-    def _arguments(self) -> dict[str, Any]:
-        """Arguments for Polars, without the one that would give the path of a local copy."""
-        return {name: value for name, value in self.arguments.items() if name != _FILE_PATHS}
-
-    def _added(self, schema: Mapping[str, Any]) -> dict[str, pl.Expr]:
+    def _added(self, present: Collection[str]) -> dict[str, pl.Expr]:
         """Columns to add that the file lacks."""
-        values = {name: value for name, value in self.partition.items() if name not in schema}
-        if (name := self.arguments.get(_FILE_PATHS)) is not None:
-            if not isinstance(name, str) or name in schema or name in values:
-                raise ConfigError(f"{_FILE_PATHS} is {name!r}; it must be a name that no column of {self.uri} has.")
+        values = {name: value for name, value in self.partition.items() if name not in present}
+        if (name := self.arguments.get(FILE_PATHS)) is not None:
+            if not isinstance(name, str) or name in present or name in values:
+                raise ConfigError(f"{FILE_PATHS} is {name!r}; it must be a name that no column of {self.uri} has.")
             values[name] = self.uri
         return {name: pl.lit(value, pl.Int64 if isinstance(value, int) else pl.String) for name, value in values.items()}
 
+    def told(self, error: BaseException) -> str:
+        """The first line of an error, which may repeat arguments."""
+        return masked_text(first_line(error), self.arguments)
+
+    def corrupt(self, what: str) -> CorruptFileError:
+        return CorruptFileError(
+            f"{self.uri} cannot be read as {self.format}: {what}. Repair it, replace it or leave it out.", uri=self.uri
+        )
+
+
+class ScannedFile(FrameReader):
+    """One file; only the chosen columns and the row groups that can meet the condition are read.
+
+    A remote file is copied to a local disk first, as Polars does not support all filesystems. Arguments are those of Polars'
+    scan function; `include_file_paths` names a column for the URI.
+    """
+
+    def scan(self, path: str, **arguments: Any) -> pl.LazyFrame:
+        """The rows of a local file, lazily."""
+        raise NotImplementedError
+
+    def check_expansion(self, file: Location, expansion: Expansion) -> None:
+        """Checks the expansion before Polars allocates memory."""
+
+    def stated(self, path: str) -> dict[bytes, bytes] | None:
+        """The spaces that the file states."""
+        return None
+
+    def read(self) -> Iterator[pa.Table | Unreadable]:
+        """See `FileReader`; with the column `SOURCE_ROW`."""
+        with local_file(self.location) as file:
+            with storage_errors("read", self.uri):
+                self.check_expansion(file, self.expansion(file.path))
+            yield from self.tables(file.path)
+
+    def expansion(self, path: str) -> Expansion:
+        return Expansion(self.uri, os.path.getsize(path), self.max_expansion * COLUMNAR)
+
+    def tables(self, path: str) -> Iterator[pa.Table]:
+        """The rows of a local file."""
+        with self._errors():
+            schema = self._scanned(path, self.scan_arguments).collect_schema()
+            if SOURCE_ROW in schema:
+                raise SchemaError(f"{self.uri} has a column {SOURCE_ROW}, a reserved name; rename it in the file.")
+            spaces = self.stated(path)
+            arguments = {**self.scan_arguments, **self.known_schema(schema), "row_index_name": SOURCE_ROW}
+            rows = self._scanned(path, arguments)
+            for batch in self.frames(rows, schema, (SOURCE_ROW,), self.expansion(path) if self.is_small_whole else None):
+                if batch.height:
+                    yield batch.to_arrow().replace_schema_metadata(spaces)
+
+    def known_schema(self, schema: pl.Schema) -> dict[str, Any]:
+        """Arguments by which the schema is not inferred again."""
+        return {}
+
+    @property
+    def scan_arguments(self) -> dict[str, Any]:
+        """Arguments for Polars, without the one that would give the path of a local copy."""
+        return {name: value for name, value in self.arguments.items() if name != FILE_PATHS}
+
+    @contextlib.contextmanager
+    def cut(self) -> Iterator[tuple[Self, bool]]:
+        """With one row more, which shows whether there are more."""
+        yield dataclasses.replace(self, arguments={**self.arguments, "n_rows": FIRST_ROWS + 1}), False
+
     def _scanned(self, path: str, arguments: Mapping[str, Any]) -> pl.LazyFrame:
         try:
-            return SCANS[self.format](path, **arguments)
+            return self.scan(path, **arguments)
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-            raise ConfigError(f"polars.scan_{self.format} does not take these arguments: {self._told(error)}.") from error
-
-    def _without_bad_lines(self, file: Location, into: Any) -> tuple[int, list[BadLine]]:
-        """(number of rows copied to `into`, the lines that are not rows)."""
-        try:
-            return copy_rows(file, self.format, separator=self.arguments.get("separator", ","), into=into)
-        except OSError:  # the decompressor fails
-            return 0, []
+            raise ConfigError(f"polars.scan_{self.format} does not take these arguments: {self.told(error)}.") from error
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -258,14 +174,130 @@ class ScannedFile(LocatedReader):
             if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
                 with storage_errors("read", self.uri):  # storage fails; other OSErrors come from the decompressor
                     raise
-            raise self._corrupt(self._told(error)) from error
+            raise self.corrupt(self.told(error)) from error
 
-    def _told(self, error: BaseException) -> str:
-        """The first line of an error of Polars, which may repeat arguments."""
-        return masked_text(first_line(error), self.arguments)
 
-    def _corrupt(self, what: str) -> CorruptFileError:
-        return CorruptFileError(f"{self.uri} cannot be read as {self.format}: {what}. Repair it, replace it or leave it out.")
+@reader(
+    "parquet",
+    suffixes=_PARQUET,
+    arguments=f"{OF_SCANS} hive_partitioning parallel use_statistics missing_columns extra_columns",
+    takes_others=True,
+    pushes="columns where",
+)
+@dataclass(frozen=True)
+class ParquetFile(ScannedFile):
+    """Many small ones are read at a time, see `small_files`."""
+
+    def scan(self, path: str, **arguments: Any) -> pl.LazyFrame:
+        return pl.scan_parquet(path, glob=False, **arguments)
+
+    def check_expansion(self, file: Location, expansion: Expansion) -> None:
+        check_parquet(file, expansion)
+
+    def stated(self, path: str) -> dict[bytes, bytes] | None:
+        return stated_spaces(pq.read_metadata(path).metadata)  # which Polars drops
+
+    @contextlib.contextmanager
+    def cut(self) -> Iterator[tuple[Self, bool]]:
+        rows = rows_to_read(self.location)
+        if rows is None:
+            yield self, False
+            return
+        with first_batch(self.location, rows) as file:
+            yield dataclasses.replace(self, location=file), True
+
+
+def _holds_episodes(file: Location) -> bool:
+    return columns.ITEM in read_footer(file).schema.to_arrow_schema().names
+
+
+EPISODES = "episodes"
+
+
+@reader(EPISODES, suffixes=_PARQUET, content=_holds_episodes)
+class EpisodeFile(FileReader):
+    """Not a format of steps: Parquet with an episode a row in column `item`, which an import reads itself."""
+
+    def read(self) -> Iterator[pa.Table]:
+        raise ConfigError(f"{self.uri} holds episodes and not steps.")
+
+
+_OF_ARROW = f"{OF_SCANS} hive_partitioning"
+
+
+@reader(
+    "ipc", suffixes=(".arrow", ".arrows", ".feather", ".ipc"), arguments=_OF_ARROW, takes_others=True, pushes="columns where"
+)
+@dataclass(frozen=True)
+class ArrowFile(ScannedFile):
+    """Files and streams of Arrow; Polars scans files only, and reads streams as a whole."""
+
+    def scan(self, path: str, **arguments: Any) -> pl.LazyFrame:
+        if not _is_stream(path):
+            return pl.scan_ipc(path, glob=False, **arguments)
+        rows = pl.read_ipc_stream(path, n_rows=arguments.pop("n_rows", None)).lazy()
+        return _numbered(rows, **arguments)
+
+    def check_expansion(self, file: Location, expansion: Expansion) -> None:
+        if _is_stream(file.path):
+            check_stream(file.path, expansion)
+
+
+def _is_stream(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(len(_ARROW_FILE)) != _ARROW_FILE
+
+
+def _numbered(rows: pl.LazyFrame, *, row_index_name: str | None = None) -> pl.LazyFrame:
+    return rows if row_index_name is None else rows.with_row_index(row_index_name)
+
+
+_DATASET, _SPLITS, _STATE = "dataset_info.json", "dataset_dict.json", "state.json"
+
+
+def _is_saved(names: Collection[str]) -> bool:
+    return _SPLITS in names or (_DATASET in names and any(name.endswith(".arrow") for name in names))
+
+
+@reader("huggingface", arguments=_OF_ARROW, takes_others=True, pushes="columns where", folder=_is_saved)
+@dataclass(frozen=True)
+class HuggingFaceFile(ArrowFile):
+    """A stream of Arrow in the folder of `Dataset.save_to_disk`, or of a `DatasetDict` with one split."""
+
+    @classmethod
+    def inside(cls, folder: Location, listing: Listing) -> list[Location]:
+        """The files that `state.json` lists, in their order; all where there is none, as in the cache of Hugging Face.
+
+        Raises:
+            ConfigError: there are several splits, and none is named.
+        """
+        names = [name for name in listing.below(folder) if name.endswith(".arrow")]
+        if _SPLITS in listing.below(folder):
+            if len(splits := sorted({name.partition("/")[0] for name in names})) != 1:
+                raise ConfigError(
+                    f"{folder.uri} has the splits {', '.join(splits)}, whose episodes may have equal ids. Name one, or "
+                    f"several as a list of sources: {', '.join(folder.child(split).uri for split in splits)}."
+                )
+            return cls.inside(folder.child(splits[0]), listing)
+        if _STATE in listing.below(folder):
+            try:
+                names = [
+                    posixpath.basename(file["filename"]) for file in json.loads(folder.child(_STATE).read())["_data_files"]
+                ]
+            except (ValueError, KeyError, TypeError) as error:
+                raise CorruptFileError(
+                    f"{folder.child(_STATE).uri} does not list the files of the dataset: {error!r}."
+                ) from error
+        return [folder.child(name) for name in names]
+
+
+@reader("avro", suffixes=(".avro",), arguments="n_rows", takes_others=True, pushes="columns where")
+@dataclass(frozen=True)
+class AvroFile(ScannedFile):
+    """Avro has no scan in Polars: the file is read as a whole."""
+
+    def scan(self, path: str, *, row_index_name: str | None = None, **arguments: Any) -> pl.LazyFrame:
+        return _numbered(pl.read_avro(path, **arguments).lazy(), row_index_name=row_index_name)
 
 
 def condition_on(where: str, schema: Mapping[str, Any], uri: str) -> pl.Expr:
@@ -292,88 +324,3 @@ def frame_bytes(frame: pl.DataFrame) -> int:
         pl.col(pl.Binary).bin.size().sum(),
     )
     return int(frame.estimated_size()) + sum(map(int, texts.row(0)) if texts.width else ())
-
-
-class BadLine(NamedTuple):
-    """A line that is not a row."""
-
-    row: int
-    """Its number among the rows."""
-    problem: str
-    """`line 3 …` and its problem."""
-
-
-def copy_rows(location: Location, format: str, *, separator: str, into: IO[bytes]) -> tuple[int, list[BadLine]]:
-    """Copies the rows of CSV or NDJSON; returns how many, and the lines that are not rows.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    good = 0
-    bad: list[BadLine] = []
-    with location.filesystem.open_input_stream(location.path) as stream:  # decompresses by the file's name
-        lines = io.BufferedReader(stream)
-        for text, problem in _objects(lines) if format == "ndjson" else _values(lines, separator.encode(), header=into):
-            if problem:
-                bad.append(BadLine(good + len(bad), problem))
-            else:
-                into.write(text)
-                good += 1
-    into.flush()
-    return good, bad
-
-
-def _objects(lines: Iterable[bytes]) -> Iterator[tuple[bytes, str]]:
-    """(line, problem or "") of NDJSON, where a blank line is skipped."""
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line, parse_constant=_refuse)
-        except (ValueError, RecursionError) as error:
-            remedy = f"; {_NAME_ENCODING}" if isinstance(error, UnicodeDecodeError) else ""
-            yield line, f"line {number} is not JSON: {getattr(error, 'msg', error)}{remedy}"
-            continue
-        is_object = isinstance(value, dict)
-        what = f"is a {type(value).__name__}; each line must be one JSON object, which is one step"
-        yield line, "" if is_object else f"line {number} {what}"
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"JSON has no {constant}")
-
-
-def _values(lines: Iterable[bytes], separator: bytes, *, header: IO[bytes]) -> Iterator[tuple[bytes, str]]:
-    """(lines of one row, problem or "") of CSV, where a blank line is a row; the first row goes to `header`."""
-    numbered, waiting, width = enumerate(lines, 1), deque[_Numbered](), 0
-    while row := _quoted(numbered, waiting):
-        number, text = row[0][0], b"".join(line for _, line in row)
-        values = _QUOTED.sub(b"", text)
-        count = values.count(separator) + 1
-        if not width:
-            if text.strip():
-                width = count
-                header.write(text)
-            continue
-        problem = ""
-        try:
-            text.decode()
-        except UnicodeDecodeError as error:
-            problem = f"line {number} is not UTF-8: {error}; {_NAME_ENCODING}"
-        if b'"' in values:
-            problem = f"line {number} begins a quoted value that does not end"
-        elif count > width:
-            problem = f"line {number} has {count} values, the header {width}"
-        if problem:  # of several lines only the first is bad: a stray quote includes the others
-            waiting.extendleft(reversed(row[1:]))
-        yield row[0][1] if problem else text, problem
-
-
-def _quoted(numbered: Iterator[_Numbered], waiting: deque[_Numbered]) -> list[_Numbered]:
-    """The next line, with the following ones while a quote is open; empty at the end."""
-    row: list[_Numbered] = []
-    is_open = False
-    while (row == [] or is_open) and (line := waiting.popleft() if waiting else next(numbered, None)):
-        row.append(line)
-        is_open ^= line[1].count(b'"') % 2 == 1
-    return row

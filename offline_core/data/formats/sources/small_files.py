@@ -13,9 +13,11 @@ import pyarrow.parquet as pq
 
 from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.data.episodes.table import stated_spaces
+from offline_core.data.formats.sources.episode_rows import EpisodeRows
 from offline_core.data.formats.sources.expansion import COLUMNAR, FLOOR_BYTES, Expansion, check_footer
 from offline_core.data.formats.sources.local_copy import local_files
-from offline_core.data.formats.sources.scans import SCANS, SOURCE_ROW, ScannedFile, frame_bytes
+from offline_core.data.formats.sources.readers import SOURCE_ROW
+from offline_core.data.formats.sources.scans import ParquetFile, frame_bytes
 from offline_core.data.formats.sources.step_reader import StepReader
 from offline_core.errors import OfflineError
 
@@ -55,19 +57,19 @@ def small_files(
 
 def _may_join(readers: Sequence[StepReader], sizes: Sequence[int], group: list[int]) -> bool:
     first, last = readers[group[0]], readers[group[-1]]
-    alike = isinstance(first, ScannedFile) and isinstance(last, ScannedFile) and _choice(first) == _choice(last)
+    alike = isinstance(first, ParquetFile) and isinstance(last, ParquetFile) and _choice(first) == _choice(last)
     return alike and len(group) <= MAX_FILES and sum(sizes[number] for number in group) <= MAX_BYTES
 
 
-def _choice(reader: ScannedFile) -> object:
+def _choice(reader: ParquetFile) -> object:
     """Equal for files that are read in the same way; of others each differs from all."""
-    if reader.format != "parquet" or reader.where is not None or reader.arguments or reader.partition:
+    if reader.where is not None or reader.arguments or reader.partition:
         return reader.uri
     return reader.columns, reader.max_expansion
 
 
 def _rows(readers: Sequence[StepReader], group: list[int]) -> FilesRows | None:
-    files = [reader for number in group if isinstance(reader := readers[number], ScannedFile)]
+    files = [reader for number in group if isinstance(reader := readers[number], ParquetFile)]
     if len(group) == 1 or len(files) < len(group):
         return None
     errors = (OfflineError, OSError, pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException)
@@ -76,7 +78,7 @@ def _rows(readers: Sequence[StepReader], group: list[int]) -> FilesRows | None:
     return None
 
 
-def _read(files: Sequence[ScannedFile], numbers: np.ndarray) -> FilesRows | None:
+def _read(files: Sequence[ParquetFile], numbers: np.ndarray) -> FilesRows | None:
     """None if the files differ in their schemas."""
     with local_files([file.location for file in files]) as copies:
         lengths, schema = np.empty(len(files), np.int64), None
@@ -90,11 +92,13 @@ def _read(files: Sequence[ScannedFile], numbers: np.ndarray) -> FilesRows | None
             check_footer(
                 footer, Expansion(file.uri, copy.filesystem.get_file_info(copy.path).size, file.max_expansion * COLUMNAR)
             )
-        rows = SCANS["parquet"]([copy.path for copy in copies], hive_partitioning=False)
+        rows = pl.scan_parquet([copy.path for copy in copies], glob=False, hive_partitioning=False)
         frame = (rows if files[0].columns is None else rows.select(*files[0].columns)).collect()
     if SOURCE_ROW in frame.columns or frame.height != lengths.sum() or frame_bytes(frame) > FLOOR_BYTES:
         return None
     table = frame.to_arrow()
+    if EpisodeRows.of(table, files[0].uri) is not None:
+        return None
     refuse_extension_types(table.schema, files[0].uri)
     row = np.arange(frame.height) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     spaces = stated_spaces(footer.metadata)

@@ -45,7 +45,8 @@ class Unreadable(NamedTuple):
 
 def with_note(table: pa.Table, note: str) -> pa.Table:
     """The rows with a sentence on what their reader took for granted, for the report of the import."""
-    return table.replace_schema_metadata({**(table.schema.metadata or {}), _NOTE: note})
+    known = note_of(table)
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), _NOTE: f"{known} {note}" if known else note})
 
 
 def note_of(rows: pa.Table | Unreadable) -> str | None:

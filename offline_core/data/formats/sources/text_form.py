@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from offline_core.data.formats.sources.local_copy import standing_for
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import ConfigError, CorruptFileError
@@ -90,7 +91,7 @@ def as_utf8(file: Location, declared: str | None) -> Iterator[tuple[Location, st
                     head = source.read(_COPY_BYTES)
                 copy.write(decoder.utf8(b"", final=True))
                 copy.flush()
-        yield (file if encoding is None else Location(file.uri, Location.on_disk(copy.name).store, copy.name)), encoding
+        yield (file if encoding is None else standing_for(file, copy.name)), encoding
 
 
 class Decoder:

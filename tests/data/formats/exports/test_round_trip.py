@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offline_core.data.episodes import Episode
-from offline_core.data.formats.exporting import FORMATS, ExportConfig, export
+from offline_core.data.formats.exporting import ExportConfig, export
+from offline_core.data.formats.exports.episode_sink import EXPORTS
 from offline_core.errors import EpisodeError, SpaceError
 from tests.cases import examples
 from tests.data.datasets.factories import episode, write_dataset
@@ -26,7 +27,7 @@ REFUSALS = {"minari": r"names in HDF5 are text without /", "d4rl": r"names in HD
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", EXPORTS)
 @settings(max_examples=examples(25))
 @given(any_spaces(), any_spaces(), st.lists(st.integers(1, 5), min_size=1, max_size=3), st.integers(0, 2**32 - 1))
 def test_what_is_exported_is_imported_as_it_was(

@@ -155,7 +155,7 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "hdf5 with a link to nothing": (
         "x.hdf5",
         lambda path: hdf5(path, lambda file, _: file.__setitem__("observations", h5py.SoftLink("/nowhere"))),
-        "dtype object",
+        "observations is a link to nothing",
     ),
     "hdf5 that holds itself": (
         "x.hdf5",

@@ -19,11 +19,12 @@ from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.sources import npz
 from offline_core.data.formats.sources.npz import NpzFile
 from offline_core.data.formats.sources.opening import SourceConfig, open_source
-from offline_core.data.formats.sources.step_reader import StepReader
+from offline_core.data.formats.sources.step_reader import StepReader, note_of
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, SchemaError, SpaceError, StorageError, UnsafeDataError
 from tests.cases import examples
 from tests.data.datasets.factories import Bomb, cut_in_half, garble
+from tests.data.formats.sources.factories import imported_episodes
 
 NUMBERS = st.one_of(
     npst.integer_dtypes(), npst.unsigned_integer_dtypes(), npst.boolean_dtypes(), npst.floating_dtypes(sizes=(16, 32, 64))
@@ -159,3 +160,71 @@ def test_a_reader_opens_nothing_and_travels(tmp_path: Path) -> None:
     np.savez(tmp_path / "later.npz", obs=np.arange(3))
     for _ in range(2):
         assert pa.concat_tables(moved.batches())["obs"].to_pylist() == [0, 1, 2]
+
+
+def test_arrays_of_stable_baselines(tmp_path: Path) -> None:
+    """As `generate_expert_traj` writes them."""
+    arrays = {
+        "obs": np.ones((5, 2)),
+        "actions": np.ones((5, 1)),
+        "rewards": np.ones(5),
+        "episode_returns": np.array([3.0, 2.0]),
+    }
+    np.savez(tmp_path / "expert.npz", **arrays, episode_starts=np.array([True, False, False, True, False]))
+    table = read(tmp_path / "expert.npz")
+    assert {*table.column_names} == {"obs", "actions", "rewards", "episode_starts"}
+    assert "episode_returns of" in str(note_of(table))
+    config = {"mapping": {}, "episodes": {"last_new_obs": "repeat"}}
+    found = imported_episodes(tmp_path, tmp_path / "expert.npz", **config)
+    assert sorted(len(each) for each in found) == [2, 3]
+
+
+TRAJECTORIES = (np.arange(8.0).reshape(4, 2), np.arange(6.0).reshape(3, 2) + 100)
+"""Observations of three and of two steps."""
+
+
+def trajectories(form: str) -> dict[str, np.ndarray]:
+    rews, acts = np.arange(5.0), np.arange(5)
+    if form == "imitation":  # `imitation.data.types.save` of version 0.3
+        obs = np.concatenate(TRAJECTORIES)
+        return {"obs": obs, "acts": acts, "rews": rews, "terminal": np.array([True, False]), "indices": np.array([3])}
+    obs = np.concatenate([each[:-1] for each in TRAJECTORIES])
+    where = {"episode_ends": np.array([3, 5]), "lengths": np.array([3, 2])}[form]
+    return {"obs": obs, "acts": acts, "rews": rews, "terminal": np.array([True, False]), form: where}
+
+
+@pytest.mark.parametrize("form", ["imitation", "episode_ends", "lengths"])
+def test_trajectories_one_after_the_other(tmp_path: Path, form: str) -> None:
+    np.savez_compressed(tmp_path / "x.npz", **trajectories(form))
+    table = read(tmp_path / "x.npz")
+    assert [each[-2:] for each in table["eps_id"].to_pylist()] == ["/0"] * 3 + ["/1"] * 2
+    assert table["actions"].to_pylist() == [0, 1, 2, 3, 4] and table["t"].to_pylist() == [0, 1, 2, 0, 1]
+    assert table["terminateds"].to_pylist() == [False, False, True, False, False]
+    np.testing.assert_array_equal(read_column(table, "obs"), np.concatenate([each[:-1] for each in TRAJECTORIES]))
+    assert ("new_obs" in table.column_names) == (form == "imitation") and "2 trajectories" in str(note_of(table))
+    if form == "imitation":
+        np.testing.assert_array_equal(read_column(table, "new_obs"), np.concatenate([each[1:] for each in TRAJECTORIES]))
+
+
+def test_trajectories_of_one_length_by_two_axes(tmp_path: Path) -> None:
+    np.savez(
+        tmp_path / "x.npz",
+        observations=np.arange(24.0).reshape(2, 4, 3),
+        actions=np.zeros((2, 3), int),
+        rewards=np.ones((2, 3)),
+    )
+    table = read(tmp_path / "x.npz")
+    assert table.num_rows == 6 and read_column(table, "new_obs")[2].tolist() == [9.0, 10.0, 11.0]
+    assert table["truncateds"].to_pylist() == [False, False, True] * 2 and "read as truncated" in str(note_of(table))
+
+
+def test_infos_of_imitation_are_refused_and_the_others_can_be_chosen(tmp_path: Path) -> None:
+    infos = np.array([Bomb(tmp_path / "exploded")] * 5, object)
+    np.savez(tmp_path / "x.npz", **trajectories("imitation"), infos=infos)
+    with pytest.raises(
+        UnsafeDataError, match=r"choose others by source\.columns; there are obs, acts, rews, terminal, indices"
+    ):
+        read(tmp_path / "x.npz")
+    [reader] = open_source([str(tmp_path / "x.npz")], SourceConfig(columns=[*trajectories("imitation")]))
+    assert sum(batch.num_rows for batch in reader.batches()) == 5
+    assert not (tmp_path / "exploded").exists()

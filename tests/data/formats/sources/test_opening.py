@@ -5,13 +5,18 @@ from __future__ import annotations
 import gzip
 import os
 import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from offline_core.data.formats.sources import readers
+from offline_core.data.formats.sources.fingerprint import files_of
 from offline_core.data.formats.sources.first_rows import FirstRows
+from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.opening import SourceConfig, episode_files, format_of, open_source
 from offline_core.errors import (
     ConfigError,
@@ -109,7 +114,7 @@ def test_no_data_files(tmp_path: Path, config: dict[str, str]) -> None:
 def test_files_of_other_names_by_a_pattern(tmp_path: Path) -> None:
     touch(tmp_path, "a.dat", "b.dat", "readme.txt")
     assert found(tmp_path, "*.dat", format="csv") == ["a.dat", "b.dat"]
-    with pytest.raises(ConfigError, match=r"a\.dat has no known suffix; set the format: parquet, csv"):
+    with pytest.raises(ConfigError, match=r"a\.dat has no known suffix; set the format: avro, csv"):
         found(tmp_path, "*.dat")
 
 
@@ -175,9 +180,10 @@ def test_rllibs_recorder_compresses_too(rllib_recordings: Path, tmp_path: Path) 
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.write(first, "a.json")
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(second.read_bytes()))
-    assert format_of([str(tmp_path)], SourceConfig()) == "sample_batch"
-    assert found(tmp_path) == found(tmp_path, format="sample_batch") == ["a.zip", "b.json.gz"]
-    rows = sum(batch.num_rows for reader in open_source([str(tmp_path)]) for batch in reader.batches())
+    formats = [format_of([str(tmp_path / name)], SourceConfig()) for name in ("a.zip", "b.json.gz")]
+    assert formats == ["zip", "sample_batch"] and found(tmp_path, format="sample_batch") == ["a.zip", "b.json.gz"]
+    readers = [*open_source([str(tmp_path / "a.zip")]), *open_source([str(tmp_path / "b.json.gz")])]
+    rows = sum(batch.num_rows for reader in readers for batch in reader.batches())
     plain = sum(batch.num_rows for reader in open_source([str(first), str(second)]) for batch in reader.batches())
     assert rows == plain > 0
 
@@ -192,9 +198,9 @@ def test_compressed_text(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.hdf5", "x.h5"])
-def test_hdf5_files_by_themselves_are_d4rls(tmp_path: Path, name: str) -> None:
+def test_hdf5_files_by_their_names(tmp_path: Path, name: str) -> None:
     touch(tmp_path, name)
-    assert format_of([str(tmp_path)], SourceConfig()) == "d4rl"
+    assert format_of([str(tmp_path)], SourceConfig()) == "hdf5"
 
 
 @pytest.mark.parametrize("mark", ["main_data.hdf5", "metadata.json"])
@@ -231,7 +237,7 @@ def test_files_of_episodes_are_no_steps(rllib_recordings: Path) -> None:
 
 def test_an_unknown_format(tmp_path: Path) -> None:
     touch(tmp_path, "a.csv")
-    with pytest.raises(ConfigError, match="no format 'xlsx'; there are auto, parquet, csv"):
+    with pytest.raises(ConfigError, match="no format 'xlsx'; there are auto, avro, csv"):
         found(tmp_path, format="xlsx")
 
 
@@ -246,15 +252,15 @@ def test_arguments_that_a_format_does_not_take(tmp_path: Path, name: str) -> Non
 @pytest.mark.parametrize("format", ["minari", "read_parquet", "tests.data.formats.sources.test_custom:Numbers"])
 def test_formats_without_pushdown(tmp_path: Path, format: str, pushdown: dict[str, Any]) -> None:
     touch(tmp_path, "x.json")
-    with pytest.raises(ConfigError, match=f"columns and where do not work with the format {format}; use"):
+    with pytest.raises(ConfigError, match=f"{next(iter(pushdown))} does not work with the format {format}; choose"):
         found(tmp_path, format=format, **pushdown)
 
 
-@pytest.mark.parametrize(("name", "format"), [("x.npz", "npz"), ("x.h5", "d4rl")])
+@pytest.mark.parametrize(("name", "format"), [("x.npz", "npz"), ("x.h5", "hdf5")])
 def test_formats_of_arrays_have_no_condition(tmp_path: Path, name: str, format: str) -> None:
     touch(tmp_path, name)
     assert found(tmp_path, format=format, columns=["x"]) == [name]
-    with pytest.raises(ConfigError, match=f"where does not work with the format {format}; prune after the import"):
+    with pytest.raises(ConfigError, match=f"where does not work with the format {format}; .*prune rows after the import"):
         found(tmp_path, format=format, columns=["x"], where="x > 1")
 
 
@@ -287,26 +293,7 @@ def test_a_name_that_is_taken(tmp_path: Path) -> None:
         imported(tmp_path, tmp_path / "x.csv", mapping=SCALARS)
 
 
-# Hugging Face.
-
-
-@pytest.mark.parametrize("parts", ["", "train/"])
-def test_a_folder_of_save_to_disk_is_its_streams_of_arrow(parts: str, tmp_path: Path) -> None:
-    table = pa.table({"episode": [0, 0, 1, 1], "x": [[0.5, 1.0]] * 4, "is": [True, False] * 2, "a": ["l", "r"] * 2})
-    touch(tmp_path, "dataset_dict.json", f"{parts}dataset_info.json", f"{parts}state.json")
-    for number, rows in enumerate((table.slice(0, 2), table.slice(2))):
-        with pa.ipc.new_stream(str(tmp_path / f"{parts}data-0000{number}-of-00002.arrow"), table.schema) as stream:
-            stream.write_table(rows, max_chunksize=1)
-    readers = open_source([str(tmp_path)])
-    rows = pa.concat_tables([batch for reader in readers for batch in reader.batches() if isinstance(batch, pa.Table)])
-    assert [*map(os.path.basename, (reader.uri for reader in readers))] == [
-        "data-00000-of-00002.arrow",
-        "data-00001-of-00002.arrow",
-    ]
-    assert rows.drop_columns(["_source_row"]).to_pylist() == table.to_pylist() and rows["_source_row"].to_pylist() == [0, 1] * 2
-    assert [FirstRows.of(reader).tables[0].num_rows for reader in readers] == [2, 2]
-    [chosen, _] = open_source([str(tmp_path)], SourceConfig(columns=["a"], where="a = 'r'"))
-    assert [batch["a"].to_pylist() for batch in chosen.batches() if isinstance(batch, pa.Table)] == [["r"]]
+# Names.
 
 
 def test_a_stream_of_arrow_that_is_cut_is_refused(tmp_path: Path) -> None:
@@ -317,3 +304,44 @@ def test_a_stream_of_arrow_that_is_cut_is_refused(tmp_path: Path) -> None:
     [reader] = open_source([str(tmp_path / "x.arrow")])
     with pytest.raises(DataError, match=r"x\.arrow cannot be read as ipc"):
         [*reader.batches()]
+
+
+@pytest.mark.parametrize("name", ["x.pq", "x.parq"])
+def test_parquet_has_several_names(tmp_path: Path, name: str) -> None:
+    write_steps(tmp_path / "x.parquet", steps())
+    (tmp_path / "x.parquet").rename(tmp_path / name)
+    check_steps(imported_episodes(tmp_path, tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("name", "cure"),
+    [("x.xlsx", "Save each of its sheets as CSV"), ("x.pkl", "never read: save its arrays"), ("x.sqlite", "read_sql")],
+)
+def test_formats_that_are_not_read_are_told_with_what_helps(tmp_path: Path, name: str, cure: str) -> None:
+    touch(tmp_path, name)
+    with pytest.raises(ConfigError, match=cure):
+        found(tmp_path, name)
+    with pytest.raises(EmptyDatasetError, match=cure):
+        found(tmp_path)
+
+
+def test_a_format_is_one_decorated_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "FORMATS", registry := dict(readers.FORMATS))
+    monkeypatch.setattr("offline_core.data.formats.sources.opening.FORMATS", registry)
+
+    @readers.reader("numbers", suffixes=(".numbers",), arguments="first", pushes="columns")
+    @dataclass(frozen=True)
+    class NumbersFile(readers.FileReader):
+        def read(self) -> Iterator[pa.Table]:
+            yield pa.table({"x": [self.arguments.get("first", 0), 1]})
+
+    touch(tmp_path, "day=7/x.numbers")
+    assert format_of([str(tmp_path)], SourceConfig()) == "numbers"
+    [reader] = open_source([str(tmp_path)], SourceConfig(arguments={"first": 5}))
+    assert [batch.to_pydict() for batch in reader.batches()] == [{"x": [5, 1], "day": [7, 7]}]
+    assert [path for path, _, _ in files_of(reader, Listing())] == [reader.uri]
+    assert FirstRows.of(reader).tables[0].num_rows == 2
+    with pytest.raises(ConfigError, match="numbers does not take these arguments: second; it takes only first"):
+        open_source([str(tmp_path)], SourceConfig(arguments={"second": 5}))
+    with pytest.raises(ConfigError, match="where does not work with the format numbers"):
+        open_source([str(tmp_path)], SourceConfig(where="x > 1"))

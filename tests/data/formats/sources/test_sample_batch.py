@@ -25,6 +25,7 @@ from hypothesis.extra import numpy as hnp
 from offline_core.data.episodes import nested
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.sources import sample_batch
+from offline_core.data.formats.sources.opening import SourceConfig, open_source
 from offline_core.data.formats.sources.sample_batch import SampleBatchFile
 from offline_core.data.formats.sources.step_reader import Unreadable, note_of
 from offline_core.data.store.location import Location
@@ -74,7 +75,8 @@ def multi(**policies: dict[str, Any]) -> dict[str, Any]:
 
 
 def tables(path: Path, module_id: str | None = None) -> list[pa.Table]:
-    return tables_of(SampleBatchFile(Location.of(str(path)), module_id))
+    config = SourceConfig(format="sample_batch", arguments={} if module_id is None else {"module_id": module_id})
+    return [table for reader in open_source([str(path)], config) for table in tables_of(reader)]
 
 
 def table_of(path: Path, module_id: str | None = None) -> pa.Table:
@@ -335,7 +337,7 @@ def test_a_zip_file_with_a_broken_line(tmp_path: Path) -> None:
     path = tmp_path / "x.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("inside.json", "{}\n")
-    with pytest.raises(SchemaError, match=f"{path}: member inside.json, line 1: There is no 'type'"):
+    with pytest.raises(SchemaError, match=f"{path}/inside.json: line 1: There is no 'type'"):
         tables(path)
 
 

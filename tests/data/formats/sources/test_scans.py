@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from offline_core.data.formats.sources import scans
-from offline_core.data.formats.sources.scans import SOURCE_ROW, ScannedFile
+from offline_core.data.formats.sources.first_rows import FirstRows
+from offline_core.data.formats.sources.readers import FORMATS as READERS
+from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, CorruptFileError, OfflineError, SchemaError, StorageError
@@ -28,7 +31,7 @@ FORMATS = {"parquet": "x.parquet", "csv": "x.csv", "ndjson": "x.ndjson", "ipc": 
 
 def scanned(path: Path, format: str, **options: Any) -> pa.Table:
     """All batches of a file, as one table."""
-    batches = tables_of(ScannedFile(Location.of(str(path)), format, **options))
+    batches = tables_of(READERS[format].reader(Location.of(str(path)), **options))
     return pa.concat_tables(batches) if batches else pa.table({SOURCE_ROW: pa.array([], pa.uint32())})
 
 
@@ -41,7 +44,7 @@ def test_rows_in_their_order_with_their_numbers(tmp_path: Path, format: str, mon
     monkeypatch.setattr(scans, "BATCH_BYTES", 1000)
     path = tmp_path / FORMATS[format]
     write_steps(path, numbers(1000))
-    assert len(list(ScannedFile(Location.of(str(path)), format).batches())) > 10
+    assert len(list(READERS[format].reader(Location.of(str(path))).batches())) > 10
     table = scanned(path, format)
     assert table.column_names == [SOURCE_ROW, "t", "x", "word"]
     assert table[SOURCE_ROW].to_pylist() == table["t"].to_pylist() == list(range(1000))
@@ -189,7 +192,7 @@ def test_lines_that_are_no_rows(tmp_path: Path, name: str, text: str | bytes, ro
     [
         ("x.csv", "\n\n", "empty CSV"),
         ("x.csv", "a,b\n1,2,\n3,4,\n", "line 2 has 3 values, the header 2"),
-        ("x.ndjson", '[{"a": 1}, {"a": 2}]', "line 1 is a list; each line must be one JSON object"),
+        ("x.ndjson", "3\n4\n", "line 1 is a int; each line must be one JSON object"),
         ("x.ndjson", '{\n"a": 1\n}', "line 1 is not JSON"),
     ],
 )
@@ -217,7 +220,7 @@ def test_the_other_lines_are_read(tmp_path: Path, format: str, suffix: str, monk
     path = tmp_path / f"x.{format}{suffix}"
     text = "".join(whole).encode()
     path.write_bytes(gzip.compress(text) if suffix else text)
-    found = list(ScannedFile(Location.of(str(path)), format, where="t < 49990").batches())
+    found = list(READERS[format].reader(Location.of(str(path)), where="t < 49990").batches())
     bad = [each for each in found if isinstance(each, Unreadable)]
     assert [(each.uri, each.row, each.rows) for each in bad] == [(str(path), row, 1) for row in BAD[format]]
     good = pa.concat_tables([each for each in found if not isinstance(each, Unreadable)])
@@ -278,7 +281,7 @@ def test_files_without_a_byte(tmp_path: Path, format: str) -> None:
     path = tmp_path / FORMATS[format]
     path.write_bytes(b"")
     if format in ("csv", "ndjson"):
-        assert list(ScannedFile(Location.of(str(path)), format).batches()) == []
+        assert list(READERS[format].reader(Location.of(str(path))).batches()) == []
     else:
         with pytest.raises(CorruptFileError, match=rf"{path} cannot be read as {format}"):
             scanned(path, format)
@@ -293,7 +296,7 @@ def test_files_without_rows(tmp_path: Path, format: str) -> None:
 def test_a_file_that_is_gone(tmp_path: Path) -> None:
     for name, format in (("x.parquet", "parquet"), ("x.csv", "csv")):
         with pytest.raises(StorageError, match=rf"{tmp_path}/{name}: it does not exist"):
-            list(ScannedFile(Location.of(str(tmp_path / name)), format).batches())
+            list(READERS[format].reader(Location.of(str(tmp_path / name))).batches())
 
 
 @pytest.fixture(scope="module")
@@ -331,3 +334,15 @@ def test_other_extension_types_keep_their_metadata(tmp_path: Path) -> None:
     field = scanned(tmp_path / "x.parquet", "parquet").schema.field("obs")
     stored = getattr(field.type, "extension_name", None) or (field.metadata or {})[b"ARROW:extension:name"].decode()
     assert stored == "ray.data.arrow_tensor_v2"
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.json.gz"])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_that_is_one_list_of_objects(tmp_path: Path, name: str, indent: int | None) -> None:
+    rows = [{"t": t, "x": [t / 2, 1.0], "word": f"w{t % 3}"} for t in range(20_000)]
+    text = json.dumps(rows, indent=indent).encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    table = scanned(tmp_path / name, "ndjson", columns=("t", "x"), where="word = 'w1'")
+    assert table.drop_columns([SOURCE_ROW]).to_pylist() == [{"t": row["t"], "x": row["x"]} for row in rows[1::3]]
+    first = FirstRows.of(READERS["ndjson"].reader(Location.of(str(tmp_path / name))))
+    assert first.error is None and first.tables[0].num_rows == 4096 and not first.is_whole

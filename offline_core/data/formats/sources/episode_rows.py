@@ -1,0 +1,189 @@
+"""Read rows that hold an episode each, with a list of values in every column of steps, or one list of records.
+
+Told by what rows hold: rewards, which a step has one of, are a list there, as long as the actions; or neither is a column, and
+a list of records has both. Observations may be one longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+import pyarrow as pa
+
+from offline_core.data.episodes import columns
+from offline_core.data.episodes.names import ENDS, named, parts_of, plain
+from offline_core.data.formats.sources.readers import SOURCE_ROW
+from offline_core.data.formats.sources.step_reader import Unreadable, with_note
+from offline_core.data.formats.sources.whole_episodes import AT_END, END_IS_CUT, id_in_file
+from offline_core.errors import SchemaError
+
+_MOST = 0.5
+"""A file holds episodes if more than this share of its first rows look like some; the others are unreadable."""
+_COUNT, _LAST = "_count of steps", "_is last step"
+_PART = "\x1f"
+"""Between the name of a record and that of its part: no name has it."""
+
+
+def steps_in(batches: Iterable[pa.Table | Unreadable], uri: str) -> Iterator[pa.Table | Unreadable]:
+    """The steps of all rows; rows that are steps themselves as they are."""
+    layout: EpisodeRows | None = None
+    is_known = False
+    for batch in batches:
+        if isinstance(batch, pa.Table) and not is_known:
+            layout, is_known = EpisodeRows.of(batch, uri), True
+        yield from [batch] if layout is None or isinstance(batch, Unreadable) else layout.steps(batch)
+
+
+@dataclass
+class EpisodeRows:
+    """How the rows of one file hold episodes."""
+
+    uri: str
+    longer: Mapping[str, int]
+    """Columns with a list, of a record each part of it → how many values it has more than there are steps."""
+    counted: str
+    """The one that says how many steps there are."""
+    eps_id: str | None
+    says_end: bool
+    note: str
+    steps_before: int = 0
+
+    @classmethod
+    def of(cls, table: pa.Table, uri: str) -> EpisodeRows | None:
+        """None if these rows are no episodes."""
+        lists = [each.name for each in table.schema if _is_list(each.type)]
+        rewards = named(columns.REWARDS, table.column_names)
+        if not lists or not table.num_rows or (rewards and rewards[0] not in lists and not any(map(_are_steps, table.schema))):
+            return None
+        rows = _in_parts(table)
+        inner = {name: kind.inner for name, kind in rows.schema.items() if isinstance(kind, pl.List)}
+        records = [each.name for each in table.schema if _are_steps(each)]
+        if records:
+            counted, longer = records[0], {records[0]: 0}
+            names = [*rows.columns, *(each.name for each in inner[counted].fields)]
+        else:
+            names = rows.columns
+            actions = named(columns.ACTIONS, inner)
+            if not actions or (rewards and not inner[rewards[0]].is_numeric()):
+                return None
+            counted = (rewards or actions)[0]
+            every = {name: _longer(rows, name, counted) for name in inner}
+            longer = {name: more for name, more in every.items() if more is not None}
+            observed = [longer.get(name) for name in inner if named(columns.OBS, [name.partition(_PART)[0]])]
+            if longer.get(actions[0]) != 0 or not observed or None in observed or not (rewards or 1 in observed):
+                return None
+        eps_id = next(iter(named(columns.EPS_ID, (name for name in names if name not in longer))), None)
+        if eps_id is not None and rows[eps_id].n_unique() < rows.height:
+            return None
+        says_end = any(named(role, names) for role in ENDS)
+        after = [name for name, more in longer.items() if more]
+        note = (
+            f"Each row is an episode, with a list of steps in {', '.join(longer).replace(_PART, '.')}"
+            + (f", of which {', '.join(after).replace(_PART, '.')} has one value more, after the last step" if after else "")
+            + ("." if eps_id is not None else "; its id is the name of the file and its row.")
+            + ("" if says_end else f" {END_IS_CUT}")
+        )
+        return cls(uri, longer, counted, eps_id, says_end, note)
+
+    def steps(self, table: pa.Table) -> Iterator[pa.Table | Unreadable]:
+        """The steps of some rows, numbered in `SOURCE_ROW`; rows with lists of other lengths are `Unreadable`."""
+        rows = _in_parts(table).with_columns(pl.col(self.counted).list.len().fill_null(0).alias(_COUNT))
+        if SOURCE_ROW not in rows.columns:
+            rows = rows.with_row_index(SOURCE_ROW)
+        wrong = {name: pl.col(name).list.len().fill_null(0) != pl.col(_COUNT) + more for name, more in self.longer.items()}
+        for row, count, *found in rows.filter(pl.any_horizontal(*wrong.values())).select(SOURCE_ROW, _COUNT, **wrong).rows():
+            name = [*wrong][found.index(True)]
+            problem = (
+                f"Column {name.replace(_PART, '.')!r} has not the {count} values of {self.counted!r} in this row, an episode."
+            )
+            yield Unreadable(self.uri, row, max(1, count), SchemaError(problem))
+        rows = self._exploded(rows.filter(~pl.any_horizontal(*wrong.values()), pl.col(_COUNT) > 0))
+        if rows.height:
+            found = rows.drop(SOURCE_ROW).with_row_index(SOURCE_ROW, self.steps_before).drop(_COUNT, _LAST)
+            self.steps_before += rows.height
+            yield with_note(_as_one(found).to_arrow().replace_schema_metadata(table.schema.metadata), self.note)
+
+    def _exploded(self, rows: pl.DataFrame) -> pl.DataFrame:
+        made = [pl.int_ranges(0, pl.col(_COUNT)).alias(_LAST)]
+        if self.eps_id is None:
+            made.append(pl.concat_str(pl.lit(id_in_file(self.uri, "")), SOURCE_ROW).alias(columns.EPS_ID))
+        for name, more in self.longer.items():
+            if more:
+                whole = name.partition(_PART)[0]
+                made.append(pl.col(name).list.slice(int(bool(named(columns.INFOS, [whole]))), _COUNT))
+                if (after := self._after(whole, rows.columns)) is not None:
+                    made.append(pl.col(name).list.slice(1).alias(name.replace(whole, after, 1)))
+        wide = rows.with_columns(made)
+        found = wide.explode(*(expr.meta.output_name() for expr in made if expr.meta.output_name() != columns.EPS_ID), *(
+            name for name, more in self.longer.items() if not more
+        ))  # fmt: skip
+        if isinstance(found.schema[self.counted], pl.Struct):
+            fields = [each.name for each in found.schema[self.counted].fields]
+            found = found.rename({name: f"episode_{name}" for name in fields if name in found.columns})
+            found = found.unnest(self.counted)
+        is_last = pl.col(_LAST) == pl.col(_COUNT) - 1
+        alone = [name for name in rows.columns if plain(name) in AT_END and not rows.schema[name].is_nested()]
+        found = found.with_columns(pl.col(name).cast(pl.Float64).fill_null(0).ne(0) & is_last for name in alone)
+        if not named(columns.T, self.longer) and columns.T not in found.columns:
+            found = found.with_columns(pl.col(_LAST).alias(columns.T))
+        return found if self.says_end else found.with_columns(is_last.alias(columns.TRUNCATEDS))
+
+    def _after(self, name: str, names: Iterable[str]) -> str | None:
+        """The name for what follows each step of a column; None if it has none."""
+        if named(columns.NEW_OBS, names):
+            return None
+        if named(columns.OBS, [name]):
+            return columns.NEW_OBS
+        return f"next_{name}" if parts_of(columns.OBS, [name]) else None
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_is_list(each.type) for each in kind)
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _are_steps(column: pa.Field) -> bool:
+    """Whether it is a list of records with actions and rewards."""
+    kind = column.type
+    if not _is_list(kind) or pa.types.is_struct(kind) or not pa.types.is_struct(kind.value_type):
+        return False
+    names = [each.name for each in kind.value_type]
+    return bool(named(columns.ACTIONS, names) and named(columns.REWARDS, names))
+
+
+def _longer(rows: pl.DataFrame, name: str, counted: str) -> int | None:
+    """How much longer than those of another column most lists are; None if neither 0 nor 1."""
+    more = rows.select(
+        pl.col(name).list.len().cast(pl.Int64).fill_null(0) - pl.col(counted).list.len().fill_null(0)
+    ).to_series()
+    return next((size for size in (0, 1) if (more == size).mean() > _MOST), None)  # type: ignore[operator]
+
+
+def _in_parts(table: pa.Table) -> pl.DataFrame:
+    """The rows with the parts of records of lists as columns, and arrays of fixed size as lists."""
+    rows = pl.DataFrame(table)
+    while records := [name for name in rows.columns if _has_lists(rows.schema[name])]:
+        for name in records:
+            kind = rows.schema[name]
+            parts = [pl.col(name).struct.field(each.name).alias(f"{name}{_PART}{each.name}") for each in kind.fields]  # type: ignore[attr-defined]
+            rows = rows.with_columns(parts).drop(name)
+    return rows.with_columns(pl.col(name).arr.to_list() for name, kind in rows.schema.items() if isinstance(kind, pl.Array))
+
+
+def _has_lists(kind: pl.DataType) -> bool:
+    return isinstance(kind, pl.Struct) and any(
+        isinstance(each.dtype, pl.List | pl.Array) or _has_lists(each.dtype) for each in kind.fields
+    )
+
+
+def _as_one(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with records in place of their parts."""
+    while parts := [name for name in rows.columns if _PART in name]:
+        deepest = max(parts, key=lambda name: name.count(_PART)).rpartition(_PART)[0]
+        inside = [name for name in rows.columns if name.rpartition(_PART)[0] == deepest]
+        whole = pl.struct(pl.col(name).alias(name.rpartition(_PART)[2]) for name in inside).alias(deepest)
+        rows = rows.with_columns(whole).drop(inside)
+    return rows

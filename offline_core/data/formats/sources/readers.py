@@ -1,0 +1,179 @@
+"""The formats that are read: what `@reader` says of a class is all that there is to know of one.
+
+@reader("npz", suffixes=(".npz",), pushes="columns")
+class NpzFile(FileReader): ...
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self, TypeVar
+
+import pyarrow as pa
+
+from offline_core.data.formats.sources.expansion import MAX_EXPANSION
+from offline_core.data.formats.sources.listing import Listing
+from offline_core.data.formats.sources.partitions import Values, with_values
+from offline_core.data.formats.sources.step_reader import Unreadable
+from offline_core.data.store.location import Location
+from offline_core.errors import ConfigError, SchemaError
+
+BATCH_BYTES = 32 * 2**20
+"""Aim for a batch."""
+SOURCE_ROW = "_source_row"
+"""An additional column: the number of the row in its file, from 0."""
+
+
+@dataclass(frozen=True)
+class FileReader:
+    """Reads one file, or one folder, of a format; a `StepReader`."""
+
+    location: Location
+    columns: tuple[str, ...] | None = None
+    """Only these, by their names in the file."""
+    where: str | None = None
+    """SQL condition on the columns of the file."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    partition: Values = field(default_factory=dict)
+    """Columns from the names of its folders; columns of the file win."""
+    max_expansion: float = MAX_EXPANSION
+    """See `Expansion`."""
+
+    format: ClassVar[str] = ""
+
+    @property
+    def uri(self) -> str:
+        return self.location.uri
+
+    @property
+    def places(self) -> Sequence[Location]:
+        """The files and folders that it reads."""
+        return [self.location]
+
+    def batches(self) -> Iterator[pa.Table | Unreadable]:
+        """See `StepReader`."""
+        for batch in self.read():
+            yield with_values(batch, self.partition, self.columns) if isinstance(batch, pa.Table) else batch
+
+    def read(self) -> Iterator[pa.Table | Unreadable]:
+        """What the file itself holds."""
+        raise NotImplementedError
+
+    @property
+    def own_columns(self) -> tuple[str, ...] | None:
+        """The chosen columns but for those of the partition."""
+        return None if self.columns is None else tuple(name for name in self.columns if name not in self.partition)
+
+    @contextlib.contextmanager
+    def cut(self) -> Iterator[tuple[Self, bool]]:
+        """(a reader of the same URI that ends after the first rows, if that is quicker; whether rows are missing there)."""
+        yield self, False
+
+    @classmethod
+    def inside(cls, folder: Location, listing: Listing) -> list[Location]:
+        """What is read, each by a reader of its own, of a folder that is of this format as a whole."""
+        return [folder]
+
+
+@dataclass(frozen=True)
+class Format:
+    """What there is to know of a format."""
+
+    reader: type[FileReader]
+    suffixes: tuple[str, ...]
+    arguments: frozenset[str]
+    """Those that name neither code nor other places."""
+    takes_others: bool
+    """Further arguments are those of a library, which refuses what it does not know."""
+    pushes: tuple[str, ...]
+    """Which of `columns` and `where` are applied while the file is read."""
+    folder: Callable[[Collection[str]], bool] | None
+    """Whether a folder with these files is one thing of the format; None: it is read file by file."""
+    content: Callable[[Location], bool] | None
+    """Whether a file with such a suffix is of the format; None: it is if it is of no other."""
+
+
+FORMATS: dict[str, Format] = {}
+
+ZIP = "zip"
+"""Files of any format may lie in one."""
+
+R = TypeVar("R", bound=type[FileReader])
+
+
+def reader(
+    name: str,
+    *,
+    suffixes: Sequence[str] = (),
+    arguments: str = "",
+    takes_others: bool = False,
+    pushes: str = "",
+    folder: Callable[[Collection[str]], bool] | None = None,
+    content: Callable[[Location], bool] | None = None,
+) -> Callable[[R], R]:
+    """Registers a class as the reader of a format, see `Format`."""
+
+    def register(cls: R) -> R:
+        cls.format = name
+        known = frozenset(arguments.split())
+        FORMATS[name] = Format(cls, tuple(suffixes), known, takes_others, tuple(pushes.split()), folder, content)
+        return cls
+
+    return register
+
+
+def made(name: str, location: Location, partition: Values, **how: Any) -> FileReader:
+    """The reader of a location.
+
+    Raises:
+        ConfigError: it does not take the arguments, `columns` or `where`.
+    """
+    form = FORMATS[name]
+    refuse_pushdown(name, how, form.pushes)
+    if (other := sorted(how["arguments"].keys() - form.arguments)) and not form.takes_others:
+        allowed = f"only {', '.join(sorted(form.arguments))}" if form.arguments else "none"
+        raise ConfigError(f"The format {name} does not take these arguments: {', '.join(other)}; it takes {allowed}.")
+    if location.path.lower().endswith(f".{ZIP}") and name != ZIP and form.folder is None:
+        form, how = FORMATS[ZIP], how | {"of": name}
+    return form.reader(location, partition=partition, **how)
+
+
+def formats_by_name(path: str) -> tuple[str, ...]:
+    """The formats that a file of this name can have, those first that are told by what is in it."""
+    found = [name for name, form in FORMATS.items() if path.lower().endswith(form.suffixes or "\0")]
+    return tuple(sorted(found, key=lambda name: FORMATS[name].content is None))
+
+
+def format_by_content(file: Location, names: Sequence[str]) -> str:
+    """The format of a file that has one of these."""
+    contents = ((name, FORMATS[name].content) for name in names)
+    return next(name for name, is_of in contents if is_of is None or is_of(file))
+
+
+def refuse_pushdown(format: str, how: Mapping[str, Any], pushes: Collection[str] = ()) -> None:
+    """Raises:
+    ConfigError: `columns` or `where` are set, and the format does not apply them.
+    """
+    if refused := [name for name in ("columns", "where") if how[name] is not None and name not in pushes]:
+        raise ConfigError(
+            f"{' and '.join(refused)} {'do' if len(refused) > 1 else 'does'} not work with the format {format}; choose columns "
+            "by a mapping, or by arguments of the reader, and prune rows after the import."
+        )
+
+
+def common_length(arrays: Mapping[str, Any], uri: str, hint: str = "") -> int:
+    """The number of rows that all arrays have.
+
+    Raises:
+        SchemaError: they differ.
+    """
+    rows = {name: str(array.shape[0]) if array.ndim else "none" for name, array in arrays.items()}
+    if "none" in rows.values() or len(set(rows.values())) > 1:
+        listed = ", ".join(f"{name} {count}" for name, count in rows.items())
+        raise SchemaError(
+            f"The arrays of {uri} do not all have one row a step; their rows are: {listed}. Choose those that do with "
+            f"source.columns.{hint}"
+        )
+    return int(next(iter(rows.values()), 0))

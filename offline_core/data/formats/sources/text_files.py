@@ -1,0 +1,271 @@
+"""Read CSV and JSON lines by Polars, in any encoding.
+
+Polars fails at lines that are not rows, without naming them. Then the other lines are copied, and read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import glob
+import io
+import json
+import re
+import tempfile
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any, ClassVar, NamedTuple, NoReturn, Self
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from offline_core.data.formats.sources.expansion import Expansion, check_text
+from offline_core.data.formats.sources.first_rows import first_lines
+from offline_core.data.formats.sources.local_copy import local_file
+from offline_core.data.formats.sources.readers import SOURCE_ROW, reader
+from offline_core.data.formats.sources.scans import FILE_PATHS, OF_SCANS, ScannedFile
+from offline_core.data.formats.sources.step_reader import Unreadable, with_note
+from offline_core.data.formats.sources.text_form import UTF8_WITH_MARK, as_utf8, is_utf8, note_on, separators
+from offline_core.data.store.location import Location
+from offline_core.data.store.storage_errors import storage_errors
+from offline_core.errors import CorruptFileError
+
+_ENCODING = "encoding"
+_TABS = (".tsv", ".tab")
+_PACKED = ("", ".gz", ".zst")
+_OF_TEXT = f"{OF_SCANS} schema schema_overrides infer_schema_length ignore_errors batch_size encoding"
+_OF_CSV = (
+    "has_header separator comment_prefix quote_char skip_rows skip_lines null_values empty_string_is_null infer_schema "
+    "skip_rows_after_header try_parse_dates eol_char new_columns truncate_ragged_lines raise_if_empty decimal_comma "
+    "missing_utf8_is_empty_string"
+)
+_SAME_LINES = frozenset(
+    {"separator", "decimal_comma", "null_values", "new_columns", "schema_overrides", "infer_schema_length", "try_parse_dates"}
+)
+"""With only these arguments, bad lines can be found without Polars."""
+
+_QUOTED = re.compile(rb'"[^"]*"')
+_NAME_ENCODING = "if the file is in another encoding, name it by source.arguments: {encoding: cp1252}, for example"
+_Numbered = tuple[int, bytes]
+_HEAD_BYTES = 1024
+JSON_SUFFIXES = tuple(f".{kind}{packed}" for kind in ("json", "jsonl", "ndjson") for packed in _PACKED)
+
+
+class TextFile(ScannedFile):
+    """Lines that are not rows become `Unreadable`."""
+
+    is_small_whole: ClassVar[bool] = False
+
+    def read(self) -> Iterator[pa.Table | Unreadable]:
+        """See `FileReader`; with the column `SOURCE_ROW`."""
+        with local_file(self.location) as file:
+            with storage_errors("read", self.uri):
+                if file.filesystem.get_file_info(file.path).size == 0:  # an empty log
+                    return
+                self.check_expansion(file, self.expansion(file.path))
+            with as_utf8(file, self.arguments.get(_ENCODING)) as (text, encoding):
+                found = self.recognised(text)
+                is_noted = encoding is not None and encoding != UTF8_WITH_MARK and _ENCODING not in self.arguments
+                note = note_on(self.format, {_ENCODING: encoding, **found} if is_noted else found)
+                for batch in dataclasses.replace(self, arguments={**self.of_utf8(), **found})._rows(text):
+                    yield with_note(batch, note) if isinstance(batch, pa.Table) and note is not None else batch
+
+    def recognised(self, text: Location) -> dict[str, Any]:
+        """Arguments that its first lines give."""
+        return {}
+
+    def of_utf8(self) -> dict[str, Any]:
+        """The arguments for the same text in UTF-8."""
+        return {name: value for name, value in self.arguments.items() if name != _ENCODING}
+
+    def expansion(self, path: str) -> Expansion:
+        expansion = super().expansion(path)
+        return dataclasses.replace(expansion, max_expansion=self.max_expansion)
+
+    def check_expansion(self, file: Location, expansion: Expansion) -> None:
+        check_text(file, expansion, line_end=None)
+
+    def known_schema(self, schema: pl.Schema) -> dict[str, Any]:
+        return {"schema": schema}  # otherwise Polars infers it again from all rows
+
+    def rows_of(self, lines: Iterable[bytes], header: IO[bytes]) -> Iterator[tuple[bytes, str]]:
+        """(lines of a row, its problem or "") of a text in UTF-8."""
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def cut(self) -> Iterator[tuple[Self, bool]]:
+        with first_lines(self.location, self.arguments.get(_ENCODING)) as (file, is_cut):
+            yield dataclasses.replace(self, location=file), is_cut
+
+    def _rows(self, file: Location) -> Iterator[pa.Table | Unreadable]:
+        read = 0
+        try:
+            for batch in self.tables(file.path):
+                yield batch
+                read = batch[SOURCE_ROW][-1].as_py() + 1
+            return
+        except CorruptFileError as error:
+            if not self.scan_arguments.keys() <= _SAME_LINES:
+                raise
+            unread = error
+        with tempfile.NamedTemporaryFile() as rest:
+            good, bad = self._without_bad_lines(file, rest)
+            if not good or not bad:
+                raise self.corrupt(bad[0].problem) if bad else unread
+            yield from (Unreadable(self.uri, row, 1, CorruptFileError(f"{what}.")) for row, what in bad if row >= read)
+            rows_before = np.array([row for row, _ in bad]) - np.arange(len(bad))  # of those that are copied
+            for batch in self.tables(rest.name):
+                copied = batch[SOURCE_ROW].to_numpy()
+                rows = copied + np.searchsorted(rows_before, copied, side="right")
+                batch = batch.set_column(0, SOURCE_ROW, pa.array(rows)).filter(pa.array(rows >= read))
+                if batch.num_rows:
+                    yield batch
+
+    def _without_bad_lines(self, file: Location, into: IO[bytes]) -> tuple[int, list[BadLine]]:
+        """(number of rows copied to `into`, the lines that are not rows)."""
+        good, bad = 0, list[BadLine]()
+        with contextlib.suppress(OSError), file.filesystem.open_input_stream(file.path) as stream:  # unpacks by the file's name
+            for text, problem in self.rows_of(io.BufferedReader(stream), into):
+                if problem:
+                    bad.append(BadLine(good + len(bad), problem))
+                else:
+                    into.write(text)
+                    good += 1
+            into.flush()
+            return good, bad
+        return 0, []
+
+
+# All rows decide the type of a column: a reward may be 1 for ten thousand steps, and 0.5 later.
+
+
+@reader(
+    "csv",
+    suffixes=[f"{kind}{packed}" for kind in (".csv", *_TABS) for packed in _PACKED],
+    arguments=f"{_OF_TEXT} {_OF_CSV}",
+    takes_others=True,
+    pushes="columns where",
+)
+@dataclass(frozen=True)
+class CsvFile(TextFile):
+    """The separator and decimal commas are recognised unless they are given."""
+
+    def scan(self, path: str, **arguments: Any) -> pl.LazyFrame:
+        return pl.scan_csv(path, glob=False, **{"infer_schema_length": None} | arguments)
+
+    def recognised(self, text: Location) -> dict[str, Any]:
+        arguments = self.of_utf8()
+        if not arguments.keys() <= {*_SAME_LINES, FILE_PATHS}:
+            return {}
+        return separators(text, arguments)
+
+    def of_utf8(self) -> dict[str, Any]:
+        declared = self.arguments.get(_ENCODING)
+        is_kept = declared is not None and is_utf8(declared) and str(declared).endswith("lossy")
+        arguments = super().of_utf8() | ({_ENCODING: declared} if is_kept else {})
+        is_tabs = self.uri.lower().endswith(tuple(f"{tab}{packed}" for tab in _TABS for packed in _PACKED))
+        return {"separator": "\t", **arguments} if is_tabs and arguments.keys() <= {*_SAME_LINES, FILE_PATHS} else arguments
+
+    def check_expansion(self, file: Location, expansion: Expansion) -> None:
+        check_text(file, expansion, line_end=str(self.arguments.get("eol_char", "\n")).encode())
+
+    def rows_of(self, lines: Iterable[bytes], header: IO[bytes]) -> Iterator[tuple[bytes, str]]:
+        return _values(lines, self.arguments.get("separator", ",").encode(), header=header)
+
+
+@reader("ndjson", suffixes=JSON_SUFFIXES, arguments=_OF_TEXT, takes_others=True, pushes="columns where")
+@dataclass(frozen=True)
+class JsonFile(TextFile):
+    """An object a line, or one list of objects."""
+
+    def scan(self, path: str, **arguments: Any) -> pl.LazyFrame:
+        arguments = {"infer_schema_length": None} | arguments
+        if not _is_list(path):
+            return pl.scan_ndjson(glob.escape(path), **arguments)
+        rows, row_index_name = arguments.pop("n_rows", None), arguments.pop("row_index_name", None)
+        with pa.input_stream(path) as stream:  # unpacks by the file's name
+            found = pl.read_json(io.BytesIO(stream.read()), **arguments).lazy()
+        found = found if rows is None else found.head(rows)
+        return found if row_index_name is None else found.with_row_index(row_index_name)
+
+    @contextlib.contextmanager
+    def cut(self) -> Iterator[tuple[Self, bool]]:
+        """The first lines, but of a list, whose end has to be there, all."""
+        with super().cut() as (shorter, is_cut):
+            yield (self, False) if is_cut and _is_list(shorter.location.path) else (shorter, is_cut)
+
+    def rows_of(self, lines: Iterable[bytes], header: IO[bytes]) -> Iterator[tuple[bytes, str]]:
+        return _objects(lines)
+
+
+def _is_list(path: str) -> bool:
+    with contextlib.suppress(OSError), pa.input_stream(path) as stream:
+        return bool(stream.read(_HEAD_BYTES).lstrip().startswith(b"["))
+    return False
+
+
+class BadLine(NamedTuple):
+    """A line that is not a row."""
+
+    row: int
+    """Its number among the rows."""
+    problem: str
+    """`line 3 …` and its problem."""
+
+
+def _objects(lines: Iterable[bytes]) -> Iterator[tuple[bytes, str]]:
+    """(line, problem or "") of NDJSON, where a blank line is skipped."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line, parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            remedy = f"; {_NAME_ENCODING}" if isinstance(error, UnicodeDecodeError) else ""
+            yield line, f"line {number} is not JSON: {getattr(error, 'msg', error)}{remedy}"
+            continue
+        is_object = isinstance(value, dict)
+        what = f"is a {type(value).__name__}; each line must be one JSON object, which is one step"
+        yield line, "" if is_object else f"line {number} {what}"
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"JSON has no {constant}")
+
+
+def _values(lines: Iterable[bytes], separator: bytes, *, header: IO[bytes]) -> Iterator[tuple[bytes, str]]:
+    """(lines of one row, problem or "") of CSV, where a blank line is a row; the first row goes to `header`."""
+    numbered, waiting, width = enumerate(lines, 1), deque[_Numbered](), 0
+    while row := _quoted(numbered, waiting):
+        number, text = row[0][0], b"".join(line for _, line in row)
+        values = _QUOTED.sub(b"", text)
+        count = values.count(separator) + 1
+        if not width:
+            if text.strip():
+                width = count
+                header.write(text)
+            continue
+        problem = ""
+        try:
+            text.decode()
+        except UnicodeDecodeError as error:
+            problem = f"line {number} is not UTF-8: {error}; {_NAME_ENCODING}"
+        if b'"' in values:
+            problem = f"line {number} begins a quoted value that does not end"
+        elif count > width:
+            problem = f"line {number} has {count} values, the header {width}"
+        if problem:  # of several lines only the first is bad: a stray quote includes the others
+            waiting.extendleft(reversed(row[1:]))
+        yield row[0][1] if problem else text, problem
+
+
+def _quoted(numbered: Iterator[_Numbered], waiting: deque[_Numbered]) -> list[_Numbered]:
+    """The next line, with the following ones while a quote is open; empty at the end."""
+    row: list[_Numbered] = []
+    is_open = False
+    while (row == [] or is_open) and (line := waiting.popleft() if waiting else next(numbered, None)):
+        row.append(line)
+        is_open ^= line[1].count(b'"') % 2 == 1
+    return row
