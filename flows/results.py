@@ -17,7 +17,7 @@ from offline_core.runtime.stage import Stage, load
 from offline_core.secrets import masked
 
 if TYPE_CHECKING:
-    from offline_core.data.import_plan.result import ImportPlan
+    from offline_core.data.importing.planning.result import ImportPlan
     from offline_core.keeping.homepage.listing import Listing
 
 PARAMETER_FILES = (".yaml", ".yml")

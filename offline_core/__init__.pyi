@@ -10,9 +10,9 @@ from .data.formats.exporting import ExportConfig as ExportConfig
 from .data.formats.exports.sample_batch import SampleBatchBuilder as SampleBatchBuilder
 from .data.formats.exports.sample_batch import SampleBatchWriter as SampleBatchWriter
 from .data.formats.publishing import PublishConfig as PublishConfig
-from .data.import_plan.result import ImportPlan as ImportPlan
 from .data.importing.config import ConversionConfig as ConversionConfig
 from .data.importing.config import ImportConfig as ImportConfig
+from .data.importing.planning.result import ImportPlan as ImportPlan
 from .data.importing.ray_steps import ray_steps as ray_steps
 from .data.quality.config import QualityConfig as QualityConfig
 from .data.quality.result import Finding as Finding

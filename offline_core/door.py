@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from offline_core.data.curation.config import PruningConfig
     from offline_core.data.datasets.verify import Verified
-    from offline_core.data.import_plan.result import ImportPlan
     from offline_core.data.importing.config import ImportConfig
+    from offline_core.data.importing.planning.result import ImportPlan
     from offline_core.keeping.retention.config import ForgetConfig
     from offline_core.keeping.retention.forget import ForgetResult
     from offline_core.policies.registry.history import History
@@ -109,8 +109,8 @@ def plan_import(source: Path | Sequence[Path], /, *, config: Given[ImportConfig]
         source: files or folders.
         parameters: fields of `ImportConfig`; what is given stays as it is.
     """
-    from offline_core.data.import_plan.plan import plan_import
     from offline_core.data.importing.config import ImportConfig
+    from offline_core.data.importing.planning.plan import plan_import
 
     return plan_import(config_of(ImportConfig, config, parameters), source=_paths(source))
 

@@ -126,6 +126,7 @@ def _source(parameters: Mapping[str, Any]) -> None:
 
 def _first_rows(config: ImportConfig, paths: Sequence[str]) -> None:
     from offline_core.data.formats.sources.fingerprint import files_of
+    from offline_core.data.importing.planning.plan import settled
     from offline_core.data.importing.reading import Source
     from offline_core.data.importing.resolving import preparation_of
 
@@ -142,4 +143,4 @@ def _first_rows(config: ImportConfig, paths: Sequence[str]) -> None:
     if (rows := next(iter(readers[0].batches()), None)) is not None:
         prepared = preparation_of(config, readers, joins)(rows, file=0, first_row=0, uri=readers[0].uri)
         if prepared.bad:
-            raise prepared.bad[0].located_error
+            settled(config, paths, prepared.bad[0].located_error)

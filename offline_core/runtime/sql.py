@@ -38,7 +38,7 @@ ROW_FUNCTIONS = _words(
     "sin cos tan asin acos atan atan2 greatest least coalesce ifnull nullif if "
     # of texts
     "length char_length character_length octet_length lower upper left right substr starts_with ends_with strpos "
-    "ltrim rtrim regexp_like "
+    "ltrim rtrim regexp_like replace "
     # of lists
     "array_contains array_get array_length array_mean array_sum "
     # of times
@@ -142,6 +142,8 @@ def _rewritten(text: str, functions: frozenset[str], *, dotted: bool) -> str:
             written.append(f"{word}e0")  # else it is a decimal, of which 2.5 / 0.3 is 8.3333333
         elif kind == "word":
             written.append(_word(word, before, following, functions))
+            if written[-1] == "replace" and following[1] == "(":
+                _check_replace(tokens[number + 1 :])
         elif kind == "column" and following[1] == "(":
             _refuse(f"calls {word}: a quoted name is a column.")
         elif kind == "column" and word.startswith('"^') and word.endswith('$"'):
@@ -204,6 +206,16 @@ def _word(word: str, before: Sequence[str], following: Sequence[str], functions:
     if name in _QUERIES and following[0] not in ("", "sign", "comparison") and following[1].lower() not in _OPERATORS:
         _refuse(f"has the word {word}. {_hint(name, functions)}Quote it if it is a column.")
     return name if name in _BEFORE_BRACKETS | _VALUES | {"end", "as"} else _quoted(word)
+
+
+def _check_replace(tokens: Sequence[tuple[str, str]]) -> None:
+    """Refuse a call, from its bracket on, that can make texts longer."""
+    depths = itertools.accumulate((word == "(") - (word == ")") for _, word in tokens)
+    end = next((number for number, depth in enumerate(depths) if depth == 0), 0)
+    arguments = tokens[max(0, end - 4) : end]
+    kinds = [kind if kind == "text" else word for kind, word in arguments]
+    if kinds != [",", "text", ",", "text"] or not 2 < len(arguments[1][1]) >= len(arguments[3][1]):
+        _refuse("calls replace otherwise than replace(column, 'old', 'new'), the new text no longer than the old one.")
 
 
 def _hint(name: str, functions: frozenset[str]) -> str:

@@ -16,8 +16,8 @@ from pydantic.fields import FieldInfo
 
 from flows import short_forms
 from flows.stages import import_data, train
-from offline_core.data.import_plan.plan import plan_import
 from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.planning.plan import plan_import
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.learning.config import TrainingConfig
 from offline_core.runtime import config

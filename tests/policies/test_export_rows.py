@@ -18,9 +18,9 @@ from gymnasium import spaces
 from examples.logs.building import write_day
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes
-from offline_core.data.import_plan.plan import plan_import
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
+from offline_core.data.importing.planning.plan import plan_import
 from offline_core.data.inputs.bins import Bins
 from offline_core.data.inputs.encoding import Encoding
 from offline_core.data.inputs.frames import Rows
@@ -34,8 +34,8 @@ from offline_core.policies.export_config import ExportManifest, PolicyExportConf
 from offline_core.policies.policy import Policy
 from offline_core.runtime.config import parse
 from tests.cases import slow_but
-from tests.data.import_plan import logs
 from tests.data.importing import test_row_columns as rooms
+from tests.data.importing.planning import logs
 from tests.data.inputs import test_serving as hours
 from tests.examples import test_logs as building
 from tests.policies.test_export import QUICK, exported, run_onnx, saved

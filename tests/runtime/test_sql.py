@@ -98,10 +98,20 @@ def test_allowed_functions_and_types_are_known_to_polars() -> None:
         calls = [f"{name}({', '.join(['a', '1', 'b'][:count])})" for count in range(4)] + [
             f"{name}('year', a)",
             f"{name}(b, '%Y')",
+            f"{name}(b, ',', '.')",
         ]
         assert any(map(is_known, calls)), name
     for name in TYPES:
         sql_condition(f"cast(a as {name}) = a::{name}")
+
+
+@pytest.mark.parametrize(
+    "call", ["replace(b, '', 'much')", "replace(b, 'x', 'longer')", "replace(b, b, 'x')", "replace(b, 'x', b)", "replace(b)"]
+)
+def test_texts_are_replaced_by_shorter_ones_alone(call: str) -> None:
+    with pytest.raises(ConfigError, match="the new text no longer than the old one"):
+        sql_expression(call)
+    assert ROWS.select(sql_expression("replace(upper(b), 'X', '')")).to_series().to_list() == ["", "Y", None]
 
 
 def test_expressions_are_of_one_row_and_of_whole_names() -> None:

@@ -168,6 +168,8 @@ class Imported(_Record):
     has_ids: bool = False
     recorded_action_range: list[Any] | None = None
     """Declared or inferred: [low, high, dtype]."""
+    settled: dict[str, Any] = {}
+    """Parameters that were not given, and that the import found by itself."""
     arrow_schema: str = ""
     """base64 of the Arrow schema of the rows, under canonical names."""
     cuts: list[FileEntry] = []

@@ -12,6 +12,7 @@ from offline_core.data.datasets.dataset import Dataset, is_dataset, numbers, ope
 from offline_core.data.datasets.manifest import Imported, Operation
 from offline_core.data.datasets.replacing import files_without, statistics_without
 from offline_core.data.episodes import columns
+from offline_core.data.formats.sources.scans import FILE_PATHS
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.ends import IMPORT
 from offline_core.data.importing.late_files import imported_without
@@ -22,11 +23,14 @@ from offline_core.data.importing.stored import Stored
 from offline_core.data.inputs.input_columns import common_inputs
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, VersionExistsError
+from offline_core.runtime.config import parse
 from offline_core.runtime.overlay import overlaid
 from offline_core.secrets import masked
 
 log = logging.getLogger(__name__)
 
+_SETTLED = ("mapping", "columns", "episodes", "observation_space", "action_space")
+"""Parameters that an import may find by itself."""
 _FREE = {"append", "unreadable", "partitions", "files"}
 """Parameters that may differ from those of the version before: they do not change what rows mean."""
 
@@ -117,6 +121,28 @@ def append(config: ImportConfig, source: Source, output: str, operation: Operati
         )
     log.info("Appended to %s: %s", dataset.ref, done)
     return result_of(dataset)
+
+
+def of_settled(asked: ImportConfig, config: ImportConfig) -> dict[str, Any]:
+    """What `config` settles that `asked` does not, as JSON."""
+    found = config.model_dump(mode="json", include={*_SETTLED}, exclude_unset=True)
+    before = asked.model_dump(mode="json", include={*_SETTLED}, exclude_unset=True)
+    found = {name: value for name, value in found.items() if value != before.get(name)}
+    if (name := config.source.arguments.get(FILE_PATHS)) != asked.source.arguments.get(FILE_PATHS):
+        found[FILE_PATHS] = name
+    return found
+
+
+def with_settled(config: ImportConfig, imported: Imported | None) -> ImportConfig:
+    """The parameters with those that the import before found by itself."""
+    if imported is None or not imported.settled:
+        return config
+    given = {name: getattr(config, name) for name in config.model_fields_set}
+    found = dict(imported.settled)
+    if (name := found.pop(FILE_PATHS, None)) is not None:
+        arguments = {**config.source.arguments, FILE_PATHS: name}
+        given["source"] = config.source.model_copy(update={"arguments": arguments})
+    return parse(ImportConfig, {**given, **found})
 
 
 def next_version(location: Location, base: Dataset | None) -> int:

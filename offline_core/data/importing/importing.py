@@ -10,18 +10,18 @@ from offline_core.data.datasets.dataset import Dataset, open_version, versions
 from offline_core.data.datasets.episode_index import episode_index
 from offline_core.data.datasets.manifest import Imported, Operation
 from offline_core.data.episodes import columns
-from offline_core.data.episodes.action_masks import ACTION_MASK
-from offline_core.data.importing.appending import append, newest_import, next_version
+from offline_core.data.importing.appending import append, newest_import, next_version, of_settled, with_settled
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.ends import IMPORT
 from offline_core.data.importing.episode_files import check_for_episodes
 from offline_core.data.importing.inference import inferred_spaces
 from offline_core.data.importing.late_files import remove_late
 from offline_core.data.importing.notes import notes_on_choices, reasons_for_none
+from offline_core.data.importing.planning.plan import settled
 from offline_core.data.importing.reading import Source, read
 from offline_core.data.importing.report import ImportResult, result_of
 from offline_core.data.store.location import Location
-from offline_core.errors import ConfigError, EmptyDatasetError, LocationError, OfflineError, VersionExistsError
+from offline_core.errors import ConfigError, DataError, EmptyDatasetError, LocationError, OfflineError, VersionExistsError
 from offline_core.runtime.stage import Argument, output, stage
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _HOW_FAST = {"engine"}
 
 @stage(
     "import",
-    version=8,
+    version=10,
     after="record",
     arguments=(
         Argument(
@@ -44,7 +44,7 @@ _HOW_FAST = {"engine"}
     writes=("dataset",),
     hint="Columns are named by -s mapping.obs=o_t -s mapping.dones=d_t, and so on.",
     event="dataset.imported",
-    plan="data.import_plan.plan:plan_import",
+    plan="data.importing.planning.plan:plan_import",
     plan_help="Only look: first rows, what the columns are taken for and why, what is to decide, and the YAML for -c, "
     "which -o FILE.yaml or > FILE keeps.",
     short=("config", "mapping", "environment", "unreadable"),
@@ -69,15 +69,13 @@ def import_data(config: ImportConfig, *, source: str | Sequence[str], output: st
     opened = Source.of_import(paths, config)
     if opened.files:
         check_for_episodes(config)
-    # With masks 9 while others are 8: action_mask was the name of an extra column before. The next version is 10 for both.
-    version = 9 if ACTION_MASK in config.mapping else import_data.version
-    operation = Operation.of(IMPORT, config, version=version, exclude=_HOW_FAST)
+    operation = Operation.of(IMPORT, config, version=import_data.version, exclude=_HOW_FAST)
     while config.append:
         base = newest_import(output, config, operation)
         try:
-            return (
-                _import(config, opened, output, operation) if base is None else append(config, opened, output, operation, base)
-            )
+            if base is None:
+                return _import(config, opened, output, operation)
+            return append(with_settled(config, base.manifest.imported), opened, output, operation, base)
         except VersionExistsError as error:
             log.info("%s What it has not is appended to it.", error)
             opened = Source.of_import(paths, config)  # files may have come meanwhile
@@ -96,7 +94,16 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
         return result_of(known, reused=True)
     seen = source.seen(Imported(), hashed=config.append)
     with prepared(output) as root:
-        found = read(source, config, root, seen)
+        asked, choices = config, list[str]()
+        try:
+            found = read(source, config, root, seen)
+        except (ConfigError, DataError) as error:
+            if source.files:
+                raise
+            config, choices = settled(config, source.paths, error)
+            source = Source.of_import(source.paths, config)
+            found = read(source, config, root, seen)
+        imported = found.imported.model_copy(update={"settled": of_settled(asked, config)})
         if found.counts.episodes == 0:
             remove_late(root, found.imported)
             reasons = reasons_for_none(found.counts, found.unreadable, config, found.quarantine)
@@ -106,7 +113,7 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
         spaces = inferred_spaces(found.declared, examples, found.statistics)
         stated = next((each.action_space for each in examples), None)
         declared = (None, found.declared[1] if stated is None else stated)
-        notes = [*found.notes(source), *notes_on_choices(declared, spaces, found.statistics)]
+        notes = [*choices, *found.notes(source), *notes_on_choices(declared, spaces, found.statistics)]
         dataset = commit(
             output,
             found.files,
@@ -119,7 +126,7 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
             observation_space=spaces[0],
             action_space=spaces[1],
             report=found.report(notes),
-            imported=found.imported,
+            imported=imported,
             version=next_version(Location.of(output), None) if config.append else None,
         )
     log.info("Imported %s: %s", dataset.ref, found.counts)

@@ -436,16 +436,19 @@ class Preparation:
             return self._in_canonical_types(map_columns(table, self.mapping))
         except (NonFiniteError, SchemaError) as error:
             if table.num_rows == 1 and (gap := self._gap(table)):  # of more rows, the error may be of another one
-                line = f"columns: {{fill: {{{gap}: 0}}}}"
-                raise type(error)(f"{error} To fill it with a value, such as 0: {line}.") from error
+                name, value = gap
+                line = f"columns: {{fill: {{{name}: {value}}}}}"
+                raise type(error)(f"{error} To fill it with a value, such as {value}: {line}.") from error
             raise
 
-    def _gap(self, table: pa.Table) -> str | None:
-        """The first raw column that is needed and is null or NaN somewhere."""
-        sources = [self.mapping.get(name, name) for name in _REQUIRED]
-        names = [name for each in sources for name in ([each] if isinstance(each, str) else each)]
-        there = [name for name in names if name in table.column_names]
-        return next((name for name in there if pc.any(pc.is_null(table[name], nan_is_null=True)).as_py()), None)
+    def _gap(self, table: pa.Table) -> tuple[str, str] | None:
+        """(the first raw column that is needed and is null or NaN somewhere, a value to fill it with)"""
+        for role in (*_REQUIRED, *ENDS, columns.IS_FIRST):
+            sources = self.mapping.get(role, role)
+            for name in [sources] if isinstance(sources, str) else sources:
+                if name in table.column_names and pc.any(pc.is_null(table[name], nan_is_null=True)).as_py():
+                    return name, "0" if role in _REQUIRED else "false"
+        return None
 
     def _in_canonical_types(self, table: pa.Table) -> pa.Table:
         names = self._filled(table) | {*_REQUIRED, *self.templates, *ENDS} & set(table.column_names)

@@ -15,13 +15,14 @@ from offline_core.data.episodes.action_masks import ACTION_MASK, NEW_ACTION_MASK
 from offline_core.data.episodes.mapping import ColumnMapping
 from offline_core.data.episodes.names import ENDS, RLDS, STEP_TYPES, UNDERSTOOD, named, parts_of, plain
 from offline_core.data.formats.packed import read_foreign_column
+from offline_core.data.importing.values import TRUTH
 from offline_core.errors import DataError
 
 MIN_NAME = 3
 """A column with a shorter name, such as d, is taken for nothing by it."""
 FLAG_SHARE = 0.5
 """A column holds flags, some of them perhaps wrong, if more than this share of its first values are some."""
-_TRUTH = pa.array(["true", "false", "0", "1"])
+_TRUTH = pa.array([*TRUTH])
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,14 @@ class Recognised:
     """What was taken for what by its name, and what was not."""
 
 
-def recognised(table: pa.Table, mapping: ColumnMapping, changed: Collection[str] = ()) -> Recognised:
+def recognised(table: pa.Table, mapping: ColumnMapping, changed: Collection[str] = (), *, least: int = MIN_NAME) -> Recognised:
     """Complete a mapping by the names of the columns in the first rows of a source.
 
     Arguments:
         changed: columns that are made or changed before the mapping: no next observation in the source is like them.
+        least: letters of a name.
     """
-    return _Recognition(table, dict(mapping), frozenset(changed)).result()
+    return _Recognition(table, dict(mapping), frozenset(changed), least).result()
 
 
 @dataclass
@@ -47,6 +49,7 @@ class _Recognition:
     table: pa.Table
     mapping: dict[str, str | list[str]]
     changed: frozenset[str]
+    least: int
     notes: list[str] = field(default_factory=list)
 
     def result(self) -> Recognised:
@@ -81,7 +84,9 @@ class _Recognition:
 
     def _free(self, role: str) -> list[str]:
         """Columns with a name of the role that are not mapped and hold something."""
-        names = (name for name in self._unused if len(plain(name)) >= MIN_NAME and not pa.types.is_null(self.table[name].type))
+        names = (
+            name for name in self._unused if len(plain(name)) >= self.least and not pa.types.is_null(self.table[name].type)
+        )
         return named(role, names)
 
     def _next_observations(self) -> str | list[str] | None:

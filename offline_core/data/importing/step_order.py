@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from offline_core.data.episodes import columns
+from offline_core.data.episodes.names import ENDS
 from offline_core.data.importing.config import EpisodesConfig, IdsPer
 from offline_core.data.importing.episode_ids import SOURCE_FILE, numbered_ids
 from offline_core.data.importing.linking import observations, row_bytes
@@ -72,10 +73,19 @@ def order_of(rules: EpisodesConfig, table: pa.Table) -> str:
         raise ConfigError("Single steps need new_obs: is_last marks rows that hold the observation after the last step.")
     if columns.NEW_OBS not in names and order == "single_step" and rules.last_new_obs == "drop":
         raise ConfigError("Single steps without new_obs would all be dropped; use last_new_obs: repeat.")
-    said = {columns.EPS_ID, columns.TERMINATEDS, columns.TRUNCATEDS, columns.IS_FIRST}
-    if not said & set(names) and order != "single_step":
+    if not says_where_episodes_end(names) and order != "single_step" and not (order == "t" and begins_anew(table)):
         raise ConfigError(f"Nothing says where an episode ends: map a column to eps_id or to dones. There are {names}.")
     return order
+
+
+def says_where_episodes_end(names: Collection[str]) -> bool:
+    """Whether one of these canonical columns does."""
+    return bool({columns.EPS_ID, columns.IS_FIRST, *ENDS} & {*names})
+
+
+def begins_anew(table: pa.Table) -> bool:
+    """Whether the steps of rows that lie in order are counted anew, as they are where an episode begins."""
+    return bool((np.diff(table[columns.T].to_numpy()) < 0).any())
 
 
 def _numbers_steps(t: pa.ChunkedArray, first: int) -> bool:

@@ -22,6 +22,9 @@ _WRAPPED = r"^\s*(?:\w+\.)?(?:array|tensor)\s*\([\s\[(]*" + _NUMBER + r"[\s\d+\-
 _TUPLE = r"^\s*[({][\s\[({]*" + _NUMBER + r"(?:[\s,\[\](){}]+" + _NUMBER + r")*[\s,]*[\])}][\s\])}]*$"
 _BARE = r"^\s*" + _NUMBER + r"(?:\s*[\s,;|]\s*" + _NUMBER + r")+\s*$"
 """Vectors as Python and NumPy print them, and without brackets, which could also be one number with a decimal comma."""
+_THOUSANDS = r"^\s*[+-]?\d{1,3},\d{3}\s*$"
+_SURE_THOUSANDS = r"^\s*[+-]?\d{1,3}(,\d{3})+(\.\d+|,\d{3})\s*$"
+_WITH_UNIT = r"^\s*[+-]?(?:\d+\.?\d*|\.\d+)\s*(?P<unit>[^\d\s.,'+-][^\d',.]*?)\s*$"
 _DECIMAL_COMMA = r"^\s*[+-]?[\d.]*\d,\d+\s*$"
 _CELL = "\x1e"
 """Stands between the texts while they are rewritten."""
@@ -83,7 +86,19 @@ def parsed(texts: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.Array | p
         if _any_matches(texts, _OTHER_DATE):
             raise _no_iso(texts, name) from error
         what = "time" if pa.types.is_timestamp(kind) else "number"
-        raise SchemaError(f"Column {name!r} has text that is no {what}: {error}.{_remedy(texts, name)}") from error
+        raise SchemaError(
+            f"Column {name!r} has text that is no {what}, such as {_first_other(texts, kind)!r}.{_remedy(texts, name)}"
+        ) from error
+
+
+def _first_other(texts: pa.ChunkedArray, kind: pa.DataType) -> str | None:
+    """The first of the texts that is none of the type."""
+    for text in texts.to_pylist():
+        try:
+            pa.scalar(text and text.strip()).cast(kind)
+        except pa.ArrowInvalid:
+            return str(text)
+    return None
 
 
 def encode_hint(name: str) -> str:
@@ -138,11 +153,24 @@ def _no_lists(texts: pa.ChunkedArray, name: str, what: str) -> SchemaError:
 
 
 def _remedy(texts: pa.ChunkedArray, name: str) -> str:
-    """The expression that makes numbers of texts like 0,5. It is not guessed: 1,500 is 1.5 or 1500."""
-    if not _any_matches(texts, _DECIMAL_COMMA):
-        return ""
-    number = f"cast(replace({name}, ',', '.') as double)"
-    return f' Compute it of decimal commas: columns: {{computed: {{NAME: "{number}"}}}}.'
+    """The expression that makes numbers of texts like 0,5 or 12,345.60 or 21.5 C."""
+    if _any_matches(texts, _SURE_THOUSANDS):
+        return _computed("Its commas separate thousands", f"cast(replace({name}, ',', '') as double)")
+    if _any_matches(texts, _THOUSANDS):  # 1,500 is 1.5 or 1500
+        both = [f"cast(replace({name}, ',', '{new}') as double)" for new in ("", ".")]
+        return f"{_computed('If its commas separate thousands', both[0])}{_computed('If they are decimal commas', both[1])}"
+    if _any_matches(texts, _DECIMAL_COMMA):
+        return _computed("Of decimal commas", f"cast(replace({name}, ',', '.') as double)")
+    units = pc.drop_null(pc.struct_field(pc.extract_regex(texts.cast(pa.string()), _WITH_UNIT), "unit"))
+    if len(units) and len(kinds := pc.unique(units)) == 1:
+        return _computed(
+            f"Of numbers with the unit {kinds[0].as_py()}", f"cast(rtrim({name}, ' {kinds[0].as_py()}') as double)"
+        )
+    return ""
+
+
+def _computed(of: str, expression: str) -> str:
+    return f' {of}, compute it: columns: {{computed: {{NAME: "{expression}"}}}}.'
 
 
 def _any_matches(texts: pa.ChunkedArray, pattern: str) -> bool:

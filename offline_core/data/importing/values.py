@@ -22,7 +22,11 @@ from offline_core.errors import NonFiniteError, SchemaError, SpaceError
 
 MAX_LOGP = 1e-3
 """Rounding makes a logarithm of 1 as large as that."""
-_TRUTH = {"true": True, "false": False, "1": True, "0": False}
+TRUTH = {
+    **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "0"), False),
+}
+"""What texts of flags mean, in lower case."""
 
 
 def conform(tree: Nested, space: gym.Space[Any] | None, name: str) -> Nested:
@@ -97,9 +101,9 @@ def flags(tree: Nested, name: str) -> np.ndarray:
     """(N,) bool out of true and false, 1 and 0, or their text."""
     if isinstance(tree, np.ndarray) and tree.dtype.kind == "U":
         texts = np.char.lower(tree)
-        if unknown := sorted(set(np.unique(texts).tolist()) - _TRUTH.keys()):
+        if unknown := sorted(set(np.unique(texts).tolist()) - TRUTH.keys()):
             raise SchemaError(f"Column {name!r} says {unknown[0]!r}; it has to be true or false.")
-        return np.isin(texts, [text for text, value in _TRUTH.items() if value])
+        return np.isin(texts, [text for text, value in TRUTH.items() if value])
     numbers = one_a_step(tree, name)
     if (strange := ~np.isin(numbers, (0, 1))).any():
         raise SchemaError(f"Column {name!r} holds {numbers[strange][0]}; it has to be true or false, or 1 or 0.")

@@ -97,10 +97,19 @@ def test_a_time_that_begins_with_a_day_or_a_month_is_refused_with_the_line_that_
     assert result.counts.episodes == 5
 
 
-def test_actions_in_words_are_refused_with_the_line_that_numbers_them(tmp_path: Path) -> None:
+def test_actions_in_words_get_numbers_and_that_is_said(tmp_path: Path) -> None:
+    source = scattered(tmp_path / "in", [row | {"actions": "left" if row["t"] else "right"} for row in LOG], 1)
+    result, _ = run_import(source, tmp_path / "out")
+    assert result.action_space == "Discrete(2)"
+    assert result.notes[0] == (
+        "columns.encode is {actions: {form: index}}: the texts of actions name actions, each of which gets a number."
+    )
+
+
+def test_actions_in_words_beside_other_encodings_are_refused_with_the_line_that_numbers_them(tmp_path: Path) -> None:
     source = scattered(tmp_path / "in", [row | {"actions": "left" if row["t"] else "right"} for row in LOG], 1)
     with pytest.raises(DataError, match="text that is no number") as refused:
-        run_import(source, tmp_path / "out")
+        run_import(source, tmp_path / "out", columns={"encode": {"tag": {"form": "index"}}})
     line = str(refused.value).split("number them: ")[1].split("}}}.")[0] + "}}}"
     result, _ = run_import(source, tmp_path / "numbered", **yaml.safe_load(f"{{{line}}}"))
     assert result.action_space == "Discrete(2)"

@@ -144,10 +144,20 @@ def test_first_rows_begin_episodes(tmp_path: Path) -> None:
     assert parts(found) == [("a0 a1 a2", "X"), ("b0 b1", "X")]
 
 
-def test_what_a_missing_column_is_called_is_in_the_error(tmp_path: Path) -> None:
+def test_columns_of_other_names_are_taken_where_a_plan_is_certain(tmp_path: Path) -> None:
     source = write_rows(tmp_path / "log.parquet", renamed(PAIR, {"actions": "action", "rewards": "reward"}))
-    with pytest.raises(DataError, match=r"mapping: \{actions: action, rewards: reward\}"):
+    result, found = run_import(source, tmp_path / "out")
+    assert parts(found) == [("a0 a1 a2", "T"), ("b0 b1", "X")]
+    assert result.notes[:2] == ["actions is action: another name for actions.", "rewards is reward: another name for rewards."]
+
+
+def test_what_a_missing_column_may_be_called_is_in_the_error_with_all_that_is_to_decide(tmp_path: Path) -> None:
+    names = {"actions": "valve", "obs": "level", "rewards": "reward"}
+    source = write_rows(tmp_path / "log.parquet", renamed(without(PAIR, "new_obs"), names))
+    with pytest.raises(DataError, match=r"mapping: \{rewards: reward\}") as refused:
         run_import(source, tmp_path / "out")
+    assert "1. actions: no name says which columns are the action. Candidates: valve." in str(refused.value)
+    assert "\nmapping:\n" in str(refused.value) and "offline import" in str(refused.value)
 
 
 def test_ids_that_are_mapped_keep_their_order(tmp_path: Path) -> None:

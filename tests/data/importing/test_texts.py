@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 from gymnasium import spaces
@@ -15,6 +16,7 @@ from gymnasium import spaces
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.episodes.table import space_metadata
 from offline_core.errors import SchemaError
+from offline_core.runtime.sql import sql_expression
 from tests.data.importing.preparing import column, prepare, reason, settled, table
 
 
@@ -24,8 +26,8 @@ def test_text_is_parsed_where_numbers_have_to_be() -> None:
     )
     good, bad = prepare(rows, mapping={"obs": ["x", "y"], "actions": "a", "rewards": "r"})
     assert [(each.row, str(each.error)) for each in bad] == [
-        (101, "Column 'x' has text that is no number: Failed to parse string: 'oops' as a scalar of type double."),
-        (102, "Column 'r' has text that is no number: Failed to parse string: 'nan' as a scalar of type int64."),
+        (101, "Column 'x' has text that is no number, such as 'oops'."),
+        (102, "Column 'r' has text that is no number, such as 'nan'."),
     ]
     assert good is not None
     np.testing.assert_array_equal(read_column(good, "obs"), [[1.5, 1], [3, 4]])
@@ -103,10 +105,27 @@ def test_vectors_that_cannot_be_told_are_refused_and_no_text(texts: list[str], m
     assert bad and re.search(message, str(bad[0].error)), bad
 
 
-def test_numbers_with_decimal_commas_are_refused_with_what_mends_them() -> None:
-    line = "columns: {computed: {NAME: \"cast(replace(COLUMN, ',', '.') as double)\"}}"
-    assert line.replace("COLUMN", "rewards") in str(reason(table(2, rewards=["1,5", "2,5"])))
-    assert line.replace("COLUMN", "x") in str(reason(table(2, obs=None, x=["1,5", "2,5"]), mapping={"obs": ["x"]}))
+@pytest.mark.parametrize(
+    ("texts", "expression", "numbers"),
+    [
+        (["1,5", "2,25"], "cast(replace(COLUMN, ',', '.') as double)", [1.5, 2.25]),
+        (["12,345.60", "7,000.5"], "cast(replace(COLUMN, ',', '') as double)", [12345.6, 7000.5]),
+        (["1,234,567", "7,654,321"], "cast(replace(COLUMN, ',', '') as double)", [1234567.0, 7654321.0]),
+        (["1,500", "2,500"], "cast(replace(COLUMN, ',', '') as double)", [1500.0, 2500.0]),
+        (["21.5 C", "-3 C"], "cast(rtrim(COLUMN, ' C') as double)", [21.5, -3.0]),
+    ],
+    ids=["decimal", "thousands", "millions", "either", "unit"],
+)
+@pytest.mark.parametrize("mapping", [{}, {"rewards": "x"}])
+def test_numbers_in_other_forms_are_refused_with_what_mends_them(
+    texts: list[str], expression: str, numbers: list[float], mapping: dict[str, str]
+) -> None:
+    column = mapping.get("rewards", "rewards")
+    rows = table(2, rewards=None) if mapping else table(2)
+    rows = pa.table({name: rows[name] for name in rows.column_names if name != column} | {column: texts})
+    expression = expression.replace("COLUMN", column)
+    assert f'columns: {{computed: {{NAME: "{expression}"}}}}' in str(reason(rows, mapping=mapping))
+    assert pl.DataFrame({column: texts}).select(sql_expression(expression)).to_series().to_list() == numbers
 
 
 @pytest.mark.parametrize("text", ["[1], [2]", "[1, 2, 3]", "[1, 'a']", "[1] said he", "go left", "1", None])

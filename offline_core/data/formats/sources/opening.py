@@ -37,7 +37,7 @@ from offline_core.runtime.user_code import import_object, texts
 from offline_core.secrets import masked_text
 
 CURES = {
-    (".xlsx", ".xls", ".ods"): "Save each of its sheets as CSV.",
+    (".xlsx", ".xls", ".ods"): "it is a workbook of Excel: save each of its sheets as CSV.",
     (".pkl", ".pickle", ".pt", ".pth"): "It may hold code, so it is never read: save its arrays by numpy.savez, or as Parquet.",
     (".npy",): "Save the arrays of a step together, by numpy.savez.",
     (".db", ".sqlite", ".sqlite3"): "Read a query by source.format: read_sql.",

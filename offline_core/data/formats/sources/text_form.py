@@ -30,6 +30,9 @@ _MARKS = {
 _EXCELS = re.compile("sep=(.)")
 """A first line by which Excel knows the separator."""
 _QUOTED = re.compile(r'"[^"]*"')
+_A_NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?|nan|inf", re.IGNORECASE)
+MIN_VALUES = 3
+"""A first line of fewer numbers may be names."""
 _DECIMAL_COMMA, _DECIMAL_POINT = re.compile(r"\s*[+-]?\d+,\d+\s*"), re.compile(r"\s*[+-]?\d*\.\d+\s*")
 
 
@@ -132,6 +135,9 @@ def separators(file: Location, given: Mapping[str, Any]) -> dict[str, Any]:
     if lines and separator is None and (excels := _EXCELS.fullmatch(lines[0])):
         separator, lines = excels[1], lines[1:]
         found |= {"separator": separator, "skip_rows": 1}
+    elif comments := next((n for n, line in enumerate(lines) if not line.startswith("#")), 0):
+        lines = lines[comments:]
+        found["skip_rows"] = comments
     if not lines:
         return {}
     if separator is None and (separator := _separator(lines[0], lines[1:])) != ",":
@@ -140,7 +146,17 @@ def separators(file: Location, given: Mapping[str, Any]) -> dict[str, Any]:
         values = [value for line in lines[1:] for value in line.split(separator)]
         if any(map(_DECIMAL_COMMA.fullmatch, values)) and not any(map(_DECIMAL_POINT.fullmatch, values)):
             found["decimal_comma"] = True
+    if _are_values(lines[0].split(separator)):
+        found["has_header"] = False
     return found
+
+
+def _are_values(cells: list[str]) -> bool:
+    """Whether the first line holds numbers, and no names: 0, 1, 2 … are names that pandas gives."""
+    cells = [cell.strip() for cell in cells]
+    if len(cells) < MIN_VALUES or not all(map(_A_NUMBER.fullmatch, cells)):
+        return False
+    return cells not in ([str(number + first) for number in range(len(cells))] for first in (0, 1))
 
 
 def note_on(format: str, arguments: Mapping[str, Any]) -> str | None:
@@ -151,7 +167,11 @@ def note_on(format: str, arguments: Mapping[str, Any]) -> str | None:
     parts += [f"the separator {arguments['separator']!r}"] if "separator" in arguments else []
     parts += ["decimal commas"] if "decimal_comma" in arguments else []
     parts += ["the line end '\\r'"] if "eol_char" in arguments else []
-    line = ", ".join(f"{name}: {'true' if value is True else repr(value)}" for name, value in arguments.items())
+    parts += [f"{arguments['skip_rows']} lines skipped"] if arguments.get("skip_rows") else []
+    parts += ["no header, as the first line holds numbers"] if "has_header" in arguments else []
+    line = ", ".join(
+        f"{name}: {str(value).lower() if isinstance(value, bool) else repr(value)}" for name, value in arguments.items()
+    )
     return (
         f"{format.upper()} files are read with {' and '.join(parts)}, as their first lines have it. If that is wrong, "
         f"set others of source.arguments: {{{line}}}."

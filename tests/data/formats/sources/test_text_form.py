@@ -15,9 +15,9 @@ from offline_core.data.formats.sources.opening import SourceConfig, open_source
 from offline_core.data.formats.sources.scans import ScannedFile
 from offline_core.data.formats.sources.step_reader import StepReader, note_of
 from offline_core.data.formats.sources.text_form import separators
-from offline_core.data.import_plan.plan import plan_import
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
+from offline_core.data.importing.planning.plan import plan_import
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, CorruptFileError
 from offline_core.runtime.config import parse

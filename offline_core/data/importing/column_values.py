@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,6 @@ import pyarrow.compute as pc
 from offline_core.data.episodes import arrow
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.packed import PACKED
-from offline_core.data.import_plan.sample import Rows
 from offline_core.data.importing.texts import has_lists, number_type, parsed
 from offline_core.data.importing.values import flags, nanoseconds
 from offline_core.errors import DataError
@@ -25,6 +25,26 @@ _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _TIME = r"^\s*\d{4}-\d\d-\d\d"
 RARE = 0.2
 """Ends are at most this share of the rows."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a sample under the names of the source, columns that files have in different types brought to one."""
+
+    table: pa.Table
+    file: np.ndarray
+    """(N,) which of the sampled files."""
+
+    def __len__(self) -> int:
+        return len(self.file)
+
+    @property
+    def with_values(self) -> Rows:
+        """Without the rows that have none."""
+        filled = np.zeros(len(self), bool)
+        for column in self.table.columns:
+            filled |= column.is_valid().to_numpy()
+        return self if filled.all() else Rows(self.table.filter(pa.array(filled)), self.file[filled])
 
 
 def numbers(column: pa.ChunkedArray, *, may_be_time: bool = False) -> np.ndarray | None:

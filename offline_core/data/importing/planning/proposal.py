@@ -15,21 +15,23 @@ from offline_core.data.episodes import columns
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.episodes.names import ENDS, named
 from offline_core.data.formats.sources.first_rows import FirstRows
-from offline_core.data.import_plan import episodes, values
-from offline_core.data.import_plan.result import Decision
-from offline_core.data.import_plan.roles import REQUIRED, Role, guessed_roles
-from offline_core.data.import_plan.sample import Rows, SourceSample, rows_of
-from offline_core.data.import_plan.schema import Column, columns_of
-from offline_core.data.import_plan.trial import Trial, lengths, made_by, prepared, tried, tried_files
+from offline_core.data.formats.sources.scans import FILE_PATHS
+from offline_core.data.importing import column_values as values
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE
+from offline_core.data.importing.planning import episodes
+from offline_core.data.importing.planning.result import Decision
+from offline_core.data.importing.planning.sample import Rows, SourceSample, rows_of
+from offline_core.data.importing.planning.schema import Column, columns_of
+from offline_core.data.importing.planning.trial import Trial, lengths, made_by, prepared, tried, tried_files
+from offline_core.data.importing.roles import REQUIRED, Role, guessed_roles
 from offline_core.data.importing.row_columns import RowColumns
+from offline_core.data.importing.step_order import says_where_episodes_end
 from offline_core.data.inputs.encoding import MAX_CATEGORIES
 from offline_core.errors import DataError
 from offline_core.runtime.config import parse
 
 SCANNED = ("parquet", "csv", "ndjson", "ipc")
-FILE_PATHS = "include_file_paths"
 LIMIT_SHARE = 0.25
 """So many ends at the very same, largest step look like a time limit."""
 
@@ -98,7 +100,7 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
     rows = rows_of(seen)
     plan = Proposal(config, columns_of(seen, rows), chosen=encoded.chosen)
     rows = rows.with_values
-    roles = plan.roles = guessed_roles(rows, config.mapping)
+    roles = plan.roles = guessed_roles(rows, config.mapping, () if made is None else made.changed)
     _set_format(plan, sample)
     readers = _with_file_ids(plan, sample, rows)
     mapping = {role.name: role.source for role in roles.values() if role.needs_mapping and not role.is_given}
@@ -107,9 +109,12 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
         plan.config = parse(
             ImportConfig, {each: getattr(plan.config, each) for each in {*plan.config.model_fields_set, "mapping"}}
         )
-    if columns.EPS_ID not in roles and not {*ENDS, columns.IS_FIRST} & roles.keys() and config.episodes.order != "single_step":
-        plan.decisions.append(_ends_to_decide(roles))
-        return plan
+    if not says_where_episodes_end(roles) and config.episodes.order != "single_step":
+        if not _counts_anew(plan, rows):
+            plan.decisions.append(_ends_to_decide())
+            return plan
+        step = roles[columns.T].sources[0]
+        plan.notes.append(f"Nothing else says where an episode ends, so one begins wherever {step} begins anew.")
     stand_ins = _stand_ins(plan)
     if stand_ins is None:
         return plan
@@ -205,7 +210,19 @@ def _with_column(reader: FirstRows, name: str) -> FirstRows:
     return dataclasses.replace(reader, held=tuple(held))
 
 
-def _ends_to_decide(roles: dict[str, Role]) -> Decision:
+def _counts_anew(plan: Proposal, rows: Rows) -> bool:
+    """Whether t counts the steps of each file in order, again and again from the same number."""
+    role = plan.roles.get(columns.T)
+    if role is None or not role.sources or role.sources[0] not in rows.table.column_names:
+        return False
+    t = values.numbers(rows.table[role.sources[0]])
+    if t is None or np.isnan(t).any():
+        return False
+    same = (np.diff(rows.file) == 0) & (np.diff(t) > 0)
+    return not same.all() and values.counts_by_one(t, same) and len(np.unique(t[np.append(True, ~same)])) == 1
+
+
+def _ends_to_decide() -> Decision:
     question = "nothing says where an episode ends: map a column to eps_id, or to dones; or set episodes.order: single_step"
     return Decision(name="episodes", question=question, candidates=[])
 
@@ -232,9 +249,6 @@ def _declare_mixed_types(plan: Proposal, readers: Sequence[FirstRows]) -> None:
 
 def _complete_episodes(plan: Proposal, sample: SourceSample, readers: Sequence[FirstRows]) -> None:
     table = prepared(readers, plan.config)
-    has_new_obs = bool({columns.NEW_OBS, columns.IS_LAST} & plan.roles.keys())
-    if not has_new_obs:
-        plan.set("episodes.last_new_obs", "repeat", "")
     clock = None if table is None else episodes.OrderedRows.of(table, readers, sample.numbers)
     if clock is not None:
         has_ids = columns.EPS_ID in plan.roles
@@ -250,8 +264,6 @@ def _complete_episodes(plan: Proposal, sample: SourceSample, readers: Sequence[F
                 plan.decisions.append(Decision(name="ids_per", question=question, candidates=["source", "file", "folder"]))
         if trial.order == "time" and clock is not None and plan.take("episodes.max_gap", episodes.max_gap(clock, trial)):
             trial = tried(readers, plan.config)
-    if not has_new_obs and plan.take("episodes.last_new_obs", episodes.last_new_obs(trial)):
-        trial = tried(readers, plan.config)
     _quarantine(plan, trial)
     undecided = {each for role in plan.roles.values() if role.source is None for each in role.candidates}
     plan.left_out = {name: why for name, why in trial.left_out.items() if name not in undecided}

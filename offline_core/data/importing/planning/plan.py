@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 from offline_core.data.formats.sources.opening import EPISODES
-from offline_core.data.import_plan import proposal
-from offline_core.data.import_plan.result import Decision, ImportPlan, Refused
-from offline_core.data.import_plan.roles import REQUIRED, in_order
-from offline_core.data.import_plan.sample import SourceSample, sampled
-from offline_core.data.import_plan.schema import shown
-from offline_core.data.import_plan.trial import Trial, lengths
+from offline_core.data.formats.sources.step_reader import note_of
 from offline_core.data.importing.config import ImportConfig
-from offline_core.errors import EmptyDatasetError
+from offline_core.data.importing.planning import proposal
+from offline_core.data.importing.planning.result import Decision, ImportPlan, Refused
+from offline_core.data.importing.planning.sample import SourceSample, sampled
+from offline_core.data.importing.planning.schema import shown
+from offline_core.data.importing.planning.trial import Trial, lengths
+from offline_core.data.importing.roles import REQUIRED, in_order
+from offline_core.errors import EmptyDatasetError, OfflineError
 from offline_core.runtime.code_permission import remember_code
 
 SHOWN_ROWS = 3
@@ -43,6 +44,23 @@ def plan_import(config: ImportConfig, *, source: str | Sequence[str], output: st
     if not any(reader.tables for reader in sample.readers):
         _raise_why(sample, paths)
     return _plan(paths, sample, proposal.proposed(config, sample))
+
+
+def settled(config: ImportConfig, paths: Sequence[str], error: OfflineError) -> tuple[ImportConfig, list[str]]:
+    """(the parameters that a plan proposes where an import failed, a sentence on each choice), if the plan is certain.
+
+    Raises:
+        OfflineError: `error`, with all that is in the way and the YAML that settles it.
+    """
+    try:
+        plan = plan_import(config, source=paths)
+    except OfflineError:
+        raise error from None
+    if plan.is_certain and plan.choices:
+        return plan.config, plan.choices
+    if plan.decisions or plan.refused:
+        error.args = (f"{error}\n{plan.advice}",)
+    raise error
 
 
 def _raise_why(sample: SourceSample, paths: Sequence[str]) -> None:
@@ -80,9 +98,14 @@ def _plan(paths: Sequence[str], sample: SourceSample, found: proposal.Proposal) 
         observation_space=space[0],
         action_space=space[1],
         refused=[Refused(rows=rows, reason=reason, first=first) for reason, rows, first in trial.reasons],
-        notes=[*found.notes, *trial.notes],
+        notes=[*dict.fromkeys([*found.notes, *trial.notes, *_notes_of(sample)])],
         config=found.config,
     )
+
+
+def _notes_of(sample: SourceSample) -> list[str]:
+    """What readers took for granted."""
+    return [note for reader in sample.readers for table in reader.tables if (note := note_of(table)) is not None]
 
 
 def _first_ids(trial: Trial, sample: SourceSample) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from offline_core.data.importing.step_import import StepImport
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError
 
+_VALUE = re.compile(r", such as (?:'[^']*'|\"[^\"]*\")")
 NOWHERE = Location.on_disk(".")
 """Nothing is written."""
 
@@ -50,13 +52,17 @@ class Trial:
 
     @property
     def reasons(self) -> list[tuple[str, int, str]]:
-        """(why rows or files cannot be read, how many rows, the first place), the most frequent reason first."""
+        """(why rows or files cannot be read, how many rows, the first place), the most frequent reason first.
+
+        Errors that only name other values of a column are one reason.
+        """
         rows = Counter[str]()
-        first: dict[str, str] = {}
+        first: dict[str, Unreadable] = {}
         for each in self.unreadable:
-            rows[str(each.error)] += max(1, each.rows)
-            first.setdefault(str(each.error), each.place)
-        return [(reason, count, first[reason]) for reason, count in rows.most_common()]
+            kind = _VALUE.sub("", str(each.error))
+            rows[kind] += max(1, each.rows)
+            first.setdefault(kind, each)
+        return [(str(first[kind].error), count, first[kind].place) for kind, count in rows.most_common()]
 
 
 def tried(readers: Sequence[FirstRows], config: ImportConfig) -> Trial:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.episodes import arrow, columns
@@ -17,16 +18,17 @@ from offline_core.data.episodes.names import (
     ENDS,
     PROBABILITIES,
     REWARD_WORDS,
-    RLDS,
     SYNONYMS,
+    UNDERSTOOD,
     VECTORS,
     has_word,
     named,
     parts_of,
     plain,
 )
-from offline_core.data.import_plan import values
-from offline_core.data.import_plan.sample import Rows
+from offline_core.data.importing import column_values as values
+from offline_core.data.importing.column_values import Rows
+from offline_core.data.importing.recognised import recognised
 
 REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
 MASKS = (ACTION_MASK, NEW_ACTION_MASK)
@@ -83,17 +85,21 @@ class Guess:
         return source if isinstance(source, str) and source in self.rows.table.column_names else None
 
 
-def guessed_roles(rows: Rows, given: Mapping[str, str | list[str]]) -> dict[str, Role]:
-    """The roles that are given or found, and those of `REQUIRED` that are not, with candidates."""
+def guessed_roles(rows: Rows, given: Mapping[str, str | list[str]], changed: Collection[str] = ()) -> dict[str, Role]:
+    """The roles that are given or found, and those of `REQUIRED` that are not, with candidates.
+
+    Arguments:
+        changed: columns that are made or changed before the mapping.
+    """
     guess = Guess(rows)
     for name, source in given.items():
         target = CANONICAL.get(name, name)
         guess.roles[target] = Role(name=target, source=source, reason="given", is_given=True)
     _by_canonical_name(guess)
     for name in SYNONYMS:
-        if name not in guess.roles and name not in KEPT:
+        if name not in guess.roles and name not in (*KEPT, *UNDERSTOOD):
             _by_name(guess, name)
-    _last_rows(guess)
+    _understood(guess, changed)
     _inside_structs(guess)
     _time(guess)
     _ids(guess)
@@ -118,19 +124,20 @@ def _masks(guess: Guess) -> None:
             del guess.roles[name]
 
 
-def _last_rows(guess: Guess) -> None:
-    """Of RLDS they are no steps; of others they are, and `is_last` says no more than that the episode ends."""
-    role = guess.roles.get(columns.IS_LAST)
-    if role is None or role.is_given:
-        return
-    is_rlds = any(plain(name) in RLDS for name in guess.rows.table.column_names)
-    if is_rlds and columns.NEW_OBS not in guess.roles:
+def _understood(guess: Guess, changed: Collection[str]) -> None:
+    """Ends, first rows and next observations, as an import takes them by their names."""
+    known = {
+        name: role.source
+        for name, role in guess.roles.items()
+        if role.source is not None and (role.is_given or name not in MASKS)  # a mask that is found yields to next observations
+    }
+    found = recognised(guess.rows.table, known, changed, least=1)
+    for name, source in found.mapping.items():
+        if name not in guess.roles:
+            guess.take(name, source, "as its name says")
+    if columns.IS_LAST in guess.roles and not guess.roles[columns.IS_LAST].is_given:
         reason = "as in RLDS: such a row is no step, and holds the observation after the last one"
-        guess.take(columns.IS_LAST, role.source, reason)
-        return
-    del guess.roles[columns.IS_LAST]
-    if columns.DONES not in guess.roles:
-        guess.take(columns.DONES, role.source, "says where an episode ends")
+        guess.take(columns.IS_LAST, guess.roles[columns.IS_LAST].source, reason)
 
 
 def _by_canonical_name(guess: Guess) -> None:
@@ -140,12 +147,16 @@ def _by_canonical_name(guess: Guess) -> None:
 
 
 def _by_name(guess: Guess, name: str) -> None:
-    found = [each for each in named(name, guess.left) if _fits(name, guess.column(each))]
+    left = guess.left
+    if name == columns.OBS:
+        later = {*named(columns.NEW_OBS, left), *parts_of(columns.NEW_OBS, left)}
+        left = [each for each in left if each not in later]
+    found = [each for each in named(name, left) if _fits(name, guess.column(each))]
     if name == columns.T and len(found) > 1:  # what numbers the steps before what times them
         found.sort(key=lambda each: not values.is_whole(guess.column(each)))
     if found:
         guess.take(name, found[0], f"another name for {name}", found[1:])
-    elif name in VECTORS and (parts := [each for each in parts_of(name, guess.left) if _is_number(guess.column(each))]):
+    elif name in VECTORS and (parts := [each for each in parts_of(name, left) if _is_number(guess.column(each))]):
         joined = parts[0] if len(parts) == 1 else parts
         guess.take(name, joined, f"the name{'s' * (len(parts) > 1)} begin{'s' * (len(parts) == 1)} with another one for {name}")
 
@@ -169,7 +180,7 @@ def _time(guess: Guess) -> None:
     inside = np.diff(guess.rows.file) == 0
     for name in guess.left:
         column = guess.column(name)
-        if column.null_count or not values.is_whole(column):
+        if column.null_count or not values.is_whole(column) or pc.count_distinct(column).as_py() < 3:  # a flag counts nothing
             continue
         t = values.numbers(column)
         assert t is not None

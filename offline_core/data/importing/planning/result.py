@@ -10,10 +10,10 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from offline_core.data.import_plan.roles import Role
-from offline_core.data.import_plan.schema import Column
 from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.planning.schema import Column
 from offline_core.data.importing.report import Counts
+from offline_core.data.importing.roles import Role
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.units import size_text
 
@@ -77,6 +77,31 @@ class ImportPlan(BaseModel):
         return not self.decisions
 
     @property
+    def is_certain(self) -> bool:
+        """Nothing is left to decide, no column may be another one as well, no row is left out, and no rule is guessed."""
+        is_guessed = not self.chosen.keys() <= _CERTAIN or any(role.candidates for role in self.roles)
+        return self.is_ready and not self.refused and not is_guessed
+
+    @property
+    def choices(self) -> list[str]:
+        """What the plan decided, a sentence each."""
+        roles = [role for role in self.roles if role.needs_mapping and not role.is_given]
+        said = [f"{role.name} is {', '.join(role.sources)}: {role.reason}." for role in roles]
+        chosen = {name: why for name, why in self.chosen.items() if why and name not in (*_SAID, "columns")}
+        values = self.config.model_dump(mode="json", exclude_unset=True)
+        return said + [f"{name} is {_flow(_inside(values, name))}: {why}." for name, why in chosen.items()]
+
+    @property
+    def advice(self) -> str:
+        """All that is in the way of an import, and how to go on, as text."""
+        lines = [f"{number}. {_asked(decision)}" for number, decision in enumerate(self.decisions, 1)]
+        lines += _refused(self)
+        found = "All" if self.is_whole else "As far as the first rows show, all"
+        head = [f"{found} that is in the way:", *lines] if lines else []
+        yaml = [line for line in self.yaml.splitlines() if not line.startswith("# offline import ")][1:]
+        return "\n".join([*head, f"This YAML settles it; complete it, and go on with {self.command()}:", *yaml])
+
+    @property
     def verdict(self) -> str:
         """The first sentence."""
         if not self.decisions:
@@ -93,7 +118,7 @@ class ImportPlan(BaseModel):
     @property
     def page(self) -> str:
         """What was read and what it is taken for, as text."""
-        of = (_head(self), _rows(self), _columns(self), _roles(self), _episodes(self), _refused(self))
+        of = (_head(self), _rows(self), _columns(self), _roles(self), _episodes(self), _notes(self), _refused(self))
         parts = [list(part) for part in of]
         return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
@@ -118,11 +143,15 @@ class ImportPlan(BaseModel):
 def _head(plan: ImportPlan) -> Iterator[str]:
     yield plan.verdict
     for number, decision in enumerate(plan.decisions, 1):
-        candidates = f" Candidates: {', '.join(decision.candidates)}." if decision.candidates else ""
-        yield f"  {number}. {decision.name}: {_sentence(decision.question)}{candidates}"
+        yield f"  {number}. {_asked(decision)}"
     read = "all rows of all files were read" if plan.is_whole else f"the first rows of {plan.files_read:,} of them were read"
     files = "1 file" if plan.files == 1 else f"{plan.files:,} files"
     yield f"{', '.join(plan.source)}: {plan.format}, {files}, {size_text(plan.bytes)}; {read}."
+
+
+def _asked(decision: Decision) -> str:
+    candidates = f" Candidates: {', '.join(decision.candidates)}." if decision.candidates else ""
+    return f"{decision.name}: {_sentence(decision.question)}{candidates}"
 
 
 def _rows(plan: ImportPlan) -> Iterator[str]:
@@ -186,9 +215,10 @@ def _episodes(plan: ImportPlan) -> Iterator[str]:
     rows.append(["ids", ", ".join(plan.eps_ids) + (", …" if counts.episodes > len(plan.eps_ids) else "")])
     rows += [["observations", str(plan.observation_space)], ["actions", str(plan.action_space)]]
     yield from _table(rows)
-    yield from (f"  note: {note}" for note in plan.notes)
 
 
+_CERTAIN = {"source.format", "columns", "columns.encode", "observation_space", "action_space"}
+"""Parameters whose choice loses nothing, and takes nothing for another."""
 _SAID = ("source.format", "source.columns", "unreadable")
 """What other parts of the page say."""
 _ORDERS = {
@@ -204,6 +234,16 @@ _ORDERS = {
 def _value(plan: ImportPlan, name: str) -> object:
     group, _, last = name.rpartition(".")
     return getattr(getattr(plan.config, group) if group else plan.config, last)
+
+
+def _notes(plan: ImportPlan) -> Iterator[str]:
+    yield from (f"  note: {note}" for note in plan.notes)
+
+
+def _inside(values: Mapping[str, Any], name: str) -> Any:
+    for part in name.split("."):
+        values = values[part]
+    return values
 
 
 def _refused(plan: ImportPlan) -> Iterator[str]:

@@ -20,16 +20,16 @@ from offline_core import errors
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes
 from offline_core.data.formats.sources.first_rows import FIRST_ROWS, _whole_lines
-from offline_core.data.import_plan.plan import plan_import
-from offline_core.data.import_plan.result import ImportPlan
-from offline_core.data.import_plan.sample import chosen
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
+from offline_core.data.importing.planning.plan import plan_import
+from offline_core.data.importing.planning.result import ImportPlan
+from offline_core.data.importing.planning.sample import chosen
 from offline_core.runtime.config import parse
 from tests.cases import slow_but
-from tests.data.import_plan import logs
+from tests.data.importing.planning import logs
 
-DATA = Path(__file__).parents[1] / "rllib"
+DATA = Path(__file__).parents[2] / "rllib"
 RECORDINGS = sorted(path.name for path in DATA.iterdir())
 
 
@@ -65,16 +65,16 @@ def test_what_rllib_recorded(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "given", "expected"),
     [
-        (logs.daily_folders, {"mapping": logs.ROOM_ROLES}, {"ids_per": "folder", "last_new_obs": "drop"}),
-        (logs.nested_ndjson, {}, {"last_new_obs": "repeat"}),
-        (logs.parquet_times, {"mapping": logs.ROOM_ROLES}, {"ids_per": "date", "last_new_obs": "drop"}),
-        (logs.epochs, {}, {"order": "time", "last_new_obs": "repeat"}),
-        (logs.file_an_episode, {}, {"first_t": 1, "last_new_obs": "drop"}),
-        (logs.mixed_types, {}, {"ids_per": "file", "last_new_obs": "repeat"}),
+        (logs.daily_folders, {"mapping": logs.ROOM_ROLES}, {"ids_per": "folder"}),
+        (logs.nested_ndjson, {}, {}),
+        (logs.parquet_times, {"mapping": logs.ROOM_ROLES}, {"ids_per": "date"}),
+        (logs.epochs, {}, {"order": "time"}),
+        (logs.file_an_episode, {}, {"first_t": 1}),
+        (logs.mixed_types, {}, {"ids_per": "file"}),
         (
             logs.unnamed,
             {"mapping": {"obs": "c2", "rewards": "c3", "actions": "c4"}},
-            {"last_new_obs": "repeat"},
+            {},
         ),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -116,7 +116,7 @@ def test_the_daily_logs_of_rooms_are_understood_but_for_what_no_name_says(tmp_pa
     roles = {role.name: (role.source, role.reason) for role in plan.roles}
     assert roles["eps_id"] == ("room", "tells apart the rows of one time")
     assert roles["t"] == ("timestamp", "another name for t") and roles["rewards"][0] == "reward"
-    assert plan.counts.episodes == 15 and plan.lengths == (39, 39, 39), "one a room and day; the last step of each is unknown"
+    assert plan.counts.episodes == 15 and plan.lengths == (40, 40, 40), "one a room and day"
     assert "  # obs: [temp_in, temp_out, energy_kwh] # to decide: no name says what a policy observes" in plan.yaml
     assert str(plan).startswith("2 things to decide: obs, actions.\n  1. obs: no name says what a policy observes. Candidates:")
 

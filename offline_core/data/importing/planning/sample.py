@@ -12,6 +12,7 @@ from offline_core.data.formats.sources.fingerprint import files_of
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.opening import EPISODES, format_of
 from offline_core.data.formats.sources.scans import SOURCE_ROW
+from offline_core.data.importing.column_values import Rows
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.reading import Source
 from offline_core.data.store.location import Location
@@ -79,26 +80,6 @@ def chosen(count: int) -> list[int]:
     middle = count // 2
     runs = (range(RUN_FILES), range(middle, middle + RUN_FILES), range(count - RUN_FILES, count))
     return sorted({number for run in runs for number in run})
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows of a sample under the names of the source, columns that files have in different types brought to one."""
-
-    table: pa.Table
-    file: np.ndarray
-    """(N,) which of the sampled files."""
-
-    def __len__(self) -> int:
-        return len(self.file)
-
-    @property
-    def with_values(self) -> Rows:
-        """Without the rows that have none."""
-        filled = np.zeros(len(self), bool)
-        for column in self.table.columns:
-            filled |= column.is_valid().to_numpy()
-        return self if filled.all() else Rows(self.table.filter(pa.array(filled)), self.file[filled])
 
 
 def rows_of(readers: Sequence[FirstRows]) -> Rows:

@@ -12,9 +12,9 @@ import pyarrow as pa
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.sources.first_rows import FirstRows
-from offline_core.data.import_plan.trial import Trial, lengths, tried
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE, folder_of
+from offline_core.data.importing.planning.trial import Trial, tried
 from offline_core.data.importing.times import GAP_FACTOR, MAX_SPREAD, MIN_STEPS, NANOSECONDS, has_timestamps
 
 MOST = 0.9
@@ -154,18 +154,4 @@ def max_gap(clock: OrderedRows, trial: Trial) -> Found | None:
         proposed,
         f"steps take {high / unit:,.6g} {seconds}; {trial.counts.time_gaps:,} gaps of at least "
         f"{trial.counts.shortest_time_gap:,.6g} {seconds} end an episode",
-    )
-
-
-def last_new_obs(trial: Trial) -> Found:
-    """What follows the last step, where there is no new_obs."""
-    ends, episodes = trial.counts.terminations, max(1, len(trial.episodes))
-    steps = lengths(trial)
-    if ends >= episodes:
-        return Found("repeat", "all episodes terminate, so no value is taken of what follows the last step")
-    if len(steps) and np.median(steps) < 3:
-        return Found("repeat", "episodes of one or two steps would be lost by drop")
-    return Found(
-        "drop",
-        "what follows a last step that does not terminate is not known, so it is left out; repeat keeps it, followed by itself",
     )
