@@ -90,6 +90,7 @@ def _add_stage(stage: Stage[..., Any]) -> None:
     """Adds the verb of a stage."""
     server = click.Option(["--server"], is_flag=True, help="Run it as a flow of Prefect, also where no server is set.")
     plan = click.Option(["--plan"], is_flag=True, help=stage.plan_help)
+    ask = click.Option(["--ask"], is_flag=True, help="Ask what a plan cannot know, and write the YAML for -c.")
 
     parameters = Parameters(
         lambda: {"": load(stage.config)()}, lambda: {name: load(path) for name, path in stage.groups.items()}
@@ -99,12 +100,15 @@ def _add_stage(stage: Stage[..., Any]) -> None:
         stage.title,
         stage.arguments,
         *([plan] if stage.plan else []),
+        *([ask] if stage.name == "import" else []),
         server,
         parameters=parameters,
         help=stage.help,
         has_json=True,
     )
-    def run(server: bool, plan: bool = False, env: str | None = None, append: bool = False, **given: Any) -> None:
+    def run(
+        server: bool, plan: bool = False, ask: bool = False, env: str | None = None, append: bool = False, **given: Any
+    ) -> None:
         more = [f"environment.id={env}"] * bool(env) + ["append=true"] * append
         groups = parameters.configs([*given["settings"], *more], given["config_files"])
         arguments = _checked(stage.arguments, given) | {"config": groups.pop("")}
@@ -112,6 +116,10 @@ def _add_stage(stage: Stage[..., Any]) -> None:
             from flows.results import print_plan
 
             print_plan(stage, **arguments)
+        elif ask:
+            from flows.asking import ask_for_import
+
+            ask_for_import(**arguments)
         else:
             has_server = server or api_url() is not None
             _shown(lambda: _run_stage(stage, has_server=has_server, **arguments, **groups))

@@ -73,8 +73,15 @@ VECTORS = (columns.NEW_OBS, columns.OBS, columns.ACTIONS)
 """What may lie in a column a number: `next_obs_0`, `obs_0`, `action.valve`."""
 
 PROBABILITIES = ("p", "prob", "propensity", "action_prob", "action_probability", "behavior_prob", "probability")
-ACTION_WORDS = ("setpoint", "set_point", "valve", "command", "cmd", "control", "act", "throttle", "torque", "power_set")
-REWARD_WORDS = ("cost", "costs", "score", "penalty", "energy", "profit", "revenue", "gain", "loss")
+ACTION_WORDS = (
+    *("setpoint", "set_point", "valve", "command", "cmd", "control", "act", "throttle", "torque", "power_set", "price", "bid"),
+    *("offer", "discount", "dose", "treatment", "arm", "choice", "decision", "ad", "item", "shown"),
+)
+REWARD_WORDS = (
+    *("cost", "costs", "score", "penalty", "energy", "profit", "revenue", "gain", "loss", "click", "clicks", "clicked"),
+    *("conversion", "converted", "sales", "margin", "payoff", "utility", "return", "delay", "kwh"),
+)
+"""What columns of actions and rewards are often called: for the order of candidates, and for nothing else."""
 
 
 def plain(name: str) -> str:

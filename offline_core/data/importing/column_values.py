@@ -14,6 +14,7 @@ from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.packed import PACKED
 from offline_core.data.importing.texts import has_lists, number_type, parsed
 from offline_core.data.importing.values import flags, nanoseconds
+from offline_core.data.inputs.encoding import MAX_CATEGORIES
 from offline_core.errors import DataError
 
 ALMOST_ALL = 0.95
@@ -112,6 +113,13 @@ def is_flag(column: pa.ChunkedArray) -> bool:
     except DataError:
         return False
     return True
+
+
+def is_choice(column: pa.ChunkedArray) -> bool:
+    """Texts of a few kinds, each of which many rows have."""
+    if not arrow.is_text(column.type) or is_time(column) or is_vector(column) or numbers(column) is not None:
+        return False
+    return 1 < pc.count_distinct(column).as_py() <= min(MAX_CATEGORIES, len(column) / MIN_RUN)
 
 
 def same_run(column: pa.ChunkedArray, file: np.ndarray) -> np.ndarray:

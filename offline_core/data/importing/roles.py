@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -231,24 +231,25 @@ def _ends(guess: Guess) -> None:
 
 def _the_rest(guess: Guess) -> None:
     """What an import needs and no name says: candidates, and no guess but for the only vectors."""
-    single = [name for name in guess.left if _is_number(guess.column(name))]
-    vectors = [name for name in guess.left if _fits(columns.OBS, guess.column(name)) and values.is_vector(guess.column(name))]
+    left = [name for name in guess.left if not has_word(name, PROBABILITIES)]
+    single = [name for name in left if _is_number(guess.column(name))]
+    vectors = [name for name in left if _fits(columns.OBS, guess.column(name)) and values.is_vector(guess.column(name))]
+    words = [name for name in left if values.is_choice(guess.column(name))]
     if columns.OBS not in guess.roles and len(vectors) == 1:
         guess.take(columns.OBS, vectors[0], "the only vectors that have no other meaning")
         vectors = []
-    picks: dict[str, tuple[str, Callable[[str], bool]]] = {
-        columns.REWARDS: ("no name says which column is the reward", lambda name: has_word(name, REWARD_WORDS)),
-        columns.ACTIONS: ("no name says which columns are the action", lambda name: has_word(name, ACTION_WORDS)),
-        columns.OBS: ("no name says what a policy observes", lambda name: not has_word(name, PROBABILITIES)),
-    }
-    for name, (reason, is_likely) in picks.items():
+    taken: list[str] = []
+    for name, reason, pool, likely in (
+        (columns.REWARDS, "no name says which column is the reward", single, REWARD_WORDS),
+        (columns.ACTIONS, "no name says which columns are the action", [*words, *vectors, *single], ACTION_WORDS),
+        (columns.OBS, "no name says what a policy observes", [*vectors, *single], ()),
+    ):
         if name in guess.roles:
             continue
-        pool = single if name == columns.REWARDS else [*vectors, *single]
-        likely = [each for each in pool if is_likely(each)]
-        guess.take(name, None, reason, likely or pool)
-        if name != columns.OBS:
-            single = [each for each in single if each not in likely]
+        found = sorted((each for each in pool if each not in taken), key=lambda each: not has_word(each, likely))
+        guess.take(name, None, reason, found)
+        if name != columns.OBS and (sure := [each for each in found if has_word(each, likely)] or words * (pool is not single)):
+            taken += sure[:1]
 
 
 def _fits(role: str, column: pa.ChunkedArray) -> bool:

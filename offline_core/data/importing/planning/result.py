@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from offline_core.data.episodes import columns
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.planning.schema import Column
 from offline_core.data.importing.report import Counts
@@ -289,6 +290,7 @@ def _lines(plan: ImportPlan) -> Iterator[str]:
     for name, space in (("observation_space", plan.observation_space), ("action_space", plan.action_space)):
         if space is not None and name not in values and "environment" not in values:
             yield f"# {name}: {_one_line(space)}   # inferred from the rows; declare it to have another one"
+    yield from _gaps(plan)
     for name, value in values.items():
         yield from _line("", name, value, plan.chosen.get(name, "given"))
 
@@ -315,8 +317,23 @@ def _mapping(plan: ImportPlan, values: dict[str, Any]) -> Iterator[str]:
 
 
 def _undecided(name: str, question: str, candidates: list[str]) -> str:
-    several = candidates[0] if len(candidates) == 1 else candidates
-    return "  " + _one_line(f"# {name}: {_flow(several) if several else '?'}   # to decide: {question}")
+    """A comment that becomes a parameter without its first sign: the likeliest candidate, or all for what is a vector."""
+    value = _flow(candidates if name == columns.OBS else candidates[0]) if candidates else "?"
+    others = candidates[1:] if name != columns.OBS else []
+    more = f"; or {', '.join(others)}" if others else ""
+    return "  " + _one_line(f"# {name}: {value}   # to decide: {question}{more}")
+
+
+def _gaps(plan: ImportPlan) -> Iterator[str]:
+    """What fills the columns of which some rows have no value; they may be, or are, what a step needs."""
+    needed = {columns.OBS, columns.ACTIONS, columns.REWARDS}
+    names = {each for role in plan.roles if role.name in needed for each in (*role.sources, *role.candidates)}
+    known = {column.name: column.nulls for column in plan.columns if column.name in names and column.nulls}
+    if gaps := {name: nulls for name, nulls in known.items() if name not in plan.config.columns.fill}:
+        count = ", ".join(f"{nulls:,} {'row' if nulls == 1 else 'rows'} without {name}" for name, nulls in gaps.items())
+        yield f"# columns: {{fill: {_flow(dict.fromkeys(gaps, 0))}}}   # {count}: fill them, or leave them out:"
+        if plan.config.unreadable == "fail":
+            yield "# unreadable: quarantine"
 
 
 def _line(indent: str, name: str, value: Any, reason: str) -> Iterator[str]:

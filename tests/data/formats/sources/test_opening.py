@@ -315,7 +315,11 @@ def test_parquet_has_several_names(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "cure"),
-    [("x.xlsx", "Save each of its sheets as CSV"), ("x.pkl", "never read: save its arrays"), ("x.sqlite", "read_sql")],
+    [
+        ("x.xlsx", "workbook of Excel: save each of its sheets as CSV"),
+        ("x.pkl", "never read: save its arrays"),
+        ("x.sqlite", "read_sql"),
+    ],
 )
 def test_formats_that_are_not_read_are_told_with_what_helps(tmp_path: Path, name: str, cure: str) -> None:
     touch(tmp_path, name)

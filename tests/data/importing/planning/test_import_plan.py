@@ -112,7 +112,10 @@ def test_decimals_are_numbers_and_durations_are_shown(is_mapped: bool, tmp_path:
 def test_the_daily_logs_of_rooms_are_understood_but_for_what_no_name_says(tmp_path: Path) -> None:
     plan = planned(logs.daily_folders(tmp_path / "in"))
     assert plan.verdict == "2 things to decide: obs, actions."
-    assert [decision.candidates for decision in plan.decisions] == [["temp_in", "temp_out", "energy_kwh"], ["valve"]]
+    assert [decision.candidates for decision in plan.decisions] == [
+        ["temp_in", "temp_out", "energy_kwh"],
+        ["valve", "temp_in", "temp_out", "energy_kwh"],
+    ], "the likeliest first"
     roles = {role.name: (role.source, role.reason) for role in plan.roles}
     assert roles["eps_id"] == ("room", "tells apart the rows of one time")
     assert roles["t"] == ("timestamp", "another name for t") and roles["rewards"][0] == "reward"

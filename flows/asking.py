@@ -1,0 +1,31 @@
+"""Ask for the parameters of an import that no plan can know: one question a line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.planning.answers import asked
+from offline_core.data.store.location import Location
+
+
+def ask_for_import(config: ImportConfig, *, source: str | Sequence[str], output: str) -> None:
+    """Ask on the terminal, write the YAML beside the output, and say what to type next."""
+    paths = [source] if isinstance(source, str) else list(source)
+    plan = asked(config, paths, _ask)
+    place = Location.of(output if output.endswith((".yaml", ".yml")) else f"{output.rstrip('/')}.yaml")
+    place.write(plan.yaml.encode())
+    click.echo(plan.verdict)
+    data = output.removesuffix(".yaml").removesuffix(".yml")
+    click.echo(f"The parameters are in {place.uri}; go on with: {plan.command(data, place.uri)}")
+
+
+def _ask(question: str, candidates: list[str]) -> str:
+    if candidates:
+        click.echo(f"{question[:1].upper()}{question[1:]}. Candidates, the likeliest first: {', '.join(candidates)}.")
+    else:
+        click.echo(f"{question[:1].upper()}{question[1:]}.")
+    answer: str = click.prompt("  Yours", default=candidates[0] if candidates else None)
+    return answer
