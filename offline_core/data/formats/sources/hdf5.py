@@ -30,7 +30,7 @@ from offline_core.data.formats.sources.expansion import Expansion, check_hdf5
 from offline_core.data.formats.sources.local_copy import local_stream
 from offline_core.data.formats.sources.readers import BATCH_BYTES, FileReader, common_length, reader
 from offline_core.data.formats.sources.step_reader import with_note
-from offline_core.data.formats.sources.whole_episodes import canonical, episode_steps, id_in_file
+from offline_core.data.formats.sources.whole_episodes import canonical, episode_steps, id_in_file, joined
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, SchemaError, SpaceError
 from offline_core.runtime.extras import require_extra
@@ -59,7 +59,7 @@ class Hdf5File(FileReader):
         with _opened(self.location) as (file, size):
             check_hdf5(file, Expansion(self.uri, size, self.max_expansion))
             if groups := _episodes(file):
-                yield from self._of_episodes(groups)
+                yield from joined(self._of_episodes(groups), BATCH_BYTES)
             else:
                 yield from self._flat(file)
 
@@ -80,18 +80,12 @@ class Hdf5File(FileReader):
                 yield pa.table(found)
 
     def _of_episodes(self, groups: dict[str, Any]) -> Iterator[pa.Table]:
-        waiting: list[pa.Table] = []
         for name, group in groups.items():
             arrays = self._columns(group, is_episode=True)
             values = {key: nested.map_leaves(lambda leaf: _values(leaf, ...), tree) for key, tree in arrays.items()}
             steps, notes = episode_steps(values, id_in_file(self.uri, name))
             table = pa.table({key: to_arrow(_plain(tree, key), key) for key, tree in steps.items()})
-            table = with_note(table, " ".join(notes)) if notes else table
-            if waiting and (table.schema != waiting[0].schema or sum(each.nbytes for each in waiting) >= BATCH_BYTES):
-                yield pa.concat_tables(waiting)
-                waiting = []
-            waiting.append(table)
-        yield pa.concat_tables(waiting)
+            yield with_note(table, " ".join(notes)) if notes else table
 
     def _columns(self, group: Any, *, is_episode: bool = False) -> dict[str, Nested]:
         """HDF5 datasets, nested as their groups are, by the names of their columns."""

@@ -6,7 +6,6 @@ step. Exports of this package keep it in `meta/episodes`, with infos, ids and bo
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Iterator
@@ -17,16 +16,17 @@ import gymnasium as gym
 import numpy as np
 import pyarrow as pa
 
-from offline_core.data.episodes import Episode, columns, episodes_to_table, nested
+from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.arrow import from_arrow, to_arrow
 from offline_core.data.episodes.codec import unpack
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.episodes.spaces import space_leaves
-from offline_core.data.episodes.table import spaces_of
+from offline_core.data.episodes.table import space_metadata, spaces_of
 from offline_core.data.formats.packed import read_foreign_column
 from offline_core.data.formats.sources.readers import SOURCE_ROW, FileReader, reader
 from offline_core.data.formats.sources.scans import ParquetFile
 from offline_core.data.formats.sources.step_reader import Unreadable
+from offline_core.data.formats.sources.whole_episodes import with_details
 from offline_core.data.store.location import Location
 from offline_core.data.store.parquet_files import open_parquet, parquet_errors, read_footer
 from offline_core.errors import CorruptFileError, DatasetNotFoundError, SchemaError, within
@@ -141,9 +141,7 @@ class LeRobotDataset(FileReader):
 
 
 def _table(frames: Frames, known: EpisodeRows | None, spaces: Spaces) -> pa.Table:
-    """Steps under canonical names."""
-    if known is not None:
-        return episodes_to_table(exported_episodes(frames, known, spaces))
+    """Steps under canonical names; those of an export of this package as they were before it."""
     steps = {
         columns.EPS_ID: frames.episode.astype(np.str_),
         columns.T: frames.t,
@@ -154,7 +152,21 @@ def _table(frames: Frames, known: EpisodeRows | None, spaces: Spaces) -> pa.Tabl
         columns.TRUNCATEDS: frames.truncated,
         **frames.extras,
     }
-    return pa.table({name: to_arrow(tree, name) for name, tree in steps.items()})
+    if known is None:
+        return pa.table({name: to_arrow(tree, name) for name, tree in steps.items()})
+    lengths = np.diff(frames.starts, append=len(frames.t)).tolist()
+    numbers = frames.episode[frames.starts].tolist()
+    rows = [known.row(number) for number in numbers]
+    following = np.arange(1, len(frames.t) + 1)
+    following[np.cumsum(lengths) - 1] = len(frames.t) + np.arange(len(rows))
+    steps[columns.EPS_ID] = np.repeat([row[columns.EPS_ID] for row in rows], lengths)
+    steps[columns.NEW_OBS] = nested.map_leaves(
+        lambda obs, last: np.concatenate([obs, last])[following], frames.observations, known.final_observations(numbers, spaces)
+    )
+    packed = (columns.INFOS, columns.CUSTOM_DATA)
+    details = [row | {name: unpack(row[name]) for name in packed if row[name] is not None} for row in rows]
+    table = pa.table({name: to_arrow(tree, name) for name, tree in steps.items()}, metadata=space_metadata(*spaces))
+    return with_details(table, lengths, details)
 
 
 @dataclass(frozen=True)
@@ -190,37 +202,6 @@ class EpisodeRows:
         names = [name for name in self.rows.column_names if name.startswith(f"{_FINAL}observation")]
         rows = self.rows.select(names).take(pa.array([self.numbers[number] for number in numbers]))
         return observations_of({name.removeprefix(_FINAL): from_arrow(rows[name], name) for name in names}, spaces)
-
-
-def exported_episodes(frames: Frames, known: EpisodeRows, spaces: Spaces) -> list[Episode]:
-    """The episodes as they were before the export."""
-    bounds = [*frames.starts.tolist(), len(frames.t)]
-    numbers = frames.episode[frames.starts].tolist()
-    rows = [known.row(number) for number in numbers]
-    final = known.final_observations(numbers, spaces)
-
-    def episode(i: int, start: int, stop: int) -> Episode:
-        row = rows[i]
-        infos, custom = row[columns.INFOS], row[columns.CUSTOM_DATA]
-        return Episode(
-            eps_id=row[columns.EPS_ID],
-            observations=nested.map_leaves(
-                lambda steps, last: np.concatenate([steps[start:stop], last[i : i + 1]]), frames.observations, final
-            ),
-            actions=nested.map_leaves(lambda leaf: leaf[start:stop], frames.actions),
-            rewards=frames.rewards[start:stop],
-            infos=None if infos is None else unpack(infos),
-            extras={name: array[start:stop] for name, array in frames.extras.items()},
-            terminated=row[columns.TERMINATED],
-            truncated=row[columns.TRUNCATED],
-            observation_space=spaces[0],
-            action_space=spaces[1],
-            agent_id=row[columns.AGENT_ID],
-            module_id=row[columns.MODULE_ID],
-            custom_data={} if custom is None else unpack(custom),
-        )
-
-    return [episode(i, start, stop) for i, (start, stop) in enumerate(itertools.pairwise(bounds))]
 
 
 def _read(file: Location) -> pa.Table | None:

@@ -56,7 +56,7 @@ JSON_SUFFIXES = tuple(f".{kind}{packed}" for kind in ("json", "jsonl", "ndjson")
 class TextFile(ScannedFile):
     """Lines that are not rows become `Unreadable`."""
 
-    is_small_whole: ClassVar[bool] = False
+    is_text: ClassVar[bool] = True
 
     def read(self) -> Iterator[pa.Table | Unreadable]:
         """See `FileReader`; with the column `SOURCE_ROW`."""
@@ -80,15 +80,8 @@ class TextFile(ScannedFile):
         """The arguments for the same text in UTF-8."""
         return {name: value for name, value in self.arguments.items() if name != _ENCODING}
 
-    def expansion(self, path: str) -> Expansion:
-        expansion = super().expansion(path)
-        return dataclasses.replace(expansion, max_expansion=self.max_expansion)
-
     def check_expansion(self, file: Location, expansion: Expansion) -> None:
         check_text(file, expansion, line_end=None)
-
-    def known_schema(self, schema: pl.Schema) -> dict[str, Any]:
-        return {"schema": schema}  # otherwise Polars infers it again from all rows
 
     def rows_of(self, lines: Iterable[bytes], header: IO[bytes]) -> Iterator[tuple[bytes, str]]:
         """(lines of a row, its problem or "") of a text in UTF-8."""

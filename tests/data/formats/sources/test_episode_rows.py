@@ -100,6 +100,13 @@ def test_a_list_of_records_is_rldss_steps(tmp_path: Path) -> None:
     ]
 
 
+def test_chosen_columns_are_those_of_the_file(tmp_path: Path) -> None:
+    rows = [{**row, "task": task, "other": [1, 2]} for row, task in zip(episodes(), ("pick", "place"), strict=True)]
+    table = read(write(tmp_path / "x.parquet", rows), columns=["task"], where="task = 'place'")
+    assert table["task"].to_pylist() == ["place"] * 2, "a value a step, as of all columns"
+    assert {*table.column_names} == {"_source_row", "task", "t", "new_obs"}
+
+
 def test_ids_differ_between_files(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         (tmp_path / "in" / folder).mkdir(parents=True)
