@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -71,7 +72,7 @@ class EpisodeRows:
             return None
         records = [name for name, kind in rows.schema.items() if _are_steps(kind)]
         rows = _in_parts(rows)
-        inner = {name: kind.inner for name, kind in rows.schema.items() if isinstance(kind, pl.List)}
+        inner: dict[str, Any] = {name: kind.inner for name, kind in rows.schema.items() if isinstance(kind, pl.List)}
         if records:
             counted, longer = records[0], {records[0]: 0}
             names = [*rows.columns, *(each.name for each in inner[counted].fields)]
@@ -104,8 +105,8 @@ class EpisodeRows:
         if SOURCE_ROW not in rows.columns:
             rows = rows.with_row_index(SOURCE_ROW)
         wrong = {name: pl.col(name).list.len().fill_null(0) != pl.col(_COUNT) + more for name, more in self.longer.items()}
-        for row, count, *found in rows.filter(pl.any_horizontal(*wrong.values())).select(SOURCE_ROW, _COUNT, **wrong).rows():
-            name = [*wrong][found.index(True)]
+        for row, count, *flags in rows.filter(pl.any_horizontal(*wrong.values())).select(SOURCE_ROW, _COUNT, **wrong).rows():
+            name = [*wrong][flags.index(True)]
             problem = (
                 f"Column {name.replace(_PART, '.')!r} has not the {count} values of {self.counted!r} in this row, an episode."
             )
@@ -131,7 +132,7 @@ class EpisodeRows:
             name for name, more in self.longer.items() if not more
         ))  # fmt: skip
         if isinstance(found.schema[self.counted], pl.Struct):
-            fields = [each.name for each in found.schema[self.counted].fields]
+            fields = found[self.counted].struct.fields
             found = found.rename({name: f"episode_{name}" for name in fields if name in found.columns})
             found = found.unnest(self.counted)
         is_last = pl.col(_LAST) == pl.col(_COUNT) - 1
@@ -170,13 +171,13 @@ def _in_parts(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows with the parts of records of lists as columns, and arrays of fixed size as lists."""
     while records := [name for name in rows.columns if _has_lists(rows.schema[name])]:
         for name in records:
-            kind = rows.schema[name]
-            parts = [pl.col(name).struct.field(each.name).alias(f"{name}{_PART}{each.name}") for each in kind.fields]  # type: ignore[attr-defined]
+            kind: Any = rows.schema[name]
+            parts = [pl.col(name).struct.field(each.name).alias(f"{name}{_PART}{each.name}") for each in kind.fields]
             rows = rows.with_columns(parts).drop(name)
     return rows.with_columns(pl.col(name).arr.to_list() for name, kind in rows.schema.items() if isinstance(kind, pl.Array))
 
 
-def _has_lists(kind: pl.DataType) -> bool:
+def _has_lists(kind: Any) -> bool:
     return isinstance(kind, pl.Struct) and any(
         isinstance(each.dtype, pl.List | pl.Array) or _has_lists(each.dtype) for each in kind.fields
     )

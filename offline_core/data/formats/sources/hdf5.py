@@ -14,7 +14,7 @@ import contextlib
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +44,7 @@ _KIND, _ARRAYS = "__data_type__", ("ndarray", "Tensor", "Batch", "dict")
 _PART_OF_TUPLE = re.compile(r"_index_\d+")
 
 
-@reader("hdf5", suffixes=(".hdf5", ".h5", ".hdf"), pushes="columns")
+@reader("hdf5", suffixes=(".hdf5", ".h5", ".hdf"))
 @dataclass(frozen=True)
 class Hdf5File(FileReader):
     """One file, on a local disk or from a copy there.
@@ -53,6 +53,8 @@ class Hdf5File(FileReader):
     observations becomes a struct. Columns are chosen by their names in the file, or in the group of an episode: arrays
     (`infos/qpos`) and groups.
     """
+
+    pushes: ClassVar[tuple[str, ...]] = ("columns",)
 
     def read(self) -> Iterator[pa.Table]:
         """See `FileReader`; flat files have no `eps_id`: episodes end where a flag is set."""

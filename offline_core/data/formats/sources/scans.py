@@ -45,6 +45,8 @@ _PARQUET = (".parquet", ".pq", ".parq")
 class FrameReader(FileReader):
     """Reads a lazy frame of Polars; a row may be a step, or an episode with a list of steps in its columns."""
 
+    pushes: ClassVar[tuple[str, ...]] = ("columns", "where")
+    takes_others: ClassVar[bool] = True
     is_text: ClassVar[bool] = False
 
     def batches(self) -> Iterator[pa.Table | Unreadable]:
@@ -179,8 +181,6 @@ class ScannedFile(FrameReader):
     "parquet",
     suffixes=_PARQUET,
     arguments=f"{OF_SCANS} hive_partitioning parallel use_statistics missing_columns extra_columns",
-    takes_others=True,
-    pushes="columns where",
 )
 @dataclass(frozen=True)
 class ParquetFile(ScannedFile):
@@ -223,9 +223,7 @@ class EpisodeFile(FileReader):
 _OF_ARROW = f"{OF_SCANS} hive_partitioning"
 
 
-@reader(
-    "ipc", suffixes=(".arrow", ".arrows", ".feather", ".ipc"), arguments=_OF_ARROW, takes_others=True, pushes="columns where"
-)
+@reader("ipc", suffixes=(".arrow", ".arrows", ".feather", ".ipc"), arguments=_OF_ARROW)
 @dataclass(frozen=True)
 class ArrowFile(ScannedFile):
     """Files and streams of Arrow; Polars scans files only, and reads streams as a whole."""
@@ -257,7 +255,7 @@ def _is_saved(names: Collection[str]) -> bool:
     return _SPLITS in names or (_DATASET in names and any(name.endswith(".arrow") for name in names))
 
 
-@reader("huggingface", arguments=_OF_ARROW, takes_others=True, pushes="columns where", folder=_is_saved)
+@reader("huggingface", arguments=_OF_ARROW, folder=_is_saved)
 @dataclass(frozen=True)
 class HuggingFaceFile(ArrowFile):
     """A stream of Arrow in the folder of `Dataset.save_to_disk`, or of a `DatasetDict` with one split."""
@@ -289,7 +287,7 @@ class HuggingFaceFile(ArrowFile):
         return [folder.child(name) for name in names]
 
 
-@reader("avro", suffixes=(".avro",), arguments="n_rows", takes_others=True, pushes="columns where")
+@reader("avro", suffixes=(".avro",), arguments="n_rows")
 @dataclass(frozen=True)
 class AvroFile(ScannedFile):
     """Avro has no scan in Polars: the file is read as a whole."""

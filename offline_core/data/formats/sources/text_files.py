@@ -138,8 +138,6 @@ class TextFile(ScannedFile):
     "csv",
     suffixes=[f"{kind}{packed}" for kind in (".csv", *_TABS) for packed in _PACKED],
     arguments=f"{_OF_TEXT} {_OF_CSV}",
-    takes_others=True,
-    pushes="columns where",
 )
 @dataclass(frozen=True)
 class CsvFile(TextFile):
@@ -168,7 +166,7 @@ class CsvFile(TextFile):
         return _values(lines, self.arguments.get("separator", ",").encode(), header=header)
 
 
-@reader("ndjson", suffixes=JSON_SUFFIXES, arguments=_OF_TEXT, takes_others=True, pushes="columns where")
+@reader("ndjson", suffixes=JSON_SUFFIXES, arguments=_OF_TEXT)
 @dataclass(frozen=True)
 class JsonFile(TextFile):
     """An object a line, or one list of objects."""
