@@ -1,4 +1,4 @@
-"""The protocol of a writer, and the formats that are written: what `@writer(name, …)` says of a class is all there is to know."""
+"""The protocol of a writer, and the formats that are written: all there is to know of one is said by `@writer`."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from offline_core.data.episodes import columns
 from offline_core.data.episodes.names import ENDS, named, parts_of, plain
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.step_reader import Unreadable, with_note
-from offline_core.data.formats.sources.whole_episodes import AT_END, END_IS_CUT, id_in_file
+from offline_core.data.formats.sources.whole_episodes import AT_END, END_IS_CUT, check_repeated, id_in_file
 from offline_core.errors import SchemaError
 
 _MOST = 0.5
@@ -43,11 +43,17 @@ def steps_in(
     for batch in batches:
         if isinstance(batch, pa.Table) and not is_known:
             layout, is_known = EpisodeRows.of(batch, uri), True
-        for part in [batch] if layout is None or isinstance(batch, Unreadable) else layout.steps(batch):
-            if chosen is not None and isinstance(part, pa.Table) and isinstance(batch, pa.Table):
-                other = {*batch.column_names} - {*chosen, SOURCE_ROW}
-                part = part.drop_columns([name for name in part.column_names if name in other])
-            yield part
+        if isinstance(batch, Unreadable):
+            yield batch
+            continue
+        other = set() if chosen is None else {*batch.column_names} - {*chosen, SOURCE_ROW}
+        needed = other if layout is None else other - {name.partition(_PART)[0] for name in layout.longer}
+        batch = batch.drop_columns([*needed])
+        for part in [batch] if layout is None else layout.steps(batch):
+            if isinstance(part, Unreadable):
+                yield part
+            else:
+                yield part.drop_columns([name for name in part.column_names if name in other])
 
 
 @dataclass
@@ -118,6 +124,10 @@ class EpisodeRows:
             yield with_note(_as_one(found).to_arrow().replace_schema_metadata(table.schema.metadata), self.note)
 
     def _exploded(self, rows: pl.DataFrame) -> pl.DataFrame:
+        for name in rows.columns:
+            if name not in self.longer:
+                size = (_value_bytes(name, rows.schema[name]) * pl.col(_COUNT)).sum()
+                check_repeated(name, int(rows.select(size).item() or 0), self.uri)
         made = [pl.int_ranges(0, pl.col(_COUNT)).alias(_LAST)]
         if not self.has_id:
             made.append(pl.concat_str(pl.lit(id_in_file(self.uri, "")), SOURCE_ROW).alias(columns.EPS_ID))
@@ -157,6 +167,18 @@ def _are_steps(kind: pl.DataType) -> bool:
         return False
     names = [each.name for each in kind.inner.fields]
     return bool(named(columns.ACTIONS, names) and named(columns.REWARDS, names))
+
+
+def _value_bytes(name: str, kind: pl.DataType) -> pl.Expr:
+    """About the bytes of each value of a column."""
+    match kind:
+        case pl.String():
+            return pl.col(name).str.len_bytes().cast(pl.Int64)
+        case pl.Binary():
+            return pl.col(name).bin.size().cast(pl.Int64)
+        case pl.List():
+            return pl.col(name).list.len().cast(pl.Int64) * 8
+    return pl.lit(8, pl.Int64)
 
 
 def _longer(rows: pl.DataFrame, name: str, counted: str) -> int | None:

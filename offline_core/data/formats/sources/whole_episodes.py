@@ -16,13 +16,28 @@ from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.codec import pack
 from offline_core.data.episodes.names import ENDS, SYNONYMS, named, plain
 from offline_core.data.episodes.nested import Nested
-from offline_core.errors import SchemaError
+from offline_core.errors import SchemaError, UnsafeDataError
 
 ROLES = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.NEW_OBS, columns.TERMINATEDS, columns.TRUNCATEDS, columns.DONES)
 AT_END = {*(name for role in ENDS[:3] for name in SYNONYMS[role]), "success", "is_success"}
 """Names of what an episode has one of, and its last step is given."""
 END_IS_CUT = "Nothing says how episodes end, so they are read as truncated."
 NO_REWARDS = "There are no rewards: all are 0."
+
+
+MAX_REPEATED_BYTES = 2**28
+"""Of a value of an episode that every step is given; a long text would fill the memory."""
+
+
+def check_repeated(name: str, size: int, where: str) -> None:
+    """Raises:
+    UnsafeDataError: a value of an episode comes to too much if each step has it.
+    """
+    if size > MAX_REPEATED_BYTES:
+        raise UnsafeDataError(
+            f"{where}: {name} is one value an episode, and comes to {size:,} bytes if each step has it. Choose other columns "
+            "by source.columns."
+        )
 
 
 def canonical(names: Iterable[str]) -> dict[str, str]:
@@ -67,6 +82,7 @@ def episode_steps(arrays: Mapping[str, Nested], eps_id: str) -> tuple[dict[str, 
             case -1, _ if plain(name) in AT_END:
                 found[role] = last & (np.asarray(tree).reshape(()) != 0)
             case -1, _:
+                check_repeated(name, sum(leaf.nbytes for leaf in nested.leaves(tree)) * steps, eps_id)
                 found[role] = nested.map_leaves(lambda leaf: np.broadcast_to(leaf, (steps, *leaf.shape)), tree)
             case _ if nested.leaves(tree):
                 listed = ", ".join(f"{path} {leaf.shape}" for path, leaf in nested.flatten(tree, name).items())

@@ -17,7 +17,7 @@ from minari.data_collector import EpisodeBuffer
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.sources.opening import SourceConfig, format_of, open_source
 from offline_core.data.formats.sources.step_reader import note_of
-from offline_core.errors import SchemaError
+from offline_core.errors import SchemaError, UnsafeDataError
 from tests.data.datasets.factories import Bomb
 from tests.data.formats.sources.factories import imported_episodes, tables_of
 
@@ -158,3 +158,17 @@ def test_an_episode_without_actions_of_its_length(tmp_path: Path) -> None:
         read(write(tmp_path / "x.hdf5", arrays))
     with pytest.raises(SchemaError, match=r"has actions and lacks obs"):
         read(write(tmp_path / "y.hdf5", {"data/demo_0/actions": np.ones((5, 2))}))
+
+
+def test_a_text_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+    arrays = {"obs": np.zeros((10_000, 1)), "actions": np.zeros(10_000), "note": "x" * 100_000}
+    path = write(tmp_path / "x.hdf5", {f"demo_0/{name}": array for name, array in arrays.items()})
+    with pytest.raises(UnsafeDataError, match=r"demo_0: note is one value an episode"):
+        read(path)
+    assert read(path, columns=["obs", "actions"]).num_rows == 10_000
+
+
+def test_flat_arrays_under_the_names_of_tianshou(tmp_path: Path) -> None:
+    arrays = {"obs": np.eye(4), "act": np.arange(4), "rew": np.ones(4), "done": np.arange(4) == 3, "obs_next": np.eye(4)}
+    table = read(write(tmp_path / "x.h5", arrays))
+    assert {*table.column_names} == {"obs", "actions", "rewards", "dones", "new_obs"}
