@@ -25,6 +25,8 @@ END_IS_CUT = "Nothing says how episodes end, so they are read as truncated."
 NO_REWARDS = "There are no rewards: all are 0."
 
 
+_EPISODE_ENDS = "episode_terminals"
+"""What d3rlpy's first version calls any end of an episode."""
 MAX_REPEATED_BYTES = 2**28
 """Of a value of an episode that every step is given; a long text would fill the memory."""
 
@@ -43,7 +45,10 @@ def check_repeated(name: str, size: int, where: str) -> None:
 def canonical(names: Iterable[str]) -> dict[str, str]:
     """Names of arrays → canonical ones, for the likeliest of each role."""
     names = [*names]
-    return {found[0]: role for role in ROLES if (found := named(role, names))}
+    found = {each[0]: role for role in ROLES if (each := named(role, names))}
+    return (
+        found if columns.DONES in found.values() else found | {name: columns.DONES for name in names if name == _EPISODE_ENDS}
+    )
 
 
 def id_in_file(uri: str, name: str) -> str:
