@@ -1,13 +1,9 @@
-"""The protocol of a writer, and the formats that are written: what `@writer` says of a class is all there is to know of one.
-
-@writer("d4rl", about="HDF5")
-class D4rlSink(FolderSink): ...
-"""
+"""The protocol of a writer, and the formats that are written: all there is to know of one is said by `@writer`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -33,41 +29,30 @@ class EpisodeSink(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class ExportFormat:
-    """What there is to know of a format that is written."""
-
-    sink: Callable[..., EpisodeSink]
-    """Called with the output, the arguments, and `complete`, which is called with the folder before it becomes visible."""
-    about: str
-    arguments: str
-    """Of the sink, as JSON, for the form."""
-    opens: str
-    """The line of Python that opens what was written, with {} for its folder; empty: none."""
-    folder: Callable[[Mapping[str, Any]], str]
-    """What is replaced as a whole below the output, of the arguments."""
-    names_environment: bool
-    """The sink also takes the environment of the dataset."""
-
-
-EXPORTS: dict[str, ExportFormat] = {}
-
+EXPORTS: dict[str, writer] = {}
 S = TypeVar("S", bound=Callable[..., EpisodeSink])
 
 
-def writer(
-    name: str,
-    *,
-    about: str = "",
-    arguments: str = "none",
-    opens: str = "",
-    folder: Callable[[Mapping[str, Any]], str] = lambda arguments: "",
-    names_environment: bool = False,
-) -> Callable[[S], S]:
-    """Registers a class as the writer of a format, see `ExportFormat`."""
+@dataclass
+class writer:  # noqa: N801
+    """Registers a class as the writer of a format; what there is to know of it.
 
-    def register(sink: S) -> S:
-        EXPORTS[name] = ExportFormat(sink, about, arguments, opens, folder, names_environment)
+    It is called with the output, the arguments, and `complete`, which is called with the folder before it becomes visible.
+    """
+
+    name: str
+    about: str = ""
+    arguments: str = "none"
+    """As JSON, for the form."""
+    opens: str = ""
+    """The line of Python that opens what was written, with {} for its folder; empty: none."""
+    folder: Callable[[Mapping[str, Any]], str] = lambda arguments: ""
+    """What is replaced as a whole below the output, of the arguments."""
+    names_environment: bool = False
+    """It also takes the environment of the dataset."""
+    sink: Callable[..., EpisodeSink] = field(init=False)
+
+    def __call__(self, sink: S) -> S:
+        self.sink = sink
+        EXPORTS[self.name] = self
         return sink
-
-    return register

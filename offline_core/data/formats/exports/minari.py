@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -58,12 +58,12 @@ class MinariSink(FolderSink):
         uri: str,
         *,
         dataset_id: str = DEFAULT_ID,
-        environment: EnvironmentSpec | Mapping[str, Any] | None = None,
+        environment: EnvironmentSpec | dict[str, Any] | None = None,
         complete: Callable[[Location], None] | None = None,
     ) -> None:
         self.dataset_id = _checked_id(dataset_id)
         super().__init__(Location.of(uri).child(dataset_id), complete)
-        if isinstance(environment, Mapping):
+        if isinstance(environment, dict):
             environment = parse(EnvironmentSpec, environment)
         self.environment = None if environment is None else _gymnasium_spec(environment)
         self._storage: Any = None

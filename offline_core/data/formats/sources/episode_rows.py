@@ -6,8 +6,9 @@ a list of records has both. Observations may be one longer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -16,7 +17,7 @@ from offline_core.data.episodes import columns
 from offline_core.data.episodes.names import ENDS, named, parts_of, plain
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.step_reader import Unreadable, with_note
-from offline_core.data.formats.sources.whole_episodes import AT_END, END_IS_CUT, id_in_file
+from offline_core.data.formats.sources.whole_episodes import AT_END, END_IS_CUT, check_repeated, id_in_file
 from offline_core.errors import SchemaError
 
 _MOST = 0.5
@@ -26,14 +27,33 @@ _PART = "\x1f"
 """Between the name of a record and that of its part: no name has it."""
 
 
-def steps_in(batches: Iterable[pa.Table | Unreadable], uri: str) -> Iterator[pa.Table | Unreadable]:
-    """The steps of all rows; rows that are steps themselves as they are."""
+def may_hold_episodes(schema: pl.Schema) -> bool:
+    """Whether columns of these types may hold episodes; what is in them decides."""
+    rewards = [schema[name] for name in named(columns.REWARDS, schema)]
+    observed = [kind.inner for name in named(columns.OBS, schema) if isinstance(kind := schema[name], pl.List)]
+    return any(map(_are_steps, schema.values())) or any(isinstance(kind, pl.List | pl.Array) for kind in rewards or observed)
+
+
+def steps_in(
+    batches: Iterable[pa.Table | Unreadable], uri: str, chosen: Collection[str] | None = None
+) -> Iterator[pa.Table | Unreadable]:
+    """The steps of all rows, with the chosen columns and those that are made; rows that are steps themselves as they are."""
     layout: EpisodeRows | None = None
     is_known = False
     for batch in batches:
         if isinstance(batch, pa.Table) and not is_known:
             layout, is_known = EpisodeRows.of(batch, uri), True
-        yield from [batch] if layout is None or isinstance(batch, Unreadable) else layout.steps(batch)
+        if isinstance(batch, Unreadable):
+            yield batch
+            continue
+        other = set() if chosen is None else {*batch.column_names} - {*chosen, SOURCE_ROW}
+        needed = other if layout is None else other - {name.partition(_PART)[0] for name in layout.longer}
+        batch = batch.drop_columns([*needed])
+        for part in [batch] if layout is None else layout.steps(batch):
+            if isinstance(part, Unreadable):
+                yield part
+            else:
+                yield part.drop_columns([name for name in part.column_names if name in other])
 
 
 @dataclass
@@ -45,7 +65,7 @@ class EpisodeRows:
     """Columns with a list, of a record each part of it → how many values it has more than there are steps."""
     counted: str
     """The one that says how many steps there are."""
-    eps_id: str | None
+    has_id: bool
     says_end: bool
     note: str
     steps_before: int = 0
@@ -53,19 +73,17 @@ class EpisodeRows:
     @classmethod
     def of(cls, table: pa.Table, uri: str) -> EpisodeRows | None:
         """None if these rows are no episodes."""
-        lists = [each.name for each in table.schema if _is_list(each.type)]
-        rewards = named(columns.REWARDS, table.column_names)
-        if not lists or not table.num_rows or (rewards and rewards[0] not in lists and not any(map(_are_steps, table.schema))):
+        rows = pl.DataFrame(table)
+        if not rows.height or not may_hold_episodes(rows.schema):
             return None
-        rows = _in_parts(table)
-        inner = {name: kind.inner for name, kind in rows.schema.items() if isinstance(kind, pl.List)}
-        records = [each.name for each in table.schema if _are_steps(each)]
+        records = [name for name, kind in rows.schema.items() if _are_steps(kind)]
+        rows = _in_parts(rows)
+        inner: dict[str, Any] = {name: kind.inner for name, kind in rows.schema.items() if isinstance(kind, pl.List)}
         if records:
             counted, longer = records[0], {records[0]: 0}
             names = [*rows.columns, *(each.name for each in inner[counted].fields)]
         else:
-            names = rows.columns
-            actions = named(columns.ACTIONS, inner)
+            names, rewards, actions = rows.columns, named(columns.REWARDS, rows.columns), named(columns.ACTIONS, inner)
             if not actions or (rewards and not inner[rewards[0]].is_numeric()):
                 return None
             counted = (rewards or actions)[0]
@@ -74,27 +92,27 @@ class EpisodeRows:
             observed = [longer.get(name) for name in inner if named(columns.OBS, [name.partition(_PART)[0]])]
             if longer.get(actions[0]) != 0 or not observed or None in observed or not (rewards or 1 in observed):
                 return None
-        eps_id = next(iter(named(columns.EPS_ID, (name for name in names if name not in longer))), None)
-        if eps_id is not None and rows[eps_id].n_unique() < rows.height:
+        ids = named(columns.EPS_ID, names)
+        if any(rows[name].n_unique() < rows.height for name in ids if name in rows.columns and name not in longer):
             return None
         says_end = any(named(role, names) for role in ENDS)
         after = [name for name, more in longer.items() if more]
         note = (
             f"Each row is an episode, with a list of steps in {', '.join(longer).replace(_PART, '.')}"
             + (f", of which {', '.join(after).replace(_PART, '.')} has one value more, after the last step" if after else "")
-            + ("." if eps_id is not None else "; its id is the name of the file and its row.")
+            + ("." if ids else "; its id is the name of the file and its row.")
             + ("" if says_end else f" {END_IS_CUT}")
         )
-        return cls(uri, longer, counted, eps_id, says_end, note)
+        return cls(uri, longer, counted, bool(ids), says_end, note)
 
     def steps(self, table: pa.Table) -> Iterator[pa.Table | Unreadable]:
         """The steps of some rows, numbered in `SOURCE_ROW`; rows with lists of other lengths are `Unreadable`."""
-        rows = _in_parts(table).with_columns(pl.col(self.counted).list.len().fill_null(0).alias(_COUNT))
+        rows = _in_parts(pl.DataFrame(table)).with_columns(pl.col(self.counted).list.len().fill_null(0).alias(_COUNT))
         if SOURCE_ROW not in rows.columns:
             rows = rows.with_row_index(SOURCE_ROW)
         wrong = {name: pl.col(name).list.len().fill_null(0) != pl.col(_COUNT) + more for name, more in self.longer.items()}
-        for row, count, *found in rows.filter(pl.any_horizontal(*wrong.values())).select(SOURCE_ROW, _COUNT, **wrong).rows():
-            name = [*wrong][found.index(True)]
+        for row, count, *flags in rows.filter(pl.any_horizontal(*wrong.values())).select(SOURCE_ROW, _COUNT, **wrong).rows():
+            name = [*wrong][flags.index(True)]
             problem = (
                 f"Column {name.replace(_PART, '.')!r} has not the {count} values of {self.counted!r} in this row, an episode."
             )
@@ -106,8 +124,12 @@ class EpisodeRows:
             yield with_note(_as_one(found).to_arrow().replace_schema_metadata(table.schema.metadata), self.note)
 
     def _exploded(self, rows: pl.DataFrame) -> pl.DataFrame:
+        for name in rows.columns:
+            if name not in self.longer:
+                size = (_value_bytes(name, rows.schema[name]) * pl.col(_COUNT)).sum()
+                check_repeated(name, int(rows.select(size).item() or 0), self.uri)
         made = [pl.int_ranges(0, pl.col(_COUNT)).alias(_LAST)]
-        if self.eps_id is None:
+        if not self.has_id:
             made.append(pl.concat_str(pl.lit(id_in_file(self.uri, "")), SOURCE_ROW).alias(columns.EPS_ID))
         for name, more in self.longer.items():
             if more:
@@ -120,7 +142,7 @@ class EpisodeRows:
             name for name, more in self.longer.items() if not more
         ))  # fmt: skip
         if isinstance(found.schema[self.counted], pl.Struct):
-            fields = [each.name for each in found.schema[self.counted].fields]
+            fields = found[self.counted].struct.fields
             found = found.rename({name: f"episode_{name}" for name in fields if name in found.columns})
             found = found.unnest(self.counted)
         is_last = pl.col(_LAST) == pl.col(_COUNT) - 1
@@ -139,19 +161,24 @@ class EpisodeRows:
         return f"next_{name}" if parts_of(columns.OBS, [name]) else None
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind):
-        return any(_is_list(each.type) for each in kind)
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-def _are_steps(column: pa.Field) -> bool:
+def _are_steps(kind: pl.DataType) -> bool:
     """Whether it is a list of records with actions and rewards."""
-    kind = column.type
-    if not _is_list(kind) or pa.types.is_struct(kind) or not pa.types.is_struct(kind.value_type):
+    if not isinstance(kind, pl.List | pl.Array) or not isinstance(kind.inner, pl.Struct):
         return False
-    names = [each.name for each in kind.value_type]
+    names = [each.name for each in kind.inner.fields]
     return bool(named(columns.ACTIONS, names) and named(columns.REWARDS, names))
+
+
+def _value_bytes(name: str, kind: pl.DataType) -> pl.Expr:
+    """About the bytes of each value of a column."""
+    match kind:
+        case pl.String():
+            return pl.col(name).str.len_bytes().cast(pl.Int64)
+        case pl.Binary():
+            return pl.col(name).bin.size().cast(pl.Int64)
+        case pl.List():
+            return pl.col(name).list.len().cast(pl.Int64) * 8
+    return pl.lit(8, pl.Int64)
 
 
 def _longer(rows: pl.DataFrame, name: str, counted: str) -> int | None:
@@ -162,18 +189,17 @@ def _longer(rows: pl.DataFrame, name: str, counted: str) -> int | None:
     return next((size for size in (0, 1) if (more == size).mean() > _MOST), None)  # type: ignore[operator]
 
 
-def _in_parts(table: pa.Table) -> pl.DataFrame:
+def _in_parts(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows with the parts of records of lists as columns, and arrays of fixed size as lists."""
-    rows = pl.DataFrame(table)
     while records := [name for name in rows.columns if _has_lists(rows.schema[name])]:
         for name in records:
-            kind = rows.schema[name]
-            parts = [pl.col(name).struct.field(each.name).alias(f"{name}{_PART}{each.name}") for each in kind.fields]  # type: ignore[attr-defined]
+            kind: Any = rows.schema[name]
+            parts = [pl.col(name).struct.field(each.name).alias(f"{name}{_PART}{each.name}") for each in kind.fields]
             rows = rows.with_columns(parts).drop(name)
     return rows.with_columns(pl.col(name).arr.to_list() for name, kind in rows.schema.items() if isinstance(kind, pl.Array))
 
 
-def _has_lists(kind: pl.DataType) -> bool:
+def _has_lists(kind: Any) -> bool:
     return isinstance(kind, pl.Struct) and any(
         isinstance(each.dtype, pl.List | pl.Array) or _has_lists(each.dtype) for each in kind.fields
     )

@@ -1,20 +1,20 @@
-"""Read HDF5 files of steps: arrays with the steps as first axis, under the names that D4RL, Minari, robomimic, ManiSkill and
-tianshou have for them.
+"""Read HDF5 files of steps: arrays under the names that D4RL, Minari, robomimic, ManiSkill, d3rlpy and tianshou have for them.
 
-A file has such arrays itself (D4RL), or in a group an episode: `episode_0` (Minari), `data/demo_0` (robomimic), `traj_0`
-(ManiSkill); or it is a replay buffer of tianshou, `_meta` with the newest rows before the oldest. D4RL's names are those of its
-`offline_env.py`, their meaning that of `qlearning_dataset`. Only files with next observations have the one after the last step
-of a truncated episode; elsewhere row i+1 follows row i, which after a timeout belongs to another episode. So `new_obs` exists
-only if the file has it.
+A file has arrays with the steps as first axis (D4RL), or such ones in a group an episode: `episode_0` (Minari), `data/demo_0`
+(robomimic), `traj_0` (ManiSkill); or one for each episode, `actions_0` (d3rlpy); or it is a replay buffer of tianshou,
+`_meta` with the newest rows before the oldest. D4RL's names are those of its `offline_env.py`, their meaning that of
+`qlearning_dataset`. Only files with next observations have the one after the last step of a truncated episode; elsewhere row
+i+1 follows row i, which after a timeout belongs to another episode. So `new_obs` exists only if the file has it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,7 @@ from offline_core.data.formats.sources.expansion import Expansion, check_hdf5
 from offline_core.data.formats.sources.local_copy import local_stream
 from offline_core.data.formats.sources.readers import BATCH_BYTES, FileReader, common_length, reader
 from offline_core.data.formats.sources.step_reader import with_note
-from offline_core.data.formats.sources.whole_episodes import canonical, episode_steps, id_in_file
+from offline_core.data.formats.sources.whole_episodes import canonical, episode_steps, id_in_file, joined
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, SchemaError, SpaceError
 from offline_core.runtime.extras import require_extra
@@ -44,7 +44,7 @@ _KIND, _ARRAYS = "__data_type__", ("ndarray", "Tensor", "Batch", "dict")
 _PART_OF_TUPLE = re.compile(r"_index_\d+")
 
 
-@reader("hdf5", suffixes=(".hdf5", ".h5", ".hdf"), pushes="columns")
+@reader("hdf5", suffixes=(".hdf5", ".h5", ".hdf"))
 @dataclass(frozen=True)
 class Hdf5File(FileReader):
     """One file, on a local disk or from a copy there.
@@ -54,22 +54,24 @@ class Hdf5File(FileReader):
     (`infos/qpos`) and groups.
     """
 
+    pushes: ClassVar[tuple[str, ...]] = ("columns",)
+
     def read(self) -> Iterator[pa.Table]:
         """See `FileReader`; flat files have no `eps_id`: episodes end where a flag is set."""
         with _opened(self.location) as (file, size):
             check_hdf5(file, Expansion(self.uri, size, self.max_expansion))
             if groups := _episodes(file):
-                yield from self._of_episodes(groups)
+                yield from joined(self._of_episodes(groups), BATCH_BYTES)
             else:
                 yield from self._flat(file)
 
     def _flat(self, file: Any) -> Iterator[pa.Table]:
-        group, parts = (file[_BUFFER], _in_order(file)) if _BUFFER in file else (file, {})
-        arrays = self._columns(group)
+        arrays = self._columns(file.get(_BUFFER, file))
         leaves = {path: leaf for name, tree in arrays.items() for path, leaf in nested.flatten(tree, name).items()}
         count = common_length(leaves, self.uri)
         width = sum(leaf.dtype.itemsize * leaf.size for leaf in leaves.values()) // max(1, count)
         step = max(1, BATCH_BYTES // max(1, width))
+        parts = _in_order(file, count, self.uri) if _BUFFER in file else {}
         for first, last in parts or {(0, count): True}:
             for start in range(first, last, step):
                 rows = slice(start, min(start + step, last))
@@ -80,18 +82,12 @@ class Hdf5File(FileReader):
                 yield pa.table(found)
 
     def _of_episodes(self, groups: dict[str, Any]) -> Iterator[pa.Table]:
-        waiting: list[pa.Table] = []
         for name, group in groups.items():
             arrays = self._columns(group, is_episode=True)
             values = {key: nested.map_leaves(lambda leaf: _values(leaf, ...), tree) for key, tree in arrays.items()}
             steps, notes = episode_steps(values, id_in_file(self.uri, name))
             table = pa.table({key: to_arrow(_plain(tree, key), key) for key, tree in steps.items()})
-            table = with_note(table, " ".join(notes)) if notes else table
-            if waiting and (table.schema != waiting[0].schema or sum(each.nbytes for each in waiting) >= BATCH_BYTES):
-                yield pa.concat_tables(waiting)
-                waiting = []
-            waiting.append(table)
-        yield pa.concat_tables(waiting)
+            yield with_note(table, " ".join(notes)) if notes else table
 
     def _columns(self, group: Any, *, is_episode: bool = False) -> dict[str, Nested]:
         """HDF5 datasets, nested as their groups are, by the names of their columns."""
@@ -106,15 +102,15 @@ class Hdf5File(FileReader):
             )
         found: dict[str, Nested] = {}
         for name, value in group.items():
-            role, is_array = roles.get(name, name), hasattr(value, "dtype")
-            if name in _NO_STEPS or (value is not None and value.attrs.get(_KIND, "ndarray") not in _ARRAYS):
+            role, is_array = roles.get(name, name), hasattr(value, "shape")
+            if name in _NO_STEPS or getattr(value, "attrs", {}).get(_KIND, "ndarray") not in _ARRAYS:
                 continue
             if not is_array and role in _SCALARS:
                 raise SchemaError(
                     f"{self.uri} has a group of arrays as {name!r}, which must be one array; rename it in the file."
                 )
             tree = _tree(value, name, self.own_columns)
-            is_whole = name in roles or is_array or (name == columns.INFOS and group.attrs.get(INFOS_ARE_MAPS))
+            is_whole = name in roles or is_array or (name == columns.INFOS and getattr(group, "attrs", {}).get(INFOS_ARE_MAPS))
             if is_whole and nested.leaves(tree):
                 flat = {role: tree}
             else:
@@ -130,8 +126,10 @@ def _tree(value: Any, path: str, chosen: Collection[str] | None) -> Nested:
     if value is None:
         raise KeyError(f"{path} is a link to nothing")
     chosen = None if chosen is None or path in chosen else chosen
-    if hasattr(value, "dtype"):
+    if hasattr(value, "shape"):
         return value if chosen is None else {}
+    if not hasattr(value, "items"):  # a type of its own, in HDF5's terms
+        return {}
     below = {name: _tree(child, f"{path}/{name}", chosen) for name, child in value.items()}
     below = {name: child for name, child in below.items() if nested.leaves(child)}
     if below and all(map(_PART_OF_TUPLE.fullmatch, below)):  # Minari's name for a part of a tuple
@@ -160,32 +158,51 @@ def _hdf5_errors(uri: str) -> Iterator[None]:
 
 def _episodes(file: Any) -> dict[str, Any]:
     """The groups that are episodes, in the order of their numbers; none if the file is flat."""
+    if "columns" in file and "num_episodes" in file:
+        return _of_d3rlpy(file, file["columns"].asstr()[()].tolist())
     for base in (file, file.get("data")):
-        if base is None or hasattr(base, "dtype") or named(columns.ACTIONS, base):
+        if not hasattr(base, "items") or named(columns.ACTIONS, base):
             continue
-        found = {name: group for name, group in base.items() if not hasattr(group, "dtype") and named(columns.ACTIONS, group)}
+        found = {name: group for name, group in base.items() if hasattr(group, "items") and named(columns.ACTIONS, group)}
         if found and _BUFFER not in found:
             return dict(sorted(found.items(), key=lambda item: [int(part) for part in re.findall(r"\d+", item[0])] or [0]))
     return {}
 
 
-def _in_order(file: Any) -> dict[tuple[int, int], bool]:
+def _of_d3rlpy(file: Any, names: list[str]) -> dict[str, Any]:
+    """The arrays of each episode, which are `<name>_<episode>`, and those of a tuple `<name>_<episode>_<part>`."""
+    found: dict[str, Any] = {}
+    for number in itertools.count():
+        parts = {name: file.get(f"{name}_{number}") for name in names}
+        for name in (name for name, array in parts.items() if array is None):
+            paths = (f"{name}_{number}_{part}" for part in itertools.count())
+            parts[name] = {f"_index_{i}": file[path] for i, path in enumerate(itertools.takewhile(file.__contains__, paths))}
+        if any(part == {} for part in parts.values()):
+            return found
+        found[str(number)] = parts
+    return found
+
+
+def _in_order(file: Any, count: int, uri: str) -> dict[tuple[int, int], bool]:
     """Ranges of rows of a replay buffer → whether an environment begins; the oldest first, in the part of each environment.
 
     Raises:
         SchemaError: it does not say how full it is.
     """
-    if "_size" not in file.attrs:
-        raise SchemaError(f"{file.filename} has {_BUFFER} and no _size, as buffers of tianshou have; save the arrays alone.")
-    total = int(file.attrs["maxsize"])
-    if "_offset" in file and "_lengths" in file:
-        offsets, sizes = file["_offset"][()].tolist(), file["_lengths"][()].tolist()
-        newest = file["last_index"][()].tolist()
-        limits = [*offsets[1:], total]
-        spans = [(start, stop, size, last + 1) for start, stop, size, last in zip(offsets, limits, sizes, newest, strict=True)]
-    else:
-        size, at = int(file.attrs["_size"]), int(file.attrs.get("_index", file.attrs.get("_insertion_idx", 0)))
-        spans = [(0, total, size, at)]
+    try:
+        if "_lengths" in file:
+            starts, sizes, newest = (file[name][()].tolist() for name in ("_offset", "_lengths", "last_index"))
+            spans = [*zip(starts, [*starts[1:], count], sizes, [last + 1 for last in newest], strict=True)]
+        else:
+            at = file.attrs.get("_index", file.attrs.get("_insertion_idx", 0))
+            spans = [(0, count, int(file.attrs["_size"]), int(at))]
+        is_whole = all(0 <= start <= row <= stop <= count and 0 <= size <= stop - start for start, stop, size, row in spans)
+    except (KeyError, TypeError, ValueError):
+        is_whole = False
+    if not is_whole:
+        raise SchemaError(
+            f"{uri} has {_BUFFER} and does not say, as buffers of tianshou do, which rows are filled; save the arrays."
+        )
     found: dict[tuple[int, int], bool] = {}
     for start, stop, size, next_row in spans:
         ranges = [(start, start + size)] if size < stop - start else [(next_row, stop), (start, next_row)]

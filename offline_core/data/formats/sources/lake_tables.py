@@ -63,7 +63,7 @@ class LakeTable(FrameReader):
             raise self.corrupt(self.told(error)) from error
 
 
-@reader("delta", arguments="version", takes_others=True, pushes="columns where", folder=_holds(_DELTA_COMMIT.fullmatch))
+@reader("delta", arguments="version", folder=_holds(_DELTA_COMMIT.fullmatch))
 @dataclass(frozen=True)
 class DeltaTable(LakeTable):
     """Arguments are those of `polars.scan_delta`, such as version: a number or a time."""
@@ -77,8 +77,6 @@ class DeltaTable(LakeTable):
 @reader(
     "iceberg",
     arguments="snapshot_id",
-    takes_others=True,
-    pushes="columns where",
     folder=_holds(lambda name: name.startswith("metadata/") and name.endswith(".metadata.json")),
 )
 @dataclass(frozen=True)
@@ -100,8 +98,6 @@ class IcebergTable(LakeTable):
 @reader(
     "lance",
     arguments="version",
-    takes_others=True,
-    pushes="columns where",
     folder=_holds(lambda name: posixpath.dirname(name) == "_versions" and name.endswith(".manifest")),
 )
 @dataclass(frozen=True)

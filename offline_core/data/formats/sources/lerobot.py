@@ -6,7 +6,6 @@ step. Exports of this package keep it in `meta/episodes`, with infos, ids and bo
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Iterator
@@ -16,17 +15,19 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from offline_core.data.episodes import Episode, columns, episodes_to_table, nested
+from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.arrow import from_arrow, to_arrow
 from offline_core.data.episodes.codec import unpack
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.episodes.spaces import space_leaves
-from offline_core.data.episodes.table import spaces_of
+from offline_core.data.episodes.table import space_metadata, spaces_of
 from offline_core.data.formats.packed import read_foreign_column
 from offline_core.data.formats.sources.readers import SOURCE_ROW, FileReader, reader
 from offline_core.data.formats.sources.scans import ParquetFile
 from offline_core.data.formats.sources.step_reader import Unreadable
+from offline_core.data.formats.sources.whole_episodes import with_details
 from offline_core.data.store.location import Location
 from offline_core.data.store.parquet_files import open_parquet, parquet_errors, read_footer
 from offline_core.errors import CorruptFileError, DatasetNotFoundError, SchemaError, within
@@ -36,7 +37,6 @@ _VERSIONS = ("v2.", "v3.")
 _PICTURES = ("video", "image")
 
 _FINAL = "final_"
-_ADDED = {columns.EPS_ID, columns.TERMINATED, columns.TRUNCATED}
 _OPTIONAL = (columns.AGENT_ID, columns.MODULE_ID, columns.INFOS, columns.CUSTOM_DATA)
 
 REWARD, DONE, SUCCESS = "next.reward", "next.done", "next.success"
@@ -79,14 +79,14 @@ class LeRobotDataset(FileReader):
         """See `FileReader`."""
         features = self._features()
         names = [name for name, feature in features.items() if feature["dtype"] not in _PICTURES]
-        known, steps = EpisodeRows.of(self.location), 0
+        known, steps = _exported(self.location), 0
         several_tasks = self._info().get("total_tasks", 1) > 1
         for file in self._files():
             spaces = spaces_of(read_footer(file).schema.to_arrow_schema())
             for rows in self._whole_episodes(file, names):
                 steps += rows.num_rows
                 with within(uri=self.uri):
-                    yield _table(Frames.of(rows, spaces, several_tasks=several_tasks), known, spaces)
+                    yield _table(rows, known, spaces, several_tasks=several_tasks)
         if steps != (expected := self._info().get("total_frames", steps)):
             raise CorruptFileError(f"{self.uri} has {steps:,} frames, and {INFO} says {expected:,}: fetch its files again.")
 
@@ -140,153 +140,70 @@ class LeRobotDataset(FileReader):
         return info
 
 
-def _table(frames: Frames, known: EpisodeRows | None, spaces: Spaces) -> pa.Table:
-    """Steps under canonical names."""
-    if known is not None:
-        return episodes_to_table(exported_episodes(frames, known, spaces))
-    steps = {
-        columns.EPS_ID: frames.episode.astype(np.str_),
-        columns.T: frames.t,
-        columns.OBS: frames.observations,
-        columns.ACTIONS: frames.actions,
-        columns.REWARDS: frames.rewards,
-        columns.TERMINATEDS: frames.terminated,
-        columns.TRUNCATEDS: frames.truncated,
-        **frames.extras,
-    }
-    return pa.table({name: to_arrow(tree, name) for name, tree in steps.items()})
+def _table(rows: pa.Table, known: pa.Table | None, spaces: Spaces, *, several_tasks: bool) -> pa.Table:
+    """Steps of whole episodes under canonical names; those of an export of this package as they were before it.
 
-
-@dataclass(frozen=True)
-class EpisodeRows:
-    """`meta/episodes` by the number of the episode, with the columns that an export of this package adds."""
-
-    rows: pa.Table
-    numbers: dict[int, int]
-    """Number of the episode → row."""
-
-    @classmethod
-    def of(cls, dataset: Location) -> EpisodeRows | None:
-        """None if another program wrote it."""
-        folder = dataset.child("meta/episodes")
-        tables = [_read(folder.child(name)) for name in folder.files() if name.endswith(".parquet")]
-        if not tables or any(table is None for table in tables):
-            return None
-        rows = pa.concat_tables([table for table in tables if table is not None])
-        return cls(rows, {number: row for row, number in enumerate(rows["episode_index"].to_pylist())})
-
-    def row(self, number: int) -> dict[str, Any]:
-        """The row of an episode.
-
-        Raises:
-            CorruptFileError: it has none.
-        """
-        if number not in self.numbers:
-            raise CorruptFileError(f"meta/episodes has no row for episode {number}: fetch the files again.")
-        return self.rows.select([*_ADDED, *_OPTIONAL]).slice(self.numbers[number], 1).to_pylist()[0]  # type: ignore[no-any-return]
-
-    def final_observations(self, numbers: list[int], spaces: Spaces) -> Any:
-        """(E, …) the observations after the last step of these episodes."""
-        names = [name for name in self.rows.column_names if name.startswith(f"{_FINAL}observation")]
-        rows = self.rows.select(names).take(pa.array([self.numbers[number] for number in numbers]))
-        return observations_of({name.removeprefix(_FINAL): from_arrow(rows[name], name) for name in names}, spaces)
-
-
-def exported_episodes(frames: Frames, known: EpisodeRows, spaces: Spaces) -> list[Episode]:
-    """The episodes as they were before the export."""
-    bounds = [*frames.starts.tolist(), len(frames.t)]
-    numbers = frames.episode[frames.starts].tolist()
-    rows = [known.row(number) for number in numbers]
-    final = known.final_observations(numbers, spaces)
-
-    def episode(i: int, start: int, stop: int) -> Episode:
-        row = rows[i]
-        infos, custom = row[columns.INFOS], row[columns.CUSTOM_DATA]
-        return Episode(
-            eps_id=row[columns.EPS_ID],
-            observations=nested.map_leaves(
-                lambda steps, last: np.concatenate([steps[start:stop], last[i : i + 1]]), frames.observations, final
-            ),
-            actions=nested.map_leaves(lambda leaf: leaf[start:stop], frames.actions),
-            rewards=frames.rewards[start:stop],
-            infos=None if infos is None else unpack(infos),
-            extras={name: array[start:stop] for name, array in frames.extras.items()},
-            terminated=row[columns.TERMINATED],
-            truncated=row[columns.TRUNCATED],
-            observation_space=spaces[0],
-            action_space=spaces[1],
-            agent_id=row[columns.AGENT_ID],
-            module_id=row[columns.MODULE_ID],
-            custom_data={} if custom is None else unpack(custom),
-        )
-
-    return [episode(i, start, stop) for i, (start, stop) in enumerate(itertools.pairwise(bounds))]
-
-
-def _read(file: Location) -> pa.Table | None:
-    """The columns that an export adds, or None if one is missing."""
-    with parquet_errors(file.uri), open_parquet(file) as parquet:
-        names = parquet.schema_arrow.names
-        final = [name for name in names if name.startswith(f"{_FINAL}observation")]
-        if not final or not {*_ADDED, *_OPTIONAL, "episode_index"} <= set(names):
-            return None
-        wanted = ["episode_index", *_ADDED, *_OPTIONAL, *final]
-        return parquet.read(columns=wanted).select(wanted).replace_schema_metadata(None)
-
-
-@dataclass(frozen=True, slots=True)
-class Frames:
-    """N steps of whole episodes, one after the other."""
-
-    episode: np.ndarray
-    """(N,) the number of each step's episode."""
-    t: np.ndarray
-    """(N,)"""
-    observations: Nested
-    """(N, …)"""
-    actions: Nested
-    rewards: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-    extras: dict[str, np.ndarray]
-
-    @classmethod
-    def of(cls, rows: pa.Table, spaces: Spaces, *, several_tasks: bool = False) -> Frames:
-        """From rows of a file, and the spaces in its metadata if this package wrote it.
-
-        Raises:
-            DataError: a column is missing, or cannot be read.
-        """
-        arrays = {name: read_foreign_column(rows, name) for name in rows.column_names}
-        if missing := {"episode_index", "frame_index"} - arrays.keys():
-            raise SchemaError(f"There is no feature {', '.join(sorted(missing))}, which every LeRobot dataset has.")
-        parts = [name for name in arrays if name.split(".")[0] in (_OBSERVATION, _ACTION)]
-        others = {*parts, *_NUMBERS, *_ENDS, REWARD} | ({TASK} if not several_tasks else set())
-        terminated, truncated = _ends(arrays)
-        return cls(
-            episode=arrays["episode_index"],
-            t=arrays["frame_index"],
-            observations=observations_of(arrays, spaces),
-            actions=_tree(arrays, _ACTION, _ACTION, spaces[1]),
-            rewards=arrays.get(REWARD, np.zeros(rows.num_rows, np.float32)),
-            terminated=terminated,
-            truncated=truncated,
-            extras={_extra(name): array for name, array in arrays.items() if name not in others},
-        )
-
-    @property
-    def starts(self) -> np.ndarray:
-        """(E,) the first row of each episode."""
-        return np.flatnonzero(np.diff(self.episode, prepend=self.episode[:1] - 1))
-
-
-def observations_of(arrays: dict[str, np.ndarray], spaces: Spaces) -> Nested:
-    """The observation features as one tree.
+    Arguments:
+        known: see `_exported`.
+        spaces: in the metadata of the file, if this package wrote it.
 
     Raises:
-        SchemaError: there are none.
+        DataError: a column is missing, or cannot be read.
     """
-    return _tree(arrays, _OBSERVATION, _STATE, spaces[0])
+    arrays = {name: read_foreign_column(rows, name) for name in rows.column_names}
+    if missing := {"episode_index", "frame_index"} - arrays.keys():
+        raise SchemaError(f"There is no feature {', '.join(sorted(missing))}, which every LeRobot dataset has.")
+    numbers = arrays["episode_index"]
+    is_last = np.append(numbers[1:] != numbers[:-1], True)
+    terminated, truncated = _ends(arrays, is_last)
+    parts = [name for name in arrays if name.split(".")[0] in (_OBSERVATION, _ACTION)]
+    others = {*parts, *_NUMBERS, *_ENDS, REWARD} | ({TASK} if not several_tasks else set())
+    steps = {
+        columns.EPS_ID: numbers.astype(np.str_),
+        columns.T: arrays["frame_index"],
+        columns.OBS: _tree(arrays, _OBSERVATION, _STATE, spaces[0]),
+        columns.ACTIONS: _tree(arrays, _ACTION, _ACTION, spaces[1]),
+        columns.REWARDS: arrays.get(REWARD, np.zeros(rows.num_rows, np.float32)),
+        columns.TERMINATEDS: terminated,
+        columns.TRUNCATEDS: truncated,
+        **{_extra(name): array for name, array in arrays.items() if name not in others},
+    }
+    if known is None:
+        return pa.table({name: to_arrow(tree, name) for name, tree in steps.items()})
+    last = np.flatnonzero(is_last)
+    places = pc.index_in(pa.array(numbers[last]), known["episode_index"].combine_chunks())
+    if places.null_count:
+        number = numbers[last][places.is_null().to_numpy(zero_copy_only=False)][0]
+        raise CorruptFileError(f"meta/episodes has no row for episode {number}: fetch the files again.")
+    known = known.take(places)
+    final = {name: from_arrow(known[name], name) for name in known.column_names if name.startswith(_FINAL)}
+    final = _tree({name.removeprefix(_FINAL): array for name, array in final.items()}, _OBSERVATION, _STATE, spaces[0])
+    following = np.arange(1, len(numbers) + 1)
+    following[last] = len(numbers) + np.arange(len(last))
+    episodes, lengths = known.select([columns.EPS_ID, *_OPTIONAL]).to_pylist(), np.diff(last, prepend=-1).tolist()
+    steps[columns.EPS_ID] = np.repeat([episode[columns.EPS_ID] for episode in episodes], lengths)
+    steps[columns.NEW_OBS] = nested.map_leaves(
+        lambda obs, after: np.concatenate([obs, after])[following], steps[columns.OBS], final
+    )
+    for episode in episodes:
+        episode |= {name: unpack(episode[name]) for name in (columns.INFOS, columns.CUSTOM_DATA) if episode[name] is not None}
+    table = pa.table({name: to_arrow(tree, name) for name, tree in steps.items()}, metadata=space_metadata(*spaces))
+    return with_details(table, lengths, episodes)
+
+
+def _exported(dataset: Location) -> pa.Table | None:
+    """The columns that an export of this package adds to `meta/episodes`; None if another program wrote it."""
+    tables: list[pa.Table] = []
+    folder = dataset.child("meta/episodes")
+    for file in (folder.child(name) for name in folder.files() if name.endswith(".parquet")):
+        with parquet_errors(file.uri), open_parquet(file) as parquet:
+            names = parquet.schema_arrow.names
+            final = [name for name in names if name.startswith(f"{_FINAL}{_OBSERVATION}")]
+            wanted = ["episode_index", columns.EPS_ID, columns.TERMINATED, columns.TRUNCATED, *_OPTIONAL, *final]
+            if not final or not {*wanted} <= {*names}:
+                return None
+            tables.append(parquet.read(columns=wanted).select(wanted).replace_schema_metadata(None))
+    return pa.concat_tables(tables) if tables else None
 
 
 def _extra(name: str) -> str:
@@ -294,10 +211,8 @@ def _extra(name: str) -> str:
     return name if own in columns.STEP_COLUMNS else own
 
 
-def _ends(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def _ends(arrays: dict[str, np.ndarray], is_last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(terminated, truncated), (N,) each; with only a done flag, success (if recorded) means terminated."""
-    numbers = arrays["episode_index"]
-    is_last = np.append(numbers[1:] != numbers[:-1], True)
     done = arrays[DONE].astype(bool) if DONE in arrays else None
     truncated = arrays[TRUNCATED].astype(bool) if TRUNCATED in arrays else None
     if TERMINATED in arrays:
@@ -306,10 +221,10 @@ def _ends(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     if truncated is not None:
         return (is_last if done is None else done) & ~truncated, truncated
     if done is None:
-        return np.zeros(len(numbers), bool), is_last
+        return np.zeros(len(is_last), bool), is_last
     if SUCCESS in arrays:
         return done & arrays[SUCCESS].astype(bool), done & ~arrays[SUCCESS].astype(bool)
-    return done, np.zeros(len(numbers), bool)
+    return done, np.zeros(len(is_last), bool)
 
 
 def _tree(arrays: dict[str, np.ndarray], prefix: str, alone: str, space: gym.Space[Any] | None) -> Nested:

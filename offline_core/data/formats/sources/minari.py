@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,21 +17,30 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from offline_core.data.episodes import Episode, columns, episodes_to_table, nested
+from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.arrow import to_arrow
-from offline_core.data.episodes.codec import pack, unpack
+from offline_core.data.episodes.codec import unpack
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.episodes.spaces import space_from_json
+from offline_core.data.episodes.table import space_metadata
 from offline_core.data.formats.exports.info_arrays import info_rows
 from offline_core.data.formats.exports.minari import SPACES
 from offline_core.data.formats.sources.expansion import Expansion, check_hdf5
 from offline_core.data.formats.sources.local_copy import local_folder
 from offline_core.data.formats.sources.readers import BATCH_BYTES, FileReader, reader
+from offline_core.data.formats.sources.whole_episodes import episode_steps, joined, with_details
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, DatasetNotFoundError, EpisodeError, OfflineError, SpaceError
 from offline_core.runtime.extras import require_extra
 
 _METADATA = "metadata.json"
+_NAMES = {
+    columns.OBS: "observations",
+    columns.ACTIONS: "actions",
+    columns.REWARDS: "rewards",
+    columns.TERMINATEDS: "terminations",
+    columns.TRUNCATEDS: "truncations",
+}
 
 
 @reader("minari", folder=lambda names: not {*names}.isdisjoint({"data/main_data.hdf5", "data/metadata.json"}))
@@ -48,7 +56,7 @@ class MinariDataset(FileReader):
         """See `FileReader`; infos are structs if every step has the same keys, else msgpack bytes."""
         with _minari_errors(self.uri), local_folder(_data(self.location)) as data:
             expansion = Expansion(self.uri, sum(data.sizes().values()), self.max_expansion)
-            for table in _tables(_episodes(_opened(data, dataclasses.replace(expansion)))):
+            for table in joined(_episodes(_opened(data, dataclasses.replace(expansion))), BATCH_BYTES):
                 expansion.add(table.nbytes)
                 yield table
 
@@ -77,75 +85,35 @@ def _opened(data: Location, expansion: Expansion) -> Any:
     return minari.MinariDataset(data.path)
 
 
-_Infos = dict[str, Nested] | None
-
-
-def _episodes(dataset: Any) -> Iterator[tuple[Episode, _Infos]]:
-    """(episode without infos, its infos as arrays of shape (T+1, …)); masked infos are in the episode."""
+def _episodes(dataset: Any) -> Iterator[pa.Table]:
+    """The steps of each episode, with the spaces; infos are arrays of shape (T+1, …), and masked ones dicts."""
     count = dataset.storage.total_episodes
     attributes = dataset.storage.get_episode_metadata(range(count))
     own = dataset.storage.metadata.get(SPACES)  # exactly as they were before an export
     spaces = (dataset.observation_space, dataset.action_space) if own is None else [space_from_json(each) for each in own]
-    stored = dataset.storage.get_episodes(range(count))
-    for number, (data, attrs) in enumerate(zip(stored, attributes, strict=True)):
-        eps_id = str(attrs.get(columns.EPS_ID) or f"{dataset.id}/{number}")
-        if len(data["rewards"]) != int(attrs["total_steps"]):
+    metadata = space_metadata(*spaces)
+    for number, (data, attrs) in enumerate(zip(dataset.storage.get_episodes(range(count)), attributes, strict=True)):
+        eps_id, length = str(attrs.get(columns.EPS_ID) or f"{dataset.id}/{number}"), len(data["rewards"])
+        if length != int(attrs["total_steps"]):
             raise CorruptFileError(
-                f"Episode {eps_id} has {attrs['total_steps']} steps, of which Minari reads {len(data['rewards'])}. Its reader "
+                f"Episode {eps_id} has {attrs['total_steps']} steps, of which Minari reads {length}. Its reader "
                 "of Arrow and Parquet mistakes parts of long episodes for episodes: write them in its HDF5 layout."
             )
-        infos = _arrays(data["infos"] or {})
-        episode = Episode(
-            eps_id=eps_id,
-            observations=_arrays(data["observations"]),
-            actions=_arrays(data["actions"]),
-            rewards=np.asarray(data["rewards"]),
-            infos=info_rows(infos, len(data["rewards"]) + 1) if _is_masked(infos) else None,
-            terminated=_at_end(data["terminations"], eps_id),
-            truncated=_at_end(data["truncations"], eps_id),
-            observation_space=spaces[0],
-            action_space=spaces[1],
-            agent_id=attrs.get(columns.AGENT_ID),
-            module_id=attrs.get(columns.MODULE_ID),
-            custom_data=_custom_data(attrs),
-        )
-        if problems := [*episode.length_problems(), *_info_problems(infos, len(episode) + 1)]:
-            raise EpisodeError(f"Episode {eps_id} is not whole: {'; '.join(problems)}.")
-        yield episode, None if episode.infos or not nested.leaves(infos) else infos
-
-
-def _tables(episodes: Iterator[tuple[Episode, _Infos]]) -> Iterator[pa.Table]:
-    """Consecutive episodes with infos of one structure, in tables of about `BATCH_BYTES`."""
-    for _, alike in itertools.groupby(episodes, lambda pair: (pair[0].infos is None, _structure(pair[1]))):
-        batch: list[tuple[Episode, _Infos]] = []
-        size = 0
-        for episode, infos in alike:
-            batch.append((episode, infos))
-            size += sum(array.nbytes for array in nested.leaves((episode.observations, episode.actions, infos or {})))
-            if size >= BATCH_BYTES:
-                yield _table(batch)
-                batch, size = [], 0
-        if batch:
-            yield _table(batch)
-
-
-def _structure(infos: _Infos) -> Any:
-    return infos and nested.map_leaves(lambda array: (array.dtype, array.shape[1:]), infos)
-
-
-def _table(batch: list[tuple[Episode, _Infos]]) -> pa.Table:
-    episodes = [episode for episode, _ in batch]
-    table = episodes_to_table(episodes)
-    found = [infos for _, infos in batch if infos is not None]
-    if not found:
-        return table
-    steps = to_arrow(nested.map_leaves(lambda *parts: np.concatenate([part[1:] for part in parts]), *found), columns.INFOS)
-    cells: list[bytes | None] = [None] * table.num_rows
-    first_rows = itertools.accumulate(map(len, episodes), initial=0)
-    for row, infos in zip(first_rows, found, strict=False):  # first_rows also has the end
-        cells[row] = pack(nested.map_leaves(lambda array: array[0], infos), where=columns.RESET_INFOS)
-    table = table.append_column(pa.field(columns.INFOS, steps.type, nullable=False), steps)
-    return table.append_column(columns.RESET_INFOS, pa.array(cells, pa.binary()))
+        arrays = {name: _arrays(data[key]) for name, key in _NAMES.items()}
+        details = {name: attrs.get(name) for name in (columns.AGENT_ID, columns.MODULE_ID)}
+        details |= {columns.CUSTOM_DATA: _custom_data(attrs)}
+        if _is_masked(infos := _arrays(data["infos"] or {})):
+            details[columns.INFOS] = info_rows(infos, length + 1)
+        elif nested.leaves(infos):
+            arrays[columns.INFOS] = infos
+            details[columns.RESET_INFOS] = nested.map_leaves(lambda array: array[0], infos)
+        steps, _ = episode_steps(arrays, eps_id)
+        ends = np.asarray(steps[columns.TERMINATEDS], bool) | np.asarray(steps[columns.TRUNCATEDS], bool)
+        if columns.NEW_OBS not in steps or ends[:-1].any():
+            problem = f"goes on after it ended at step {np.argmax(ends)}" if ends[:-1].any() else "has no last observation"
+            raise EpisodeError(f"Episode {eps_id} {problem}.")
+        table = pa.table({name: to_arrow(tree, name) for name, tree in steps.items()}, metadata=metadata)
+        yield with_details(table, [length], [details])
 
 
 def _arrays(tree: Any) -> Nested:
@@ -164,18 +132,6 @@ def _is_masked(infos: Any) -> bool:
     if not isinstance(infos, dict):
         return False
     return any(f"_{key}" in infos or _is_masked(child) for key, child in infos.items())
-
-
-def _at_end(flags: Any, eps_id: str) -> bool:
-    flags = np.asarray(flags, bool)
-    if flags[:-1].any():
-        raise EpisodeError(f"Episode {eps_id} goes on after it ended at step {int(np.argmax(flags))}.")
-    return bool(flags[-1:].any())
-
-
-def _info_problems(infos: dict[str, Nested], expected: int) -> list[str]:
-    found = {path: array.shape[:1] for path, array in nested.flatten(infos, columns.INFOS).items()}
-    return [f"{(*shape, 'no')[0]} {path}; {expected} expected" for path, shape in found.items() if shape != (expected,)]
 
 
 def _custom_data(attributes: Mapping[str, Any]) -> dict[str, Any]:

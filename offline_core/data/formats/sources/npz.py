@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -36,13 +36,15 @@ _LENGTHS = ("lengths", "lens", "episode_lengths", "traj_lengths", "trajectory_le
 _IS_LONGER = " Keep the observation after the last step in an array of next observations, not as one more row."
 
 
-@reader("npz", suffixes=(".npz",), pushes="columns")
+@reader("npz", suffixes=(".npz",))
 @dataclass(frozen=True)
 class NpzFile(FileReader):
     """One `.npz` file; every array becomes the column of its name, those of trajectories the canonical ones.
 
     The format cannot be read in parts: all arrays are in memory at once.
     """
+
+    pushes: ClassVar[tuple[str, ...]] = ("columns",)
 
     def read(self) -> Iterator[pa.Table]:
         """See `FileReader`."""

@@ -169,7 +169,7 @@ def _check_limits(format: str, arguments: Mapping[str, object]) -> None:
     if format in HARMLESS:
         known = {*OF_FILES.split(), *HARMLESS[format].split()}
     else:  # auto takes the arguments of any
-        known = {FILESYSTEM}.union(*(form.arguments for name, form in FORMATS.items() if format in ("auto", name)))
+        known = {FILESYSTEM}.union(*(form.arguments.split() for name, form in FORMATS.items() if format in ("auto", name)))
     if other := next((name for name in arguments if name not in known), None):
         raise ConfigError(
             f"source.arguments.{other} of {format} may name code or another place, so it cannot be used where {variable} is "

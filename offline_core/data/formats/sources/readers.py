@@ -1,8 +1,4 @@
-"""The formats that are read: what `@reader` says of a class is all that there is to know of one.
-
-@reader("npz", suffixes=(".npz",), pushes="columns")
-class NpzFile(FileReader): ...
-"""
+"""The formats that are read: what `@reader(name, suffixes, …)` says of a class is all that there is to know of one."""
 
 from __future__ import annotations
 
@@ -42,6 +38,10 @@ class FileReader:
     """See `Expansion`."""
 
     format: ClassVar[str] = ""
+    pushes: ClassVar[tuple[str, ...]] = ()
+    """Which of `columns` and `where` are applied while the file is read; others are refused."""
+    takes_others: ClassVar[bool] = False
+    """Arguments that `reader` does not list are those of a library, which refuses what it does not know."""
 
     @property
     def uri(self) -> str:
@@ -77,51 +77,32 @@ class FileReader:
         return [folder]
 
 
-@dataclass(frozen=True)
-class Format:
-    """What there is to know of a format."""
-
-    reader: type[FileReader]
-    suffixes: tuple[str, ...]
-    arguments: frozenset[str]
-    """Those that name neither code nor other places."""
-    takes_others: bool
-    """Further arguments are those of a library, which refuses what it does not know."""
-    pushes: tuple[str, ...]
-    """Which of `columns` and `where` are applied while the file is read."""
-    folder: Callable[[Collection[str]], bool] | None
-    """Whether a folder with these files is one thing of the format; None: it is read file by file."""
-    content: Callable[[Location], bool] | None
-    """Whether a file with such a suffix is of the format; None: it is if it is of no other."""
-
-
-FORMATS: dict[str, Format] = {}
-
-ZIP = "zip"
-"""Files of any format may lie in one."""
-
+FORMATS: dict[str, reader] = {}
 R = TypeVar("R", bound=type[FileReader])
 
 
-def reader(
-    name: str,
-    *,
-    suffixes: Sequence[str] = (),
-    arguments: str = "",
-    takes_others: bool = False,
-    pushes: str = "",
-    folder: Callable[[Collection[str]], bool] | None = None,
-    content: Callable[[Location], bool] | None = None,
-) -> Callable[[R], R]:
-    """Registers a class as the reader of a format, see `Format`."""
+@dataclass
+class reader:  # noqa: N801
+    """Registers a class as the reader of a format; what there is to know of it."""
 
-    def register(cls: R) -> R:
-        cls.format = name
-        known = frozenset(arguments.split())
-        FORMATS[name] = Format(cls, tuple(suffixes), known, takes_others, tuple(pushes.split()), folder, content)
+    name: str
+    suffixes: Sequence[str] = ()
+    arguments: str = ""
+    """Those that name neither code nor other places."""
+    folder: Callable[[Collection[str]], bool] | None = None
+    """Whether a folder with these files is one thing of the format; None: it is read file by file."""
+    content: Callable[[Location], bool] | None = None
+    """Whether a file with such a suffix is of the format; None: it is if it is of no other."""
+    reader: type[FileReader] = field(default=FileReader, init=False)
+
+    def __call__(self, cls: R) -> R:
+        self.reader, cls.format = cls, self.name
+        FORMATS[self.name] = self
         return cls
 
-    return register
+
+ZIP = "zip"
+"""Files of any format may lie in one."""
 
 
 def made(name: str, location: Location, partition: Values, **how: Any) -> FileReader:
@@ -131,9 +112,9 @@ def made(name: str, location: Location, partition: Values, **how: Any) -> FileRe
         ConfigError: it does not take the arguments, `columns` or `where`.
     """
     form = FORMATS[name]
-    refuse_pushdown(name, how, form.pushes)
-    if (other := sorted(how["arguments"].keys() - form.arguments)) and not form.takes_others:
-        allowed = f"only {', '.join(sorted(form.arguments))}" if form.arguments else "none"
+    refuse_pushdown(name, how, form.reader.pushes)
+    if (other := sorted(how["arguments"].keys() - {*form.arguments.split()})) and not form.reader.takes_others:
+        allowed = f"only {', '.join(form.arguments.split())}" if form.arguments else "none"
         raise ConfigError(f"The format {name} does not take these arguments: {', '.join(other)}; it takes {allowed}.")
     if location.path.lower().endswith(f".{ZIP}") and name != ZIP and form.folder is None:
         form, how = FORMATS[ZIP], how | {"of": name}
@@ -142,7 +123,7 @@ def made(name: str, location: Location, partition: Values, **how: Any) -> FileRe
 
 def formats_by_name(path: str) -> tuple[str, ...]:
     """The formats that a file of this name can have, those first that are told by what is in it."""
-    found = [name for name, form in FORMATS.items() if path.lower().endswith(form.suffixes or "\0")]
+    found = [name for name, form in FORMATS.items() if path.lower().endswith(tuple(form.suffixes))]
     return tuple(sorted(found, key=lambda name: FORMATS[name].content is None))
 
 

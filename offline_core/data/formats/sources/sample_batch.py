@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -68,7 +68,7 @@ def _is_sample_batch(file: Location) -> bool:
         return _BATCH.match(stream.read(_HEAD_BYTES)) is not None
 
 
-@reader("sample_batch", suffixes=(*JSON_SUFFIXES, ".zip"), arguments="module_id", pushes="columns", content=_is_sample_batch)
+@reader("sample_batch", suffixes=(*JSON_SUFFIXES, ".zip"), arguments="module_id", content=_is_sample_batch)
 @dataclass(frozen=True)
 class SampleBatchFile(FileReader):
     """One file of lines, plain or compressed (`.gz`, `.bz2`, `.zst`), under RLlib's column names.
@@ -80,6 +80,8 @@ class SampleBatchFile(FileReader):
     step has its state. The argument `module_id` names the module to read; otherwise it is the only one. Columns that are not
     chosen are not unpacked.
     """
+
+    pushes: ClassVar[tuple[str, ...]] = ("columns",)
 
     @property
     def module_id(self) -> str | None:

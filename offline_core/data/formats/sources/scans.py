@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.data.episodes.table import stated_spaces
-from offline_core.data.formats.sources.episode_rows import steps_in
+from offline_core.data.formats.sources.episode_rows import may_hold_episodes, steps_in
 from offline_core.data.formats.sources.expansion import COLUMNAR, Expansion, check_parquet, check_stream
 from offline_core.data.formats.sources.first_rows import FIRST_ROWS, first_batch, rows_to_read
 from offline_core.data.formats.sources.listing import Listing
@@ -45,12 +45,13 @@ _PARQUET = (".parquet", ".pq", ".parq")
 class FrameReader(FileReader):
     """Reads a lazy frame of Polars; a row may be a step, or an episode with a list of steps in its columns."""
 
-    is_small_whole: ClassVar[bool] = True
-    """A few rows that were read to measure them are not read again: RLlib writes thousands of such files."""
+    pushes: ClassVar[tuple[str, ...]] = ("columns", "where")
+    takes_others: ClassVar[bool] = True
+    is_text: ClassVar[bool] = False
 
     def batches(self) -> Iterator[pa.Table | Unreadable]:
         """See `StepReader`; with the column `SOURCE_ROW`."""
-        return steps_in(self.read(), self.uri)
+        return steps_in(self.read(), self.uri, self.columns)
 
     def frames(
         self, rows: pl.LazyFrame, present: pl.Schema, numbers: tuple[str, ...] = (), expansion: Expansion | None = None
@@ -66,14 +67,16 @@ class FrameReader(FileReader):
         wanted = list(schema) if self.columns is None else list(self.columns)
         if missing := sorted(set(wanted) - set(schema)):
             raise SchemaError(f"{self.uri} has no column {', '.join(missing)}; it has {', '.join(schema)}.", uri=self.uri)
+        if may_hold_episodes(schema):
+            wanted = list(schema)  # what is not chosen says which rows are episodes
         rows = rows.with_columns(**added)
         measured = rows.select(*numbers, *wanted).head(_MEASURED_ROWS).collect()
         refuse_extension_types(measured.clear().to_arrow().schema, self.uri)
         size = frame_bytes(measured)
         if expansion is not None:
             expansion.add(size)
-        if self.is_small_whole and self.where is None and measured.height < _MEASURED_ROWS and size <= BATCH_BYTES:
-            yield measured
+        if not self.is_text and self.where is None and measured.height < _MEASURED_ROWS and size <= BATCH_BYTES:
+            yield measured  # all rows: RLlib writes thousands of such files
             return
         if self.where is not None:
             rows = rows.filter(condition_on(self.where, schema, self.uri))
@@ -130,7 +133,8 @@ class ScannedFile(FrameReader):
             yield from self.tables(file.path)
 
     def expansion(self, path: str) -> Expansion:
-        return Expansion(self.uri, os.path.getsize(path), self.max_expansion * COLUMNAR)
+        columnar = 1 if self.is_text else COLUMNAR
+        return Expansion(self.uri, os.path.getsize(path), self.max_expansion * columnar)
 
     def tables(self, path: str) -> Iterator[pa.Table]:
         """The rows of a local file."""
@@ -139,15 +143,11 @@ class ScannedFile(FrameReader):
             if SOURCE_ROW in schema:
                 raise SchemaError(f"{self.uri} has a column {SOURCE_ROW}, a reserved name; rename it in the file.")
             spaces = self.stated(path)
-            arguments = {**self.scan_arguments, **self.known_schema(schema), "row_index_name": SOURCE_ROW}
-            rows = self._scanned(path, arguments)
-            for batch in self.frames(rows, schema, (SOURCE_ROW,), self.expansion(path) if self.is_small_whole else None):
+            known = {"schema": schema} if self.is_text else {}  # otherwise Polars infers it again from all rows
+            rows = self._scanned(path, {**self.scan_arguments, **known, "row_index_name": SOURCE_ROW})
+            for batch in self.frames(rows, schema, (SOURCE_ROW,), None if self.is_text else self.expansion(path)):
                 if batch.height:
                     yield batch.to_arrow().replace_schema_metadata(spaces)
-
-    def known_schema(self, schema: pl.Schema) -> dict[str, Any]:
-        """Arguments by which the schema is not inferred again."""
-        return {}
 
     @property
     def scan_arguments(self) -> dict[str, Any]:
@@ -181,8 +181,6 @@ class ScannedFile(FrameReader):
     "parquet",
     suffixes=_PARQUET,
     arguments=f"{OF_SCANS} hive_partitioning parallel use_statistics missing_columns extra_columns",
-    takes_others=True,
-    pushes="columns where",
 )
 @dataclass(frozen=True)
 class ParquetFile(ScannedFile):
@@ -225,9 +223,7 @@ class EpisodeFile(FileReader):
 _OF_ARROW = f"{OF_SCANS} hive_partitioning"
 
 
-@reader(
-    "ipc", suffixes=(".arrow", ".arrows", ".feather", ".ipc"), arguments=_OF_ARROW, takes_others=True, pushes="columns where"
-)
+@reader("ipc", suffixes=(".arrow", ".arrows", ".feather", ".ipc"), arguments=_OF_ARROW)
 @dataclass(frozen=True)
 class ArrowFile(ScannedFile):
     """Files and streams of Arrow; Polars scans files only, and reads streams as a whole."""
@@ -259,7 +255,7 @@ def _is_saved(names: Collection[str]) -> bool:
     return _SPLITS in names or (_DATASET in names and any(name.endswith(".arrow") for name in names))
 
 
-@reader("huggingface", arguments=_OF_ARROW, takes_others=True, pushes="columns where", folder=_is_saved)
+@reader("huggingface", arguments=_OF_ARROW, folder=_is_saved)
 @dataclass(frozen=True)
 class HuggingFaceFile(ArrowFile):
     """A stream of Arrow in the folder of `Dataset.save_to_disk`, or of a `DatasetDict` with one split."""
@@ -291,7 +287,7 @@ class HuggingFaceFile(ArrowFile):
         return [folder.child(name) for name in names]
 
 
-@reader("avro", suffixes=(".avro",), arguments="n_rows", takes_others=True, pushes="columns where")
+@reader("avro", suffixes=(".avro",), arguments="n_rows")
 @dataclass(frozen=True)
 class AvroFile(ScannedFile):
     """Avro has no scan in Polars: the file is read as a whole."""

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.data.episodes.table import stated_spaces
-from offline_core.data.formats.sources.episode_rows import EpisodeRows
+from offline_core.data.formats.sources.episode_rows import may_hold_episodes
 from offline_core.data.formats.sources.expansion import COLUMNAR, FLOOR_BYTES, Expansion, check_footer
 from offline_core.data.formats.sources.local_copy import local_files
 from offline_core.data.formats.sources.readers import SOURCE_ROW
@@ -93,12 +93,12 @@ def _read(files: Sequence[ParquetFile], numbers: np.ndarray) -> FilesRows | None
                 footer, Expansion(file.uri, copy.filesystem.get_file_info(copy.path).size, file.max_expansion * COLUMNAR)
             )
         rows = pl.scan_parquet([copy.path for copy in copies], glob=False, hive_partitioning=False)
+        if may_hold_episodes(rows.collect_schema()):
+            return None
         frame = (rows if files[0].columns is None else rows.select(*files[0].columns)).collect()
     if SOURCE_ROW in frame.columns or frame.height != lengths.sum() or frame_bytes(frame) > FLOOR_BYTES:
         return None
     table = frame.to_arrow()
-    if EpisodeRows.of(table, files[0].uri) is not None:
-        return None
     refuse_extension_types(table.schema, files[0].uri)
     row = np.arange(frame.height) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     spaces = stated_spaces(footer.metadata)

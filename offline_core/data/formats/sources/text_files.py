@@ -56,7 +56,7 @@ JSON_SUFFIXES = tuple(f".{kind}{packed}" for kind in ("json", "jsonl", "ndjson")
 class TextFile(ScannedFile):
     """Lines that are not rows become `Unreadable`."""
 
-    is_small_whole: ClassVar[bool] = False
+    is_text: ClassVar[bool] = True
 
     def read(self) -> Iterator[pa.Table | Unreadable]:
         """See `FileReader`; with the column `SOURCE_ROW`."""
@@ -80,15 +80,8 @@ class TextFile(ScannedFile):
         """The arguments for the same text in UTF-8."""
         return {name: value for name, value in self.arguments.items() if name != _ENCODING}
 
-    def expansion(self, path: str) -> Expansion:
-        expansion = super().expansion(path)
-        return dataclasses.replace(expansion, max_expansion=self.max_expansion)
-
     def check_expansion(self, file: Location, expansion: Expansion) -> None:
         check_text(file, expansion, line_end=None)
-
-    def known_schema(self, schema: pl.Schema) -> dict[str, Any]:
-        return {"schema": schema}  # otherwise Polars infers it again from all rows
 
     def rows_of(self, lines: Iterable[bytes], header: IO[bytes]) -> Iterator[tuple[bytes, str]]:
         """(lines of a row, its problem or "") of a text in UTF-8."""
@@ -145,8 +138,6 @@ class TextFile(ScannedFile):
     "csv",
     suffixes=[f"{kind}{packed}" for kind in (".csv", *_TABS) for packed in _PACKED],
     arguments=f"{_OF_TEXT} {_OF_CSV}",
-    takes_others=True,
-    pushes="columns where",
 )
 @dataclass(frozen=True)
 class CsvFile(TextFile):
@@ -175,7 +166,7 @@ class CsvFile(TextFile):
         return _values(lines, self.arguments.get("separator", ",").encode(), header=header)
 
 
-@reader("ndjson", suffixes=JSON_SUFFIXES, arguments=_OF_TEXT, takes_others=True, pushes="columns where")
+@reader("ndjson", suffixes=JSON_SUFFIXES, arguments=_OF_TEXT)
 @dataclass(frozen=True)
 class JsonFile(TextFile):
     """An object a line, or one list of objects."""

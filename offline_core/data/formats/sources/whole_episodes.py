@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from offline_core.data.datasets.manifest import digest
 from offline_core.data.episodes import columns, nested
+from offline_core.data.episodes.codec import pack
 from offline_core.data.episodes.names import ENDS, SYNONYMS, named, plain
 from offline_core.data.episodes.nested import Nested
-from offline_core.errors import SchemaError
+from offline_core.errors import SchemaError, UnsafeDataError
 
 ROLES = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.NEW_OBS, columns.TERMINATEDS, columns.TRUNCATEDS, columns.DONES)
 AT_END = {*(name for role in ENDS[:3] for name in SYNONYMS[role]), "success", "is_success"}
@@ -22,10 +25,30 @@ END_IS_CUT = "Nothing says how episodes end, so they are read as truncated."
 NO_REWARDS = "There are no rewards: all are 0."
 
 
+_EPISODE_ENDS = "episode_terminals"
+"""What d3rlpy's first version calls any end of an episode."""
+MAX_REPEATED_BYTES = 2**28
+"""Of a value of an episode that every step is given; a long text would fill the memory."""
+
+
+def check_repeated(name: str, size: int, where: str) -> None:
+    """Raises:
+    UnsafeDataError: a value of an episode comes to too much if each step has it.
+    """
+    if size > MAX_REPEATED_BYTES:
+        raise UnsafeDataError(
+            f"{where}: {name} is one value an episode, and comes to {size:,} bytes if each step has it. Choose other columns "
+            "by source.columns."
+        )
+
+
 def canonical(names: Iterable[str]) -> dict[str, str]:
     """Names of arrays → canonical ones, for the likeliest of each role."""
     names = [*names]
-    return {found[0]: role for role in ROLES if (found := named(role, names))}
+    found = {each[0]: role for role in ROLES if (each := named(role, names))}
+    return (
+        found if columns.DONES in found.values() else found | {name: columns.DONES for name in names if name == _EPISODE_ENDS}
+    )
 
 
 def id_in_file(uri: str, name: str) -> str:
@@ -64,6 +87,7 @@ def episode_steps(arrays: Mapping[str, Nested], eps_id: str) -> tuple[dict[str, 
             case -1, _ if plain(name) in AT_END:
                 found[role] = last & (np.asarray(tree).reshape(()) != 0)
             case -1, _:
+                check_repeated(name, sum(leaf.nbytes for leaf in nested.leaves(tree)) * steps, eps_id)
                 found[role] = nested.map_leaves(lambda leaf: np.broadcast_to(leaf, (steps, *leaf.shape)), tree)
             case _ if nested.leaves(tree):
                 listed = ", ".join(f"{path} {leaf.shape}" for path, leaf in nested.flatten(tree, name).items())
@@ -87,3 +111,36 @@ def _longer(leaf: Any, steps: int) -> int:
 
 def _rows(tree: Nested, rows: slice) -> Nested:
     return nested.map_leaves(lambda leaf: leaf[rows], tree)
+
+
+def with_details(table: pa.Table, lengths: Sequence[int], details: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """The steps with what their episodes have besides: agent_id, module_id, custom_data, and infos, one more than steps."""
+    each = pa.array(np.repeat(np.arange(len(lengths)), lengths))
+    for name in (columns.AGENT_ID, columns.MODULE_ID):
+        table = table.append_column(name, pa.array([own.get(name) for own in details], pa.string()).take(each))
+    infos = [own.get(columns.INFOS) or [{}] * (length + 1) for own, length in zip(details, lengths, strict=True)]
+    if any(map(any, infos)):
+        packed = [pack(info, where=columns.INFOS) for own in infos for info in own[1:]]
+        table = table.append_column(columns.INFOS, pa.array(packed, pa.binary()))
+    for name, values in (
+        (columns.RESET_INFOS, [own[0] or other.get(columns.RESET_INFOS) for own, other in zip(infos, details, strict=True)]),
+        (columns.CUSTOM_DATA, [own.get(columns.CUSTOM_DATA) for own in details]),
+    ):
+        if any(values):
+            cells = [pack(value, where=name) if value else None for value in values]
+            first = np.isin(np.arange(len(each)), np.cumsum([0, *lengths[:-1]]))
+            table = table.append_column(name, pc.if_else(pa.array(first), pa.array(cells, pa.binary()).take(each), None))
+    return table
+
+
+def joined(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
+    """Consecutive tables of one schema as one, up to about so many bytes."""
+    waiting: list[pa.Table] = []
+    for table in tables:
+        is_other = bool(waiting) and not table.schema.equals(waiting[0].schema, check_metadata=True)
+        if is_other or sum(each.nbytes for each in waiting) >= size:
+            yield pa.concat_tables(waiting)
+            waiting = []
+        waiting.append(table)
+    if waiting:
+        yield pa.concat_tables(waiting)

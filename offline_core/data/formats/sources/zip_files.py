@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,14 +32,15 @@ from offline_core.errors import ConfigError, CorruptFileError, EmptyDatasetError
 
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, pa.ArrowException)
 """What reading a damaged or encrypted one raises."""
-_OF_MEMBERS = " ".join(sorted(FORMATS["csv"].arguments | FORMATS["ndjson"].arguments))
 
 
-@reader(ZIP, suffixes=(f".{ZIP}",), arguments=_OF_MEMBERS, takes_others=True, pushes="columns where")
+@reader(ZIP, suffixes=(f".{ZIP}",), arguments=FORMATS["csv"].arguments)
 @dataclass(frozen=True)
 class ZipFile(FileReader):
     """One archive; each member is unpacked to a local disk by itself, and read by the format of its name."""
 
+    pushes: ClassVar[tuple[str, ...]] = ("columns", "where")
+    takes_others: ClassVar[bool] = True
     of: str | None = None
     """The format of all members; None: that of their names."""
 

@@ -14,6 +14,7 @@ import pytest
 
 from offline_core.data.formats.sources.opening import SourceConfig, open_source
 from offline_core.data.formats.sources.step_reader import Unreadable, note_of
+from offline_core.errors import UnsafeDataError
 from tests.data.formats.sources.factories import check_steps, imported_episodes, tables_of, write_steps
 
 OBS = np.arange(14, dtype=np.float32).reshape(7, 2)
@@ -100,6 +101,13 @@ def test_a_list_of_records_is_rldss_steps(tmp_path: Path) -> None:
     ]
 
 
+def test_chosen_columns_are_those_of_the_file(tmp_path: Path) -> None:
+    rows = [{**row, "task": task, "other": [1, 2]} for row, task in zip(episodes(), ("pick", "place"), strict=True)]
+    table = read(write(tmp_path / "x.parquet", rows), columns=["task"], where="task = 'place'")
+    assert table["task"].to_pylist() == ["place"] * 2, "a value a step, as of all columns"
+    assert {*table.column_names} == {"_source_row", "task", "t", "new_obs"}
+
+
 def test_ids_differ_between_files(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         (tmp_path / "in" / folder).mkdir(parents=True)
@@ -132,6 +140,14 @@ def test_rows_that_are_steps_stay_so(tmp_path: Path, columns: dict[str, Any]) ->
         columns = columns | {"obs": [[1.0, 2.0, 3.0, 4.0]] * 2}
     pl.DataFrame(columns).write_parquet(tmp_path / "x.parquet")
     assert read(tmp_path / "x.parquet").num_rows == 2
+
+
+def test_a_text_that_would_fill_the_memory_is_refused_and_the_others_can_be_chosen(tmp_path: Path) -> None:
+    row = {"obs": [[0.0]] * 10_000, "actions": [0] * 10_000, "rewards": [0.0] * 10_000, "note": "x" * 100_000}
+    path = write(tmp_path / "x.parquet", [row])
+    with pytest.raises(UnsafeDataError, match=r"note is one value an episode, and comes to 1,000,000,000 bytes"):
+        read(path)
+    assert read(path, columns=["obs", "actions", "rewards"]).num_rows == 10_000
 
 
 def test_many_small_files_of_episodes(tmp_path: Path) -> None:

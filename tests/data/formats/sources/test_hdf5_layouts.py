@@ -1,4 +1,4 @@
-"""HDF5 files whose groups are episodes, and replay buffers: robomimic, ManiSkill, Minari, tianshou."""
+"""HDF5 files whose groups are episodes, and replay buffers: robomimic, ManiSkill, Minari, d3rlpy, tianshou."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from minari.data_collector import EpisodeBuffer
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.sources.opening import SourceConfig, format_of, open_source
 from offline_core.data.formats.sources.step_reader import note_of
-from offline_core.errors import SchemaError
+from offline_core.errors import SchemaError, UnsafeDataError
 from tests.data.datasets.factories import Bomb
 from tests.data.formats.sources.factories import imported_episodes, tables_of
 
@@ -115,6 +115,30 @@ def test_the_file_of_a_minari_dataset_alone(tmp_path: Path, monkeypatch: pytest.
     assert table["truncateds"].to_pylist() == [False, False, True] * 2 and table["infos_x"].to_pylist() == [1, 2, 3] * 2
 
 
+def test_episodes_of_d3rlpy(tmp_path: Path) -> None:
+    """As `d3rlpy.dataset.dump` writes them: an array of each episode, and of each part of a tuple."""
+    arrays: dict[str, Any] = {
+        "columns": ["observations", "actions", "rewards", "terminated"],
+        "num_episodes": 2,
+        "version": "2.1",
+    }
+    for number, steps in enumerate((3, 2)):
+        arrays |= {f"observations_{number}_{part}": np.full((steps, 2), part + 10 * number) for part in range(2)}
+        arrays |= {f"actions_{number}": np.arange(steps)[:, None], f"rewards_{number}": np.ones((steps, 1))}
+        arrays[f"terminated_{number}"] = number == 0
+    table = read(write(tmp_path / "x.h5", arrays))
+    assert table["t"].to_pylist() == [0, 1, 2, 0, 1] and table["rewards"].to_pylist() == [1.0] * 5
+    assert table["terminateds"].to_pylist() == [False, False, True, False, False]
+    assert [part[:, 0].tolist() for part in read_column(table, "obs")] == [[0] * 3 + [10] * 2, [1] * 3 + [11] * 2]
+
+
+def test_ends_of_d3rlpys_first_version(tmp_path: Path) -> None:
+    arrays = {name: np.ones((3, 1)) for name in ("observations", "actions", "rewards")}
+    ends = {"terminals": np.array([0.0, 0.0, 0.0]), "episode_terminals": np.array([0.0, 0.0, 1.0])}
+    table = read(write(tmp_path / "x.h5", arrays | ends))
+    assert table["terminateds"].to_pylist() == [0, 0, 0] and table["dones"].to_pylist() == [0, 0, 1]
+
+
 def tianshou(path: Path, size: int, at: int, rows: int = 5, **arrays: Any) -> Path:
     """As `ReplayBuffer.save_hdf5` writes it: arrays of `_meta`, numbers as attributes, anything else pickled."""
     meta = {
@@ -152,9 +176,36 @@ def test_a_buffer_of_several_environments(tmp_path: Path) -> None:
     assert table["is_first"].to_pylist() == [True, False, False, True, False]
 
 
+@pytest.mark.parametrize("size", [-1, 10**15])
+def test_a_buffer_with_more_rows_than_there_are(tmp_path: Path, size: int) -> None:
+    with pytest.raises(SchemaError, match="does not say, as buffers of tianshou do, which rows are filled"):
+        read(tianshou(tmp_path / "x.hdf5", size, 0))
+
+
 def test_an_episode_without_actions_of_its_length(tmp_path: Path) -> None:
     arrays = {"data/demo_0/obs": np.ones((3, 2)), "data/demo_0/actions": np.ones((5, 2)), "data/demo_0/rewards": np.ones(5)}
     with pytest.raises(SchemaError, match=r"demo_0 has 5 actions and obs \(3, 2\)"):
         read(write(tmp_path / "x.hdf5", arrays))
     with pytest.raises(SchemaError, match=r"has actions and lacks obs"):
         read(write(tmp_path / "y.hdf5", {"data/demo_0/actions": np.ones((5, 2))}))
+
+
+def test_a_text_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+    arrays = {"obs": np.zeros((10_000, 1)), "actions": np.zeros(10_000), "note": "x" * 100_000}
+    path = write(tmp_path / "x.hdf5", {f"demo_0/{name}": array for name, array in arrays.items()})
+    with pytest.raises(UnsafeDataError, match=r"demo_0: note is one value an episode"):
+        read(path)
+    assert read(path, columns=["obs", "actions"]).num_rows == 10_000
+
+
+def test_flat_arrays_under_the_names_of_tianshou(tmp_path: Path) -> None:
+    arrays = {
+        "obs": np.eye(4),
+        "kind": np.dtype("f8"),
+        "act": np.arange(4),
+        "rew": np.ones(4),
+        "done": np.arange(4) == 3,
+        "obs_next": np.eye(4),
+    }
+    table = read(write(tmp_path / "x.h5", arrays))
+    assert {*table.column_names} == {"obs", "actions", "rewards", "dones", "new_obs"}

@@ -20,7 +20,7 @@ from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.sources import minari as minari_source
 from offline_core.data.formats.sources.minari import MinariDataset
 from offline_core.data.store.location import Location
-from offline_core.errors import CorruptFileError, DatasetNotFoundError, EpisodeError, SpaceError
+from offline_core.errors import CorruptFileError, DataError, DatasetNotFoundError, EpisodeError, SchemaError, SpaceError
 from tests.data.datasets.factories import cut_in_half
 
 ID = "test/random-v0"
@@ -131,7 +131,7 @@ def test_tables_are_of_moderate_size_and_of_one_structure(root: Path, monkeypatc
     create(buffers, space, spaces.Discrete(2))
     assert [table.num_rows for table in read(root / ID)] == [50, 20, 50]
     assert ["infos" in table.column_names for table in read(root / ID)] == [True, False, True]
-    monkeypatch.setattr(minari_source, "BATCH_BYTES", 2 * (11 * 4 * 8 + 10 * 8 + 11 * 3 * 8))
+    monkeypatch.setattr(minari_source, "BATCH_BYTES", 2 * read(root / ID)[0].nbytes // 5)
     assert [table.num_rows for table in read(root / ID)] == [20, 20, 10, 20, 20, 20, 10]
     assert len(list(episodes(root / ID))) == 12
     structs = read_column(read(root / ID)[0], "infos")
@@ -166,14 +166,20 @@ def test_an_end_inside_an_episode(root: Path) -> None:
         read(root / ID)
 
 
-def test_unequal_lengths_are_named(root: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "rows", "error", "told"),
+    [
+        ("observations", 5, EpisodeError, "has no last observation"),
+        ("infos/qpos", 4, SchemaError, r"has 5 actions and infos/inner/count \(6,\), infos/qpos \(4, 2\)"),
+    ],
+)
+def test_unequal_lengths_are_named(root: Path, name: str, rows: int, error: type[DataError], told: str) -> None:
     create([buffer(spaces.Discrete(3), spaces.Discrete(3), 5, 0)], spaces.Discrete(3), spaces.Discrete(3))
     with h5py.File(root / ID / "data" / "main_data.hdf5", "a") as file:
-        for name, shorter in (("observations", 5), ("infos/qpos", 4)):
-            data = file[f"episode_0/{name}"][:shorter]
-            del file[f"episode_0/{name}"]
-            file[f"episode_0/{name}"] = data
-    with pytest.raises(EpisodeError, match=r"5 observations for 5 steps .*6 expected; 4 infos/qpos; 6 expected"):
+        data = file[f"episode_0/{name}"][:rows]
+        del file[f"episode_0/{name}"]
+        file[f"episode_0/{name}"] = data
+    with pytest.raises(error, match=f"{ID}: Episode {ID}/0 {told}"):
         read(root / ID)
 
 

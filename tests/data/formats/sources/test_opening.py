@@ -333,7 +333,7 @@ def test_a_format_is_one_decorated_class(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(readers, "FORMATS", registry := dict(readers.FORMATS))
     monkeypatch.setattr("offline_core.data.formats.sources.opening.FORMATS", registry)
 
-    @readers.reader("numbers", suffixes=(".numbers",), arguments="first", pushes="columns")
+    @readers.reader("numbers", suffixes=[".numbers"], arguments="first")
     @dataclass(frozen=True)
     class NumbersFile(readers.FileReader):
         def read(self) -> Iterator[pa.Table]:
