@@ -18,6 +18,8 @@ def ask_for_import(config: ImportConfig, *, source: str | Sequence[str], output:
     place = Location.of(output if output.endswith((".yaml", ".yml")) else f"{output.rstrip('/')}.yaml")
     place.write(plan.yaml.encode())
     click.echo(plan.verdict)
+    for decision in plan.decisions:
+        click.echo(f"  {decision.name}: {decision.question}")
     data = output.removesuffix(".yaml").removesuffix(".yml")
     click.echo(f"The parameters are in {place.uri}; go on with: {plan.command(data, place.uri)}")
 

@@ -30,16 +30,32 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
     """
     plan = plan_import(config, source=paths)
     for _ in range(MAX_ROUNDS):
-        if (decision := next((each for each in plan.decisions if _can_be_asked(each)), None)) is None:
+        undecided = [each for each in plan.decisions if each.name not in ("rows", "parameters")]
+        config = _asked_of(plan)
+        gaps = plan.gaps if config.unreadable == "fail" else {}
+        if undecided:
+            decision = undecided[0]
+            answer = ask(f"{decision.name}: {decision.question}", decision.candidates)
+            config = _with_answer(config, decision, answer)
+        elif gaps:
+            name, rows = next(iter(gaps.items()))
+            answer = ask(f"{name}: {rows:,} of the rows that were read have no value there; what to put in", ["0", LEAVE_OUT])
+            config = _with_filled(config, name, answer)
+        elif any(each.name == "rows" for each in plan.decisions) and config.unreadable == "fail":
+            ask("rows: some cannot be imported, for the reasons on the page of the plan", [LEAVE_OUT])
+            config = _with(config, unreadable="quarantine")
+        else:
             break
-        candidates = [LEAVE_OUT] if decision.name == "rows" else decision.candidates
-        answer = ask(f"{decision.name}: {decision.question}", candidates)
-        plan = plan_import(_with_answer(plan.config, decision, answer), source=paths)
+        plan = plan_import(config, source=paths)
     return plan
 
 
-def _can_be_asked(decision: Decision) -> bool:
-    return decision.name != "parameters"
+def _asked_of(plan: ImportPlan) -> ImportConfig:
+    """The plan's parameters, of which it is for a person to say whether rows are left out."""
+    if "unreadable" not in plan.chosen:
+        return plan.config
+    given = plan.config.model_fields_set - {"unreadable"}
+    return parse(ImportConfig, {name: getattr(plan.config, name) for name in given})
 
 
 def _with_answer(config: ImportConfig, decision: Decision, answer: str) -> ImportConfig:
@@ -47,16 +63,27 @@ def _with_answer(config: ImportConfig, decision: Decision, answer: str) -> Impor
     if not names:
         raise ConfigError(f"{decision.name} is still to decide: {decision.question}.")
     match decision.name:
-        case "rows":
-            change: dict[str, Any] = {"unreadable": "quarantine"}
         case "ids_per":
-            change = {"episodes": config.episodes.model_copy(update={"ids_per": names[0]})}
+            return _with(config, episodes=config.episodes.model_copy(update={"ids_per": names[0]}))
         case "episodes" if names[0] == "single_step":
-            change = {"episodes": config.episodes.model_copy(update={"order": "single_step"})}
+            return _with(config, episodes=config.episodes.model_copy(update={"order": "single_step"}))
         case "episodes":
-            change = {"mapping": {**config.mapping, columns.EPS_ID: names[0]}}
+            return _with(config, mapping={**config.mapping, columns.EPS_ID: names[0]})
         case name:
             is_vector = name == columns.OBS or len(names) > 1
-            change = {"mapping": {**config.mapping, name: names if is_vector else names[0]}}
+            return _with(config, mapping={**config.mapping, name: names if is_vector else names[0]})
+
+
+def _with_filled(config: ImportConfig, name: str, answer: str) -> ImportConfig:
+    if answer == LEAVE_OUT:
+        return _with(config, unreadable="quarantine")
+    try:
+        value: float | str = float(answer)
+    except ValueError:
+        value = answer
+    return _with(config, columns=config.columns.model_copy(update={"fill": {**config.columns.fill, name: value}}))
+
+
+def _with(config: ImportConfig, **changes: Any) -> ImportConfig:
     given = {name: getattr(config, name) for name in config.model_fields_set}
-    return parse(ImportConfig, {**given, **change})
+    return parse(ImportConfig, {**given, **changes})

@@ -78,6 +78,14 @@ class ImportPlan(BaseModel):
         return not self.decisions
 
     @property
+    def gaps(self) -> dict[str, int]:
+        """Columns that a step needs, or may need, to how many of the rows that were read have no value there."""
+        needed = {columns.OBS, columns.ACTIONS, columns.REWARDS}
+        names = {each for role in self.roles if role.name in needed for each in (*role.sources, *role.candidates)}
+        filled = self.config.columns.fill
+        return {each.name: each.nulls for each in self.columns if each.nulls and each.name in names and each.name not in filled}
+
+    @property
     def is_certain(self) -> bool:
         """Nothing is left to decide, no column may be another one as well, no row is left out, and no rule is guessed."""
         is_guessed = not self.chosen.keys() <= _CERTAIN or any(role.candidates for role in self.roles)
@@ -325,11 +333,8 @@ def _undecided(name: str, question: str, candidates: list[str]) -> str:
 
 
 def _gaps(plan: ImportPlan) -> Iterator[str]:
-    """What fills the columns of which some rows have no value; they may be, or are, what a step needs."""
-    needed = {columns.OBS, columns.ACTIONS, columns.REWARDS}
-    names = {each for role in plan.roles if role.name in needed for each in (*role.sources, *role.candidates)}
-    known = {column.name: column.nulls for column in plan.columns if column.name in names and column.nulls}
-    if gaps := {name: nulls for name, nulls in known.items() if name not in plan.config.columns.fill}:
+    """What fills the columns of which some rows have no value."""
+    if gaps := plan.gaps:
         count = ", ".join(f"{nulls:,} {'row' if nulls == 1 else 'rows'} without {name}" for name, nulls in gaps.items())
         yield f"# columns: {{fill: {_flow(dict.fromkeys(gaps, 0))}}}   # {count}: fill them, or leave them out:"
         if plan.config.unreadable == "fail":
