@@ -13,7 +13,7 @@ from offline_core.data.importing.planning.answers import LEAVE_OUT, asked
 from offline_core.errors import ConfigError
 
 
-@pytest.mark.parametrize(("fill", "quarantined"), [("0", 0), (LEAVE_OUT, 5)])
+@pytest.mark.parametrize(("fill", "quarantined"), [("0", 0), (LEAVE_OUT, 7)])
 def test_answers_settle_a_log(tmp_path: Path, fill: str, quarantined: int) -> None:
     write(tmp_path / "logs", days=8)
     source, questions = str(tmp_path / "logs" / "pricing.csv"), []
