@@ -41,9 +41,9 @@ class SampledSteps(NamedTuple):
     actions: np.ndarray
     """(N, components)"""
     obs: np.ndarray
-    """(N, numbers)"""
+    """(N, numbers), or of the first `SAMPLED_STEPS`"""
     follows: np.ndarray
-    """(N, numbers): how the observation changes, if that is known, and the reward."""
+    """Of as many: how the observation changes, if that is known, and the reward."""
     by_rllib: bool
     """RLlib recorded them: a column `weights_seq_no` exists."""
 
@@ -153,9 +153,10 @@ def _share_outside(actions: np.ndarray, bounds: Range) -> float:
 
 def steps_of_table(table: pa.Table) -> SampledSteps | None:
     """Of a canonical table; None if its actions are no vectors of real numbers."""
-    names = table.column_names
-    new_obs = read_column(table, columns.NEW_OBS) if columns.NEW_OBS in names else None
-    actions, obs, rewards = (read_column(table, name) for name in (columns.ACTIONS, columns.OBS, columns.REWARDS))
+    names, first = table.column_names, table.slice(0, SAMPLED_STEPS)
+    new_obs = read_column(first, columns.NEW_OBS) if columns.NEW_OBS in names else None
+    actions = read_column(table, columns.ACTIONS)  # all, for one may lie outside the space
+    obs, rewards = (read_column(first, name) for name in (columns.OBS, columns.REWARDS))
     return _steps(actions, obs, new_obs, rewards, by_rllib=columns.WEIGHTS_SEQ_NO in names)
 
 

@@ -128,6 +128,10 @@ class Rows:
         """The same without the rows of these ids."""
         return self.with_steps(self.steps.filter(~ID.is_in(ids.implode()))) if len(ids) else self
 
+    def gathered(self) -> Rows:
+        """The same with the other columns in the order of the lines."""
+        return replace(self, table=self.taken(), steps=self.steps.with_columns(at=pl.int_range(pl.len())))
+
     def taken(self) -> pa.Table:
         """The other columns in the order of the lines."""
         at = self.steps["at"]
@@ -286,6 +290,7 @@ def _by_t(rows: Rows, refuse: Refuse, max_gap: float | None, *, by_number: bool)
             apart |= (FILE.diff() != 0).fill_null(True) & ~pl.lit(rows.follows())
         rows = rows.with_steps(rows.steps.with_columns(id=apart.cum_sum()))
     rows, refused = _once(rows.sorted("id", "t", "lacks"), refuse, by_number=by_number)
+    rows = rows.gathered()
     starts, gap = rows.breaks(), pl.lit(False)
     if by_number:
         starts |= (T.diff() != 1).fill_null(True)

@@ -265,10 +265,11 @@ class StepImport:
     def _written_of(self, tables: Iterable[pa.Table], prefix: str, found: Findings) -> WrittenEpisodes:
         """Writes the episodes of tables that each hold all rows of some ids, and beside them what they leave."""
         if not mergeable(self.order, has_ids=self.has_ids, schema=self.schema):
-            return write(self.root, prefix, (self._new(table, found) for table in tables), self.config)
+            return write(self.root, prefix, prefetched(self._new(table, found) for table in tables), self.config)
         schema = self.without_extras(found.extras).schema
         remainder = Remainder(schema, self.config.episodes.first_t if self.order == "t" else None)
-        written = write(self.root, prefix, (self._merged(table, found, remainder) for table in tables), self.config)
+        episodes = prefetched(self._merged(table, found, remainder) for table in tables)  # while those before are written
+        written = write(self.root, prefix, episodes, self.config)
         cuts, left_out = remainder.written(self.root, prefix)
         found.cuts += cuts
         found.left_out += left_out
