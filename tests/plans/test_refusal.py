@@ -26,11 +26,11 @@ from tests.data.datasets.factories import episode, write_dataset
 )
 def test_columns_that_an_import_does_not_find(mapping: dict[str, str], message: str, tmp_path: Path) -> None:
     logs = tmp_path / "logs.csv"
-    logs.write_text("obs,actions,reward,terminateds\n0.5,1,1.0,1\n")
+    logs.write_text("obs,actions,gained,terminateds\n0.5,1,1.0,1\n")
     parameters = {"source": str(logs), "output": str(tmp_path / "out"), "config": parse(ImportConfig, {"mapping": mapping})}
     with pytest.raises(DataError, match=message):
         refuse(parameters)
-    refuse(parameters | {"config": parse(ImportConfig, {"mapping": {"rewards": "reward"}})})
+    refuse(parameters | {"config": parse(ImportConfig, {"mapping": {"rewards": "gained"}})})
     assert [*tmp_path.iterdir()] == [logs]
 
 

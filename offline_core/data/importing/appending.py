@@ -29,6 +29,8 @@ from offline_core.secrets import masked
 
 log = logging.getLogger(__name__)
 
+OLDEST = 8
+"""The first version of the import of which rows mean what they mean today."""
 _SETTLED = ("mapping", "columns", "episodes", "observation_space", "action_space")
 """Parameters that an import may find by itself."""
 _FREE = {"append", "unreadable", "partitions", "files"}
@@ -61,7 +63,7 @@ def newest_import(output: str, config: ImportConfig, operation: Operation) -> Da
     if before.stage != IMPORT:
         raise ConfigError(f"{named} was made by {before.stage}; only imports are appended to. Choose the folder of an import.")
     again = "Import all of the source again, into another dataset."
-    if base.manifest.imported is None or before.version != operation.version:
+    if base.manifest.imported is None or not OLDEST <= before.version <= operation.version:
         raise ConfigError(
             f"{named} was imported by an earlier version of this package, which did not note what it cut. {again}"
         )
