@@ -22,7 +22,7 @@ from offline_core.data.episodes.arrow import read_column
 from offline_core.data.episodes.mapping import ColumnMapping
 from offline_core.data.episodes.names import named
 from offline_core.data.episodes.nested import Nested
-from offline_core.data.formats.sources.scans import SOURCE_ROW
+from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE, hashed, id_of_part, numbered_ids
 from offline_core.data.importing.linking import chain, distinct_rows, numbered, observations, row_bytes

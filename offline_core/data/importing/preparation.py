@@ -21,7 +21,7 @@ from offline_core.data.episodes.names import ENDS, named
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.episodes.table import spaces_of
 from offline_core.data.formats.packed import PACKED, read_foreign_column
-from offline_core.data.formats.sources.scans import SOURCE_ROW
+from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.small_files import FilesRows
 from offline_core.data.importing.action_units import EnvActions, Range, in_env_units
 from offline_core.data.importing.assembly import Spaces

@@ -25,7 +25,7 @@ from offline_core.data.episodes import Episode, columns
 from offline_core.data.formats.sources.fingerprint import files_of
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.ray_reads import RayRead
-from offline_core.data.formats.sources.scans import SOURCE_ROW
+from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.small_files import small_files
 from offline_core.data.formats.sources.step_reader import StepReader, note_of
 from offline_core.data.importing import extras

@@ -24,7 +24,7 @@ from offline_core.data.datasets.replacing import chosen_episodes
 from offline_core.data.episodes import Episode, columns, episodes_to_table
 from offline_core.data.episodes.arrow import read_column, to_arrow
 from offline_core.data.episodes.extension_types import refuse_extension_types
-from offline_core.data.formats.sources.scans import SOURCE_ROW
+from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.importing.assembly import STORED, Rows, same_rows
 from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE

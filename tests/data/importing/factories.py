@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
-from offline_core.data.formats.sources.scans import SOURCE_ROW
+from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.importing.assembly import assemble
 from offline_core.data.importing.config import EpisodesConfig, ImportConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE

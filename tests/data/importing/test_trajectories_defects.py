@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offline_core.data.formats.sources.scans import SOURCE_ROW
+from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.errors import EpisodeError
 from tests.cases import examples

@@ -77,7 +77,7 @@ class ZipFile(FileReader):
     def _members(self, archive: zipfile.ZipFile) -> list[str]:
         names = [name for name in sorted(archive.namelist()) if not any(part[:1] in (".", "_") for part in name.split("/"))]
         kinds = {name: formats_by_name(name) for name in names}
-        if found := [name for name, all_ in kinds.items() if all_ and self.format not in all_ and self.of in (None, *all_)]:
+        if found := [name for name, own in kinds.items() if own and self.format not in own and self.of in (None, *own)]:
             return found
         raise EmptyDatasetError(
             f"{self.uri} holds no file of a known format: {', '.join(names[:5]) or 'nothing'}. Unpack it first."

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from offline_core.data.episodes import arrow
 from offline_core.data.formats.packed import PACKED
 from offline_core.data.formats.sources.first_rows import FirstRows
-from offline_core.data.formats.sources.scans import SOURCE_ROW
+from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.importing.planning.sample import Rows
 
 MAX_SHOWN = 24
