@@ -113,7 +113,7 @@ def ours(task: str, seed: int) -> dict[str, Any]:
     env = make_vector_env(config.environment, copies(config))
     with isolated_torch(1):
         networks, _ = new_expert(config, (env.single_observation_space, env.single_action_space), None)
-        learner = Learner(networks, config, total_steps=learned_steps(config, networks.config.epochs_per_rollout))
+        learner = Learner(networks, config, total_steps=learned_steps(config, networks.algorithm.epochs_per_rollout))
         play = Play(networks, env, config, states=Location.of("."), seconds=Seconds())
         begin, cpu = time.perf_counter(), time.process_time()
         for batch in play.batches(learner):

@@ -44,8 +44,8 @@ def learner_of(name: str, **settings: Any) -> Learner:
     )
     actions = gym.spaces.Discrete(ACTIONS) if name == "dcql" else gym.spaces.Box(-1.0, 1.0, (ACTIONS,))
     spaces = gym.spaces.Box(-np.inf, np.inf, (OBSERVATION,)), actions
-    algorithm = make_networks(config.algorithm, *spaces, config.network, getattr(config, NAMES.get(name, name)))
-    return Learner(algorithm, config, total_steps=10**9)
+    networks = make_networks(config.algorithm, *spaces, config.network, getattr(config, NAMES.get(name, name)))
+    return Learner(networks, config, total_steps=10**9)
 
 
 def steps_of(name: str) -> Steps:

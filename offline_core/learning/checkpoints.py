@@ -82,10 +82,10 @@ class Checkpoints:
         self._series = set()
 
 
-def save_networks(algorithm: Networks, folder: Location) -> str:
+def save_networks(networks: Networks, folder: Location) -> str:
     """Write or replace them in the folder of a training; return their hash."""
-    networks = {name: tensor.detach().cpu().clone() for name, tensor in algorithm.state_dict().items()}  # some share memory
-    data = safetensors.torch.save(networks)
+    tensors = {name: tensor.detach().cpu().clone() for name, tensor in networks.state_dict().items()}  # some share memory
+    data = safetensors.torch.save(tensors)
     folder.child(NETWORKS_FILE).write(data)
     return hashlib.sha256(data).hexdigest()
 

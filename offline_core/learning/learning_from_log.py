@@ -28,7 +28,7 @@ from offline_core.runtime.torch_settings import isolated_torch
 
 def learn_from_log(
     run: Run,
-    algorithm: Networks,
+    networks: Networks,
     loader: DataLoader,
     held_out: DataLoader | None,
     *,
@@ -39,11 +39,11 @@ def learn_from_log(
     """Train as learner `rank` of `world`, from the last state of the run if it has one; the first learner returns the result.
 
     Arguments:
-        algorithm: of the run, new; updated in place.
+        networks: of the run, new; updated in place.
         start: `time.time()` when the run began.
     """
-    learner = Learner(algorithm, run.config, total_steps=run.total_steps, rank=rank, world=world)
-    policy, seconds = learner.networks.policy, Seconds()
+    learner = Learner(networks, run.config, total_steps=run.total_steps, rank=rank, world=world)
+    policy, seconds = networks.policy, Seconds()
     policy.input_columns = run.source.input_columns
 
     def begins_as() -> None:
@@ -129,7 +129,7 @@ def _result(run: Run, monitor: TrainingMonitor, seconds: Seconds, loader: DataLo
 def _beside_returns(monitor: TrainingMonitor) -> dict[str, Any]:
     """Return how Q compares with the returns of the steps that were loaded last; nothing if no Q is learned."""
     q, steps = monitor.training_metrics.get("q"), monitor.learner.loaded_steps
-    gamma = getattr(monitor.learner.networks.config, "gamma", None)
+    gamma = getattr(monitor.learner.algorithm, "gamma", None)
     if q is None or gamma is None or steps is None or not {columns.REWARDS, columns.TERMINATEDS} <= steps.columns.keys():
         return {}
     recorded = recorded_returns(steps, gamma)

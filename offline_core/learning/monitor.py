@@ -156,7 +156,7 @@ class TrainingMonitor:
         if self.evaluations is not None:
             self.evaluations.submit(self._stamp)
             self._collect(wait=True)
-        elif self.held_out_loss is not None and self.learner.networks.loss_compares:
+        elif self.held_out_loss is not None and self.learner.algorithm.loss_compares:
             self._measure_held_out()
             self._save_if_lowest()
 
@@ -252,7 +252,7 @@ class TrainingMonitor:
         pending = [] if self.evaluations is None or self.ended else [stamp["updates"] for stamp, _ in self.evaluations.pending]
         scores = self.curve
         if self.evaluations is None:
-            scores = [(updates, -loss) for updates, loss in self.held_out if self.learner.networks.loss_compares]
+            scores = [(updates, -loss) for updates, loss in self.held_out if self.learner.algorithm.loss_compares]
         return wanted(self.goal.keep, [updates for updates, _ in self.losses], scores, [*pending, self.updates])
 
     def _keep_present(self) -> set[int]:
@@ -407,7 +407,7 @@ class TrainingMonitor:
 
     def _save_if_lowest(self) -> None:
         """Save the present policy as the best if its held-out loss is the lowest."""
-        if self.held_out and self.learner.networks.loss_compares and self._is_best(self.held_out, lowest=True):
+        if self.held_out and self.learner.algorithm.loss_compares and self._is_best(self.held_out, lowest=True):
             self._save_best(snapshot(self.learner.networks.policy), {LOSS: self.held_out[-1][1]}, self._stamp)
 
     def _save_best(self, weights: Weights, metrics: Metrics, stamp: Stamp) -> None:

@@ -14,17 +14,18 @@ from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.trainer_config import AdamConfig, Schedule
 
 
-def parameter_groups(algorithm: Networks, config: AdamConfig) -> list[dict[str, Any]]:
+def parameter_groups(networks: Networks, config: AdamConfig) -> list[dict[str, Any]]:
     """Return what the optimizer learns: one group of parameters for each network with a rate of its own, one for the rest.
 
     Raises:
         ConfigError: The algorithm has no such network.
     """
     groups: dict[str, list[torch.nn.Parameter]] = {}
-    names = dict.fromkeys(network_of(name) for name, parameter in algorithm.named_parameters() if parameter.requires_grad)
+    names = dict.fromkeys(network_of(name) for name, parameter in networks.named_parameters() if parameter.requires_grad)
     if unknown := sorted(config.networks.keys() - names):
-        raise ConfigError(f"networks names {', '.join(unknown)}; the networks of {algorithm.name} are {', '.join(names)}.")
-    for name, parameter in algorithm.named_parameters():
+        name = type(networks.algorithm).__name__
+        raise ConfigError(f"networks names {', '.join(unknown)}; the networks of {name} are {', '.join(names)}.")
+    for name, parameter in networks.named_parameters():
         if parameter.requires_grad:
             network = network_of(name)
             groups.setdefault(network if network in config.networks else "", []).append(parameter)

@@ -63,7 +63,7 @@ def measured(run: Run) -> Costs:
         DataError: The data cannot be read.
         EmptyDatasetError: There are no steps.
     """
-    config, algorithm = run.config, run.networks()
+    config, networks = run.config, run.networks()
     batches, read_seconds_per_step = _read_some(run.source.training_columns(run.algorithm, through=through_small_tables))
     steps = Steps.of(joined(batches, run.source.origin.ref.uri))
     alone = config.model_copy(
@@ -75,7 +75,7 @@ def measured(run: Run) -> Costs:
     update_seconds = 0.0  # for a GPU that only other nodes have
     if not config.compute.gpus_per_learner or torch.cuda.is_available():
         with torch_threads(config.compute.threads), torch.random.fork_rng():
-            learner = Learner(algorithm, alone, total_steps=len(steps))
+            learner = Learner(networks, alone, total_steps=len(steps))
             learner.load(steps)
             indices = learner.indices()
             batch = indices.repeat(math.ceil(learner.batch_units / len(indices)))[: learner.batch_units]
@@ -84,7 +84,7 @@ def measured(run: Run) -> Costs:
         run,
         read_seconds_per_step=read_seconds_per_step,
         update_seconds=update_seconds,
-        parameter_bytes=sum(parameter.numel() * parameter.element_size() for parameter in algorithm.parameters()),
+        parameter_bytes=sum(parameter.numel() * parameter.element_size() for parameter in networks.parameters()),
         ray_is_up=ray_is_up(),
     )
 

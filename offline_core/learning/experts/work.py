@@ -44,7 +44,7 @@ def learn_by_play(config: ExpertConfig, manifest: PolicyManifest | None, begun: 
         env = TappedEnv(env)
     with contextlib.closing(env), isolated_torch(config.compute.threads), contextlib.ExitStack() as stack:
         networks, initial = new_expert(config, (env.single_observation_space, env.single_action_space), manifest)
-        learner = Learner(networks, config, total_steps=learned_steps(config, networks.config.epochs_per_rollout))
+        learner = Learner(networks, config, total_steps=learned_steps(config, networks.algorithm.epochs_per_rollout))
         seconds = Seconds()
         play = Play(networks, env, config, states=begun.folder.child(STATES), seconds=seconds)
         begun.start()

@@ -11,6 +11,7 @@ from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.actor_critic import ActorCritic
+from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.algorithms.registry import algorithms, make_networks
 from offline_core.learning.checkpoints import BEST, load_networks
@@ -51,19 +52,19 @@ def learn_on(
     environment = config.environment
     assert environment is not None
     policy = load_policy(Location.of(training).child("last").uri, manifest)
-    algorithm, data = _algorithm(training, policy, manifest.operation.config)
-    source = _source(learned, policy, algorithm, data)
+    networks, data = _networks(training, policy, manifest.operation.config)
+    source = _source(learned, policy, networks.algorithm, data)
     env = make_vector_env(environment, copies(config))
     with contextlib.closing(env), isolated_torch(config.compute.threads):
         policy.check_spaces(environment.id, (env.single_observation_space, env.single_action_space))
         begun.start()
-        learner = Learner(algorithm, config, total_steps=learned_steps(config, None))
-        log = next(make_data_loader(source, data, algorithm.config, streamed=False, seed=0).windows(0))
+        learner = Learner(networks, config, total_steps=learned_steps(config, None))
+        log = next(make_data_loader(source, data, networks.algorithm, streamed=False, seed=0).windows(0))
         learner.load(log)
         states = begun.folder.child(STATES)
         seconds = Seconds()
         play = Play(
-            algorithm,
+            networks,
             env,
             config,
             states=states,
@@ -74,10 +75,10 @@ def learn_on(
         )
 
         def begins_as() -> None:
-            algorithm.load_state_dict(load_networks(Location.of(training), networks_sha256))
-            algorithm.policy.load_state_dict(policy.state_dict())  # learning may have gone a little further than `last`
+            networks.load_state_dict(load_networks(Location.of(training), networks_sha256))
+            networks.policy.load_state_dict(policy.state_dict())  # learning may have gone a little further than `last`
 
-        algorithm.policy.input_columns = policy.input_columns
+        networks.policy.input_columns = policy.input_columns
         goal = TrainingGoal(
             begun.folder,
             begun.operation,
@@ -108,8 +109,8 @@ def learn_on(
     )
 
 
-def _algorithm(training: str, policy: Policy, settings: dict[str, Any]) -> tuple[Networks, DataConfig]:
-    """The algorithm of the training, with weights of its own, and how recorded steps are read for it.
+def _networks(training: str, policy: Policy, settings: dict[str, Any]) -> tuple[Networks, DataConfig]:
+    """The networks of the training, with weights of their own, and how recorded steps are read for it.
 
     Arguments:
         settings: of the training, without those at their defaults.
@@ -124,16 +125,16 @@ def _algorithm(training: str, policy: Policy, settings: dict[str, Any]) -> tuple
         raise ConfigError(f"{training} learned from steps that data.{own[0]} made; what is played does not go through that.")
     parameters = algorithms()[name](**settings.get(name, {}))
     spaces = policy.observation_space, policy.action_space
-    algorithm = make_networks(name, *spaces, NetworkConfig(**settings.get("network", {})), parameters)
-    if not isinstance(algorithm.config, ActorCritic):
+    networks = make_networks(name, *spaces, NetworkConfig(**settings.get("network", {})), parameters)
+    if not isinstance(networks.algorithm, ActorCritic):
         raise ConfigError(
             f"{training} is by {name}, which has no critics of single actions, so play would undo it: train by iql, awac, "
             "cal_ql, td3_bc or rebrac, or give its policy to 'offline train-expert' as initial_policy."
         )
-    return algorithm, DataConfig(rewards=RewardsConfig(**data.get("rewards", {})), prelearners=0)
+    return networks, DataConfig(rewards=RewardsConfig(**data.get("rewards", {})), prelearners=0)
 
 
-def _source(dataset: Dataset, policy: Policy, algorithm: Networks, data: DataConfig) -> Recorded:
+def _source(dataset: Dataset, policy: Policy, algorithm: Algorithm, data: DataConfig) -> Recorded:
     """The recorded steps.
 
     Raises:

@@ -81,7 +81,7 @@ class Play:
         log_share: float = 0.0,
         rewards: RewardsConfig = RewardsConfig(),
     ) -> None:
-        policy, algorithm = networks.policy, networks.config
+        policy, algorithm = networks.policy, networks.algorithm
         if policy.network.remembers:
             raise ConfigError("Play is learned from in single steps: set network.frames to 1 and network.recurrent to None.")
         self.total, self.read = config.total_steps, ReadSoFar()
@@ -193,11 +193,11 @@ class Play:
     def _drawn(self, learner: Learner) -> Iterator[Batched]:
         """Yield as many batches of the last steps, and of the log, as are due."""
         replay, size = self._config.replay, self._config.optimizer.batch_size
-        config = self._networks.config
+        algorithm = self._networks.algorithm
         learned_from = self.env_steps - replay.learning_starts_steps
         while learner.updates < int(learned_from * replay.updates_per_step):
             played = self.ring.draw(size - self._log_size, self._generator)
-            batch = self.ring.batch(played, n_step=config.n_step, gamma=config.gamma)
+            batch = self.ring.batch(played, n_step=algorithm.n_step, gamma=algorithm.gamma)
             if self._log is not None and self._log_size:
                 rows = torch.randint(len(self._log.rows), (self._log_size,), generator=self._generator)
                 recorded = self._log.batch(self._log.rows[rows], learner.spec)

@@ -63,31 +63,31 @@ def with_box_actions(steps: Steps) -> Steps:
     return steps
 
 
-def loaded(algorithm: Networks, steps: Steps, reading: BatchSpec) -> Steps:
+def loaded(networks: Networks, steps: Steps, reading: BatchSpec) -> Steps:
     """Steps as the first update finds them."""
-    algorithm.prepare(steps, reading)
-    if algorithm.refresh_rows(steps, reading):
-        algorithm.refresh(steps, reading)
+    networks.algorithm.prepare(networks, steps, reading)
+    if networks.algorithm.refresh_rows(networks, steps, reading):
+        networks.algorithm.refresh(networks, steps, reading)
     return steps
 
 
-def whole_batch(algorithm: Networks, steps: Steps) -> Batch:
+def whole_batch(networks: Networks, steps: Steps) -> Batch:
     """All steps in one batch, in order."""
-    reading = BatchSpec(algorithm.batch_columns)
-    loaded(algorithm, steps, reading)
+    reading = BatchSpec(networks.algorithm.batch_columns)
+    loaded(networks, steps, reading)
     return steps.batch(steps.indices(reading), reading)
 
 
-def update(algorithm: Networks, optimizer: torch.optim.Optimizer, batch: Batch) -> dict[str, torch.Tensor]:
+def update(networks: Networks, optimizer: torch.optim.Optimizer, batch: Batch) -> dict[str, torch.Tensor]:
     """What a learner does by itself."""
-    algorithm.before_update(algorithm.updates)
-    terms = algorithm(batch)
+    networks.algorithm.before_update(networks)
+    terms = networks(batch)
     optimizer.zero_grad()
     terms.loss.mean().backward()
     optimizer.step()
     means = {name: value.mean() for name, value in terms.metrics.items()}
-    algorithm.after_update(means)
-    algorithm.updates += 1
+    networks.algorithm.after_update(networks, means)
+    networks.updates += 1
     return means
 
 

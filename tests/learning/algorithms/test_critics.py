@@ -53,8 +53,8 @@ def test_the_standard_network_of_hopper(config: dict[str, Any], parameters: int)
 def test_one_critic_is_enough_to_learn(name: str) -> None:
     """RLlib's `twin_q=False`."""
     config = algorithms()[name].model_validate({"critics": {"number": 1}})
-    algorithm = make_networks(name, VECTOR, BOX, SMALL, config)
-    terms = algorithm(whole_batch(algorithm, with_box_actions(made_steps([9, 3], [True, False]))))
+    networks = make_networks(name, VECTOR, BOX, SMALL, config)
+    terms = networks(whole_batch(networks, with_box_actions(made_steps([9, 3], [True, False]))))
     terms.loss.mean().backward()
     assert terms.loss.isfinite().all() and {term.shape for term in (terms.loss, *terms.metrics.values())} == {(12,)}
 
