@@ -101,9 +101,8 @@ class Play:
             returns_gamma=algorithm.gamma if RETURNS_TO_GO in algorithm.batch_columns else None,
         )
         self._files = RingFiles(states, self.ring) if drawn else None
-        self._scale: RewardScale | None = None
-        if getattr(algorithm, "normalize_rewards", False):
-            self._scale = RewardScale(env.num_envs, gamma=algorithm.gamma)
+        gamma = algorithm.reward_scale_gamma
+        self._scale = None if gamma is None else RewardScale(env.num_envs, gamma=gamma)
         self._generator = torch.Generator().manual_seed(derive_seed(config.seed, "batches"))
         self._rollouts = self._rollout_rows = 0
         self._unseen: Steps | None = None
