@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from offline_core.learning.algorithms.registry import make_networks
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.shards import batches
@@ -44,7 +44,7 @@ def learner_of(name: str, **settings: Any) -> Learner:
     )
     actions = gym.spaces.Discrete(ACTIONS) if name == "dcql" else gym.spaces.Box(-1.0, 1.0, (ACTIONS,))
     spaces = gym.spaces.Box(-np.inf, np.inf, (OBSERVATION,)), actions
-    networks = make_networks(config.algorithm, *spaces, config.network, getattr(config, NAMES.get(name, name)))
+    networks = Networks(config.chosen, *spaces, config.network)
     return Learner(networks, config, total_steps=10**9)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,6 @@ from offline_core.data.datasets.manifest import Operation, Parent, identity_of
 from offline_core.data.environments.vector_env import reward_threshold
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.registry import chosen_algorithm, make_networks
 from offline_core.learning.config import DataConfig, TrainingConfig
 from offline_core.learning.source import Counts, RawRows, Recorded, Source, UserData, count, is_streamed
 from offline_core.policies.config import NetworkConfig
@@ -20,7 +20,8 @@ from offline_core.policies.series import SERIES
 from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.stage import STAGES
-from offline_core.runtime.user_code import code_digests
+from offline_core.runtime.user_code import UserCode, code_digests
+from offline_core.runtime.user_errors import user_errors
 
 if TYPE_CHECKING:  # what a run is, and so whether it was made before, is known without Torch
     from offline_core.learning.algorithms.algorithm import Algorithm
@@ -71,12 +72,6 @@ class Run:
         """The dataset that is learned from; for other data, with what was counted."""
         ref = self.source.origin.ref
         return ref if ref.version or self.counted is None else ref.model_copy(update=self.counted._asdict())
-
-    @property
-    def algorithm_config(self) -> Algorithm | None:
-        """Parameters of the chosen algorithm; None for a user's."""
-        algorithm = self.config.algorithm
-        return getattr(self.config, algorithm, None) if isinstance(algorithm, str) else None
 
     @property
     def operation(self) -> Operation:
@@ -161,21 +156,20 @@ class Run:
         Raises:
             ConfigError: It is none, or cannot act in this action space.
         """
-        return chosen_algorithm(self.config.algorithm, self.source.pipeline.spaces[1], self.algorithm_config)
+        return self.config.chosen.for_actions(self.source.pipeline.spaces[1])
 
     def networks(self) -> Networks:
-        """Return a new algorithm, with weights of its own.
+        """Return new networks, with weights of their own.
 
         Raises:
-            ConfigError: It cannot act in these spaces.
+            ConfigError: The algorithm cannot act in these spaces.
         """
-        return make_networks(
-            self.config.algorithm,
-            *self.source.pipeline.spaces,
-            self.config.network,
-            self.algorithm_config,
-            seed=self.config.seed,
-        )
+        from offline_core.learning.algorithms.networks import Networks
+
+        algorithm, spaces = self.config.algorithm, self.source.pipeline.spaces
+        own = user_errors(f"algorithm {algorithm}", f"with {spaces[0]} and {spaces[1]}", ConfigError)
+        with own if isinstance(algorithm, UserCode) else contextlib.nullcontext():
+            return Networks(self.config.chosen, *spaces, self.config.network, seed=self.config.seed)
 
 
 def asked_run(config: TrainingConfig, dataset: str, output: str, version: int | None) -> Run:

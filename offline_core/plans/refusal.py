@@ -91,22 +91,19 @@ def _environment(parameters: Mapping[str, Any]) -> None:
 def _algorithms(parameters: Mapping[str, Any]) -> None:
     """In a chain, an expert or an import would come first, and take hours."""
     training, expert, source = cast(Any, parameters.get("training")), parameters.get("expert"), parameters.get("source")
+    if expert is None and not (isinstance(source, str) and is_dataset(source)):
+        return
+    from offline_core.data.environments.vector_env import spaces_of
+    from offline_core.learning.algorithms.networks import Networks
+
     actions: gym.Space[Any] | None
     if expert is not None:
-        from offline_core.data.environments.vector_env import spaces_of
-        from offline_core.learning.experts.work import check_actions
-
         _, actions = spaces_of(expert.environment)
-        if expert.algorithm != "ppo":
-            check_actions(expert, actions)
-    elif isinstance(source, str) and is_dataset(source):
-        actions = open_dataset(source).action_space
+        Networks(expert.chosen, ANY_OBSERVATIONS, actions)
     else:
-        return
+        actions = open_dataset(source).action_space
     if isinstance(getattr(training, "algorithm", None), str) and actions is not None:
-        from offline_core.learning.algorithms.registry import make_networks
-
-        make_networks(training.algorithm, ANY_OBSERVATIONS, actions, algorithm=getattr(training, training.algorithm))
+        Networks(training.chosen, ANY_OBSERVATIONS, actions)
 
 
 def _source(parameters: Mapping[str, Any]) -> None:

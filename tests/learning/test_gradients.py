@@ -12,13 +12,12 @@ from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import LossOutput
 from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.networks import Networks
-from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.steps import Batch, BatchSpec
 from offline_core.learning.update import WORTH_COMPILING_UPDATES, BatchOutput, CompiledUpdate, clip_gradients, is_compiled
 from offline_core.runtime.config import parse
-from tests.learning.algorithms.making import BOX, TWO, VECTOR, made_steps, with_box_actions
+from tests.learning.algorithms.making import BOX, TWO, VECTOR, made_steps, make_networks, with_box_actions
 
 pytestmark = [
     pytest.mark.slow,  # Torch's compiler alone takes seconds

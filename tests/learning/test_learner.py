@@ -11,7 +11,6 @@ import torch
 
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import evaluating
-from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.optimizer import learning_rate
@@ -19,7 +18,7 @@ from offline_core.learning.steps import NUMBER
 from offline_core.learning.trainer_config import OptimizerConfig
 from offline_core.runtime.config import parse
 from tests.learning.algorithms.making import BOX as BOX_ACTIONS
-from tests.learning.algorithms.making import VECTOR, made_steps, with_box_actions
+from tests.learning.algorithms.making import VECTOR, made_steps, make_networks, with_box_actions
 from tests.learning.making import steps_of
 
 BOX = gym.spaces.Box(-np.inf, np.inf, (3,))

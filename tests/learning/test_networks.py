@@ -9,10 +9,9 @@ import torch
 
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError
-from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.checkpoints import load_networks, save_networks
 from offline_core.learning.result import NETWORKS_FILE
-from tests.learning.algorithms.making import BOX, VECTOR
+from tests.learning.algorithms.making import BOX, VECTOR, make_networks
 
 
 def test_they_come_back_and_nothing_else_does(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def _losses_do_not_compare(settings: Sequence[Setting], runs: Sequence[Run]) -> 
     check_runs(settings, runs)
     if other := next((run for run in runs if not run.algorithm.loss_compares), None):
         return f"the losses of {other.config.algorithm} depend on values that are learned, too"
-    losses = {(str(run.config.algorithm), str(run.algorithm_config)) for run in runs}
+    losses = {(str(run.config.algorithm), str(run.config.chosen)) for run in runs}
     return None if len(losses) == 1 else "the settings have different losses"
 
 

@@ -26,7 +26,7 @@ class Networks(nn.Module):
         algorithm.log_metrics(networks, means)       each report
 
     Arguments:
-        algorithm: its parameters, an `Algorithm`.
+        algorithm: an `Algorithm`; that of these actions learns.
         observation_space, action_space: of the policy.
         network: layers of the policy, and of all networks beside it.
         seed: of the initial weights.
@@ -51,6 +51,7 @@ class Networks(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
+        self.algorithm = algorithm = algorithm.for_actions(action_space)
         if network.recurrent and columns.NEW_OBS in algorithm.batch_columns:
             raise ConfigError(
                 f"{type(algorithm).__name__} values later observations, which a recurrent network would see without those "
@@ -62,7 +63,6 @@ class Networks(nn.Module):
             )
         if network.transformer is not None:
             raise ConfigError("network.transformer is what dt sets in its policy: leave it out, and set the parameters of dt.")
-        self.algorithm = algorithm
         algorithm.build(self, (observation_space, action_space), network, seed)
 
     if TYPE_CHECKING:  # whatever else the algorithm builds

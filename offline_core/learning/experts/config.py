@@ -10,6 +10,7 @@ from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.manifest import Format
 from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.learning.algorithms.ppo import PPO
+from offline_core.learning.algorithms.registry import AlgorithmSections, section
 from offline_core.learning.algorithms.sac import SAC
 from offline_core.learning.algorithms.td3 import TD3
 from offline_core.learning.experts.presets import PRESETS, with_defaults
@@ -21,7 +22,7 @@ from offline_core.learning.trainer_config import (
     a_replay_that_holds_a_batch,
 )
 from offline_core.policies.config import NetworkConfig
-from offline_core.runtime.config import Config, EnvironmentSpec, closed, closed_by_name
+from offline_core.runtime.config import Config, EnvironmentSpec, closed
 
 
 class ExpertOptimizer(AdamConfig):
@@ -59,7 +60,7 @@ def _list_presets(schema: dict[str, Any]) -> None:
     schema["enum"] = sorted({name for of_one in PRESETS.values() for name in of_one})
 
 
-class ExpertConfig(Config):
+class ExpertConfig(AlgorithmSections):
     """The environment of the expert, how it learns, and when it is good enough."""
 
     algorithm: Literal["ppo", "sac", "td3"] = Field(
@@ -85,9 +86,9 @@ class ExpertConfig(Config):
         None,
         description="Checkpoint to start from, such as a clone (runs/policy/best). None: random weights.",
     )
-    ppo: PPO = Field(PPO(), description="Used if it is the algorithm.", json_schema_extra=closed_by_name)
-    sac: SAC = Field(SAC(), description="Used if it is the algorithm.", json_schema_extra=closed_by_name)
-    td3: TD3 = Field(TD3(), description="Used if it is the algorithm.", json_schema_extra=closed_by_name)
+    ppo: PPO = section(PPO)
+    sac: SAC = section(SAC)
+    td3: TD3 = section(TD3)
     replay: ReplayConfig = Field(
         ReplayConfig(),
         description="Which played steps sac and td3 learn from, and how often.",
@@ -142,5 +143,4 @@ class ExpertConfig(Config):
 
     @property
     def unused(self) -> set[str]:
-        """Sections that the algorithm does not read."""
-        return {"sac", "td3", "replay"} if self.algorithm == "ppo" else {"ppo", "sac", "td3"} - {self.algorithm}
+        return super().unused | ({"replay"} if self.algorithm == "ppo" else set())

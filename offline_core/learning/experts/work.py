@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
-
-import gymnasium as gym
 
 from offline_core.data.datasets.commit import prepared
 from offline_core.data.datasets.result_cache import STATES, BegunResult
 from offline_core.data.environments.vector_env import Spaces, make_vector_env, reward_threshold
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.networks import Networks
-from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.checkpoints import BEST
 from offline_core.learning.costs import Seconds
 from offline_core.learning.experts.config import ExpertConfig
@@ -20,7 +16,7 @@ from offline_core.learning.experts.recording import RECORDING, commit_recorded, 
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.learner import Learner
 from offline_core.learning.monitor import TrainingGoal, snapshot_name
-from offline_core.learning.play.play import Play, learned_steps
+from offline_core.learning.play.play import Play, check_single_steps, learned_steps
 from offline_core.learning.trainer import learn
 from offline_core.learning.trainer_config import copies
 from offline_core.policies.checkpoint import load_policy
@@ -98,20 +94,15 @@ def new_expert(config: ExpertConfig, spaces: Spaces, manifest: PolicyManifest | 
         ConfigError: It does not fit the environment or `network`, or the algorithm cannot act there or go on from it.
     """
     seed = derive_seed(config.seed, "weights")
-    if config.algorithm != "ppo":
-        check_actions(config, spaces[1])
-        if config.initial_policy is not None:
-            raise ConfigError(
-                f"{config.algorithm} learns from nothing: a checkpoint has no critics, and new ones would undo it. Set "
-                "initial_policy to None, algorithm to ppo, or go on from a training with 'offline fine-tune'."
-            )
-        parameters = getattr(config, config.algorithm)
-        return make_networks(config.algorithm, *spaces, config.network, parameters, seed=seed), None
     if config.initial_policy is None:
-        _check_single_steps(config.network)
-        return Networks(config.ppo, *spaces, config.network, seed=seed), None
+        return Networks(config.chosen, *spaces, config.network, seed=seed), None
+    if config.algorithm != "ppo":
+        raise ConfigError(
+            f"{config.algorithm} learns from nothing: a checkpoint has no critics, and new ones would undo it. Set "
+            "initial_policy to None, algorithm to ppo, or go on from a training with 'offline fine-tune'."
+        )
     initial = load_policy(config.initial_policy, manifest)
-    _check_single_steps(initial.network)
+    check_single_steps(initial.network)
     initial.check_spaces(config.environment.id, spaces)
     if config.network != NetworkConfig():
         check_network(config.initial_policy, initial.network, config.network)
@@ -119,29 +110,3 @@ def new_expert(config: ExpertConfig, spaces: Spaces, manifest: PolicyManifest | 
     networks.has_new_values = not initial.value_function
     networks.policy.input_columns = initial.input_columns
     return networks, initial
-
-
-def _check_single_steps(network: NetworkConfig) -> None:
-    """Check that PPO can learn with the network.
-
-    Raises:
-        ConfigError: It remembers earlier steps.
-    """
-    if network.remembers:
-        raise ConfigError(
-            "PPO learns from single steps: set network.frames to 1 and network.recurrent to None, or begin with another policy "
-            "than one of dt."
-        )
-
-
-def check_actions(config: ExpertConfig, space: gym.Space[Any]) -> None:
-    """Check that an algorithm which learns from replayed steps can act in the environment.
-
-    Raises:
-        ConfigError: It cannot.
-    """
-    if not (isinstance(space, gym.spaces.Box) and space.is_bounded()):
-        raise ConfigError(
-            f"{config.algorithm} chooses continuous actions with bounds, and those of {config.environment.id} are {space}: set "
-            "algorithm to ppo."
-        )

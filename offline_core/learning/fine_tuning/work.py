@@ -13,7 +13,7 @@ from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.actor_critic import ActorCritic
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.networks import Networks
-from offline_core.learning.algorithms.registry import algorithms, make_networks
+from offline_core.learning.algorithms.registry import algorithms
 from offline_core.learning.checkpoints import BEST, load_networks
 from offline_core.learning.config import DataConfig, RewardsConfig, TrainingConfig
 from offline_core.learning.costs import Seconds
@@ -123,9 +123,8 @@ def _networks(training: str, policy: Policy, settings: dict[str, Any]) -> tuple[
         raise ConfigError(f"{training} is by an algorithm of your own; only named ones go on by play.")
     if own := sorted(each for each in ("connectors", "prelearner", "data_class", "source") if data.get(each)):
         raise ConfigError(f"{training} learned from steps that data.{own[0]} made; what is played does not go through that.")
-    parameters = algorithms()[name](**settings.get(name, {}))
-    spaces = policy.observation_space, policy.action_space
-    networks = make_networks(name, *spaces, NetworkConfig(**settings.get("network", {})), parameters)
+    algorithm, network = algorithms()[name](**settings.get(name, {})), NetworkConfig(**settings.get("network", {}))
+    networks = Networks(algorithm, policy.observation_space, policy.action_space, network)
     if not isinstance(networks.algorithm, ActorCritic):
         raise ConfigError(
             f"{training} is by {name}, which has no critics of single actions, so play would undo it: train by iql, awac, "

@@ -26,6 +26,7 @@ from offline_core.learning.prelearner.mapper import ReadSoFar
 from offline_core.learning.returns import RETURNS_TO_GO
 from offline_core.learning.steps import Steps
 from offline_core.learning.trainer_config import PlayConfig
+from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy, as_tensors
 from offline_core.policies.quick import QuickPolicy
 from offline_core.policies.rollouts.loop import EnvironmentLoop
@@ -82,8 +83,7 @@ class Play:
         rewards: RewardsConfig = RewardsConfig(),
     ) -> None:
         policy, algorithm = networks.policy, networks.algorithm
-        if policy.network.remembers:
-            raise ConfigError("Play is learned from in single steps: set network.frames to 1 and network.recurrent to None.")
+        check_single_steps(policy.network)
         self.total, self.read = config.total_steps, ReadSoFar()
         self._networks, self._env, self._config = networks, env, config
         self._epochs = algorithm.epochs_per_rollout
@@ -229,6 +229,19 @@ class Play:
             names = [name for name in tensors if name.startswith(_RECORDED)]
             self.recorder.restore(saved["recorded"], {name.removeprefix(_RECORDED): tensors[name] for name in names})
         self._loop = self._begin_episodes()
+
+
+def check_single_steps(network: NetworkConfig) -> None:
+    """Check that a policy with this network can learn from play.
+
+    Raises:
+        ConfigError: It remembers earlier steps.
+    """
+    if network.remembers:
+        raise ConfigError(
+            "Play is learned from in single steps: set network.frames to 1 and network.recurrent to None, or begin with "
+            "another policy than one of dt."
+        )
 
 
 def learned_steps(config: PlayConfig, epochs: int | None) -> int:

@@ -9,7 +9,9 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.networks import Networks
+from offline_core.learning.algorithms.registry import algorithms
 from offline_core.learning.steps import Batch, BatchSpec, Steps
 from offline_core.policies.config import NetworkConfig
 
@@ -19,6 +21,19 @@ BOX = gym.spaces.Box(-1.0, 3.0, (2,))
 ONLY_BOX = ("sac", "td3", "td3_bc", "rebrac", "cal_ql")
 """Algorithms of continuous actions alone."""
 LINEAR = NetworkConfig(hidden_sizes=[], activation="linear")
+
+
+def make_networks(
+    name: str,
+    observation_space: gym.Space[Any],
+    action_space: gym.Space[Any],
+    network: NetworkConfig = NetworkConfig(),
+    algorithm: Algorithm | None = None,
+    *,
+    seed: int = 0,
+) -> Networks:
+    """Those of the algorithm of this name, with its default parameters if `algorithm` is None."""
+    return Networks(algorithm or algorithms()[name](), observation_space, action_space, network, seed=seed)
 
 
 def made_steps(lengths: Sequence[int], terminated: Sequence[bool], *, seed: int = 0, actions: int = 2) -> Steps:

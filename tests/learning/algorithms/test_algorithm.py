@@ -18,9 +18,8 @@ from offline_core.learning.algorithms.algorithm import (
     values_of,
 )
 from offline_core.learning.algorithms.cql import CQL, ContinuousCQL, DiscreteCQL
-from offline_core.learning.algorithms.dqn import DQN
 from offline_core.learning.algorithms.marwil import MARWIL
-from offline_core.learning.algorithms.registry import algorithms, make_networks
+from offline_core.learning.algorithms.registry import algorithms
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.steps import MASK, BatchSpec
 from offline_core.policies.config import NetworkConfig
@@ -31,6 +30,7 @@ from tests.learning.algorithms.making import (
     VECTOR,
     loaded,
     made_steps,
+    make_networks,
     space_of,
     steps_for,
     update,
@@ -341,12 +341,3 @@ def test_the_form_lists_each_algorithm_and_its_parameters() -> None:
     assert [name for name in schema["properties"] if name in algorithms()] == list(algorithms())
     with pytest.raises(ConfigError, match=r"algorithm: .*no algorithm 'a2c'.*; there are bc, marwil, dqn, iql, cql"):
         parse(TrainingConfig, {"algorithm": "a2c"})
-
-
-def test_unknown_algorithms_and_foreign_parameters_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"no algorithm 'a2c'.*; there are bc, marwil, dqn, iql, cql"):
-        make_networks("a2c", VECTOR, TWO)
-    with pytest.raises(ConfigError, match="marwil takes a MARWIL, not a DQN"):
-        make_networks("marwil", VECTOR, TWO, algorithm=DQN())
-    with pytest.raises(ConfigError, match="dqn takes a DQN, not a DiscreteCQL"):
-        make_networks("dqn", VECTOR, TWO, algorithm=DiscreteCQL())

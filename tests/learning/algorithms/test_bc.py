@@ -10,10 +10,9 @@ import torch
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.networks import Networks
-from offline_core.learning.algorithms.registry import make_networks
 from offline_core.policies.config import NetworkConfig
 from tests.learning.algorithms.by_hand import mean_of, scaled
-from tests.learning.algorithms.making import BOX, LINEAR, VECTOR, log_softmax, numpy_of
+from tests.learning.algorithms.making import BOX, LINEAR, VECTOR, log_softmax, make_networks, numpy_of
 
 
 def test_cloning_with_a_linear_policy_is_softmax_regression() -> None:

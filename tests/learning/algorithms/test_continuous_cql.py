@@ -12,10 +12,9 @@ import torch
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.cql import ContinuousCQL, uniform_actions
 from offline_core.learning.algorithms.networks import Networks
-from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.steps import Batch, Steps
 from offline_core.policies.config import NetworkConfig
-from tests.learning.algorithms.making import VECTOR, made_steps, update, whole_batch
+from tests.learning.algorithms.making import VECTOR, made_steps, make_networks, update, whole_batch
 
 BOX = gym.spaces.Box(-1.0, 3.0, (1,))
 SQUASHED = NetworkConfig(hidden_sizes=[8], squash=True)

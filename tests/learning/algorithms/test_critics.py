@@ -11,11 +11,11 @@ import torch
 
 from offline_core.learning.algorithms.actor_critic import CriticConfig, observed
 from offline_core.learning.algorithms.critics import Critics
-from offline_core.learning.algorithms.registry import algorithms, make_networks
+from offline_core.learning.algorithms.registry import algorithms
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from tests.learning.algorithms.by_hand import q_of
-from tests.learning.algorithms.making import BOX, VECTOR, made_steps, whole_batch, with_box_actions
+from tests.learning.algorithms.making import BOX, VECTOR, made_steps, make_networks, whole_batch, with_box_actions
 
 STANDARD = NetworkConfig(hidden_sizes=[256, 256], activation="relu")
 SMALL = NetworkConfig(hidden_sizes=[8, 5])

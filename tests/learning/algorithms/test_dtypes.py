@@ -12,12 +12,13 @@ import torch
 from offline_core.data.episodes import nested
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.dt import DT
-from offline_core.learning.algorithms.registry import algorithms, make_networks
+from offline_core.learning.algorithms.registry import algorithms
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.steps import Steps
 from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.config import parse
+from tests.learning.algorithms.making import make_networks
 from tests.learning.making import steps_of
 
 NAMES = sorted(algorithms())

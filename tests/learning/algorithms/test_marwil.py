@@ -15,11 +15,20 @@ from offline_core.learning.algorithms.algorithm import values_of
 from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.marwil import MARWIL
 from offline_core.learning.algorithms.networks import Networks
-from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.returns import steps_left, value_targets
 from offline_core.learning.steps import BatchSpec
 from offline_core.policies.config import NetworkConfig
-from tests.learning.algorithms.making import LINEAR, VECTOR, loaded, log_softmax, made_steps, numpy_of, update, whole_batch
+from tests.learning.algorithms.making import (
+    LINEAR,
+    VECTOR,
+    loaded,
+    log_softmax,
+    made_steps,
+    make_networks,
+    numpy_of,
+    update,
+    whole_batch,
+)
 
 TWO = gym.spaces.Discrete(2)
 SMALL = NetworkConfig(hidden_sizes=[8])

@@ -14,7 +14,6 @@ from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.cal_ql import CalQL
 from offline_core.learning.algorithms.cql import ContinuousCQL
 from offline_core.learning.algorithms.networks import Networks
-from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.algorithms.sac import SAC
 from offline_core.learning.returns import RETURNS_TO_GO
 from offline_core.policies.config import NetworkConfig
@@ -30,7 +29,7 @@ from tests.learning.algorithms.by_hand import (
     spread,
     through,
 )
-from tests.learning.algorithms.making import BOX, VECTOR, made_steps, whole_batch, with_box_actions
+from tests.learning.algorithms.making import BOX, VECTOR, made_steps, make_networks, whole_batch, with_box_actions
 
 SMALL = NetworkConfig(hidden_sizes=[8])
 LENGTHS, TERMINATED = [6, 1, 5], [True, False, False]

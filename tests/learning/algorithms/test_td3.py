@@ -10,14 +10,14 @@ import torch
 
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.rebrac import HAS_NEW_ACTIONS, NEW_ACTIONS, ReBRAC
-from offline_core.learning.algorithms.registry import algorithms, make_networks
+from offline_core.learning.algorithms.registry import algorithms
 from offline_core.learning.algorithms.td3 import TD3
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.config import parse
 from tests.learning.algorithms.by_hand import CENTER, HALF_RANGE, check, following, mean_of, q_of, scaled, spread
-from tests.learning.algorithms.making import BOX, VECTOR, made_steps, whole_batch, with_box_actions
+from tests.learning.algorithms.making import BOX, VECTOR, made_steps, make_networks, whole_batch, with_box_actions
 
 SMALL = NetworkConfig(hidden_sizes=[8])
 LENGTHS, TERMINATED = [6, 1, 5], [True, False, False]

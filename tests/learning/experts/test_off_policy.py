@@ -104,7 +104,7 @@ def test_a_filter_of_observations_learns_what_was_played(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"environment": {"id": "CartPole-v1"}}, "those of CartPole-v1 are Discrete\\(2\\): set algorithm to ppo"),
+        ({"environment": {"id": "CartPole-v1"}}, r"SAC chooses continuous actions; it cannot act in Discrete\(2\)\. .* or ppo"),
         ({"network": {"recurrent": "gru"}}, "network.recurrent to None"),
         ({"initial_policy": "x"}, "no policy at .*/x"),
         ({"num_envs": 1, "replay": {"capacity_steps": 8}}, "raise it, or lower optimizer.batch_size"),

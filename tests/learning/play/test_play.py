@@ -15,13 +15,13 @@ from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.costs import Seconds
 from offline_core.learning.fine_tuning.config import FineTuneConfig
 from offline_core.learning.learner import Batched, Learner
 from offline_core.learning.play.play import Play, learned_steps
 from offline_core.learning.steps import Steps
 from offline_core.policies.config import NetworkConfig
+from tests.learning.algorithms.making import make_networks
 from tests.learning.play.clock import CLOCK
 
 SMALL = NetworkConfig(hidden_sizes=[8])
