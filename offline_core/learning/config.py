@@ -10,7 +10,7 @@ from offline_core.data.formats.sources.opening import SourceConfig
 from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.learning.algorithms.registry import AlgorithmChoice
 from offline_core.learning.prelearner.config import ConnectorConfig
-from offline_core.learning.presets import PRESETS, with_preset
+from offline_core.learning.presets import TRAINING_PRESETS, listed, with_preset
 from offline_core.learning.replay.config import ReplayBufferConfig
 from offline_core.learning.trainer_config import EvaluationsConfig, KeepConfig, OptimizerConfig, TorchConfig
 from offline_core.policies.config import NetworkConfig
@@ -196,10 +196,6 @@ class ComputeConfig(TorchConfig):
         return self.learners
 
 
-def _list_presets(schema: dict[str, Any]) -> None:
-    schema["enum"] = sorted({name for of_one in PRESETS.values() for name in of_one})
-
-
 _SPEED_ONLY: dict[str, Any] = {
     "data": {
         "prelearners",
@@ -220,7 +216,7 @@ _SPEED_ONLY: dict[str, Any] = {
 class TrainingConfig(AlgorithmChoice):
     """How a policy is learned from a dataset."""
 
-    preset: Annotated[str, Field(json_schema_extra=_list_presets)] | None = Field(
+    preset: Annotated[str, Field(json_schema_extra=listed(TRAINING_PRESETS))] | None = Field(
         None,
         exclude=True,
         description="Settings of the algorithm's paper, below those that are given here: locomotion, … None: the defaults.",
@@ -250,7 +246,7 @@ class TrainingConfig(AlgorithmChoice):
     @model_validator(mode="before")
     @classmethod
     def _with_preset(cls, values: Any) -> Any:
-        return with_preset(values, cls) if isinstance(values, dict) and values.get("preset") else values
+        return with_preset(values, cls, TRAINING_PRESETS) if isinstance(values, dict) else values
 
     @model_validator(mode="after")
     def _a_buffer_that_holds_a_batch(self) -> TrainingConfig:

@@ -13,7 +13,7 @@ from offline_core.learning.algorithms.ppo import PPO
 from offline_core.learning.algorithms.registry import AlgorithmSections, section
 from offline_core.learning.algorithms.sac import SAC
 from offline_core.learning.algorithms.td3 import TD3
-from offline_core.learning.experts.presets import PRESETS, with_defaults
+from offline_core.learning.presets import EXPERT_PRESETS, listed, with_expert_defaults
 from offline_core.learning.trainer_config import (
     AdamConfig,
     EvaluationsConfig,
@@ -56,10 +56,6 @@ class ExpertRecording(Config):
     files: FilesConfig = Field(FilesConfig(), description="Size and compression of the data files.", json_schema_extra=closed)
 
 
-def _list_presets(schema: dict[str, Any]) -> None:
-    schema["enum"] = sorted({name for of_one in PRESETS.values() for name in of_one})
-
-
 class ExpertConfig(AlgorithmSections):
     """The environment of the expert, how it learns, and when it is good enough."""
 
@@ -70,7 +66,7 @@ class ExpertConfig(AlgorithmSections):
         "take 1 step a rollout, two hidden layers of 256 units with ReLU, batches of 256 steps, iterations of 2,500 rollouts, "
         "and evaluations of 10 episodes.",
     )
-    preset: Annotated[str, Field(json_schema_extra=_list_presets)] | None = Field(
+    preset: Annotated[str, Field(json_schema_extra=listed(EXPERT_PRESETS))] | None = Field(
         None,
         exclude=True,
         description="Settings of reference code, below those that are given here. mujoco: of CleanRL and Stable-Baselines3 for "
@@ -127,7 +123,7 @@ class ExpertConfig(AlgorithmSections):
     @classmethod
     def _of_the_algorithm(cls, values: Any) -> Any:
         """Put the values of the preset and of the algorithm under what is given."""
-        return with_defaults(values, cls) if isinstance(values, dict) else values
+        return with_expert_defaults(values, cls) if isinstance(values, dict) else values
 
     @model_validator(mode="after")
     def _has_advantages_to_compare(self) -> ExpertConfig:
