@@ -319,7 +319,8 @@ class Learner:
                 largest[name] = max(largest.get(name, -math.inf), value)
         means |= {name: -value if name.endswith("_min") else value for name, value in largest.items()}
         self._sums, self._extremes = {}, {}
-        return self.algorithm.log_metrics(self.networks, means)
+        shown: dict[str, float] = self.algorithm.log_metrics(self.networks, means)
+        return shown
 
     @torch.no_grad()
     def loss_on(self, steps: Steps) -> float:
