@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -12,7 +13,6 @@ from torch import Tensor
 
 from offline_core.data.episodes import columns
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.costs import Seconds
 from offline_core.learning.data_loader import DataLoader, check_steps
 from offline_core.learning.learner import Batched, Learner
 from offline_core.learning.prelearner.mapper import ReadSoFar
@@ -23,6 +23,28 @@ ROWS_AT_A_TIME = 65_536
 """Whose statistics are taken together."""
 
 
+@dataclass(slots=True)
+class Seconds:
+    """The time of a learner by what it did."""
+
+    wait: float = 0.0
+    """For the next window of steps."""
+    gather: float = 0.0
+    """Batches out of the window."""
+    update: float = 0.0
+    """Networks and optimiser, value targets included."""
+    pause: float = 0.0
+    """Reports, checkpoints, held-out loss."""
+
+    @property
+    def all(self) -> float:
+        return self.wait + self.gather + self.update + self.pause
+
+    def since(self, other: Seconds) -> Seconds:
+        """Return what came after `other`."""
+        return Seconds(self.wait - other.wait, self.gather - other.gather, self.update - other.update, self.pause - other.pause)
+
+
 class Experience(Protocol):
     """The batches of a training, in their order, and where it goes on after a kill."""
 
@@ -30,6 +52,8 @@ class Experience(Protocol):
     """What progress is counted in."""
     total: int
     """Progress at the end, about."""
+    seconds: Seconds
+    """Waiting for windows or playing is added to it here, all else by the trainer."""
     advanced: Callable[[], None]
     """Called when there is progress between batches, for the progress bar."""
     repeats: bool
@@ -80,16 +104,15 @@ class Log:
 
     Arguments:
         total: updates to the last epoch, about.
-        seconds: waiting for windows is added to it.
     """
 
     unit = "update"
     repeats = True
     is_over = False
 
-    def __init__(self, config: TrainingConfig, loader: DataLoader, *, total: int, seconds: Seconds) -> None:
+    def __init__(self, config: TrainingConfig, loader: DataLoader, *, total: int) -> None:
         self._optimizer, self._normalizes = config.optimizer, config.network.normalize_observations
-        self._loader, self._seconds = loader, seconds
+        self._loader, self.seconds = loader, Seconds()
         self.total = total
         self.advanced: Callable[[], None] = lambda: None
         self._next = Position()
@@ -173,7 +196,7 @@ class Log:
         while True:
             begin = time.perf_counter()
             window = next(windows, None)
-            self._seconds.wait += time.perf_counter() - begin
+            self.seconds.wait += time.perf_counter() - begin
             if window is None:
                 return
             yield window

@@ -24,6 +24,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, LearnersLostError, StorageError, first_line
 from offline_core.learning.config import ComputeConfig
+from offline_core.learning.costs import Costs
 from offline_core.learning.data_loader import held_out_loader_of, loader_of
 from offline_core.learning.learning_from_log import learn_from_log
 from offline_core.learning.metrics import last_updates
@@ -46,7 +47,7 @@ GROUP_TIMEOUT = timedelta(minutes=30)
 log = logging.getLogger(__name__)
 
 
-def learn_together(run: Run, *, start: float) -> TrainingResult:
+def learn_together(run: Run, costs: Costs | None, *, start: float) -> TrainingResult:
     """Train with `compute.learners` processes, each of which reads its own shards; see `learn_from_log`.
 
     Raises:
@@ -62,7 +63,7 @@ def learn_together(run: Run, *, start: float) -> TrainingResult:
     with _progress(run):
         for failures in itertools.count(1):
             try:
-                return _learned(run, start=start)
+                return _learned(run, costs, start=start)
             except (ray.exceptions.RayError, TimeoutError) as error:
                 if failures > compute.max_failures:
                     raise LearnersLostError(
@@ -75,7 +76,7 @@ def learn_together(run: Run, *, start: float) -> TrainingResult:
     raise AssertionError
 
 
-def _learned(run: Run, *, start: float) -> TrainingResult:
+def _learned(run: Run, costs: Costs | None, *, start: float) -> TrainingResult:
     """Run one group of learners to the end of the run, or of the group.
 
     Raises:
@@ -99,7 +100,7 @@ def _learned(run: Run, *, start: float) -> TrainingResult:
             learners.append(ray.remote(LearnerProcess).options(**options).remote(rank, compute))
             stack.callback(_release, ray.kill, learners[-1])
         place = fetch(learners[0].rendezvous.remote()) if len(learners) > 1 else None
-        return _awaited([learner.learn.remote(run, place, start) for learner in learners])
+        return _awaited([learner.learn.remote(run, place, costs, start) for learner in learners])
 
 
 def _release(end: Callable[[Any], object], what: Any) -> None:
@@ -186,7 +187,7 @@ class LearnerProcess:
         )
         return host, port
 
-    def learn(self, run: Run, place: tuple[str, int] | None, start: float) -> TrainingResult | None:
+    def learn(self, run: Run, place: tuple[str, int] | None, costs: Costs | None, start: float) -> TrainingResult | None:
         """See `learn_from_log`. The process group stays until this process ends: leaving it is an error for the others."""
         if place is not None:
             store = self._store or TCPStore(*place, is_master=False, timeout=GROUP_TIMEOUT)
@@ -198,4 +199,5 @@ class LearnerProcess:
                 stack.enter_context(source.reading())
             loader = loader_of(run, rank=self._rank, world=self._world)
             held_out = held_out_loader_of(run) if self._rank == 0 else None
-            return learn_from_log(run, run.networks(), loader, held_out, start=start, rank=self._rank, world=self._world)
+            own = {"rank": self._rank, "world": self._world}
+            return learn_from_log(run, run.networks(), loader, held_out, costs=costs, start=start, **own)

@@ -11,12 +11,11 @@ from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.checkpoints import BEST, LAST, save_networks
-from offline_core.learning.costs import Costs, Seconds, bottleneck
+from offline_core.learning.costs import Costs, bottleneck, costs_of
 from offline_core.learning.data_loader import DataLoader
-from offline_core.learning.experience import Log
+from offline_core.learning.experience import Log, Seconds
 from offline_core.learning.learner import Learner
 from offline_core.learning.monitor import TrainingGoal, TrainingMonitor
-from offline_core.learning.planning import costs_of
 from offline_core.learning.q_values import q_warnings, recorded_returns
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run
@@ -32,6 +31,7 @@ def learn_from_log(
     loader: DataLoader,
     held_out: DataLoader | None,
     *,
+    costs: Costs | None,
     start: float,
     rank: int = 0,
     world: int = 1,
@@ -40,10 +40,11 @@ def learn_from_log(
 
     Arguments:
         networks: of the run, new; updated in place.
+        costs: as measured before the start; None: one process reads and learns, and measures them itself.
         start: `time.time()` when the run began.
     """
     learner = Learner(networks, run.config, total_steps=run.total_steps, rank=rank, world=world)
-    policy, seconds = networks.policy, Seconds()
+    policy = networks.policy
     policy.input_columns = run.source.input_columns
 
     def begins_as() -> None:
@@ -55,13 +56,12 @@ def learn_from_log(
     with isolated_torch(run.config.compute.threads):
         monitor = learn(
             learner,
-            Log(run.config, loader, total=run.total_updates, seconds=seconds),
+            Log(run.config, loader, total=run.total_updates),
             goal_of(run),
-            seconds=seconds,
             held_out_loss=None if held_out is None else lambda: learner.loss_on(next(held_out.windows(0))),
             begins_as=None if run.initial is None else begins_as,
         )
-    return None if monitor is None else _result(run, monitor, seconds, loader, start=start)
+    return None if monitor is None else _result(run, monitor, loader, costs, start=start)
 
 
 def goal_of(run: Run) -> TrainingGoal:
@@ -80,8 +80,8 @@ def goal_of(run: Run) -> TrainingGoal:
     )
 
 
-def _result(run: Run, monitor: TrainingMonitor, seconds: Seconds, loader: DataLoader, *, start: float) -> TrainingResult:
-    checkpoints, loading = monitor.checkpoints, monitor.began_at - start
+def _result(run: Run, monitor: TrainingMonitor, loader: DataLoader, costs: Costs | None, *, start: float) -> TrainingResult:
+    checkpoints, seconds, loading = monitor.checkpoints, monitor.experience.seconds, monitor.began_at - start
     steps = monitor.learner.steps - monitor.began_with_steps
     weights, metrics, updates = monitor.last_weights, monitor.last_metrics, monitor.updates
     last = checkpoints.save(LAST, weights, metrics, updates=updates)
@@ -120,7 +120,7 @@ def _result(run: Run, monitor: TrainingMonitor, seconds: Seconds, loader: DataLo
             resident=loader.resident,
             loading=loading,
             steps=steps,
-            costs=_costs(run, seconds, loader, steps),
+            costs=_costs(run, costs, seconds, loader, steps),
         ),
     }
     return TrainingResult(**result)
@@ -136,18 +136,15 @@ def _beside_returns(monitor: TrainingMonitor) -> dict[str, Any]:
     return {} if recorded is None else {"recorded_return": recorded.mean, "warnings": q_warnings(q, recorded)}
 
 
-def _costs(run: Run, seconds: Seconds, loader: DataLoader, steps: int) -> Costs | None:
+def _costs(run: Run, costs: Costs | None, seconds: Seconds, loader: DataLoader, steps: int) -> Costs | None:
     """Return costs for the epochs that were run; None if too little was measured."""
     epochs = max(1, math.ceil(steps / run.epoch_steps))
-    if run.costs is not None:
-        return replace(run.costs, epochs=epochs)
-    if not loader.read.steps or not steps:
-        return None
-    costs = costs_of(
-        run,
-        read_seconds_per_step=loader.read.seconds / loader.read.steps,
-        update_seconds=seconds.update / max(1, steps / run.config.optimizer.batch_size),
-        parameter_bytes=0,
-        ray_is_up=False,
-    )
-    return replace(costs, epochs=epochs)
+    if costs is None and loader.read.steps and steps:
+        costs = costs_of(
+            run,
+            read_seconds_per_step=loader.read.seconds / loader.read.steps,
+            update_seconds=seconds.update / max(1, steps / run.config.optimizer.batch_size),
+            parameter_bytes=0,
+            ray_is_up=False,
+        )
+    return None if costs is None else replace(costs, epochs=epochs)

@@ -17,9 +17,8 @@ from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.data.store.location import Location
 from offline_core.errors import LearningError
 from offline_core.learning.checkpoints import BEST, Checkpoints
-from offline_core.learning.costs import Seconds
 from offline_core.learning.evaluations import Evaluation, Evaluations, Stamp, Weights, snapshot
-from offline_core.learning.experience import Experience
+from offline_core.learning.experience import Experience, Seconds
 from offline_core.learning.learner import Learner
 from offline_core.learning.metrics import RETURN, MetricsLog, is_report, progress_of
 from offline_core.learning.prelearner.mapper import ReadSoFar
@@ -76,7 +75,6 @@ class TrainingMonitor:
     Arguments:
         evaluations: None where the policy is not played.
         held_out_loss: of the present policy; None if no data is held out.
-        seconds: of the learner, which go on while this monitors.
         state: the run resumes from it, with these tensors.
     """
 
@@ -89,7 +87,6 @@ class TrainingMonitor:
         held_out_loss: Callable[[], float] | None,
         states: States,
         metrics: MetricsLog,
-        seconds: Seconds,
         found: tuple[TrainingState, dict[str, torch.Tensor]] | None,
     ) -> None:
         self.goal = goal
@@ -120,7 +117,6 @@ class TrainingMonitor:
         """Of the run's result: of the last report, or of the evaluation that ended the run."""
         self.ended = evaluations is None and self._out_of_patience()
         """The run is over: an evaluation reached the target, or patience ran out."""
-        self.seconds = seconds
         self._made_at = self.began_at = time.time()
         self.began_with_steps = learner.steps
         """When the first batch could be drawn, and what was learned from before that."""
@@ -268,8 +264,8 @@ class TrainingMonitor:
         return {LOSS: losses[updates]} if updates in losses else {}
 
     def _report(self, metrics: Metrics) -> None:
-        seconds = self.seconds.since(self._seconds_before)
-        self._seconds_before = replace(self.seconds)
+        seconds = self.experience.seconds.since(self._seconds_before)
+        self._seconds_before = replace(self.experience.seconds)
         steps, stamp = self.learner.steps - self.steps, self._stamp
         self.progress, self.updates, self.steps = progress_of(stamp), self.learner.updates, self.learner.steps
         record: dict[str, Any] = (

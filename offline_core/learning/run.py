@@ -26,7 +26,6 @@ from offline_core.runtime.user_errors import user_errors
 if TYPE_CHECKING:  # what a run is, and so whether it was made before, is known without Torch
     from offline_core.learning.algorithms.algorithm import Algorithm
     from offline_core.learning.algorithms.networks import Networks
-    from offline_core.learning.costs import Costs
     from offline_core.learning.shards import Shards
     from offline_core.policies.policy import Policy
 
@@ -54,8 +53,6 @@ class Run:
     """`code_digests` when the run began."""
     initial: PolicyManifest | None = None
     """Of `initial_policy`, if there is one."""
-    costs: Costs | None = None
-    """As measured before the start; None: one process reads and learns, and measures them itself."""
 
     @property
     def played_in(self) -> EnvironmentSpec | None:

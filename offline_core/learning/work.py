@@ -19,10 +19,10 @@ from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import DataConfig, TrainingConfig
+from offline_core.learning.costs import planned
 from offline_core.learning.data_loader import held_out_loader_of, loader_of
 from offline_core.learning.learning_from_log import learn_from_log
 from offline_core.learning.optimizer import parameter_groups
-from offline_core.learning.planning import planned
 from offline_core.learning.pool import wants_prelearners
 from offline_core.learning.replay.buffer import make_buffer
 from offline_core.learning.result import TrainingResult
@@ -59,15 +59,16 @@ def train_run(run: Run, begin: Callable[[], None], loaded: EpisodeBatch | None) 
             stack.enter_context(read.reading())
         if os.environ.get("RAY_ADDRESS") and "auto" in (run.config.data.prelearners, compute.learners):
             stack.enter_context(ray_session())  # `planned` needs its CPUs
-        run = planned(run)
+        run, costs = planned(run)
         compute = run.config.compute
         if compute.learners or wants_prelearners(run.config.data):
             stack.enter_context(ray_session())
         if compute.learners:
             from offline_core.learning.group import learn_together
 
-            return learn_together(run, start=start)
-        result = learn_from_log(run, networks, loader_of(run, loaded=loaded), held_out_loader_of(run), start=start)
+            return learn_together(run, costs, start=start)
+        loader, held_out = loader_of(run, loaded=loaded), held_out_loader_of(run)
+        result = learn_from_log(run, networks, loader, held_out, costs=costs, start=start)
         assert result is not None
         return result
 

@@ -10,7 +10,6 @@ from offline_core.data.environments.vector_env import Spaces, make_vector_env, r
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.checkpoints import BEST
-from offline_core.learning.costs import Seconds
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.recording import RECORDING, commit_recorded, recorder_of
 from offline_core.learning.experts.result import ExpertResult
@@ -41,8 +40,7 @@ def learn_by_play(config: ExpertConfig, manifest: PolicyManifest | None, begun: 
     with contextlib.closing(env), isolated_torch(config.compute.threads), contextlib.ExitStack() as stack:
         networks, initial = new_expert(config, (env.single_observation_space, env.single_action_space), manifest)
         learner = Learner(networks, config, total_steps=learned_steps(config, networks.algorithm.epochs_per_rollout))
-        seconds = Seconds()
-        play = Play(networks, env, config, states=begun.folder.child(STATES), seconds=seconds)
+        play = Play(networks, env, config, states=begun.folder.child(STATES))
         begun.start()
         place_of_recording = begun.folder.child(RECORDING).uri
         root = None if config.recording is None else stack.enter_context(prepared(place_of_recording))
@@ -63,7 +61,7 @@ def learn_by_play(config: ExpertConfig, manifest: PolicyManifest | None, begun: 
         with recorder_of(networks.policy, env, config, root, begun.identity) as recorder:
             play.recorder = recorder
             begins_as = None if initial is None else lambda: begin_as(networks.policy, initial)
-            monitor = learn(learner, play, goal, seconds=seconds, begins_as=begins_as)
+            monitor = learn(learner, play, goal, begins_as=begins_as)
         assert monitor is not None
         recording = None
         if recorder is not None and recorder.files:

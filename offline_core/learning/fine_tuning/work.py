@@ -16,7 +16,6 @@ from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.algorithms.registry import algorithms
 from offline_core.learning.checkpoints import BEST, load_networks
 from offline_core.learning.config import DataConfig, RewardsConfig, TrainingConfig
-from offline_core.learning.costs import Seconds
 from offline_core.learning.data_loader import make_data_loader
 from offline_core.learning.fine_tuning.config import FineTuneConfig
 from offline_core.learning.fine_tuning.result import FineTuneResult
@@ -62,13 +61,11 @@ def learn_on(
         log = next(make_data_loader(source, data, networks.algorithm, streamed=False, seed=0).windows(0))
         learner.load(log)
         states = begun.folder.child(STATES)
-        seconds = Seconds()
         play = Play(
             networks,
             env,
             config,
             states=states,
-            seconds=seconds,
             log=log,
             log_share=config.offline_share,
             rewards=data.rewards,
@@ -92,7 +89,7 @@ def learn_on(
             what="fine-tune",
             roll_back_after=config.roll_back_after,
         )
-        monitor = learn(learner, play, goal, seconds=seconds, begins_as=begins_as)
+        monitor = learn(learner, play, goal, begins_as=begins_as)
         assert monitor is not None
     return FineTuneResult(
         checkpoint=begun.folder.child(BEST).uri,

@@ -18,7 +18,7 @@ from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import evaluating
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import RewardsConfig
-from offline_core.learning.costs import Seconds
+from offline_core.learning.experience import Seconds
 from offline_core.learning.learner import Batched, Learner
 from offline_core.learning.play.reward_scale import RewardScale
 from offline_core.learning.play.ring import RingFiles, StepRing
@@ -58,7 +58,6 @@ class Play:
         networks: whose policy plays.
         env: made by `make_vector_env`; the caller closes it.
         states: the folder that played steps are stored in, beside the states of the run.
-        seconds: playing is added to it, as waiting for data.
         log: recorded steps; `log_share` of each batch are drawn from them (Ball et al. 2023, "Efficient Online Reinforcement
             Learning with Offline Data", take a half). With them, the observation filter stays as it is.
         rewards: what played rewards are learned as, with a number as scale; those of `log` are so already.
@@ -77,7 +76,6 @@ class Play:
         config: PlayConfig,
         *,
         states: Location,
-        seconds: Seconds,
         log: Steps | None = None,
         log_share: float = 0.0,
         rewards: RewardsConfig = RewardsConfig(),
@@ -88,7 +86,7 @@ class Play:
         self._networks, self._env, self._config = networks, env, config
         self._epochs = algorithm.epochs_per_rollout
         self._log, self._log_size = log, 0 if log is None else round(log_share * config.optimizer.batch_size)
-        self._seconds = seconds
+        self.seconds = Seconds()
         self.advanced: Callable[[], None] = lambda: None
         self.recorder: Recorder | None = None
         """Sees each rollout."""
@@ -143,7 +141,7 @@ class Play:
         while not self.is_over:
             begin = time.perf_counter()
             self._play()
-            self._seconds.wait += time.perf_counter() - begin
+            self.seconds.wait += time.perf_counter() - begin
             self.advanced()
             yield from self._drawn(learner) if self._epochs is None else self._of_rollout(learner, self._epochs)
             if self.recorder is not None:
