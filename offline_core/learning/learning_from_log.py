@@ -10,7 +10,7 @@ from typing import Any
 from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
 from offline_core.learning.algorithms.networks import Networks
-from offline_core.learning.checkpoints import BEST, LAST, save_networks
+from offline_core.learning.checkpoints import LAST, save_networks
 from offline_core.learning.costs import Costs, bottleneck, costs_of
 from offline_core.learning.data_loader import DataLoader
 from offline_core.learning.experience import Log, Seconds
@@ -70,7 +70,6 @@ def goal_of(run: Run) -> TrainingGoal:
         Location.of(run.output),
         run.operation,
         run.parents,
-        run.identity,
         environment=run.environment,
         played_in=run.played_in,
         evaluation=run.config.evaluation,
@@ -83,26 +82,16 @@ def goal_of(run: Run) -> TrainingGoal:
 def _result(run: Run, monitor: TrainingMonitor, loader: DataLoader, costs: Costs | None, *, start: float) -> TrainingResult:
     checkpoints, seconds, loading = monitor.checkpoints, monitor.experience.seconds, monitor.began_at - start
     steps = monitor.learner.steps - monitor.began_with_steps
-    weights, metrics, updates = monitor.last_weights, monitor.last_metrics, monitor.updates
-    last = checkpoints.save(LAST, weights, metrics, updates=updates)
-    best = monitor.best
-    best_uri = checkpoints.folder.child(BEST).uri if best else checkpoints.save(BEST, weights, {}, updates=updates)
+    last = checkpoints.save(LAST, monitor.last_weights, monitor.last_metrics, updates=monitor.updates)
     took = seconds.wait + seconds.gather + seconds.update
-    result: dict[str, Any] = {
-        "checkpoint": best_uri,
+    result: dict[str, Any] = monitor.learned() | {
         "last_checkpoint": last,
         "kept": series_of(checkpoints.folder),
         "networks_sha256": save_networks(monitor.learner.networks, checkpoints.folder),
         "dataset": run.dataset,
         "algorithm": str(run.config.algorithm),
-        "updates": monitor.updates,
         "steps": monitor.steps,
         "epochs": monitor.steps / run.epoch_steps,
-        "metrics": best[1] if best else {},
-        "target_return": run.target_return,
-        "reached_target": monitor.reached_target,
-        "actions": run.config.evaluation.actions,
-        "curve": monitor.curve,
         "losses": monitor.losses,
         "training_metrics": monitor.training_metrics,
         **_beside_returns(monitor),

@@ -13,7 +13,7 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from offline_core.data.datasets.manifest import Operation, Parent
+from offline_core.data.datasets.manifest import Operation, Parent, identity_of
 from offline_core.data.store.location import Location
 from offline_core.errors import LearningError
 from offline_core.learning.checkpoints import BEST, Checkpoints
@@ -42,8 +42,6 @@ class TrainingGoal:
     folder: Location
     operation: Operation
     parents: list[Parent]
-    identity: str
-    """States of runs with another one are not used."""
     environment: EnvironmentSpec | None
     """Of the policy, if it is known."""
     played_in: EnvironmentSpec | None
@@ -58,6 +56,11 @@ class TrainingGoal:
     """Save the first policy whose mean return reaches one of these."""
     roll_back_after: int | None = None
     """Go on from the best networks after so many evaluations in a row below that of the first policy. None: never."""
+
+    @property
+    def identity(self) -> str:
+        """States of runs with another one are not used."""
+        return identity_of(self.operation, self.parents)
 
 
 def snapshot_name(reached: float) -> str:
@@ -209,6 +212,21 @@ class TrainingMonitor:
             self._submit_last()
             self._collect(wait=True)
         self.checkpoints.keep_only(self._kept())
+
+    def learned(self) -> dict[str, Any]:
+        """Return the fields of a `LearnedResult`, once the run is over. If no policy was measured, the last is the best."""
+        if self.best is None:
+            self.checkpoints.save(BEST, self.last_weights, {}, updates=self.updates)
+        return {
+            "checkpoint": self.checkpoints.folder.child(BEST).uri,
+            "metrics": {} if self.best is None else self.best[1],
+            "target_return": self.goal.target_return,
+            "reached_target": self.reached_target,
+            "actions": self.goal.evaluation.actions,
+            "updates": self.updates,
+            "curve": self.curve,
+            "seconds": self.elapsed_seconds,
+        }
 
     def close(self, *, failed: bool = False) -> None:
         """End the progress bar."""

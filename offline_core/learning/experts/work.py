@@ -9,14 +9,12 @@ from offline_core.data.datasets.result_cache import STATES, BegunResult
 from offline_core.data.environments.vector_env import Spaces, make_vector_env, reward_threshold
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.networks import Networks
-from offline_core.learning.checkpoints import BEST
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.recording import RECORDING, commit_recorded, recorder_of
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.learner import Learner
-from offline_core.learning.monitor import TrainingGoal, snapshot_name
-from offline_core.learning.play.play import Play, check_single_steps, learned_steps
-from offline_core.learning.trainer import learn
+from offline_core.learning.monitor import snapshot_name
+from offline_core.learning.play.play import Play, check_single_steps, learn_from_play, learned_steps
 from offline_core.learning.trainer_config import copies
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
@@ -44,42 +42,26 @@ def learn_by_play(config: ExpertConfig, manifest: PolicyManifest | None, begun: 
         begun.start()
         place_of_recording = begun.folder.child(RECORDING).uri
         root = None if config.recording is None else stack.enter_context(prepared(place_of_recording))
-        threshold = config.evaluation.target_return
-        goal = TrainingGoal(
-            begun.folder,
-            begun.operation,
-            list(begun.parents),
-            begun.identity,
-            environment=config.environment,
-            played_in=config.environment,
-            evaluation=config.evaluation,
-            target_return=reward_threshold(config.environment) if threshold is None else threshold,
-            seed=config.seed,
-            what="train expert",
-            snapshots_at_returns=config.snapshots_at_returns,
-        )
+        target_return = config.evaluation.target_return
+        if target_return is None:
+            target_return = reward_threshold(config.environment)
         with recorder_of(networks.policy, env, config, root, begun.identity) as recorder:
             play.recorder = recorder
-            begins_as = None if initial is None else lambda: begin_as(networks.policy, initial)
-            monitor = learn(learner, play, goal, begins_as=begins_as)
-        assert monitor is not None
+            monitor, learned = learn_from_play(
+                learner,
+                play,
+                begun,
+                config.environment,
+                target_return=target_return,
+                begins_as=None if initial is None else lambda: begin_as(networks.policy, initial),
+                what="train expert",
+                snapshots_at_returns=config.snapshots_at_returns,
+            )
         recording = None
         if recorder is not None and recorder.files:
             recording = commit_recorded(recorder, place_of_recording, config, begun.operation, list(begun.parents))
-    metrics = {} if monitor.best is None else monitor.best[1]
-    return ExpertResult(
-        checkpoint=begun.folder.child(BEST).uri,
-        reached_target=monitor.reached_target or goal.target_return is None,
-        target_return=goal.target_return,
-        actions=config.evaluation.actions,
-        metrics=metrics,
-        env_steps=play.env_steps,
-        updates=learner.updates,
-        recording=recording,
-        snapshots={reached: begun.folder.child(snapshot_name(reached)).uri for reached in sorted(monitor.snapshots)},
-        seconds=monitor.elapsed_seconds,
-        curve=monitor.curve,
-    )
+    snapshots = {reached: begun.folder.child(snapshot_name(reached)).uri for reached in sorted(monitor.snapshots)}
+    return ExpertResult(**learned, recording=recording, snapshots=snapshots)
 
 
 def new_expert(config: ExpertConfig, spaces: Spaces, manifest: PolicyManifest | None) -> tuple[Networks, Policy | None]:

@@ -14,16 +14,14 @@ from offline_core.learning.algorithms.actor_critic import ActorCritic
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.algorithms.registry import algorithms
-from offline_core.learning.checkpoints import BEST, load_networks
+from offline_core.learning.checkpoints import load_networks
 from offline_core.learning.config import DataConfig, RewardsConfig, TrainingConfig
 from offline_core.learning.data_loader import make_data_loader
 from offline_core.learning.fine_tuning.config import FineTuneConfig
 from offline_core.learning.fine_tuning.result import FineTuneResult
 from offline_core.learning.learner import Learner
-from offline_core.learning.monitor import TrainingGoal
-from offline_core.learning.play.play import Play, learned_steps
+from offline_core.learning.play.play import Play, learn_from_play, learned_steps
 from offline_core.learning.source import Recorded
-from offline_core.learning.trainer import learn
 from offline_core.learning.trainer_config import copies
 from offline_core.learning.work import check_terminations
 from offline_core.policies.checkpoint import load_policy
@@ -38,7 +36,7 @@ def learn_on(
     training: str,
     manifest: PolicyManifest,
     networks_sha256: str,
-    learned: Dataset,
+    dataset: Dataset,
     begun: BegunResult,
 ) -> FineTuneResult:
     """Return what `fine_tune` returns, see there.
@@ -52,7 +50,7 @@ def learn_on(
     assert environment is not None
     policy = load_policy(Location.of(training).child("last").uri, manifest)
     networks, data = _networks(training, policy, manifest.operation.config)
-    source = _source(learned, policy, networks.algorithm, data)
+    source = _source(dataset, policy, networks.algorithm, data)
     env = make_vector_env(environment, copies(config))
     with contextlib.closing(env), isolated_torch(config.compute.threads):
         policy.check_spaces(environment.id, (env.single_observation_space, env.single_action_space))
@@ -61,49 +59,24 @@ def learn_on(
         log = next(make_data_loader(source, data, networks.algorithm, streamed=False, seed=0).windows(0))
         learner.load(log)
         states = begun.folder.child(STATES)
-        play = Play(
-            networks,
-            env,
-            config,
-            states=states,
-            log=log,
-            log_share=config.offline_share,
-            rewards=data.rewards,
-        )
+        play = Play(networks, env, config, states=states, log=log, log_share=config.offline_share, rewards=data.rewards)
 
         def begins_as() -> None:
             networks.load_state_dict(load_networks(Location.of(training), networks_sha256))
             networks.policy.load_state_dict(policy.state_dict())  # learning may have gone a little further than `last`
 
         networks.policy.input_columns = policy.input_columns
-        goal = TrainingGoal(
-            begun.folder,
-            begun.operation,
-            list(begun.parents),
-            begun.identity,
-            environment=environment,
-            played_in=environment,
-            evaluation=config.evaluation,
+        monitor, learned = learn_from_play(
+            learner,
+            play,
+            begun,
+            environment,
             target_return=config.evaluation.target_return,
-            seed=config.seed,
+            begins_as=begins_as,
             what="fine-tune",
             roll_back_after=config.roll_back_after,
         )
-        monitor = learn(learner, play, goal, begins_as=begins_as)
-        assert monitor is not None
-    return FineTuneResult(
-        checkpoint=begun.folder.child(BEST).uri,
-        start_return=monitor.curve[0][1],
-        metrics={} if monitor.best is None else monitor.best[1],
-        target_return=goal.target_return,
-        actions=config.evaluation.actions,
-        reached_target=monitor.reached_target or goal.target_return is None,
-        env_steps=play.env_steps,
-        updates=learner.updates,
-        rollbacks=monitor.rollbacks,
-        curve=monitor.curve,
-        seconds=monitor.elapsed_seconds,
-    )
+    return FineTuneResult(**learned, start_return=monitor.curve[0][1], rollbacks=monitor.rollbacks)
 
 
 def _networks(training: str, policy: Policy, settings: dict[str, Any]) -> tuple[Networks, DataConfig]:

@@ -12,6 +12,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
+from offline_core.data.datasets.result_cache import BegunResult
 from offline_core.data.episodes import columns, nested
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
@@ -20,16 +21,19 @@ from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import RewardsConfig
 from offline_core.learning.experience import Seconds
 from offline_core.learning.learner import Batched, Learner
+from offline_core.learning.monitor import TrainingGoal, TrainingMonitor
 from offline_core.learning.play.reward_scale import RewardScale
 from offline_core.learning.play.ring import RingFiles, StepRing
 from offline_core.learning.prelearner.mapper import ReadSoFar
 from offline_core.learning.returns import RETURNS_TO_GO
 from offline_core.learning.steps import Steps
+from offline_core.learning.trainer import learn
 from offline_core.learning.trainer_config import PlayConfig
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy, as_tensors
 from offline_core.policies.quick import QuickPolicy
 from offline_core.policies.rollouts.loop import EnvironmentLoop
+from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.seeding import derive_seed
 
 _GENERATOR, _RECORDED, _SCALE = "play.generator", "play.recorded.", "play.reward_scale"
@@ -83,7 +87,7 @@ class Play:
         policy, algorithm = networks.policy, networks.algorithm
         check_single_steps(policy.network)
         self.total, self.read = config.total_steps, ReadSoFar()
-        self._networks, self._env, self._config = networks, env, config
+        self._networks, self._env, self.config = networks, env, config
         self._epochs = algorithm.epochs_per_rollout
         self._log, self._log_size = log, 0 if log is None else round(log_share * config.optimizer.batch_size)
         self.seconds = Seconds()
@@ -108,7 +112,7 @@ class Play:
         self._loop = self._begin_episodes()
 
     def _begin_episodes(self) -> EnvironmentLoop:
-        seed = derive_seed(self._config.seed, "play", self.ring.written)
+        seed = derive_seed(self.config.seed, "play", self.ring.written)
         policy = self._networks.policy
         player: Policy | QuickPolicy = policy
         if self._epochs is not None and QuickPolicy.plays(policy, self._env.num_envs):
@@ -146,17 +150,17 @@ class Play:
             yield from self._drawn(learner) if self._epochs is None else self._of_rollout(learner, self._epochs)
             if self.recorder is not None:
                 self.recorder.after(self._rollouts)
-            if self._rollouts % self._config.rollouts_per_iteration == 0 or self.is_over:
+            if self._rollouts % self.config.rollouts_per_iteration == 0 or self.is_over:
                 yield None
 
     def _play(self) -> None:
         """Play one rollout, and keep its steps."""
         before = self.ring.written
-        policy, starts = self._networks.policy, self._config.replay.learning_starts_steps
+        policy, starts = self._networks.policy, self.config.replay.learning_starts_steps
         normalizes = policy.network.normalize_observations
         self._take_statistics()
         with evaluating(policy) if policy.network.dropout else contextlib.nullcontext():
-            for _ in range(self._config.rollout_steps):
+            for _ in range(self.config.rollout_steps):
                 if self.is_over:
                     break
                 self._loop.uniform = self._epochs is None and self._log is None and self.env_steps < starts
@@ -178,7 +182,7 @@ class Play:
         steps = self.ring.last_rollout(self._rollout_rows, scale=self._scale)
         self._unseen = steps
         learner.load(steps)
-        parts = math.ceil(len(steps) / self._config.optimizer.batch_size)
+        parts = math.ceil(len(steps) / self.config.optimizer.batch_size)
         for epoch in range(epochs):
             batches = [batch for _, batch in learner.batches(epoch, self._rollouts, size=math.ceil(len(steps) / parts))]
             sizes = [batch.steps for batch in batches]
@@ -189,7 +193,7 @@ class Play:
 
     def _drawn(self, learner: Learner) -> Iterator[Batched]:
         """Yield as many batches of the last steps, and of the log, as are due."""
-        replay, size = self._config.replay, self._config.optimizer.batch_size
+        replay, size = self.config.replay, self.config.optimizer.batch_size
         algorithm = self._networks.algorithm
         learned_from = self.env_steps - replay.learning_starts_steps
         while learner.updates < int(learned_from * replay.updates_per_step):
@@ -227,6 +231,40 @@ class Play:
             names = [name for name in tensors if name.startswith(_RECORDED)]
             self.recorder.restore(saved["recorded"], {name.removeprefix(_RECORDED): tensors[name] for name in names})
         self._loop = self._begin_episodes()
+
+
+def learn_from_play(
+    learner: Learner,
+    play: Play,
+    begun: BegunResult,
+    environment: EnvironmentSpec,
+    *,
+    target_return: float | None,
+    begins_as: Callable[[], None] | None,
+    **more: Any,
+) -> tuple[TrainingMonitor, dict[str, Any]]:
+    """Learn to the end of a run; return its monitor, and the fields of a `PlayedResult`.
+
+    Arguments:
+        environment: that is played in, also to evaluate.
+        begins_as: see `learn`.
+        more: fields of `TrainingGoal`.
+    """
+    goal = TrainingGoal(
+        begun.folder,
+        begun.operation,
+        list(begun.parents),
+        environment=environment,
+        played_in=environment,
+        evaluation=play.config.evaluation,
+        target_return=target_return,
+        seed=play.config.seed,
+        **more,
+    )
+    monitor = learn(learner, play, goal, begins_as=begins_as)
+    assert monitor is not None
+    reached = monitor.reached_target or target_return is None
+    return monitor, monitor.learned() | {"reached_target": reached, "env_steps": play.env_steps}
 
 
 def check_single_steps(network: NetworkConfig) -> None:
