@@ -26,6 +26,7 @@ from offline_core.data.datasets.row_groups import (
     row_groups,
     schema_of,
 )
+from offline_core.data.environments.vector_env import Spaces
 from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.data.episodes.nested import PATH_SEPARATOR
 from offline_core.data.episodes.spaces import space_leaves
@@ -47,8 +48,8 @@ from offline_core.errors import (
 )
 from offline_core.learning.config import DataConfig
 from offline_core.learning.pool import PrelearnerPool
+from offline_core.learning.prelearner.connectors import Pipeline, a_pair, check_batch
 from offline_core.learning.prelearner.mapper import SECONDS, Mapper
-from offline_core.learning.prelearner.pipeline import Pipeline, Spaces, a_pair, check_batch
 from offline_core.learning.prelearner.prelearner import Rows, spaces_made
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
