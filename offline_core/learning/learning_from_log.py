@@ -16,8 +16,8 @@ from offline_core.learning.data_loader import DataLoader
 from offline_core.learning.experience import Log, Seconds
 from offline_core.learning.learner import Learner
 from offline_core.learning.monitor import TrainingGoal, TrainingMonitor
-from offline_core.learning.q_values import q_warnings, recorded_returns
 from offline_core.learning.result import TrainingResult
+from offline_core.learning.returns import q_warnings, recorded_returns
 from offline_core.learning.run import Run
 from offline_core.learning.trainer import learn
 from offline_core.policies.initial import begin_as
