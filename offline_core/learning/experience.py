@@ -150,7 +150,7 @@ class Log:
             for indices in rows.split(ROWS_AT_A_TIME) if len(rows) else ():
                 batch = learner.nested(steps.batch(indices, BatchSpec((columns.OBS,))))
                 encoder.update_statistics(batch[columns.OBS])
-        if learner.world > 1 and learner.drawing is None:  # all learners hold the whole replay buffer
+        if learner.world > 1 and learner.sampler is None:  # all learners hold the whole replay buffer
             own = torch.cat([encoder.count[None], encoder.mean, encoder.variance])
             encoder.count.zero_()
             for statistics in gathered(own):

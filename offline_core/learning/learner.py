@@ -18,7 +18,7 @@ from offline_core.learning.algorithms.algorithm import evaluating
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import SequencesConfig, TrainingConfig
 from offline_core.learning.optimizer import below, learning_rate, optimizer_tensors, parameter_groups, restore_optimizer
-from offline_core.learning.replay.drawing import Drawing
+from offline_core.learning.replay.buffer import ReplaySampler
 from offline_core.learning.shards import batches
 from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps
 from offline_core.learning.together import summed
@@ -74,14 +74,14 @@ class Learner:
         self.rank, self.world = rank, world
         self._max_updates: int | None = None
         self._replacement = False
-        self.drawing: Drawing | None = None
+        self.sampler: ReplaySampler | None = None
         """Draws the batches of a replay buffer that a log streams through."""
         sequences, on_gpu = SequencesConfig(), False
         if isinstance(config, TrainingConfig):
             self._max_updates, self._replacement = config.optimizer.max_updates, config.optimizer.replacement
             sequences, on_gpu = config.sequences, bool(config.compute.gpus_per_learner)
             if config.data.buffer is not None:
-                self.drawing = Drawing(config.data.buffer, seed=config.seed, replacement=self._replacement)
+                self.sampler = ReplaySampler(config.data.buffer, seed=config.seed, replacement=self._replacement)
         self.device = torch.device("cuda" if on_gpu else "cpu")
         self.networks, self.algorithm = networks.to(self.device), networks.algorithm
         self.spec = batch_spec(networks, sequences)
@@ -124,8 +124,8 @@ class Learner:
             self._steps = steps.to(self.device)
             steps.all_steps = int(self._of_all_shards(len(steps)))
             self.algorithm.prepare(self.networks, steps, self.spec)
-            if self.drawing is not None:
-                self.drawing.load(steps)
+            if self.sampler is not None:
+                self.sampler.load(steps)
         rows = self._of_all_shards(self.algorithm.refresh_rows(self.networks, steps, self.spec))
         worth = math.ceil(rows * FORWARD_SHARE / (self.batch_steps * REFRESH_SHARE))
         self._refresh_interval = max(1, worth) if rows else 0
@@ -151,7 +151,7 @@ class Learner:
 
     def _of_all_shards(self, own: float) -> float:
         """Return the sum over learners, each of which has other steps; with a replay buffer all have the same."""
-        if self.drawing is not None:
+        if self.sampler is not None:
             return own
         return float(summed(torch.tensor(own, dtype=torch.float64, device=self.device)))
 
@@ -183,9 +183,9 @@ class Learner:
         """
         assert self._steps is not None
         steps, indices, size = self._steps, self.indices(epoch, window), size or self.batch_units
-        if self.drawing is not None:
-            drawing = self.drawing.batches(indices, size, epoch=epoch, window=window, first=first)
-            return ((number, self._drawn(drawn)) for number, drawn in drawing)
+        if self.sampler is not None:
+            numbered = self.sampler.batches(indices, size, epoch=epoch, window=window, first=first)
+            return ((number, self._drawn(drawn)) for number, drawn in numbered)
         shard = steps.shard_of(indices)
         counts = summed(torch.bincount(shard, minlength=steps.shards))
         own = batches(
@@ -235,7 +235,7 @@ class Learner:
         self.algorithm.before_update(self.networks)
         self._batch = batch
         mask = batch.get(MASK)
-        importance = None if self.drawing is None or drawn is None else self.drawing.importance(drawn)
+        importance = None if self.sampler is None or drawn is None else self.sampler.importance(drawn)
         rows = len(next(iter(batch.values())))
         weights = self._even_weights(rows, total) if mask is None else mask.flatten() / total
         if not self.networks.counts:
@@ -260,9 +260,9 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self._optimizer_config, group["network"], self.updates, done)
         self.optimizer.step()
-        if self.drawing is not None and self.drawing.prioritized and drawn is not None:
+        if self.sampler is not None and self.sampler.prioritized and drawn is not None:
             assert output.errors is not None
-            self.drawing.learned(drawn, self._of_all(output.errors, len(drawn)))
+            self.sampler.learned(drawn, self._of_all(output.errors, len(drawn)))
         self.networks.updates += 1
         self.steps += total
         return self._accumulate(names, means, output.extreme_names, output.extremes)
@@ -364,8 +364,8 @@ class Learner:
         if self._refresh_interval:
             state |= {f"refreshed.{name}": tensor for name, tensor in self._refreshed_by.items()}
             state["targets_age_updates"] = torch.tensor(self._targets_age_updates)
-        if self.drawing is not None:
-            state |= self.drawing.state()
+        if self.sampler is not None:
+            state |= self.sampler.state()
         return {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
 
     def restore(self, state: dict[str, Tensor], *, updates: int, steps: int, within_window: bool) -> None:
@@ -375,8 +375,8 @@ class Learner:
             within_window: the next batch is of the same window, so its value targets still hold.
         """
         self.networks.load_state_dict(below(state, "algorithm."))
-        if self.drawing is not None:
-            self.drawing.restore(state)
+        if self.sampler is not None:
+            self.sampler.restore(state)
         if "targets_age_updates" in state and within_window:
             self._refreshed_by = below(state, "refreshed.")
             self._resumed_age_updates = int(state["targets_age_updates"])

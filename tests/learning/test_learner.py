@@ -85,13 +85,13 @@ def test_what_is_watched_of_prioritized_draws_is_of_all_steps_alike() -> None:
     steps.columns |= {"rewards": torch.from_numpy(rewards), "terminateds": torch.ones(64, dtype=torch.bool)}
     steps.columns[NUMBER] = torch.arange(64)
     one.load(steps)
-    assert one.drawing is not None
-    one.drawing.learned(steps.rows, torch.linspace(0.1, 9, 64))
+    assert one.sampler is not None
+    one.sampler.learned(steps.rows, torch.linspace(0.1, 9, 64))
     indices = steps.rows[:40]
-    importance = one.drawing.importance(indices)
+    importance = one.sampler.importance(indices)
     assert importance is not None
     one.update(indices)
-    squared = one.drawing.state()["replay.errors"][indices].square()
+    squared = one.sampler.state()["replay.errors"][indices].square()
     expected = float((importance * squared).sum() / importance.sum())
     assert expected != pytest.approx(float(squared.mean()), rel=0.05), "or else this test would show nothing"
     assert float(one.networks.normalizer) == pytest.approx(0.5 + 0.5 * expected, rel=1e-4)
