@@ -20,7 +20,7 @@ from offline_core.learning.checkpoints import BEST, Checkpoints
 from offline_core.learning.evaluations import Evaluation, Evaluations, Stamp, Weights, snapshot
 from offline_core.learning.experience import Experience, Seconds
 from offline_core.learning.learner import Learner
-from offline_core.learning.metrics import RETURN, MetricsLog, is_report, progress_of
+from offline_core.learning.metrics import LOSS, RETURN, MetricsLog, is_report, progress_of
 from offline_core.learning.prelearner.mapper import ReadSoFar
 from offline_core.learning.state import Metrics, States, TrainingState
 from offline_core.learning.trainer_config import EvaluationsConfig, KeepConfig
@@ -30,7 +30,6 @@ from offline_core.runtime.progress import progress
 
 log = logging.getLogger(__name__)
 
-LOSS = "held_out_loss"
 _EVALUATING, _BEST_WEIGHTS, _BEST_NETWORKS = "evaluating.", "best.", "best networks."
 """Prefixes of tensors in a state."""
 

@@ -22,7 +22,6 @@ from offline_core.data.datasets.result_cache import STATES
 from offline_core.data.store.json_files import reason_of, with_checksum, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError
-from offline_core.learning.metrics import RETURN, is_report, progress_of
 
 log = logging.getLogger(__name__)
 
@@ -69,12 +68,6 @@ class TrainingState(BaseModel):
     """Stamps of the unfinished evaluations, whose weights are among the tensors."""
     unwritten: list[str] = []
     """Lines of the metrics that are in no file yet."""
-
-    def covers(self, record: dict[str, Any]) -> bool:
-        """Whether a record of the metrics is older than this state, and will not be written again by a resumed run."""
-        if RETURN in record:
-            return progress_of(record) <= self.evaluated
-        return progress_of(record) <= (self.progress if "held_out_loss" not in record or is_report(record) else self.held_out)
 
 
 class States:
