@@ -12,15 +12,13 @@ import torch
 from torch import Tensor
 
 from offline_core.data.episodes import columns
+from offline_core.learning.algorithms.algorithm import ROWS_AT_A_TIME
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.data_loader import DataLoader, check_steps
 from offline_core.learning.learner import Batched, Learner
 from offline_core.learning.prelearner.mapper import ReadSoFar
 from offline_core.learning.steps import NUMBER, BatchSpec, Steps
 from offline_core.learning.together import gathered
-
-ROWS_AT_A_TIME = 65_536
-"""Whose statistics are taken together."""
 
 
 @dataclass(slots=True)

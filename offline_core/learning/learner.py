@@ -17,9 +17,10 @@ from offline_core.data.episodes import columns, nested
 from offline_core.learning.algorithms.algorithm import evaluating
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import SequencesConfig, TrainingConfig
-from offline_core.learning.optimizer import below, learning_rate, optimizer_tensors, parameter_groups, restore_optimizer
+from offline_core.learning.optimizer import learning_rate, optimizer_tensors, parameter_groups, restore_optimizer
 from offline_core.learning.replay.buffer import ReplaySampler
 from offline_core.learning.shards import batches
+from offline_core.learning.state import below
 from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps
 from offline_core.learning.together import summed
 from offline_core.learning.trainer_config import PlayConfig

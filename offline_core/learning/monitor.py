@@ -22,7 +22,7 @@ from offline_core.learning.experience import Experience, Seconds
 from offline_core.learning.learner import Learner
 from offline_core.learning.metrics import LOSS, RETURN, MetricsLog, is_report, progress_of
 from offline_core.learning.prelearner.mapper import ReadSoFar
-from offline_core.learning.state import Metrics, States, TrainingState
+from offline_core.learning.state import Metrics, States, TrainingState, below
 from offline_core.learning.trainer_config import EvaluationsConfig, KeepConfig
 from offline_core.policies.evaluation.result import FOLLOWED
 from offline_core.runtime.config import EnvironmentSpec
@@ -135,7 +135,7 @@ class TrainingMonitor:
         for stamp in state.evaluating if self.evaluations is not None else ():
             assert self.evaluations is not None
             self.evaluations.submit(stamp, _weights(tensors, f"{_EVALUATING}{progress_of(stamp)}."))
-        self._best_networks = _below(tensors, _BEST_NETWORKS)
+        self._best_networks = below(tensors, _BEST_NETWORKS)
         self._best_weights = _weights(tensors, _BEST_WEIGHTS)
         if self._best_weights and self.best is not None:
             self.checkpoints.save(BEST, self._best_weights, self.best[1], updates=self._best_updates)
@@ -452,9 +452,5 @@ def wanted(keep: KeepConfig, iterations: Sequence[int], scores: Sequence[tuple[i
     return found
 
 
-def _below(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
 def _weights(tensors: dict[str, torch.Tensor], prefix: str) -> Weights:
-    return {name: tensor.numpy() for name, tensor in _below(tensors, prefix).items()}
+    return {name: tensor.numpy() for name, tensor in below(tensors, prefix).items()}

@@ -11,6 +11,7 @@ from torch import Tensor
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import network_of
 from offline_core.learning.algorithms.networks import Networks
+from offline_core.learning.state import below
 from offline_core.learning.trainer_config import AdamConfig, Schedule
 
 
@@ -63,7 +64,3 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Tensor]
         number, name = key.split(".", 1)
         entries.setdefault(int(number), {})[name] = value.clone()  # Torch would write into it
     optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
-def below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}

@@ -26,6 +26,7 @@ from offline_core.learning.play.reward_scale import RewardScale
 from offline_core.learning.play.ring import RingFiles, StepRing
 from offline_core.learning.prelearner.mapper import ReadSoFar
 from offline_core.learning.returns import RETURNS_TO_GO
+from offline_core.learning.state import below
 from offline_core.learning.steps import Steps
 from offline_core.learning.trainer import learn
 from offline_core.learning.trainer_config import PlayConfig
@@ -228,8 +229,7 @@ class Play:
             self._scale.restore(tensors[_SCALE])
         self._generator.set_state(tensors[_GENERATOR])
         if self.recorder is not None:
-            names = [name for name in tensors if name.startswith(_RECORDED)]
-            self.recorder.restore(saved["recorded"], {name.removeprefix(_RECORDED): tensors[name] for name in names})
+            self.recorder.restore(saved["recorded"], below(tensors, _RECORDED))
         self._loop = self._begin_episodes()
 
 
