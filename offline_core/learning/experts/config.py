@@ -16,7 +16,10 @@ from offline_core.learning.algorithms.td3 import TD3
 from offline_core.learning.presets import EXPERT_PRESETS, listed, with_expert_defaults
 from offline_core.learning.trainer_config import (
     AdamConfig,
+    BatchSize,
     EvaluationsConfig,
+    LearningRate,
+    MaxGradientNorm,
     ReplayConfig,
     TorchConfig,
     a_replay_that_holds_a_batch,
@@ -28,16 +31,9 @@ from offline_core.runtime.config import Config, EnvironmentSpec, closed
 class ExpertOptimizer(AdamConfig):
     """Adam and its batches: of ppo parts of a rollout, of sac and td3 drawn from what was played."""
 
-    learning_rate: float = Field(2e-3, ge=1e-8, le=10.0, description="Step size of Adam.")
-    batch_size: int = Field(
-        512,
-        ge=1,
-        le=10_000_000,
-        description="Steps per update, of ppo at most: rollouts are cut into equal parts.",
-    )
-    max_gradient_norm: float | None = Field(
-        0.5, gt=0.0, description="Clip the global gradient norm to this; None: do not clip."
-    )
+    learning_rate: LearningRate = 2e-3
+    batch_size: BatchSize = Field(512, description="Steps per update, of ppo at most: rollouts are cut into equal parts.")
+    max_gradient_norm: MaxGradientNorm = 0.5
 
 
 class ExpertRecording(Config):
