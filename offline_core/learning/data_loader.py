@@ -22,7 +22,7 @@ from offline_core.learning.replay.buffer import make_buffer
 from offline_core.learning.replay.config import ReplayBufferConfig
 from offline_core.learning.run import Run
 from offline_core.learning.shards import STAND_IN, ReadingOrder, Shards
-from offline_core.learning.source import Read, Source
+from offline_core.learning.source import Read, StepSource
 from offline_core.learning.steps import NUMBER, Steps
 from offline_core.learning.trainer_config import OptimizerConfig
 from offline_core.runtime.prefetch import prefetched
@@ -208,7 +208,7 @@ class ReplayLoader(DataLoader):
 
 
 def make_data_loader(
-    source: Source,
+    source: StepSource,
     config: DataConfig,
     algorithm: Algorithm | type[Algorithm],
     *,

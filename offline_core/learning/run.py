@@ -13,7 +13,7 @@ from offline_core.data.environments.vector_env import reward_threshold
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig, TrainingConfig
-from offline_core.learning.source import Counts, RawRows, Recorded, Source, UserData, count, is_streamed
+from offline_core.learning.source import RawRows, Recorded, StepCounts, StepSource, UserData, count, is_streamed
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import PolicyManifest, find_policy
 from offline_core.policies.series import SERIES
@@ -39,15 +39,15 @@ class Run:
     """What is learned, from which data, and the output; small, and sent to every learner."""
 
     config: TrainingConfig
-    source: Source
-    held_out: Source | None
+    source: StepSource
+    held_out: StepSource | None
     environment: EnvironmentSpec | None
     """Environment of the policy."""
     target_return: float | None
     output: str
     streamed: bool = False
     """Read again each epoch, in another order than data that stays in memory."""
-    counted: Counts | None = None
+    counted: StepCounts | None = None
     """Result of user code on the data; None: that of the manifest."""
     code: dict[str, str] = field(default_factory=dict)
     """`code_digests` when the run began."""
@@ -81,7 +81,7 @@ class Run:
         return Operation(name="train", version=STAGES["train"].version, config=settings, code=self.code)
 
     @property
-    def read(self) -> list[Source]:
+    def read(self) -> list[StepSource]:
         """All data that the run reads."""
         return [source for source in (self.source, self.held_out) if source is not None]
 
@@ -220,7 +220,7 @@ def _beginning_at(policy: str, config: TrainingConfig, output: str) -> tuple[Tra
     return config.model_copy(update=changes), manifest
 
 
-def _with_reward_scale(config: TrainingConfig, source: Source) -> TrainingConfig:
+def _with_reward_scale(config: TrainingConfig, source: StepSource) -> TrainingConfig:
     """Return the parameters with the factor of rewards as a number.
 
     Raises:
@@ -239,7 +239,7 @@ def _with_reward_scale(config: TrainingConfig, source: Source) -> TrainingConfig
     return config.model_copy(update={"data": config.data.model_copy(update={"rewards": number})})
 
 
-def _with_target_return(config: TrainingConfig, source: Source) -> TrainingConfig:
+def _with_target_return(config: TrainingConfig, source: StepSource) -> TrainingConfig:
     """Return the parameters with the returns of dt as numbers.
 
     Raises:
@@ -253,7 +253,7 @@ def _with_target_return(config: TrainingConfig, source: Source) -> TrainingConfi
     return config.model_copy(update={"dt": config.dt.of_dataset(*_returns(source, parameters))})
 
 
-def _returns(source: Source, parameter: str) -> tuple[float, float]:
+def _returns(source: StepSource, parameter: str) -> tuple[float, float]:
     """Return the lowest and the highest return of a dataset, for what `parameter` says.
 
     Raises:
@@ -268,7 +268,7 @@ def _returns(source: Source, parameter: str) -> tuple[float, float]:
     return returns.min, returns.max
 
 
-def _opened(config: DataConfig, uri: str, version: int | None) -> Source:
+def _opened(config: DataConfig, uri: str, version: int | None) -> StepSource:
     """Open the data as `config` says."""
     if config.data_class is None and config.source is None:
         return Recorded.of(open_committed(uri, version), config)

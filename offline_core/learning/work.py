@@ -27,7 +27,7 @@ from offline_core.learning.pool import wants_prelearners
 from offline_core.learning.replay.buffer import make_buffer
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, asked_run
-from offline_core.learning.source import Recorded, Source, count, log_memory
+from offline_core.learning.source import Recorded, StepSource, count, log_memory
 from offline_core.learning.state import States
 from offline_core.runtime.ray_session import ray_session
 
@@ -139,7 +139,7 @@ def _check_buffer(run: Run, algorithm: Algorithm) -> None:
         )
 
 
-def check_terminations(source: Source, algorithm: Algorithm, config: DataConfig) -> None:
+def check_terminations(source: StepSource, algorithm: Algorithm, config: DataConfig) -> None:
     """Check that the data still has the terminations that the algorithm needs.
 
     Raises:

@@ -40,7 +40,7 @@ from offline_core.runtime.seeding import derive_seed
 _GENERATOR, _RECORDED, _SCALE = "play.generator", "play.recorded.", "play.reward_scale"
 
 
-class Recorder(Protocol):
+class PlayRecorder(Protocol):
     """Records what is played, or the policy as it is now and then."""
 
     def after(self, rollout: int) -> None:
@@ -93,7 +93,7 @@ class Play:
         self._log, self._log_size = log, 0 if log is None else round(log_share * config.optimizer.batch_size)
         self.seconds = Seconds()
         self.advanced: Callable[[], None] = lambda: None
-        self.recorder: Recorder | None = None
+        self.recorder: PlayRecorder | None = None
         """Sees each rollout."""
         drawn = self._epochs is None
         self.ring = StepRing(
