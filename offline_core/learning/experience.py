@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,34 +43,37 @@ class Seconds:
         return Seconds(self.wait - other.wait, self.gather - other.gather, self.update - other.update, self.pause - other.pause)
 
 
-class Experience(Protocol):
+class Experience:
     """The batches of a training, in their order, and where it goes on after a kill."""
 
-    unit: str
+    unit: ClassVar[str]
     """What progress is counted in."""
-    total: int
-    """Progress at the end, about."""
-    seconds: Seconds
-    """Waiting for windows or playing is added to it here, all else by the trainer."""
-    advanced: Callable[[], None]
-    """Called when there is progress between batches, for the progress bar."""
-    repeats: bool
+    repeats: ClassVar[bool]
     """A run that was killed goes on with the same batches; where a policy plays, new episodes begin."""
+
+    def __init__(self, total: int, read: ReadSoFar) -> None:
+        self.total = total
+        """Progress at the end, about."""
+        self.read = read
+        """What was read of a log, and how long that took."""
+        self.seconds = Seconds()
+        """Waiting for windows or playing is added to it here, all else by the trainer."""
+        self.advanced: Callable[[], None] = lambda: None
+        """Called when there is progress between batches, for the progress bar."""
 
     @property
     def counts(self) -> dict[str, int]:
         """What progress is counted by, besides the updates: `env_steps` where a policy plays."""
+        return {}
 
     @property
     def is_over(self) -> bool:
         """There will be no more batches, as far as that is known beforehand."""
-
-    @property
-    def read(self) -> ReadSoFar:
-        """What was read of a log, and how long that took."""
+        return False
 
     def progress(self, learner: Learner) -> int:
         """Return how far the training is, in units."""
+        raise NotImplementedError
 
     def begin(self, learner: Learner) -> None:
         """Prepare the networks of a training that does not resume."""
@@ -81,12 +84,15 @@ class Experience(Protocol):
         Raises:
             DataError: An epoch of a log has other steps than were counted.
         """
+        raise NotImplementedError
 
     def save(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return where the next batch is, and tensors that it depends on."""
+        raise NotImplementedError
 
     def restore(self, saved: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Go on from what `save` returned."""
+        raise NotImplementedError
 
 
 class Position(NamedTuple):
@@ -97,7 +103,7 @@ class Position(NamedTuple):
     batch: int = 0
 
 
-class Log:
+class Log(Experience):
     """Every step once an epoch, a window at a time, or batches drawn from a replay buffer that a log streams through.
 
     Arguments:
@@ -106,22 +112,11 @@ class Log:
 
     unit = "update"
     repeats = True
-    is_over = False
 
     def __init__(self, config: TrainingConfig, loader: DataLoader, *, total: int) -> None:
+        super().__init__(total, loader.read)
         self._optimizer, self._normalizes = config.optimizer, config.network.normalize_observations
-        self._loader, self.seconds = loader, Seconds()
-        self.total = total
-        self.advanced: Callable[[], None] = lambda: None
-        self._next = Position()
-
-    @property
-    def counts(self) -> dict[str, int]:
-        return {}
-
-    @property
-    def read(self) -> ReadSoFar:
-        return self._loader.read
+        self._loader, self._next = loader, Position()
 
     def progress(self, learner: Learner) -> int:
         return learner.updates

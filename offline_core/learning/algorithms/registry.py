@@ -38,7 +38,7 @@ def section(kind: type[AnyAlgorithm]) -> AnyAlgorithm:
 class AlgorithmSections(Config):
     """The name of an algorithm, and a section with the parameters of each that it may name."""
 
-    algorithm: str | UserCode
+    algorithm: str | UserCode = Field(description="Its name, or your own.")
 
     @classmethod
     def sections(cls) -> dict[str, type[Algorithm]]:

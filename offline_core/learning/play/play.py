@@ -19,7 +19,7 @@ from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import evaluating
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import RewardsConfig
-from offline_core.learning.experience import Seconds
+from offline_core.learning.experience import Experience
 from offline_core.learning.learner import Batched, Learner
 from offline_core.learning.monitor import TrainingGoal, TrainingMonitor
 from offline_core.learning.play.reward_scale import RewardScale
@@ -53,7 +53,7 @@ class PlayRecorder(Protocol):
         """Go on from what `save` returned; new episodes begin."""
 
 
-class Play:
+class Play(Experience):
     """Rollouts of the learning policy, and what is learned from them.
 
     An algorithm learns from each rollout by itself, as often as it says, or from batches that are drawn from the last
@@ -87,12 +87,10 @@ class Play:
     ) -> None:
         policy, algorithm = networks.policy, networks.algorithm
         check_single_steps(policy.network)
-        self.total, self.read = config.total_steps, ReadSoFar()
+        super().__init__(config.total_steps, ReadSoFar())
         self._networks, self._env, self.config = networks, env, config
         self._epochs = algorithm.epochs_per_rollout
         self._log, self._log_size = log, 0 if log is None else round(log_share * config.optimizer.batch_size)
-        self.seconds = Seconds()
-        self.advanced: Callable[[], None] = lambda: None
         self.recorder: PlayRecorder | None = None
         """Sees each rollout."""
         drawn = self._epochs is None
@@ -138,9 +136,6 @@ class Play:
 
     def progress(self, learner: Learner) -> int:
         return self.env_steps
-
-    def begin(self, learner: Learner) -> None:
-        pass
 
     def batches(self, learner: Learner) -> Iterator[Batched | None]:
         while not self.is_over:
