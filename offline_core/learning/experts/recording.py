@@ -21,6 +21,7 @@ from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.episodes import Episode, decode, encode
 from offline_core.data.store.location import Location
 from offline_core.learning.experts.config import ExpertConfig, ExpertRecording
+from offline_core.learning.play.play import PlayRecorder
 from offline_core.policies.policy import Policy
 from offline_core.policies.recording.episode_builder import EpisodeBuilder
 from offline_core.policies.recording.player import EpisodesToPlay, eps_id, play
@@ -32,7 +33,7 @@ STEPS_AT_A_TIME = 1024
 """Of each copy, that are kept before episodes are made of them."""
 
 
-class TrainingRecorder:
+class TrainingRecorder(PlayRecorder):
     """Writes what is recorded, in files of each recording's own: an expert that was killed goes on with those that are there.
 
     Arguments:
@@ -43,9 +44,6 @@ class TrainingRecorder:
         self._recording, self._root = recording, root
         self.files: list[FileEntry] = []
         self.statistics = Statistics()
-
-    def after(self, rollout: int) -> None:
-        """Record after the rollout of this number."""
 
     def close(self) -> None:
         """Record what is left."""
@@ -59,12 +57,10 @@ class TrainingRecorder:
         self.statistics = self.statistics.merge(writer.statistics)
 
     def save(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return what was recorded, as JSON, and tensors to go on with."""
         files = [file.model_dump(mode="json") for file in self.files]
         return {"files": files, "statistics": self.statistics.model_dump(mode="json")}, {}
 
     def restore(self, saved: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Go on from what `save` returned; new episodes begin."""
         self.files = [FileEntry.model_validate(file) for file in saved["files"]]
         self.statistics = Statistics.model_validate(saved["statistics"])
 

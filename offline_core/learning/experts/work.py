@@ -46,7 +46,8 @@ def learn_by_play(config: ExpertConfig, manifest: PolicyManifest | None, begun: 
         if target_return is None:
             target_return = reward_threshold(config.environment)
         with recorder_of(networks.policy, env, config, root, begun.identity) as recorder:
-            play.recorder = recorder
+            if recorder is not None:
+                play.recorder = recorder
             monitor, learned = learn_from_play(
                 learner,
                 play,

@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from gymnasium.vector import VectorEnv
@@ -40,14 +40,15 @@ from offline_core.runtime.seeding import derive_seed
 _GENERATOR, _RECORDED, _SCALE = "play.generator", "play.recorded.", "play.reward_scale"
 
 
-class PlayRecorder(Protocol):
-    """Records what is played, or the policy as it is now and then."""
+class PlayRecorder:
+    """Records what is played, or the policy as it is now and then; this one nothing."""
 
     def after(self, rollout: int) -> None:
         """Record after the rollout of this number."""
 
     def save(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return what was recorded, and tensors to go on with."""
+        """Return what was recorded, as JSON, and tensors to go on with."""
+        return {}, {}
 
     def restore(self, saved: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Go on from what `save` returned; new episodes begin."""
@@ -91,7 +92,7 @@ class Play(Experience):
         self._networks, self._env, self.config = networks, env, config
         self._epochs = algorithm.epochs_per_rollout
         self._log, self._log_size = log, 0 if log is None else round(log_share * config.optimizer.batch_size)
-        self.recorder: PlayRecorder | None = None
+        self.recorder = PlayRecorder()
         """Sees each rollout."""
         drawn = self._epochs is None
         self.ring = StepRing(
@@ -144,8 +145,7 @@ class Play(Experience):
             self.seconds.wait += time.perf_counter() - begin
             self.advanced()
             yield from self._drawn(learner) if self._epochs is None else self._of_rollout(learner, self._epochs)
-            if self.recorder is not None:
-                self.recorder.after(self._rollouts)
+            self.recorder.after(self._rollouts)
             if self._rollouts % self.config.rollouts_per_iteration == 0 or self.is_over:
                 yield None
 
@@ -203,7 +203,7 @@ class Play(Experience):
 
     def save(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         self._take_statistics()
-        recorded, tensors = ({}, {}) if self.recorder is None else self.recorder.save()
+        recorded, tensors = self.recorder.save()
         saved = {
             "env_steps": self.env_steps,
             "rollouts": self._rollouts,
@@ -223,8 +223,7 @@ class Play(Experience):
         if self._scale is not None:
             self._scale.restore(tensors[_SCALE])
         self._generator.set_state(tensors[_GENERATOR])
-        if self.recorder is not None:
-            self.recorder.restore(saved["recorded"], below(tensors, _RECORDED))
+        self.recorder.restore(saved["recorded"], below(tensors, _RECORDED))
         self._loop = self._begin_episodes()
 
 
