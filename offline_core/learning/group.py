@@ -22,13 +22,13 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from offline_core.data.store.location import Location
-from offline_core.errors import ConfigError, LearnersLostError, StorageError, first_line
+from offline_core.errors import LearnersLostError, StorageError, first_line
 from offline_core.learning.config import ComputeConfig
 from offline_core.learning.costs import Costs
 from offline_core.learning.data_loader import held_out_loader_of, loader_of
 from offline_core.learning.learning_from_log import learn_from_log
 from offline_core.learning.metrics import last_updates
-from offline_core.learning.pool import check_can_be_sent
+from offline_core.learning.pool import check_can_be_sent, check_resource
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run
 from offline_core.learning.trainer import OtherLearnerError
@@ -56,7 +56,9 @@ def learn_together(run: Run, costs: Costs | None, *, start: float) -> TrainingRe
         OfflineError: As `learn_from_log` does.
     """
     compute = run.config.compute
-    _check_resources(compute)
+    for name, each in (("CPU", compute.cpus_per_learner), ("GPU", compute.gpus_per_learner)):
+        remedy = f"Lower compute.learners or compute.{name.lower()}s_per_learner"
+        check_resource(f"{compute.learners} learners", compute.processes * each, name, remedy)
     check_can_be_sent(run.source.pipeline)
     run.shards(0, compute.processes)
     run = replace(run, output=Location.of(run.output).uri)  # learners on other nodes have other working directories
@@ -123,16 +125,6 @@ def _awaited(learned: list[Any]) -> TrainingResult:
     if other is not None:
         raise other
     return results[learned[0]]  # type: ignore[no-any-return]
-
-
-def _check_resources(compute: ComputeConfig) -> None:
-    resources = ray.cluster_resources()
-    for name, each in (("CPU", compute.cpus_per_learner), ("GPU", compute.gpus_per_learner)):
-        if (wanted := compute.processes * each) > (there := resources.get(name, 0.0)):
-            raise ConfigError(
-                f"{compute.learners} learners want {wanted:g} {name}s, but Ray has {there:g}: they would never start. Lower "
-                f"compute.learners or compute.{name.lower()}s_per_learner."
-            )
 
 
 @contextlib.contextmanager
