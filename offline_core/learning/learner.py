@@ -112,7 +112,8 @@ class Learner:
         self._parameters = trained
         self._steps: Steps | None = None
         self._refresh_interval = 0
-        self._batch: Batch = {}
+        self.last_batch: Batch = {}
+        """This learner's share of it, flat."""
         self._even_of, self._even = (0, 0), torch.zeros(0)
         self.gather_seconds = 0.0
         self._sums: dict[tuple[str, ...], tuple[Tensor, int]] = {}
@@ -234,7 +235,7 @@ class Learner:
         """
         self._seed_draws(self._update_seed)
         self.algorithm.before_update(self.networks)
-        self._batch = batch
+        self.last_batch = batch
         mask = batch.get(MASK)
         importance = None if self.sampler is None or drawn is None else self.sampler.importance(drawn)
         rows = len(next(iter(batch.values())))
@@ -287,10 +288,6 @@ class Learner:
         if self.networks.counts:
             found[self.rank :: self.world] = errors
         return summed(found)
-
-    def last_batch(self) -> Batch:
-        """Return this learner's share of the last batch, flat."""
-        return self._batch
 
     def _accumulate(self, names: tuple[str, ...], packed: Tensor, extreme_names: tuple[str, ...], extremes: Tensor) -> bool:
         if extreme_names:

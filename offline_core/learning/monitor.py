@@ -166,8 +166,7 @@ class TrainingMonitor:
         """Report, evaluate and save after each iteration; True ends the run."""
         self.advance()
         if any(not math.isfinite(value) for value in metrics.values()):
-            self.on_non_finite_loss(metrics, self.learner.last_batch())
-            return True
+            return self.on_non_finite_loss(metrics)
         self.training_metrics = metrics or self.training_metrics
         self._iteration += 1
         self._report(metrics)
@@ -186,14 +185,14 @@ class TrainingMonitor:
         self.ended = self.ended or (self.evaluations is None and self._out_of_patience())
         return self.ended
 
-    def on_non_finite_loss(self, metrics: Metrics, batch: dict[str, torch.Tensor]) -> None:
-        """Raise an error for a NaN or infinite loss, unless the run reached its target before."""
+    def on_non_finite_loss(self, metrics: Metrics) -> bool:
+        """Raise an error for a NaN or infinite loss of the last batch; True, which ends the run, if it ended well before."""
         self._collect(wait=True)
         if self.ended:
-            return  # the policy reached the target before
+            return True  # the policy reached the target before
         names = sorted(name for name, value in metrics.items() if not math.isfinite(value))
         file = self.checkpoints.folder.child("bad-batch.safetensors")
-        file.write(safetensors.torch.save({name: tensor.contiguous() for name, tensor in batch.items()}))
+        file.write(safetensors.torch.save({name: tensor.contiguous() for name, tensor in self.learner.last_batch.items()}))
         raise LearningError(
             f"At update {self.learner.updates} {', '.join(names)} became NaN or infinite. The batch is at {file.uri}. Lower "
             "optimizer.learning_rate, or set optimizer.max_gradient_norm to clip gradients. If the policy plays, check that "

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from offline_core.data.datasets.dataset import DatasetRef, open_committed
 from offline_core.data.datasets.manifest import Operation, Parent, identity_of
-from offline_core.data.environments.vector_env import reward_threshold
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig, TrainingConfig
@@ -186,7 +185,7 @@ def asked_run(config: TrainingConfig, dataset: str, output: str, version: int | 
         source=source,
         held_out=None if held_out is None else _opened(config.data, held_out, None),
         environment=environment,
-        target_return=_target(config, environment),
+        target_return=config.evaluation.target_in(environment if config.evaluation.play else None),
         output=output,
         code=code_digests(config) | ({} if environment is None else code_digests(environment)),
         initial=initial,
@@ -275,9 +274,3 @@ def _opened(config: DataConfig, uri: str, version: int | None) -> StepSource:
     if version is not None:
         raise ConfigError(f"{uri} is read by your code and has no version {version}; leave the version out.")
     return RawRows.of(uri, config) if config.data_class is None else UserData.of(uri, config)
-
-
-def _target(config: TrainingConfig, environment: EnvironmentSpec | None) -> float | None:
-    if environment is None or not config.evaluation.play or config.evaluation.target_return is not None:
-        return config.evaluation.target_return
-    return reward_threshold(environment)

@@ -17,8 +17,7 @@ from offline_core.learning.experience import Experience, Seconds
 from offline_core.learning.learner import Batched, Learner
 from offline_core.learning.metrics import MetricsLog
 from offline_core.learning.monitor import TrainingGoal, TrainingMonitor
-from offline_core.learning.state import Metrics, States, TrainingState
-from offline_core.learning.steps import Batch
+from offline_core.learning.state import States, TrainingState
 from offline_core.runtime.seeding import derive_seed
 
 log = logging.getLogger(__name__)
@@ -91,24 +90,15 @@ def _run(learner: Learner, experience: Experience, monitor: TrainingMonitor | No
     for batch in experience.batches(learner):
         if batch is None:
             begin = time.perf_counter()
-            ends = _agreed(learner, monitor, partial(_pause, metrics=learner.take_metrics()))
+            ends = _agreed(learner, monitor, partial(TrainingMonitor.pause, metrics=learner.take_metrics()))
             seconds.pause += time.perf_counter() - begin
             if ends:
                 return
         elif not _updated(learner, batch, seconds):
-            _agreed(learner, monitor, partial(_stop, metrics=learner.take_metrics(), batch=learner.last_batch()))
+            _agreed(learner, monitor, partial(TrainingMonitor.on_non_finite_loss, metrics=learner.take_metrics()))
             return
         elif monitor is not None and learner.updates % UPDATES_BETWEEN_LOOKS == 0:
             monitor.advance()
-
-
-def _pause(monitor: TrainingMonitor, metrics: Metrics) -> bool:
-    return monitor.pause(metrics)
-
-
-def _stop(monitor: TrainingMonitor, metrics: Metrics, batch: Batch) -> bool:
-    monitor.on_non_finite_loss(metrics, batch)
-    return True
 
 
 def _updated(learner: Learner, batch: Batched, seconds: Seconds) -> bool:

@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import Field, model_validator
 
-from offline_core.data.environments.vector_env import NUM_ENVS
-from offline_core.runtime.config import Config
+from offline_core.data.environments.vector_env import NUM_ENVS, reward_threshold
+from offline_core.runtime.config import Config, EnvironmentSpec
 
 Schedule = Literal["constant", "linear", "cosine"]
 
@@ -127,6 +127,12 @@ class EvaluationsConfig(Config):
         description="Stop when the mean return has not become better in so many evaluations; if it is not played, the held-out "
         "loss, of an algorithm whose loss can be compared over time (bc). None: go on to the end.",
     )
+
+    def target_in(self, environment: EnvironmentSpec | None) -> float | None:
+        """Return the mean return to stop at in an environment; None: there is none, or the policy is not played."""
+        if environment is None or self.target_return is not None:
+            return self.target_return
+        return reward_threshold(environment)
 
 
 class TorchConfig(Config):

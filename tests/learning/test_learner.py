@@ -233,7 +233,7 @@ def test_a_loss_that_is_no_number_is_told_at_once() -> None:
     one = learner()
     one.load(steps_of({"obs": np.full((4, 3), np.inf, np.float32), "actions": np.zeros(4, np.int64)}))
     assert not one.update(one.indices())
-    assert one.last_batch()["obs"].isinf().all()
+    assert one.last_batch["obs"].isinf().all()
 
 
 def test_the_loss_on_held_out_steps_is_that_of_all_of_them() -> None:

@@ -6,7 +6,7 @@ import contextlib
 
 from offline_core.data.datasets.commit import prepared
 from offline_core.data.datasets.result_cache import STATES, BegunResult
-from offline_core.data.environments.vector_env import Spaces, make_vector_env, reward_threshold
+from offline_core.data.environments.vector_env import Spaces, make_vector_env
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.experts.config import ExpertConfig
@@ -42,9 +42,6 @@ def learn_by_play(config: ExpertConfig, manifest: PolicyManifest | None, begun: 
         begun.start()
         place_of_recording = begun.folder.child(RECORDING).uri
         root = None if config.recording is None else stack.enter_context(prepared(place_of_recording))
-        target_return = config.evaluation.target_return
-        if target_return is None:
-            target_return = reward_threshold(config.environment)
         with recorder_of(networks.policy, env, config, root, begun.identity) as recorder:
             if recorder is not None:
                 play.recorder = recorder
@@ -53,7 +50,7 @@ def learn_by_play(config: ExpertConfig, manifest: PolicyManifest | None, begun: 
                 play,
                 begun,
                 config.environment,
-                target_return=target_return,
+                target_return=config.evaluation.target_in(config.environment),
                 begins_as=None if initial is None else lambda: begin_as(networks.policy, initial),
                 what="train expert",
                 snapshots_at_returns=config.snapshots_at_returns,
