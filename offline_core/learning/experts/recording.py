@@ -13,9 +13,9 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
-from offline_core.data.datasets.commit import commit
-from offline_core.data.datasets.dataset import DatasetRef
-from offline_core.data.datasets.manifest import FileEntry, Operation, Parent, Statistics
+from offline_core.data.datasets.commit import commit, prepared
+from offline_core.data.datasets.manifest import FileEntry, Statistics
+from offline_core.data.datasets.result_cache import BegunResult
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.episodes import Episode, decode, encode
@@ -166,49 +166,41 @@ class ReplayRecorder(TrainingRecorder):
 
 
 @contextlib.contextmanager
-def recorder_of(
-    policy: Policy, env: VectorEnv, config: ExpertConfig, root: Location | None, identity: str
-) -> Iterator[TrainingRecorder | None]:
-    """Record while the block runs, if `config` asks for it.
+def recorder_of(policy: Policy, env: VectorEnv, config: ExpertConfig, begun: BegunResult) -> Iterator[PlayRecorder]:
+    """Record while the block runs, if `config` asks for it, and commit that as the next version of the recording.
 
     Arguments:
         env: what `policy` plays in; tapped, for `replay`.
-        root: of the recording's dataset.
-        identity: of the training.
 
     Raises:
         StorageError: it cannot be written.
     """
-    if (recording := config.recording) is None or root is None:
-        yield None
+    if (recording := config.recording) is None:
+        yield PlayRecorder()
         return
-    recorder: TrainingRecorder
-    if recording.replay:
-        assert isinstance(env, TappedEnv)
-        recorder = ReplayRecorder(env, recording, root, identity=identity)
-    else:
-        recorder = PolicyRecorder(policy, config, recording, root)
-    yield recorder
-    recorder.close()
-
-
-def commit_recorded(
-    recorder: TrainingRecorder, uri: str, config: ExpertConfig, operation: Operation, parents: list[Parent]
-) -> DatasetRef:
-    """Commit what was written while an expert learned as the next version of the dataset `uri`."""
-    assert config.recording is not None
-    spaces = spaces_of(config.environment)
-    return commit(
-        uri,
-        recorder.files,
-        format=config.recording.format,
-        operation=operation,
-        statistics=recorder.statistics,
-        parents=parents,
-        environment=config.environment,
-        observation_space=spaces[0],
-        action_space=spaces[1],
-    ).ref
+    with prepared(begun.folder.child(RECORDING).uri) as root:
+        recorder: TrainingRecorder
+        if recording.replay:
+            assert isinstance(env, TappedEnv)
+            recorder = ReplayRecorder(env, recording, root, identity=begun.identity)
+        else:
+            recorder = PolicyRecorder(policy, config, recording, root)
+        yield recorder
+        recorder.close()
+        if not recorder.files:
+            return
+        spaces = spaces_of(config.environment)
+        recorder.dataset = commit(
+            root.uri,
+            recorder.files,
+            format=recording.format,
+            operation=begun.operation,
+            statistics=recorder.statistics,
+            parents=list(begun.parents),
+            environment=config.environment,
+            observation_space=spaces[0],
+            action_space=spaces[1],
+        ).ref
 
 
 def weights_digest(policy: Policy) -> str:

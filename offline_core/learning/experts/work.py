@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 
-from offline_core.data.datasets.commit import prepared
 from offline_core.data.datasets.result_cache import STATES, BegunResult
 from offline_core.data.environments.vector_env import Spaces, make_vector_env
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.experts.config import ExpertConfig
-from offline_core.learning.experts.recording import RECORDING, commit_recorded, recorder_of
+from offline_core.learning.experts.recording import recorder_of
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.learner import Learner
 from offline_core.learning.monitor import snapshot_name
@@ -35,16 +34,12 @@ def learn_by_play(config: ExpertConfig, manifest: PolicyManifest | None, begun: 
     env = make_vector_env(config.environment, copies(config))
     if config.recording is not None and config.recording.replay:
         env = TappedEnv(env)
-    with contextlib.closing(env), isolated_torch(config.compute.threads), contextlib.ExitStack() as stack:
+    with contextlib.closing(env), isolated_torch(config.compute.threads):
         networks, initial = new_expert(config, (env.single_observation_space, env.single_action_space), manifest)
         learner = Learner(networks, config, total_steps=learned_steps(config, networks.algorithm.epochs_per_rollout))
         play = Play(networks, env, config, states=begun.folder.child(STATES))
         begun.start()
-        place_of_recording = begun.folder.child(RECORDING).uri
-        root = None if config.recording is None else stack.enter_context(prepared(place_of_recording))
-        with recorder_of(networks.policy, env, config, root, begun.identity) as recorder:
-            if recorder is not None:
-                play.recorder = recorder
+        with recorder_of(networks.policy, env, config, begun) as play.recorder:
             monitor, learned = learn_from_play(
                 learner,
                 play,
@@ -55,11 +50,8 @@ def learn_by_play(config: ExpertConfig, manifest: PolicyManifest | None, begun: 
                 what="train expert",
                 snapshots_at_returns=config.snapshots_at_returns,
             )
-        recording = None
-        if recorder is not None and recorder.files:
-            recording = commit_recorded(recorder, place_of_recording, config, begun.operation, list(begun.parents))
     snapshots = {reached: begun.folder.child(snapshot_name(reached)).uri for reached in sorted(monitor.snapshots)}
-    return ExpertResult(**learned, recording=recording, snapshots=snapshots)
+    return ExpertResult(**learned, recording=play.recorder.dataset, snapshots=snapshots)
 
 
 def new_expert(config: ExpertConfig, spaces: Spaces, manifest: PolicyManifest | None) -> tuple[Networks, Policy | None]:

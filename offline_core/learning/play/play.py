@@ -12,6 +12,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
+from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.data.datasets.result_cache import BegunResult
 from offline_core.data.episodes import columns, nested
 from offline_core.data.store.location import Location
@@ -42,6 +43,9 @@ _GENERATOR, _RECORDED, _SCALE = "play.generator", "play.recorded.", "play.reward
 
 class PlayRecorder:
     """Records what is played, or the policy as it is now and then; this one nothing."""
+
+    dataset: DatasetRef | None = None
+    """What was recorded, once it is committed."""
 
     def after(self, rollout: int) -> None:
         """Record after the rollout of this number."""
