@@ -18,7 +18,7 @@ from offline_core.learning.algorithms.algorithm import evaluating
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import SequencesConfig, TrainingConfig
 from offline_core.learning.optimizer import learning_rate, optimizer_tensors, parameter_groups, restore_optimizer
-from offline_core.learning.replay.buffer import ReplaySampler
+from offline_core.learning.replay_buffer import ReplaySampler
 from offline_core.learning.shards import batches
 from offline_core.learning.state import below
 from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps

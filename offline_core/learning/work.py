@@ -24,7 +24,7 @@ from offline_core.learning.data_loader import held_out_loader_of, loader_of
 from offline_core.learning.learning_from_log import learn_from_log
 from offline_core.learning.optimizer import parameter_groups
 from offline_core.learning.pool import wants_prelearners
-from offline_core.learning.replay.buffer import make_buffer
+from offline_core.learning.replay_buffer import make_buffer
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, asked_run
 from offline_core.learning.source import Recorded, StepSource, count, log_memory

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from offline_core.errors import DataError
-from offline_core.learning.replay.buffer import ReplaySampler
-from offline_core.learning.replay.config import ReplayBufferConfig
+from offline_core.learning.config import ReplayBufferConfig
+from offline_core.learning.replay_buffer import ReplaySampler
 from offline_core.learning.steps import NUMBER, Steps
 from offline_core.runtime.config import parse
 from tests.learning.making import steps_of

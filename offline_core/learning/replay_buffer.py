@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from offline_core.errors import ConfigError, DataError
-from offline_core.learning.replay.config import ReplayBufferConfig
+from offline_core.learning.config import ReplayBufferConfig
 from offline_core.learning.steps import NUMBER, Steps
 from offline_core.runtime.seeding import derive_seed
 from offline_core.runtime.user_code import UserCode, import_object
