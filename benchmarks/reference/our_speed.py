@@ -36,8 +36,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def learner_of(name: str, **settings: Any) -> Learner:
-    """With the networks, batches and rates of d3rlpy's side."""
+def learner_of(name: str, *options: str, **settings: Any) -> Learner:
+    """With the networks, batches and rates of d3rlpy's side; plain, unless `compile` is among the options of `compute`."""
+    settings["compute"] = {"compile": False} | dict.fromkeys(options, True)
     config = parse(
         TrainingConfig,
         {"algorithm": NAMES.get(name, name), "network": NETWORK, "optimizer": RATES} | SETTINGS.get(name, {}) | settings,
@@ -86,7 +87,7 @@ def main() -> None:
     name, seconds = sys.argv[1], float(sys.argv[2])
     torch.set_num_threads(1)
     begin = sum(os.times()[:4])
-    learner = learner_of(name, compute=dict.fromkeys(sys.argv[3:], True))
+    learner = learner_of(name, *sys.argv[3:])
     learner.load(steps_of(name))
     drawn = rows_of(learner)
     fixed = next(drawn)
