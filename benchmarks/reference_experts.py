@@ -22,7 +22,6 @@ from benchmarks.figure import figure
 from benchmarks.reference.playing import returns
 from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.data.store.location import Location
-from offline_core.learning.costs import Seconds
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.work import new_expert
 from offline_core.learning.learner import Learner
@@ -113,8 +112,8 @@ def ours(task: str, seed: int) -> dict[str, Any]:
     env = make_vector_env(config.environment, copies(config))
     with isolated_torch(1):
         networks, _ = new_expert(config, (env.single_observation_space, env.single_action_space), None)
-        learner = Learner(networks, config, total_steps=learned_steps(config, networks.config.epochs_per_rollout))
-        play = Play(networks, env, config, states=Location.of("."), seconds=Seconds())
+        learner = Learner(networks, config, total_steps=learned_steps(config, networks.algorithm.epochs_per_rollout))
+        play = Play(networks, env, config, states=Location.of("."))
         begin, cpu = time.perf_counter(), time.process_time()
         for batch in play.batches(learner):
             if batch is not None:

@@ -44,7 +44,7 @@ from .learning.experts.config import ExpertConfig as ExpertConfig
 from .learning.fine_tuning.config import FineTuneConfig as FineTuneConfig
 from .learning.prelearner.connectors import each_episode as each_episode
 from .learning.prelearner.prelearner import PreLearner as PreLearner
-from .learning.replay.buffer import ReplayBuffer as ReplayBuffer
+from .learning.replay_buffer import ReplayBuffer as ReplayBuffer
 from .policies.checkpoint import load_policy as load_policy
 from .policies.config import NetworkConfig as NetworkConfig
 from .policies.evaluation.config import EvaluationConfig as EvaluationConfig

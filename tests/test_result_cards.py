@@ -17,7 +17,7 @@ from offline_core.data.importing.report import ImportResult
 from offline_core.data.quality.config import QualityConfig
 from offline_core.judging.estimation.result import Estimate, OffPolicyResult
 from offline_core.keeping.stored_results import MODELS
-from offline_core.learning.result import TrainingResult
+from offline_core.learning.result import LearnedResult, PlayedResult, TrainingResult
 from offline_core.runtime.reporting import palette
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.reporting.returns import beside_expert, played
@@ -46,7 +46,7 @@ def test_there_is_a_card_of_every_kind_of_result(made: dict[str, Result]) -> Non
     for stage in STAGES.values():
         load(stage.function)
     assert sorted(made) == STAGES_OF_RESULTS
-    assert {type(each) for each in made.values()} == {*all_kinds()} - {PolicyResult}
+    assert {type(each) for each in made.values()} == {*all_kinds()} - {PolicyResult, LearnedResult, PlayedResult}
     assert {load(kind) for kind in MODELS.values()} <= {type(each) for each in made.values()}
 
 

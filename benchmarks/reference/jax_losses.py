@@ -48,7 +48,8 @@ def losses(name: str, peer: str) -> tuple[float, float]:
     learner.load(steps_of(name))
     rows = next(rows_of(learner))
     if name in ("td3_bc", "rebrac"):
-        learner.networks.before_update(1)  # in which the policy learns, too
+        learner.networks.updates = 1
+        learner.algorithm.before_update(learner.networks)  # in which the policy learns, too
     batch = learner.nested(learner._steps.batch(rows, learner.spec))  # type: ignore[union-attr]
     with (
         mock.patch("torch.randn_like", lambda x, **_: torch.zeros_like(x)),

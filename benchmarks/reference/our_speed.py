@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from offline_core.learning.algorithms.registry import make_networks
+from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.shards import batches
@@ -36,16 +36,17 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def learner_of(name: str, **settings: Any) -> Learner:
-    """With the networks, batches and rates of d3rlpy's side."""
+def learner_of(name: str, *options: str, **settings: Any) -> Learner:
+    """With the networks, batches and rates of d3rlpy's side; plain, unless `compile` is among the options of `compute`."""
+    settings["compute"] = {"compile": False} | dict.fromkeys(options, True)
     config = parse(
         TrainingConfig,
         {"algorithm": NAMES.get(name, name), "network": NETWORK, "optimizer": RATES} | SETTINGS.get(name, {}) | settings,
     )
     actions = gym.spaces.Discrete(ACTIONS) if name == "dcql" else gym.spaces.Box(-1.0, 1.0, (ACTIONS,))
     spaces = gym.spaces.Box(-np.inf, np.inf, (OBSERVATION,)), actions
-    algorithm = make_networks(config.algorithm, *spaces, config.network, getattr(config, NAMES.get(name, name)))
-    return Learner(algorithm, config, total_steps=10**9)
+    networks = Networks(config.chosen, *spaces, config.network)
+    return Learner(networks, config, total_steps=10**9)
 
 
 def steps_of(name: str) -> Steps:
@@ -86,7 +87,7 @@ def main() -> None:
     name, seconds = sys.argv[1], float(sys.argv[2])
     torch.set_num_threads(1)
     begin = sum(os.times()[:4])
-    learner = learner_of(name, compute=dict.fromkeys(sys.argv[3:], True))
+    learner = learner_of(name, *sys.argv[3:])
     learner.load(steps_of(name))
     drawn = rows_of(learner)
     fixed = next(drawn)

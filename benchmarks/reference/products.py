@@ -77,9 +77,11 @@ def main() -> None:
     with torch.inference_mode():
         alone = sum(best_seconds(*pair, 0.05) for pair in products.found) / 2
     floating = sum(2 * a.shape[0] * a.shape[1] * b.shape[1] for a, b in products.found) / 2
-    learner = learner_of(name, compute=dict.fromkeys(sys.argv[3:], True))
+    learner = learner_of(name, *sys.argv[3:])
     learner.load(steps_of(name))
     drawn = rows_of(learner)
+    for _ in range(2):  # compiles
+        learner.update(next(drawn))
     update = least(lambda: learner.update(next(drawn)), seconds)
     print(json.dumps({"products": alone, "update": update, "share": alone / update, "gflops": floating / alone / 1e9}))
 

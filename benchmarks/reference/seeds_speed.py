@@ -105,7 +105,8 @@ def batched_update(name: str, width: int, learner: Learner) -> Callable[[], dict
 
     def update() -> dict[str, Tensor]:
         flat = learner._steps.batch(indices.flatten(), learner.spec)  # type: ignore[union-attr]
-        base.before_update(next(done))
+        base.updates = next(done)
+        base.algorithm.before_update(base)
         loss, metrics = forward(trained, fixed, learner.nested({k: v.unflatten(0, (SEEDS, BATCH)) for k, v in flat.items()}))
         optimizer.zero_grad(set_to_none=True)
         (loss.sum() / BATCH).backward()

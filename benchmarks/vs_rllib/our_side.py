@@ -130,8 +130,8 @@ def seen(task: Task, clock: Clock) -> dict[str, Any]:
     def observed(self: Learner, *batch: Any) -> bool:
         done = update(self, *batch)
         if len(obs) < COUNTED_UPDATES:
-            obs.append(self.last_batch()["obs"].numpy())
-            actions.append(self.last_batch()["actions"].numpy())
+            obs.append(self.last_batch["obs"].numpy())
+            actions.append(self.last_batch["actions"].numpy())
         return done
 
     Learner.update = observed  # type: ignore[method-assign]

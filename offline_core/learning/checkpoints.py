@@ -9,7 +9,6 @@ import copy
 import hashlib
 from collections.abc import Set as AbstractSet
 
-import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
@@ -20,6 +19,7 @@ from offline_core.errors import CorruptFileError
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.evaluations import Weights
 from offline_core.learning.result import NETWORKS_FILE
+from offline_core.learning.state import read_tensors
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
 from offline_core.policies.series import SERIES, UPDATES, saved_in, series_name
@@ -82,10 +82,10 @@ class Checkpoints:
         self._series = set()
 
 
-def save_networks(algorithm: Networks, folder: Location) -> str:
+def save_networks(networks: Networks, folder: Location) -> str:
     """Write or replace them in the folder of a training; return their hash."""
-    networks = {name: tensor.detach().cpu().clone() for name, tensor in algorithm.state_dict().items()}  # some share memory
-    data = safetensors.torch.save(networks)
+    tensors = {name: tensor.detach().cpu().clone() for name, tensor in networks.state_dict().items()}  # some share memory
+    data = safetensors.torch.save(tensors)
     folder.child(NETWORKS_FILE).write(data)
     return hashlib.sha256(data).hexdigest()
 
@@ -97,13 +97,9 @@ def load_networks(folder: Location, sha256: str) -> dict[str, Tensor]:
         CorruptFileError: The file is missing or not the one that the training wrote.
     """
     file = folder.child(NETWORKS_FILE)
-    data = file.read() if file.is_file() else b""
-    if hashlib.sha256(data).hexdigest() != sha256:
+    networks = read_tensors(file, sha256)
+    if networks is None:
         raise CorruptFileError(
             f"{file.uri} is not what the training wrote: delete result.json beside it and train again.", uri=file.uri
         )
-    try:
-        found: dict[str, Tensor] = safetensors.torch.load(data)
-    except safetensors.SafetensorError as error:
-        raise CorruptFileError(f"{file.uri} cannot be read: {error}", uri=file.uri) from error
-    return found
+    return networks

@@ -10,8 +10,7 @@ from offline_core.data.formats.sources.opening import SourceConfig
 from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.learning.algorithms.registry import AlgorithmChoice
 from offline_core.learning.prelearner.config import ConnectorConfig
-from offline_core.learning.presets import PRESETS, with_preset
-from offline_core.learning.replay.config import ReplayBufferConfig
+from offline_core.learning.presets import TRAINING_PRESETS, listed, with_preset
 from offline_core.learning.trainer_config import EvaluationsConfig, KeepConfig, OptimizerConfig, TorchConfig
 from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.byte_count import ByteCount
@@ -93,6 +92,44 @@ class RewardsConfig(Config):
         "dataset.",
     )
     shift: float = Field(0.0, description="Added to each reward, after the factor.")
+
+
+class ReplayBufferConfig(Config):
+    """Batches are drawn from the episodes that were read last, and not from each step once an epoch."""
+
+    capacity_steps: int = Field(
+        100_000,
+        ge=1,
+        le=10**9,
+        description="Steps that the buffer holds, in whole episodes: the oldest leave first. At least one batch, or less "
+        "with optimizer.replacement.",
+    )
+    read_episodes: int = Field(32, ge=1, le=10_000_000, description="Episodes that come into the buffer at once.")
+    batches_per_read: int = Field(1, ge=1, le=1_000_000, description="Batches that are drawn before the next episodes come in.")
+    sampling: Literal["uniform", "prioritized"] = Field(
+        "uniform",
+        description="uniform: every step is as likely as any other. prioritized: by the error that the algorithm had in it "
+        "(Schaul et al. 2016); not for bc.",
+    )
+    priority_exponent: float = Field(
+        0.6, ge=0, le=10, description="prioritized only: chances are errors to this power; 0 is uniform."
+    )
+    importance_exponent: float = Field(
+        0.4,
+        ge=0,
+        le=1,
+        description="prioritized only: how far the weights of losses undo unequal chances; 1: wholly.",
+    )
+    buffer_class: UserCode | None = Field(
+        None,
+        description="Your own subclass of offline_core.ReplayBuffer, which chooses what stays and what is drawn.",
+    )
+
+    @model_validator(mode="after")
+    def _one_way_to_draw(self) -> ReplayBufferConfig:
+        if self.buffer_class is not None and self.sampling != "uniform":
+            raise ValueError("a buffer class of your own draws by itself: leave sampling at uniform")
+        return self
 
 
 class DataConfig(Config):
@@ -196,10 +233,6 @@ class ComputeConfig(TorchConfig):
         return self.learners
 
 
-def _list_presets(schema: dict[str, Any]) -> None:
-    schema["enum"] = sorted({name for of_one in PRESETS.values() for name in of_one})
-
-
 _SPEED_ONLY: dict[str, Any] = {
     "data": {
         "prelearners",
@@ -220,7 +253,7 @@ _SPEED_ONLY: dict[str, Any] = {
 class TrainingConfig(AlgorithmChoice):
     """How a policy is learned from a dataset."""
 
-    preset: Annotated[str, Field(json_schema_extra=_list_presets)] | None = Field(
+    preset: Annotated[str, Field(json_schema_extra=listed(TRAINING_PRESETS))] | None = Field(
         None,
         exclude=True,
         description="Settings of the algorithm's paper, below those that are given here: locomotion, … None: the defaults.",
@@ -250,7 +283,7 @@ class TrainingConfig(AlgorithmChoice):
     @model_validator(mode="before")
     @classmethod
     def _with_preset(cls, values: Any) -> Any:
-        return with_preset(values, cls) if isinstance(values, dict) and values.get("preset") else values
+        return with_preset(values, cls, TRAINING_PRESETS) if isinstance(values, dict) else values
 
     @model_validator(mode="after")
     def _a_buffer_that_holds_a_batch(self) -> TrainingConfig:

@@ -5,50 +5,75 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from offline_core.data.episodes import columns
+from offline_core.learning.algorithms.algorithm import ROWS_AT_A_TIME
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.costs import Seconds
 from offline_core.learning.data_loader import DataLoader, check_steps
 from offline_core.learning.learner import Batched, Learner
 from offline_core.learning.prelearner.mapper import ReadSoFar
 from offline_core.learning.steps import NUMBER, BatchSpec, Steps
 from offline_core.learning.together import gathered
 
-ROWS_AT_A_TIME = 65_536
-"""Whose statistics are taken together."""
+
+@dataclass(slots=True)
+class Seconds:
+    """The time of a learner by what it did."""
+
+    wait: float = 0.0
+    """For the next window of steps."""
+    gather: float = 0.0
+    """Batches out of the window."""
+    update: float = 0.0
+    """Networks and optimiser, value targets included."""
+    pause: float = 0.0
+    """Reports, checkpoints, held-out loss."""
+
+    @property
+    def all(self) -> float:
+        return self.wait + self.gather + self.update + self.pause
+
+    def since(self, other: Seconds) -> Seconds:
+        """Return what came after `other`."""
+        return Seconds(self.wait - other.wait, self.gather - other.gather, self.update - other.update, self.pause - other.pause)
 
 
-class Experience(Protocol):
+class Experience:
     """The batches of a training, in their order, and where it goes on after a kill."""
 
-    unit: str
+    unit: ClassVar[str]
     """What progress is counted in."""
-    total: int
-    """Progress at the end, about."""
-    advanced: Callable[[], None]
-    """Called when there is progress between batches, for the progress bar."""
-    repeats: bool
+    repeats: ClassVar[bool]
     """A run that was killed goes on with the same batches; where a policy plays, new episodes begin."""
+
+    def __init__(self, total: int, read: ReadSoFar) -> None:
+        self.total = total
+        """Progress at the end, about."""
+        self.read = read
+        """What was read of a log, and how long that took."""
+        self.seconds = Seconds()
+        """Waiting for windows or playing is added to it here, all else by the trainer."""
+        self.advanced: Callable[[], None] = lambda: None
+        """Called when there is progress between batches, for the progress bar."""
 
     @property
     def counts(self) -> dict[str, int]:
         """What progress is counted by, besides the updates: `env_steps` where a policy plays."""
+        return {}
 
     @property
     def is_over(self) -> bool:
         """There will be no more batches, as far as that is known beforehand."""
-
-    @property
-    def read(self) -> ReadSoFar:
-        """What was read of a log, and how long that took."""
+        return False
 
     def progress(self, learner: Learner) -> int:
         """Return how far the training is, in units."""
+        raise NotImplementedError
 
     def begin(self, learner: Learner) -> None:
         """Prepare the networks of a training that does not resume."""
@@ -59,12 +84,15 @@ class Experience(Protocol):
         Raises:
             DataError: An epoch of a log has other steps than were counted.
         """
+        raise NotImplementedError
 
     def save(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return where the next batch is, and tensors that it depends on."""
+        raise NotImplementedError
 
     def restore(self, saved: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Go on from what `save` returned."""
+        raise NotImplementedError
 
 
 class Position(NamedTuple):
@@ -75,32 +103,20 @@ class Position(NamedTuple):
     batch: int = 0
 
 
-class Log:
+class Log(Experience):
     """Every step once an epoch, a window at a time, or batches drawn from a replay buffer that a log streams through.
 
     Arguments:
         total: updates to the last epoch, about.
-        seconds: waiting for windows is added to it.
     """
 
     unit = "update"
     repeats = True
-    is_over = False
 
-    def __init__(self, config: TrainingConfig, loader: DataLoader, *, total: int, seconds: Seconds) -> None:
+    def __init__(self, config: TrainingConfig, loader: DataLoader, *, total: int) -> None:
+        super().__init__(total, loader.read)
         self._optimizer, self._normalizes = config.optimizer, config.network.normalize_observations
-        self._loader, self._seconds = loader, seconds
-        self.total = total
-        self.advanced: Callable[[], None] = lambda: None
-        self._next = Position()
-
-    @property
-    def counts(self) -> dict[str, int]:
-        return {}
-
-    @property
-    def read(self) -> ReadSoFar:
-        return self._loader.read
+        self._loader, self._next = loader, Position()
 
     def progress(self, learner: Learner) -> int:
         return learner.updates
@@ -127,7 +143,7 @@ class Log:
             for indices in rows.split(ROWS_AT_A_TIME) if len(rows) else ():
                 batch = learner.nested(steps.batch(indices, BatchSpec((columns.OBS,))))
                 encoder.update_statistics(batch[columns.OBS])
-        if learner.world > 1 and learner.drawing is None:  # all learners hold the whole replay buffer
+        if learner.world > 1 and learner.sampler is None:  # all learners hold the whole replay buffer
             own = torch.cat([encoder.count[None], encoder.mean, encoder.variance])
             encoder.count.zero_()
             for statistics in gathered(own):
@@ -173,7 +189,7 @@ class Log:
         while True:
             begin = time.perf_counter()
             window = next(windows, None)
-            self._seconds.wait += time.perf_counter() - begin
+            self.seconds.wait += time.perf_counter() - begin
             if window is None:
                 return
             yield window

@@ -22,12 +22,13 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from offline_core.data.store.location import Location
-from offline_core.errors import ConfigError, LearnersLostError, StorageError, first_line
+from offline_core.errors import LearnersLostError, StorageError, first_line
 from offline_core.learning.config import ComputeConfig
+from offline_core.learning.costs import Costs
 from offline_core.learning.data_loader import held_out_loader_of, loader_of
 from offline_core.learning.learning_from_log import learn_from_log
 from offline_core.learning.metrics import last_updates
-from offline_core.learning.pool import check_can_be_sent
+from offline_core.learning.pool import check_can_be_sent, check_resource
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run
 from offline_core.learning.trainer import OtherLearnerError
@@ -46,7 +47,7 @@ GROUP_TIMEOUT = timedelta(minutes=30)
 log = logging.getLogger(__name__)
 
 
-def learn_together(run: Run, *, start: float) -> TrainingResult:
+def learn_together(run: Run, costs: Costs | None, *, start: float) -> TrainingResult:
     """Train with `compute.learners` processes, each of which reads its own shards; see `learn_from_log`.
 
     Raises:
@@ -55,14 +56,16 @@ def learn_together(run: Run, *, start: float) -> TrainingResult:
         OfflineError: As `learn_from_log` does.
     """
     compute = run.config.compute
-    _check_resources(compute)
+    for name, each in (("CPU", compute.cpus_per_learner), ("GPU", compute.gpus_per_learner)):
+        remedy = f"Lower compute.learners or compute.{name.lower()}s_per_learner"
+        check_resource(f"{compute.learners} learners", compute.processes * each, name, remedy)
     check_can_be_sent(run.source.pipeline)
     run.shards(0, compute.processes)
     run = replace(run, output=Location.of(run.output).uri)  # learners on other nodes have other working directories
     with _progress(run):
         for failures in itertools.count(1):
             try:
-                return _learned(run, start=start)
+                return _learned(run, costs, start=start)
             except (ray.exceptions.RayError, TimeoutError) as error:
                 if failures > compute.max_failures:
                     raise LearnersLostError(
@@ -75,7 +78,7 @@ def learn_together(run: Run, *, start: float) -> TrainingResult:
     raise AssertionError
 
 
-def _learned(run: Run, *, start: float) -> TrainingResult:
+def _learned(run: Run, costs: Costs | None, *, start: float) -> TrainingResult:
     """Run one group of learners to the end of the run, or of the group.
 
     Raises:
@@ -99,7 +102,7 @@ def _learned(run: Run, *, start: float) -> TrainingResult:
             learners.append(ray.remote(LearnerProcess).options(**options).remote(rank, compute))
             stack.callback(_release, ray.kill, learners[-1])
         place = fetch(learners[0].rendezvous.remote()) if len(learners) > 1 else None
-        return _awaited([learner.learn.remote(run, place, start) for learner in learners])
+        return _awaited([learner.learn.remote(run, place, costs, start) for learner in learners])
 
 
 def _release(end: Callable[[Any], object], what: Any) -> None:
@@ -122,16 +125,6 @@ def _awaited(learned: list[Any]) -> TrainingResult:
     if other is not None:
         raise other
     return results[learned[0]]  # type: ignore[no-any-return]
-
-
-def _check_resources(compute: ComputeConfig) -> None:
-    resources = ray.cluster_resources()
-    for name, each in (("CPU", compute.cpus_per_learner), ("GPU", compute.gpus_per_learner)):
-        if (wanted := compute.processes * each) > (there := resources.get(name, 0.0)):
-            raise ConfigError(
-                f"{compute.learners} learners want {wanted:g} {name}s, but Ray has {there:g}: they would never start. Lower "
-                f"compute.learners or compute.{name.lower()}s_per_learner."
-            )
 
 
 @contextlib.contextmanager
@@ -186,7 +179,7 @@ class LearnerProcess:
         )
         return host, port
 
-    def learn(self, run: Run, place: tuple[str, int] | None, start: float) -> TrainingResult | None:
+    def learn(self, run: Run, place: tuple[str, int] | None, costs: Costs | None, start: float) -> TrainingResult | None:
         """See `learn_from_log`. The process group stays until this process ends: leaving it is an error for the others."""
         if place is not None:
             store = self._store or TCPStore(*place, is_master=False, timeout=GROUP_TIMEOUT)
@@ -198,4 +191,5 @@ class LearnerProcess:
                 stack.enter_context(source.reading())
             loader = loader_of(run, rank=self._rank, world=self._world)
             held_out = held_out_loader_of(run) if self._rank == 0 else None
-            return learn_from_log(run, run.networks(), loader, held_out, start=start, rank=self._rank, world=self._world)
+            own = {"rank": self._rank, "world": self._world}
+            return learn_from_log(run, run.networks(), loader, held_out, costs=costs, start=start, **own)

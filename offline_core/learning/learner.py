@@ -17,9 +17,10 @@ from offline_core.data.episodes import columns, nested
 from offline_core.learning.algorithms.algorithm import evaluating
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import SequencesConfig, TrainingConfig
-from offline_core.learning.optimizer import below, learning_rate, optimizer_tensors, parameter_groups, restore_optimizer
-from offline_core.learning.replay.drawing import Drawing
+from offline_core.learning.optimizer import learning_rate, optimizer_tensors, parameter_groups, restore_optimizer
+from offline_core.learning.replay_buffer import ReplaySampler
 from offline_core.learning.shards import batches
+from offline_core.learning.state import below
 from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps
 from offline_core.learning.together import summed
 from offline_core.learning.trainer_config import PlayConfig
@@ -74,21 +75,21 @@ class Learner:
         self.rank, self.world = rank, world
         self._max_updates: int | None = None
         self._replacement = False
-        self.drawing: Drawing | None = None
+        self.sampler: ReplaySampler | None = None
         """Draws the batches of a replay buffer that a log streams through."""
         sequences, on_gpu = SequencesConfig(), False
         if isinstance(config, TrainingConfig):
             self._max_updates, self._replacement = config.optimizer.max_updates, config.optimizer.replacement
             sequences, on_gpu = config.sequences, bool(config.compute.gpus_per_learner)
             if config.data.buffer is not None:
-                self.drawing = Drawing(config.data.buffer, seed=config.seed, replacement=self._replacement)
+                self.sampler = ReplaySampler(config.data.buffer, seed=config.seed, replacement=self._replacement)
         self.device = torch.device("cuda" if on_gpu else "cpu")
-        self.networks = networks.to(self.device)
+        self.networks, self.algorithm = networks.to(self.device), networks.algorithm
         self.spec = batch_spec(networks, sequences)
         self._cut = self.spec
         """The same, cut as in this window of this epoch."""
         self.batch_units = max(1, config.optimizer.batch_size // (self.spec.sequence_steps or 1))
-        self.updates = self.steps = 0
+        self.networks.updates = self.steps = 0
         self._targets_age_updates = -1
         self._resumed_age_updates: int | None = None
         self._refreshed_by: dict[str, Tensor] = {}
@@ -99,19 +100,20 @@ class Learner:
         self._products = bfloat16_products if config.compute.bfloat16 and not autocast else contextlib.nullcontext
         self._update: Update = Update(networks, self.nested, autocast=autocast)
         setting, updates = config.compute.compile, self._max_updates or total_steps // config.optimizer.batch_size
-        if is_compiled(setting, updates, type(networks.config), learners=world):
+        if is_compiled(setting, updates, type(networks.algorithm), learners=world):
             share = len(range(rank, self.batch_units, world))
             self._update = CompiledUpdate(networks, self.nested, rows=share, fall_back=setting == "auto", autocast=autocast)
         for tensor in self.networks.state_dict().values() if world > 1 else ():
             torch.distributed.broadcast(tensor, src=0)  # other processors begin with other last bits
         trained = [parameter for parameter in networks.parameters() if parameter.requires_grad]
         self._optimizer_config = config.optimizer
-        self.optimizer = Adam(parameter_groups(networks, config.optimizer), eps=networks.config.adam_epsilon)
+        self.optimizer = Adam(parameter_groups(networks, config.optimizer), eps=networks.algorithm.adam_epsilon)
         self._total_steps = total_steps
         self._parameters = trained
         self._steps: Steps | None = None
         self._refresh_interval = 0
-        self._batch: Batch = {}
+        self.last_batch: Batch = {}
+        """This learner's share of it, flat."""
         self._even_of, self._even = (0, 0), torch.zeros(0)
         self.gather_seconds = 0.0
         self._sums: dict[tuple[str, ...], tuple[Tensor, int]] = {}
@@ -123,10 +125,10 @@ class Learner:
         if steps is not self._steps:
             self._steps = steps.to(self.device)
             steps.all_steps = int(self._of_all_shards(len(steps)))
-            self.networks.prepare(steps, self.spec)
-            if self.drawing is not None:
-                self.drawing.load(steps)
-        rows = self._of_all_shards(self.networks.refresh_rows(steps, self.spec))
+            self.algorithm.prepare(self.networks, steps, self.spec)
+            if self.sampler is not None:
+                self.sampler.load(steps)
+        rows = self._of_all_shards(self.algorithm.refresh_rows(self.networks, steps, self.spec))
         worth = math.ceil(rows * FORWARD_SHARE / (self.batch_steps * REFRESH_SHARE))
         self._refresh_interval = max(1, worth) if rows else 0
         self._targets_age_updates = -1
@@ -140,19 +142,24 @@ class Learner:
         self._resumed_age_updates = None
 
     @property
+    def updates(self) -> int:
+        """Gradient steps so far."""
+        return self.networks.updates
+
+    @property
     def loaded_steps(self) -> Steps | None:
         """The steps of the present updates; None: there was none yet."""
         return self._steps
 
     def _of_all_shards(self, own: float) -> float:
         """Return the sum over learners, each of which has other steps; with a replay buffer all have the same."""
-        if self.drawing is not None:
+        if self.sampler is not None:
             return own
         return float(summed(torch.tensor(own, dtype=torch.float64, device=self.device)))
 
     def _refresh(self) -> None:
         assert self._steps is not None
-        self.networks.refresh(self._steps, self.spec)
+        self.algorithm.refresh(self.networks, self._steps, self.spec)
         self._targets_age_updates = 0
         self._refreshed_by = {name: tensor.clone() for name, tensor in self.networks.state_dict().items()}
 
@@ -164,7 +171,7 @@ class Learner:
     def indices(self, epoch: int = 0, window: int = 0) -> Tensor:
         """Return the sample indices of the loaded steps that the batches of this window of this epoch are drawn from."""
         assert self._steps is not None
-        if (steps := self.networks.sequence_steps) is not None:
+        if (steps := self.algorithm.sequence_steps) is not None:
             self._cut = replace(self.spec, phase=derive_seed(self._seed, "phase", epoch, window) % steps)
         return self._steps.indices(self._cut)
 
@@ -178,9 +185,9 @@ class Learner:
         """
         assert self._steps is not None
         steps, indices, size = self._steps, self.indices(epoch, window), size or self.batch_units
-        if self.drawing is not None:
-            drawing = self.drawing.batches(indices, size, epoch=epoch, window=window, first=first)
-            return ((number, self._drawn(drawn)) for number, drawn in drawing)
+        if self.sampler is not None:
+            numbered = self.sampler.batches(indices, size, epoch=epoch, window=window, first=first)
+            return ((number, self._drawn(drawn)) for number, drawn in numbered)
         shard = steps.shard_of(indices)
         counts = summed(torch.bincount(shard, minlength=steps.shards))
         own = batches(
@@ -227,10 +234,10 @@ class Learner:
             drawn: the global batch, if it is of a replay buffer.
         """
         self._seed_draws(self._update_seed)
-        self.networks.before_update(self.updates)
-        self._batch = batch
+        self.algorithm.before_update(self.networks)
+        self.last_batch = batch
         mask = batch.get(MASK)
-        importance = None if self.drawing is None or drawn is None else self.drawing.importance(drawn)
+        importance = None if self.sampler is None or drawn is None else self.sampler.importance(drawn)
         rows = len(next(iter(batch.values())))
         weights = self._even_weights(rows, total) if mask is None else mask.flatten() / total
         if not self.networks.counts:
@@ -255,11 +262,10 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self._optimizer_config, group["network"], self.updates, done)
         self.optimizer.step()
-        if self.drawing is not None and self.drawing.prioritized and drawn is not None:
+        if self.sampler is not None and self.sampler.prioritized and drawn is not None:
             assert output.errors is not None
-            self.drawing.learned(drawn, self._of_all(output.errors, len(drawn)))
-        self.updates += 1
-        self.networks.updates = self.updates
+            self.sampler.learned(drawn, self._of_all(output.errors, len(drawn)))
+        self.networks.updates += 1
         self.steps += total
         return self._accumulate(names, means, output.extreme_names, output.extremes)
 
@@ -283,16 +289,12 @@ class Learner:
             found[self.rank :: self.world] = errors
         return summed(found)
 
-    def last_batch(self) -> Batch:
-        """Return this learner's share of the last batch, flat."""
-        return self._batch
-
     def _accumulate(self, names: tuple[str, ...], packed: Tensor, extreme_names: tuple[str, ...], extremes: Tensor) -> bool:
         if extreme_names:
             so_far = self._extremes.get(extreme_names, extremes)
             self._extremes[extreme_names] = torch.maximum(so_far, extremes)
         means = dict(zip(names, packed.unbind(), strict=True))
-        self.networks.after_update(means)
+        self.algorithm.after_update(self.networks, means)
         sums, updates = self._sums.get(names, (torch.zeros_like(packed), 0))
         self._sums[names] = sums.add_(packed), updates + 1
         return self.device.type != "cpu" or math.isfinite(means["loss"].item())  # a GPU would wait; `take_metrics` tells later
@@ -315,7 +317,8 @@ class Learner:
                 largest[name] = max(largest.get(name, -math.inf), value)
         means |= {name: -value if name.endswith("_min") else value for name, value in largest.items()}
         self._sums, self._extremes = {}, {}
-        return self.networks.log_metrics(means)
+        shown: dict[str, float] = self.algorithm.log_metrics(self.networks, means)
+        return shown
 
     @torch.no_grad()
     def loss_on(self, steps: Steps) -> float:
@@ -323,9 +326,9 @@ class Learner:
         self._seed_draws(derive_seed(self._seed, "held out"))  # a loss may draw actions
         with evaluating(self.networks):
             steps.to(self.device)
-            self.networks.prepare(steps, self.spec)
-            if self.networks.refresh_rows(steps, self.spec):
-                self.networks.refresh(steps, self.spec)
+            self.algorithm.prepare(self.networks, steps, self.spec)
+            if self.algorithm.refresh_rows(self.networks, steps, self.spec):
+                self.algorithm.refresh(self.networks, steps, self.spec)
             total = torch.zeros((), dtype=torch.float64, device=self.device)
             count = 0
             for indices in steps.indices(self.spec).split(max(1, 8192 // (self.spec.sequence_steps or 1))):
@@ -359,8 +362,8 @@ class Learner:
         if self._refresh_interval:
             state |= {f"refreshed.{name}": tensor for name, tensor in self._refreshed_by.items()}
             state["targets_age_updates"] = torch.tensor(self._targets_age_updates)
-        if self.drawing is not None:
-            state |= self.drawing.state()
+        if self.sampler is not None:
+            state |= self.sampler.state()
         return {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
 
     def restore(self, state: dict[str, Tensor], *, updates: int, steps: int, within_window: bool) -> None:
@@ -370,21 +373,21 @@ class Learner:
             within_window: the next batch is of the same window, so its value targets still hold.
         """
         self.networks.load_state_dict(below(state, "algorithm."))
-        if self.drawing is not None:
-            self.drawing.restore(state)
+        if self.sampler is not None:
+            self.sampler.restore(state)
         if "targets_age_updates" in state and within_window:
             self._refreshed_by = below(state, "refreshed.")
             self._resumed_age_updates = int(state["targets_age_updates"])
         restore_optimizer(self.optimizer, state)
-        self.updates, self.steps = updates, steps
-        self.networks.before_update(updates)
+        self.networks.updates, self.steps = updates, steps
+        self.algorithm.before_update(self.networks)
 
 
 def batch_spec(networks: Networks, sequences: SequencesConfig) -> BatchSpec:
     """Return what batches for these networks hold."""
-    network = networks.policy.network
-    if networks.sequence_steps is not None:
-        return BatchSpec(networks.batch_columns, sequence_steps=networks.sequence_steps)
+    algorithm, network = networks.algorithm, networks.policy.network
+    if algorithm.sequence_steps is not None:
+        return BatchSpec(algorithm.batch_columns, sequence_steps=algorithm.sequence_steps)
     if network.recurrent is None:
-        return BatchSpec(networks.batch_columns, frames=network.frames)
-    return BatchSpec(networks.batch_columns, sequence_steps=sequences.steps, burn_in_steps=sequences.burn_in_steps)
+        return BatchSpec(algorithm.batch_columns, frames=network.frames)
+    return BatchSpec(algorithm.batch_columns, sequence_steps=sequences.steps, burn_in_steps=sequences.burn_in_steps)

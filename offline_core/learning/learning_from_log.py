@@ -10,15 +10,14 @@ from typing import Any
 from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
 from offline_core.learning.algorithms.networks import Networks
-from offline_core.learning.checkpoints import BEST, LAST, save_networks
-from offline_core.learning.costs import Costs, Seconds, bottleneck
+from offline_core.learning.checkpoints import LAST, save_networks
+from offline_core.learning.costs import Costs, bottleneck, costs_of
 from offline_core.learning.data_loader import DataLoader
-from offline_core.learning.experience import Log
+from offline_core.learning.experience import Log, Seconds
 from offline_core.learning.learner import Learner
 from offline_core.learning.monitor import TrainingGoal, TrainingMonitor
-from offline_core.learning.planning import costs_of
-from offline_core.learning.q_values import q_warnings, recorded_returns
 from offline_core.learning.result import TrainingResult
+from offline_core.learning.returns import q_warnings, recorded_returns
 from offline_core.learning.run import Run
 from offline_core.learning.trainer import learn
 from offline_core.policies.initial import begin_as
@@ -28,10 +27,11 @@ from offline_core.runtime.torch_settings import isolated_torch
 
 def learn_from_log(
     run: Run,
-    algorithm: Networks,
+    networks: Networks,
     loader: DataLoader,
     held_out: DataLoader | None,
     *,
+    costs: Costs | None,
     start: float,
     rank: int = 0,
     world: int = 1,
@@ -39,11 +39,12 @@ def learn_from_log(
     """Train as learner `rank` of `world`, from the last state of the run if it has one; the first learner returns the result.
 
     Arguments:
-        algorithm: of the run, new; updated in place.
+        networks: of the run, new; updated in place.
+        costs: as measured before the start; None: one process reads and learns, and measures them itself.
         start: `time.time()` when the run began.
     """
-    learner = Learner(algorithm, run.config, total_steps=run.total_steps, rank=rank, world=world)
-    policy, seconds = learner.networks.policy, Seconds()
+    learner = Learner(networks, run.config, total_steps=run.total_steps, rank=rank, world=world)
+    policy = networks.policy
     policy.input_columns = run.source.input_columns
 
     def begins_as() -> None:
@@ -55,13 +56,12 @@ def learn_from_log(
     with isolated_torch(run.config.compute.threads):
         monitor = learn(
             learner,
-            Log(run.config, loader, total=run.total_updates, seconds=seconds),
+            Log(run.config, loader, total=run.total_updates),
             goal_of(run),
-            seconds=seconds,
             held_out_loss=None if held_out is None else lambda: learner.loss_on(next(held_out.windows(0))),
             begins_as=None if run.initial is None else begins_as,
         )
-    return None if monitor is None else _result(run, monitor, seconds, loader, start=start)
+    return None if monitor is None else _result(run, monitor, loader, costs, start=start)
 
 
 def goal_of(run: Run) -> TrainingGoal:
@@ -70,7 +70,6 @@ def goal_of(run: Run) -> TrainingGoal:
         Location.of(run.output),
         run.operation,
         run.parents,
-        run.identity,
         environment=run.environment,
         played_in=run.played_in,
         evaluation=run.config.evaluation,
@@ -80,29 +79,19 @@ def goal_of(run: Run) -> TrainingGoal:
     )
 
 
-def _result(run: Run, monitor: TrainingMonitor, seconds: Seconds, loader: DataLoader, *, start: float) -> TrainingResult:
-    checkpoints, loading = monitor.checkpoints, monitor.began_at - start
+def _result(run: Run, monitor: TrainingMonitor, loader: DataLoader, costs: Costs | None, *, start: float) -> TrainingResult:
+    checkpoints, seconds, loading = monitor.checkpoints, monitor.experience.seconds, monitor.began_at - start
     steps = monitor.learner.steps - monitor.began_with_steps
-    weights, metrics, updates = monitor.last_weights, monitor.last_metrics, monitor.updates
-    last = checkpoints.save(LAST, weights, metrics, updates=updates)
-    best = monitor.best
-    best_uri = checkpoints.folder.child(BEST).uri if best else checkpoints.save(BEST, weights, {}, updates=updates)
+    last = checkpoints.save(LAST, monitor.last_weights, monitor.last_metrics, updates=monitor.updates)
     took = seconds.wait + seconds.gather + seconds.update
-    result: dict[str, Any] = {
-        "checkpoint": best_uri,
+    result: dict[str, Any] = monitor.learned() | {
         "last_checkpoint": last,
         "kept": series_of(checkpoints.folder),
         "networks_sha256": save_networks(monitor.learner.networks, checkpoints.folder),
         "dataset": run.dataset,
         "algorithm": str(run.config.algorithm),
-        "updates": monitor.updates,
         "steps": monitor.steps,
         "epochs": monitor.steps / run.epoch_steps,
-        "metrics": best[1] if best else {},
-        "target_return": run.target_return,
-        "reached_target": monitor.reached_target,
-        "actions": run.config.evaluation.actions,
-        "curve": monitor.curve,
         "losses": monitor.losses,
         "training_metrics": monitor.training_metrics,
         **_beside_returns(monitor),
@@ -120,7 +109,7 @@ def _result(run: Run, monitor: TrainingMonitor, seconds: Seconds, loader: DataLo
             resident=loader.resident,
             loading=loading,
             steps=steps,
-            costs=_costs(run, seconds, loader, steps),
+            costs=_costs(run, costs, seconds, loader, steps),
         ),
     }
     return TrainingResult(**result)
@@ -129,25 +118,22 @@ def _result(run: Run, monitor: TrainingMonitor, seconds: Seconds, loader: DataLo
 def _beside_returns(monitor: TrainingMonitor) -> dict[str, Any]:
     """Return how Q compares with the returns of the steps that were loaded last; nothing if no Q is learned."""
     q, steps = monitor.training_metrics.get("q"), monitor.learner.loaded_steps
-    gamma = getattr(monitor.learner.networks.config, "gamma", None)
+    gamma = getattr(monitor.learner.algorithm, "gamma", None)
     if q is None or gamma is None or steps is None or not {columns.REWARDS, columns.TERMINATEDS} <= steps.columns.keys():
         return {}
     recorded = recorded_returns(steps, gamma)
     return {} if recorded is None else {"recorded_return": recorded.mean, "warnings": q_warnings(q, recorded)}
 
 
-def _costs(run: Run, seconds: Seconds, loader: DataLoader, steps: int) -> Costs | None:
+def _costs(run: Run, costs: Costs | None, seconds: Seconds, loader: DataLoader, steps: int) -> Costs | None:
     """Return costs for the epochs that were run; None if too little was measured."""
     epochs = max(1, math.ceil(steps / run.epoch_steps))
-    if run.costs is not None:
-        return replace(run.costs, epochs=epochs)
-    if not loader.read.steps or not steps:
-        return None
-    costs = costs_of(
-        run,
-        read_seconds_per_step=loader.read.seconds / loader.read.steps,
-        update_seconds=seconds.update / max(1, steps / run.config.optimizer.batch_size),
-        parameter_bytes=0,
-        ray_is_up=False,
-    )
-    return replace(costs, epochs=epochs)
+    if costs is None and loader.read.steps and steps:
+        costs = costs_of(
+            run,
+            read_seconds_per_step=loader.read.seconds / loader.read.steps,
+            update_seconds=seconds.update / max(1, steps / run.config.optimizer.batch_size),
+            parameter_bytes=0,
+            ray_is_up=False,
+        )
+    return None if costs is None else replace(costs, epochs=epochs)

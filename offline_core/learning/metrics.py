@@ -13,11 +13,14 @@ import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import StorageError
+
+if TYPE_CHECKING:  # metrics are read without Torch
+    from offline_core.learning.state import TrainingState
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +30,7 @@ METRICS_FILE = "metrics.jsonl"
 Record = dict[str, Any]
 """A line of the metrics: a report of an iteration, or an evaluation. `updates` so far, and of a run that plays `env_steps`."""
 
-RETURN = "episode_return_mean"
+RETURN, LOSS = "episode_return_mean", "held_out_loss"
 
 _PARTS = "metrics"
 """Folder of records that are not in `METRICS_FILE` yet, on a storage that cannot append; sorted by name."""
@@ -36,21 +39,6 @@ SECONDS_BETWEEN_PUTS = 30.0
 """Between parts, on a storage that cannot append."""
 
 _TAIL_BYTES = 65_536
-
-
-class ResumedState(Protocol):
-    """What metrics have to know of the state that a run resumes from."""
-
-    @property
-    def iterations(self) -> int:
-        """That were reported."""
-
-    @property
-    def unwritten(self) -> list[str]:
-        """Lines that were in no file yet."""
-
-    def covers(self, record: Record) -> bool:
-        """Whether a record is older than the state, and will not be written again."""
 
 
 class MetricsLog:
@@ -64,14 +52,14 @@ class MetricsLog:
         after: the state that the run resumes from, whose records hold; None: those in the folder are replaced.
     """
 
-    def __init__(self, folder: Location, *, after: ResumedState | None = None) -> None:
+    def __init__(self, folder: Location, *, after: TrainingState | None = None) -> None:
         self.records: list[Record] = []
         self._file, self._parts = folder.child(METRICS_FILE), folder.child(_PARTS)
         self._unwritten: list[Record] = []
         self._resumes, self._replaced, self._put_at = after is not None, False, -math.inf
         if after is not None:
             found = _distinct((*read_metrics(folder), *map(json.loads, after.unwritten)))
-            self.records = [record for record in found if after.covers(record)]
+            self.records = [record for record in found if _is_covered(record, after)]
             if (iterations := sum(map(is_report, self.records))) < after.iterations:
                 log.warning("%s has %s of %s iterations; the others are lost.", self._file.uri, iterations, after.iterations)
         self._board = TensorBoard(folder.child("tensorboard"))
@@ -230,6 +218,13 @@ class TensorBoard:
                 self._writer.close()
             except OSError as error:  # metrics, which cannot be written there either, raise it
                 log.warning("TensorBoard's last numbers are not written: %s", error)
+
+
+def _is_covered(record: Record, state: TrainingState) -> bool:
+    """Whether a record is older than a state, and will not be written again by a run that resumes from it."""
+    if RETURN in record:
+        return progress_of(record) <= state.evaluated
+    return progress_of(record) <= (state.progress if LOSS not in record or is_report(record) else state.held_out)
 
 
 def _text(records: Iterable[Record]) -> bytes:

@@ -13,17 +13,16 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from offline_core.data.datasets.manifest import Operation, Parent
+from offline_core.data.datasets.manifest import Operation, Parent, identity_of
 from offline_core.data.store.location import Location
 from offline_core.errors import LearningError
 from offline_core.learning.checkpoints import BEST, Checkpoints
-from offline_core.learning.costs import Seconds
 from offline_core.learning.evaluations import Evaluation, Evaluations, Stamp, Weights, snapshot
-from offline_core.learning.experience import Experience
+from offline_core.learning.experience import Experience, Seconds
 from offline_core.learning.learner import Learner
-from offline_core.learning.metrics import RETURN, MetricsLog, is_report, progress_of
+from offline_core.learning.metrics import LOSS, RETURN, MetricsLog, is_report, progress_of
 from offline_core.learning.prelearner.mapper import ReadSoFar
-from offline_core.learning.state import Metrics, States, TrainingState
+from offline_core.learning.state import Metrics, States, TrainingState, below
 from offline_core.learning.trainer_config import EvaluationsConfig, KeepConfig
 from offline_core.policies.evaluation.result import FOLLOWED
 from offline_core.runtime.config import EnvironmentSpec
@@ -31,7 +30,6 @@ from offline_core.runtime.progress import progress
 
 log = logging.getLogger(__name__)
 
-LOSS = "held_out_loss"
 _EVALUATING, _BEST_WEIGHTS, _BEST_NETWORKS = "evaluating.", "best.", "best networks."
 """Prefixes of tensors in a state."""
 
@@ -43,8 +41,6 @@ class TrainingGoal:
     folder: Location
     operation: Operation
     parents: list[Parent]
-    identity: str
-    """States of runs with another one are not used."""
     environment: EnvironmentSpec | None
     """Of the policy, if it is known."""
     played_in: EnvironmentSpec | None
@@ -59,6 +55,11 @@ class TrainingGoal:
     """Save the first policy whose mean return reaches one of these."""
     roll_back_after: int | None = None
     """Go on from the best networks after so many evaluations in a row below that of the first policy. None: never."""
+
+    @property
+    def identity(self) -> str:
+        """States of runs with another one are not used."""
+        return identity_of(self.operation, self.parents)
 
 
 def snapshot_name(reached: float) -> str:
@@ -76,7 +77,6 @@ class TrainingMonitor:
     Arguments:
         evaluations: None where the policy is not played.
         held_out_loss: of the present policy; None if no data is held out.
-        seconds: of the learner, which go on while this monitors.
         state: the run resumes from it, with these tensors.
     """
 
@@ -89,7 +89,6 @@ class TrainingMonitor:
         held_out_loss: Callable[[], float] | None,
         states: States,
         metrics: MetricsLog,
-        seconds: Seconds,
         found: tuple[TrainingState, dict[str, torch.Tensor]] | None,
     ) -> None:
         self.goal = goal
@@ -120,7 +119,6 @@ class TrainingMonitor:
         """Of the run's result: of the last report, or of the evaluation that ended the run."""
         self.ended = evaluations is None and self._out_of_patience()
         """The run is over: an evaluation reached the target, or patience ran out."""
-        self.seconds = seconds
         self._made_at = self.began_at = time.time()
         self.began_with_steps = learner.steps
         """When the first batch could be drawn, and what was learned from before that."""
@@ -137,7 +135,7 @@ class TrainingMonitor:
         for stamp in state.evaluating if self.evaluations is not None else ():
             assert self.evaluations is not None
             self.evaluations.submit(stamp, _weights(tensors, f"{_EVALUATING}{progress_of(stamp)}."))
-        self._best_networks = _below(tensors, _BEST_NETWORKS)
+        self._best_networks = below(tensors, _BEST_NETWORKS)
         self._best_weights = _weights(tensors, _BEST_WEIGHTS)
         if self._best_weights and self.best is not None:
             self.checkpoints.save(BEST, self._best_weights, self.best[1], updates=self._best_updates)
@@ -156,7 +154,7 @@ class TrainingMonitor:
         if self.evaluations is not None:
             self.evaluations.submit(self._stamp)
             self._collect(wait=True)
-        elif self.held_out_loss is not None and self.learner.networks.loss_compares:
+        elif self.held_out_loss is not None and self.learner.algorithm.loss_compares:
             self._measure_held_out()
             self._save_if_lowest()
 
@@ -168,8 +166,7 @@ class TrainingMonitor:
         """Report, evaluate and save after each iteration; True ends the run."""
         self.advance()
         if any(not math.isfinite(value) for value in metrics.values()):
-            self.on_non_finite_loss(metrics, self.learner.last_batch())
-            return True
+            return self.on_non_finite_loss(metrics)
         self.training_metrics = metrics or self.training_metrics
         self._iteration += 1
         self._report(metrics)
@@ -188,14 +185,14 @@ class TrainingMonitor:
         self.ended = self.ended or (self.evaluations is None and self._out_of_patience())
         return self.ended
 
-    def on_non_finite_loss(self, metrics: Metrics, batch: dict[str, torch.Tensor]) -> None:
-        """Raise an error for a NaN or infinite loss, unless the run reached its target before."""
+    def on_non_finite_loss(self, metrics: Metrics) -> bool:
+        """Raise an error for a NaN or infinite loss of the last batch; True, which ends the run, if it ended well before."""
         self._collect(wait=True)
         if self.ended:
-            return  # the policy reached the target before
+            return True  # the policy reached the target before
         names = sorted(name for name, value in metrics.items() if not math.isfinite(value))
         file = self.checkpoints.folder.child("bad-batch.safetensors")
-        file.write(safetensors.torch.save({name: tensor.contiguous() for name, tensor in batch.items()}))
+        file.write(safetensors.torch.save({name: tensor.contiguous() for name, tensor in self.learner.last_batch.items()}))
         raise LearningError(
             f"At update {self.learner.updates} {', '.join(names)} became NaN or infinite. The batch is at {file.uri}. Lower "
             "optimizer.learning_rate, or set optimizer.max_gradient_norm to clip gradients. If the policy plays, check that "
@@ -213,6 +210,21 @@ class TrainingMonitor:
             self._submit_last()
             self._collect(wait=True)
         self.checkpoints.keep_only(self._kept())
+
+    def learned(self) -> dict[str, Any]:
+        """Return the fields of a `LearnedResult`, once the run is over. If no policy was measured, the last is the best."""
+        if self.best is None:
+            self.checkpoints.save(BEST, self.last_weights, {}, updates=self.updates)
+        return {
+            "checkpoint": self.checkpoints.folder.child(BEST).uri,
+            "metrics": {} if self.best is None else self.best[1],
+            "target_return": self.goal.target_return,
+            "reached_target": self.reached_target,
+            "actions": self.goal.evaluation.actions,
+            "updates": self.updates,
+            "curve": self.curve,
+            "seconds": self.elapsed_seconds,
+        }
 
     def close(self, *, failed: bool = False) -> None:
         """End the progress bar."""
@@ -252,7 +264,7 @@ class TrainingMonitor:
         pending = [] if self.evaluations is None or self.ended else [stamp["updates"] for stamp, _ in self.evaluations.pending]
         scores = self.curve
         if self.evaluations is None:
-            scores = [(updates, -loss) for updates, loss in self.held_out if self.learner.networks.loss_compares]
+            scores = [(updates, -loss) for updates, loss in self.held_out if self.learner.algorithm.loss_compares]
         return wanted(self.goal.keep, [updates for updates, _ in self.losses], scores, [*pending, self.updates])
 
     def _keep_present(self) -> set[int]:
@@ -268,8 +280,8 @@ class TrainingMonitor:
         return {LOSS: losses[updates]} if updates in losses else {}
 
     def _report(self, metrics: Metrics) -> None:
-        seconds = self.seconds.since(self._seconds_before)
-        self._seconds_before = replace(self.seconds)
+        seconds = self.experience.seconds.since(self._seconds_before)
+        self._seconds_before = replace(self.experience.seconds)
         steps, stamp = self.learner.steps - self.steps, self._stamp
         self.progress, self.updates, self.steps = progress_of(stamp), self.learner.updates, self.learner.steps
         record: dict[str, Any] = (
@@ -407,7 +419,7 @@ class TrainingMonitor:
 
     def _save_if_lowest(self) -> None:
         """Save the present policy as the best if its held-out loss is the lowest."""
-        if self.held_out and self.learner.networks.loss_compares and self._is_best(self.held_out, lowest=True):
+        if self.held_out and self.learner.algorithm.loss_compares and self._is_best(self.held_out, lowest=True):
             self._save_best(snapshot(self.learner.networks.policy), {LOSS: self.held_out[-1][1]}, self._stamp)
 
     def _save_best(self, weights: Weights, metrics: Metrics, stamp: Stamp) -> None:
@@ -439,9 +451,5 @@ def wanted(keep: KeepConfig, iterations: Sequence[int], scores: Sequence[tuple[i
     return found
 
 
-def _below(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
 def _weights(tensors: dict[str, torch.Tensor], prefix: str) -> Weights:
-    return {name: tensor.numpy() for name, tensor in _below(tensors, prefix).items()}
+    return {name: tensor.numpy() for name, tensor in below(tensors, prefix).items()}

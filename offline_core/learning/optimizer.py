@@ -11,20 +11,22 @@ from torch import Tensor
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import network_of
 from offline_core.learning.algorithms.networks import Networks
+from offline_core.learning.state import below
 from offline_core.learning.trainer_config import AdamConfig, Schedule
 
 
-def parameter_groups(algorithm: Networks, config: AdamConfig) -> list[dict[str, Any]]:
+def parameter_groups(networks: Networks, config: AdamConfig) -> list[dict[str, Any]]:
     """Return what the optimizer learns: one group of parameters for each network with a rate of its own, one for the rest.
 
     Raises:
         ConfigError: The algorithm has no such network.
     """
     groups: dict[str, list[torch.nn.Parameter]] = {}
-    names = dict.fromkeys(network_of(name) for name, parameter in algorithm.named_parameters() if parameter.requires_grad)
+    names = dict.fromkeys(network_of(name) for name, parameter in networks.named_parameters() if parameter.requires_grad)
     if unknown := sorted(config.networks.keys() - names):
-        raise ConfigError(f"networks names {', '.join(unknown)}; the networks of {algorithm.name} are {', '.join(names)}.")
-    for name, parameter in algorithm.named_parameters():
+        name = type(networks.algorithm).__name__
+        raise ConfigError(f"networks names {', '.join(unknown)}; the networks of {name} are {', '.join(names)}.")
+    for name, parameter in networks.named_parameters():
         if parameter.requires_grad:
             network = network_of(name)
             groups.setdefault(network if network in config.networks else "", []).append(parameter)
@@ -62,7 +64,3 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Tensor]
         number, name = key.split(".", 1)
         entries.setdefault(int(number), {})[name] = value.clone()  # Torch would write into it
     optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
-def below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}

@@ -140,15 +140,17 @@ def _check_resources(config: DataConfig, compute: ComputeConfig, of_learner: int
             f"{number} prelearners{each} want {wanted_cpus:g} CPUs and reading wants one more, but Ray has {cpus:g} for them: "
             "nothing would ever be read. Lower data.prelearners or data.cpus_per_prelearner."
         )
-    if (gpus := number * config.gpus_per_prelearner) > resources.get("GPU", 0.0):
-        raise ConfigError(
-            f"{number} prelearners{each} want {gpus:g} GPUs, but Ray has {resources.get('GPU', 0.0):g}: they would never "
-            "start. Lower data.prelearners or data.gpus_per_prelearner."
-        )
+    gpus, who = number * config.gpus_per_prelearner, f"{number} prelearners{each}"
+    check_resource(who, gpus, "GPU", "Lower data.prelearners or data.gpus_per_prelearner")
     options = config.prelearner_options
     for name, amount in ({} if options is None else options.reserved).items():
-        if (wanted := number * amount) > resources.get(name, 0.0):
-            raise ConfigError(
-                f"{number} prelearners{each} want {wanted:g} {name}, but Ray has {resources.get(name, 0.0):g}: they would "
-                "never start. Lower data.prelearners or correct data.prelearner_options."
-            )
+        check_resource(who, number * amount, name, "Lower data.prelearners or correct data.prelearner_options")
+
+
+def check_resource(who: str, wanted: float, name: str, remedy: str) -> None:
+    """Raise a ConfigError if Ray will never have so much of a resource."""
+    import ray
+
+    if wanted > (there := ray.cluster_resources().get(name, 0.0)):
+        name = f"{name}s" if name in ("CPU", "GPU") else name
+        raise ConfigError(f"{who} want {wanted:g} {name}, but Ray has {there:g}: they would never start. {remedy}.")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
 from offline_core.runtime.overlay import given_values, overlaid
 from offline_core.runtime.parameter_names import did_you_mean
+
+Presets: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""Values by algorithm and name."""
 
 _UPDATES = {"max_updates": 1_000_000, "updates_per_iteration": 5_000, "batch_size": 256, "learning_rate": 3e-4}
 _LOCOMOTION: dict[str, Any] = {
@@ -63,7 +66,7 @@ _REBRAC = _all(
     {"optimizer": {"learning_rate": 1e-3, "batch_size": 1024}, "rebrac": {"critics": {"layer_norm": True}}},
 )
 
-PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+TRAINING_PRESETS: Presets = {
     "bc": {"locomotion": _all(_LOCOMOTION, _NORMALIZED, {"network": {"bounded_mean": True}, "bc": {"squared_error": True}})},
     "iql": {
         "locomotion": _all(_IQL, {"data": {"rewards": {"scale": "return_range"}}}),
@@ -83,25 +86,75 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "awac": {"locomotion": _all(_LOCOMOTION, _NORMALIZED, _THREE_LAYERS, {"awac": {"temperature": 0.1}})},
     "dt": {"locomotion": _all(_TRANSFORMER, {"dt": {"return_scale": 1000.0}})},
 }
-"""By algorithm and name (../docs/algorithms.md says whose they are)."""
+"""Those of a training from a log (../docs/algorithms.md says whose they are)."""
 
 
-def with_preset(
-    values: Mapping[str, Any], model: type[BaseModel], presets: Mapping[str, Mapping[str, Mapping[str, Any]]] = PRESETS
-) -> dict[str, Any]:
+_ONE_COPY = {"num_envs": 1, "total_steps": 1_000_000, "evaluation": {"episodes": 10}}
+EXPERT_PRESETS: Presets = {
+    "ppo": {
+        "mujoco": {
+            **_ONE_COPY,
+            "rollout_steps": 2_048,
+            "rollouts_per_iteration": 10,
+            "network": {"normalize_observations": True},
+            "optimizer": {"learning_rate": 3e-4, "schedule": "linear", "batch_size": 64},
+            "ppo": {
+                "value_coefficient": 0.25,
+                "value_clip_range": 0.2,
+                "normalize_rewards": True,
+            },
+        }
+    },
+    "sac": {"mujoco": {**_ONE_COPY, "rollouts_per_iteration": 10_000, "replay": {"learning_starts_steps": 10_000}}},
+    "td3": {"mujoco": {**_ONE_COPY, "rollouts_per_iteration": 10_000, "replay": {"learning_starts_steps": 25_000}}},
+}
+"""Those of an expert: of CleanRL for ppo and td3 (Huang et al. 2022), of Stable-Baselines3's zoo for sac."""
+
+OFF_POLICY: dict[str, Any] = {
+    "num_envs": 4,
+    "rollout_steps": 1,
+    "rollouts_per_iteration": 2_500,
+    "evaluation": {"episodes": 10},
+    "optimizer": {"learning_rate": 3e-4, "batch_size": 256, "max_gradient_norm": None},
+    "network": {"hidden_sizes": [256, 256], "activation": "relu"},
+}
+"""Of sac and td3: the networks of the papers, few copies, and rollouts as short as can be."""
+OFF_POLICY_RECORDING: dict[str, Any] = {"every_rollouts": 2_500}
+
+
+def listed(presets: Presets) -> Callable[[dict[str, Any]], None]:
+    """Return what makes a form list the names of the presets."""
+
+    def list_names(schema: dict[str, Any]) -> None:
+        schema["enum"] = sorted({name for of_one in presets.values() for name in of_one})
+
+    return list_names
+
+
+def with_preset(values: dict[str, Any], model: type[BaseModel], presets: Presets) -> dict[str, Any]:
     """Return the values of `model` with their preset's below them, and without its name: so they mean the same once more.
-
-    Arguments:
-        presets: by algorithm and name.
 
     Raises:
         ValueError: There is no such preset.
     """
-    algorithm, preset = values.get("algorithm", model.model_fields["algorithm"].default), values["preset"]
-    if not isinstance(preset, str):
-        return dict(values)  # which is refused, as of the wrong kind
+    algorithm, preset = values.get("algorithm", model.model_fields["algorithm"].default), values.get("preset")
+    if not preset or not isinstance(preset, str):
+        return values  # what is of the wrong kind is refused
     known = presets.get(algorithm, {}) if isinstance(algorithm, str) else {}
     if preset not in known:
         has = f"there are {', '.join(known)}" if known else "there is none"
         raise ValueError(f"of the algorithm {algorithm} there is no preset {preset!r}{did_you_mean(preset, known)}; {has}")
     return overlaid(known[preset], given_values(values, model, but={"preset"}) | {"algorithm": algorithm})
+
+
+def with_expert_defaults(values: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    """Return the values of an expert with those of its preset, then of its algorithm, below them; ppo has the fields' own.
+
+    Raises:
+        ValueError: There is no such preset.
+    """
+    values = with_preset(values, model, EXPERT_PRESETS)
+    if values.get("algorithm", "ppo") == "ppo":
+        return values
+    under = OFF_POLICY | ({"recording": OFF_POLICY_RECORDING} if values.get("recording") is not None else {})
+    return overlaid(under, given_values(values, model) | {"algorithm": values["algorithm"]})

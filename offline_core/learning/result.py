@@ -1,9 +1,10 @@
-"""What comes of training a policy."""
+"""What trainings come to: what all have, what all that play have, and that of a training from a log."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import AliasChoices, Field
 
@@ -13,7 +14,7 @@ from offline_core.data.store.location import Location
 from offline_core.policies.series import KeptCheckpoint
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, command
-from offline_core.runtime.reporting.returns import episode_facts, played
+from offline_core.runtime.reporting.returns import Told, episode_facts, played
 from offline_core.runtime.result import PolicyResult
 from offline_core.runtime.units import duration_text
 
@@ -21,23 +22,89 @@ NETWORKS_FILE = "networks.safetensors"
 """All networks at the end, in the folder of a training."""
 
 
-class TrainingResult(PolicyResult):
-    """What came of a training run."""
+class LearnedResult(PolicyResult):
+    """What every training comes to: the best policy, its evaluation, and the learning curve."""
+
+    unit: ClassVar[str]
+    """What the learning curve goes by."""
 
     checkpoint: str = Field(description="The policy to use: the best one evaluated, the last one if none was.")
+    metrics: dict[str, float] = Field(description="Of the best evaluation, or the held-out loss if that chose the policy.")
+    target_return: float | None
+    reached_target: bool
+    actions: Literal["greedy", "sampled"] = Field("greedy", description="Of the evaluations: the most likely ones, or drawn.")
+    updates: int = Field(description="Gradient steps.")
+    curve: list[tuple[int, float]] = Field(
+        description="(updates, or environment steps where the policy plays to learn; mean return) of each evaluation."
+    )
+    seconds: float
+
+    def told(self) -> Told:
+        """What a card says first."""
+        return played(self.metrics, self.target_return, is_reached=self.reached_target, actions=self.actions)
+
+    def learned_card(self, title: str, *, facts: Mapping[str, Any], **more: Any) -> Card:
+        """Return the card, with these facts among those of every training."""
+        told = self.told()
+        return Card(
+            title,
+            verdict=told.verdict,
+            word=told.word,
+            sentence=told.sentence,
+            facts={"Policy": self.checkpoint, **facts, "Time": duration_text(self.seconds)},
+            draw=figures.drawn(self.pictures) if self.is_drawn else None,
+            about=(self.checkpoint, None),
+            places=[f"{self.checkpoint.rpartition('/')[0]}/card"],
+            **more,
+        )
+
+    @property
+    def is_drawn(self) -> bool:
+        """There is something to draw: a single evaluation is a number, and among the facts."""
+        return len(self.curve) > 1
+
+    def pictures(self) -> list[figures.Picture]:
+        """Return what is drawn: the learning curve, if it is one."""
+        y, target = f"mean {self.actions} return", self.target_return
+        picture = partial(figures.curve, points=self.curve, x=self.unit, y=y, target=target)
+        return [picture] if len(self.curve) > 1 else []
+
+    @property
+    def mean_return(self) -> float | None:
+        """In the evaluation of the best policy; None: no episode was played."""
+        return self.metrics.get("episode_return_mean")
+
+    @property
+    def best(self) -> str:
+        """URI of the checkpoint to use."""
+        return self.checkpoint
+
+
+class PlayedResult(LearnedResult):
+    """What learning from play comes to."""
+
+    unit = "environment steps"
+
+    env_steps: int = Field(description="Environment steps, without resets.")
+
+    @property
+    def mean_return(self) -> float:
+        """In the evaluation of the best policy."""
+        return self.metrics["episode_return_mean"]
+
+
+class TrainingResult(LearnedResult):
+    """What came of a training run."""
+
+    unit = "updates"
+
     last_checkpoint: str = Field(description="The policy at the end.")
     kept: list[KeptCheckpoint] = Field([], description="The series of policies that `keep` asks for, in order.")
     networks_sha256: str | None = Field(None, description="Hash of all networks at the end, in networks.safetensors.")
     dataset: DatasetRef
     algorithm: str = Field("", description="Its name; empty: of a result that older code stored.")
-    updates: int
     steps: int = Field(description="Steps learned from, each epoch counted anew.")
     epochs: float = Field(description="Passes over the dataset, with fractions.")
-    metrics: dict[str, float] = Field(description="Of the best evaluation, or the held-out loss if that chose the policy.")
-    target_return: float | None
-    reached_target: bool
-    actions: Literal["greedy", "sampled"] = Field("greedy", description="Of the evaluations: the most likely ones, or drawn.")
-    curve: list[tuple[int, float]] = Field(description="(updates, mean return) of each evaluation.")
     losses: list[tuple[int, float]] = Field(description="(updates, mean loss since the entry before).")
     training_metrics: dict[str, float] = Field(
         description="Metrics of the algorithm, as means of the last iteration.",
@@ -50,7 +117,6 @@ class TrainingResult(PolicyResult):
     )
     warnings: list[str] = Field([], description="Why the policy may be worth less than it seems.")
     held_out_losses: list[tuple[int, float]] = Field(description="(updates, loss on data that is not learned from).")
-    seconds: float
     load_seconds: float = Field(description="Until the first batch could be drawn, Ray and its actors included.")
     update_seconds: float
     gather_seconds: float = Field(description="Putting batches together.")
@@ -59,20 +125,14 @@ class TrainingResult(PolicyResult):
     steps_per_second: float = Field(description="While updating and waiting for batches.")
 
     def card(self) -> Card:
-        told = played(self.metrics, self.target_return, is_reached=self.reached_target, actions=self.actions)
         epochs = "epoch" if self.epochs == 1 else "epochs"
-        return Card(
+        return self.learned_card(
             "Policy",
-            verdict=told.verdict,
-            word=told.word,
-            sentence=told.sentence,
             facts={
-                "Policy": self.checkpoint,
                 "Learned from": self.dataset,
                 **({"Algorithm": self.algorithm} if self.algorithm else {}),
                 "Updates": f"{self.updates:,}, {self.epochs:,.3g} {epochs}, {self.steps_per_second:,.0f} steps a second",
                 **episode_facts(self.metrics),
-                "Time": duration_text(self.seconds),
             },
             warnings=self.warnings,
             details={
@@ -81,21 +141,22 @@ class TrainingResult(PolicyResult):
                 "Bottleneck": self.bottleneck,
                 "Last policy": self.last_checkpoint,
             },
-            draw=figures.drawn(self._pictures),
-            next=self._next(is_good=told.verdict != "bad"),
-            about=(self.checkpoint, None),
-            places=[f"{self.checkpoint.rpartition('/')[0]}/card"],
+            next=self._next(),
         )
 
-    def _next(self, *, is_good: bool) -> str:
+    def _next(self) -> str:
         """Look at the policy; or, if it is not what was asked for, at which algorithm and episodes may come to more."""
-        if not is_good:
+        if self.told().verdict == "bad":
             return command("offline", "outliers", *reading(self.dataset))
-        if "episode_return_mean" in self.metrics:
+        if self.mean_return is not None:
             return command("offline", "evaluate", self.checkpoint)
         return command("offline", "estimate", self.checkpoint, self.dataset.uri)
 
-    def _pictures(self) -> list[figures.Picture]:
+    @property
+    def is_drawn(self) -> bool:
+        return True
+
+    def pictures(self) -> list[figures.Picture]:
         from offline_core.learning.metrics import series
 
         seconds = {
@@ -105,29 +166,13 @@ class TrainingResult(PolicyResult):
             "updating": self.update_seconds,
         }
         weights = series(Location.of(self.checkpoint).parent, "effective_sample_size")
-        lines = {"held out": self.held_out_losses}
-        curves = [
-            (
-                self.curve,
-                partial(
-                    figures.curve, points=self.curve, x="updates", y=f"mean {self.actions} return", target=self.target_return
-                ),
-            ),
-            (self.losses, partial(figures.curve, points=self.losses, x="updates", y="loss", beside=lines)),
-            (weights, partial(figures.curve, points=weights, x="updates", y="effective sample size")),
-        ]
-        drawn = [draw for points, draw in curves if len(points) > 1]  # a single point is a number, and among the facts
+        drawn = super().pictures()
+        if len(self.losses) > 1:
+            lines = {"held out": self.held_out_losses}
+            drawn.append(partial(figures.curve, points=self.losses, x="updates", y="loss", beside=lines))
+        if len(weights) > 1:
+            drawn.append(partial(figures.curve, points=weights, x="updates", y="effective sample size"))
         return [*drawn, partial(figures.bars, values={name: round(each, 2) for name, each in seconds.items()}, x="seconds")]
-
-    @property
-    def mean_return(self) -> float | None:
-        """In the evaluation of the best policy; None: no episode was played."""
-        return self.metrics.get("episode_return_mean")
-
-    @property
-    def best(self) -> str:
-        """URI of the checkpoint to use."""
-        return self.checkpoint
 
     @property
     def last(self) -> str:

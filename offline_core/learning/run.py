@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from offline_core.data.datasets.dataset import DatasetRef, open_committed
 from offline_core.data.datasets.manifest import Operation, Parent, identity_of
-from offline_core.data.environments.vector_env import reward_threshold
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.registry import chosen_algorithm, make_networks
 from offline_core.learning.config import DataConfig, TrainingConfig
-from offline_core.learning.source import Counts, RawRows, Recorded, Source, UserData, count, is_streamed
+from offline_core.learning.source import RawRows, Recorded, StepCounts, StepSource, UserData, count, is_streamed
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import PolicyManifest, find_policy
 from offline_core.policies.series import SERIES
 from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.stage import STAGES
-from offline_core.runtime.user_code import code_digests
+from offline_core.runtime.user_code import UserCode, code_digests
+from offline_core.runtime.user_errors import user_errors
 
 if TYPE_CHECKING:  # what a run is, and so whether it was made before, is known without Torch
     from offline_core.learning.algorithms.algorithm import Algorithm
     from offline_core.learning.algorithms.networks import Networks
-    from offline_core.learning.costs import Costs
     from offline_core.learning.shards import Shards
     from offline_core.policies.policy import Policy
 
@@ -39,22 +38,20 @@ class Run:
     """What is learned, from which data, and the output; small, and sent to every learner."""
 
     config: TrainingConfig
-    source: Source
-    held_out: Source | None
+    source: StepSource
+    held_out: StepSource | None
     environment: EnvironmentSpec | None
     """Environment of the policy."""
     target_return: float | None
     output: str
     streamed: bool = False
     """Read again each epoch, in another order than data that stays in memory."""
-    counted: Counts | None = None
+    counted: StepCounts | None = None
     """Result of user code on the data; None: that of the manifest."""
     code: dict[str, str] = field(default_factory=dict)
     """`code_digests` when the run began."""
     initial: PolicyManifest | None = None
     """Of `initial_policy`, if there is one."""
-    costs: Costs | None = None
-    """As measured before the start; None: one process reads and learns, and measures them itself."""
 
     @property
     def played_in(self) -> EnvironmentSpec | None:
@@ -73,12 +70,6 @@ class Run:
         return ref if ref.version or self.counted is None else ref.model_copy(update=self.counted._asdict())
 
     @property
-    def algorithm_config(self) -> Algorithm | None:
-        """Parameters of the chosen algorithm; None for a user's."""
-        algorithm = self.config.algorithm
-        return getattr(self.config, algorithm, None) if isinstance(algorithm, str) else None
-
-    @property
     def operation(self) -> Operation:
         """The operation that makes the policy, without parameters that have no effect on it."""
         evaluation = self.config.evaluation.model_copy(update={"environment": self.environment})
@@ -89,7 +80,7 @@ class Run:
         return Operation(name="train", version=STAGES["train"].version, config=settings, code=self.code)
 
     @property
-    def read(self) -> list[Source]:
+    def read(self) -> list[StepSource]:
         """All data that the run reads."""
         return [source for source in (self.source, self.held_out) if source is not None]
 
@@ -161,21 +152,20 @@ class Run:
         Raises:
             ConfigError: It is none, or cannot act in this action space.
         """
-        return chosen_algorithm(self.config.algorithm, self.source.pipeline.spaces[1], self.algorithm_config)
+        return self.config.chosen.for_actions(self.source.pipeline.spaces[1])
 
     def networks(self) -> Networks:
-        """Return a new algorithm, with weights of its own.
+        """Return new networks, with weights of their own.
 
         Raises:
-            ConfigError: It cannot act in these spaces.
+            ConfigError: The algorithm cannot act in these spaces.
         """
-        return make_networks(
-            self.config.algorithm,
-            *self.source.pipeline.spaces,
-            self.config.network,
-            self.algorithm_config,
-            seed=self.config.seed,
-        )
+        from offline_core.learning.algorithms.networks import Networks
+
+        algorithm, spaces = self.config.algorithm, self.source.pipeline.spaces
+        own = user_errors(f"algorithm {algorithm}", f"with {spaces[0]} and {spaces[1]}", ConfigError)
+        with own if isinstance(algorithm, UserCode) else contextlib.nullcontext():
+            return Networks(self.config.chosen, *spaces, self.config.network, seed=self.config.seed)
 
 
 def asked_run(config: TrainingConfig, dataset: str, output: str, version: int | None) -> Run:
@@ -195,7 +185,7 @@ def asked_run(config: TrainingConfig, dataset: str, output: str, version: int | 
         source=source,
         held_out=None if held_out is None else _opened(config.data, held_out, None),
         environment=environment,
-        target_return=_target(config, environment),
+        target_return=config.evaluation.target_in(environment if config.evaluation.play else None),
         output=output,
         code=code_digests(config) | ({} if environment is None else code_digests(environment)),
         initial=initial,
@@ -229,7 +219,7 @@ def _beginning_at(policy: str, config: TrainingConfig, output: str) -> tuple[Tra
     return config.model_copy(update=changes), manifest
 
 
-def _with_reward_scale(config: TrainingConfig, source: Source) -> TrainingConfig:
+def _with_reward_scale(config: TrainingConfig, source: StepSource) -> TrainingConfig:
     """Return the parameters with the factor of rewards as a number.
 
     Raises:
@@ -248,7 +238,7 @@ def _with_reward_scale(config: TrainingConfig, source: Source) -> TrainingConfig
     return config.model_copy(update={"data": config.data.model_copy(update={"rewards": number})})
 
 
-def _with_target_return(config: TrainingConfig, source: Source) -> TrainingConfig:
+def _with_target_return(config: TrainingConfig, source: StepSource) -> TrainingConfig:
     """Return the parameters with the returns of dt as numbers.
 
     Raises:
@@ -262,7 +252,7 @@ def _with_target_return(config: TrainingConfig, source: Source) -> TrainingConfi
     return config.model_copy(update={"dt": config.dt.of_dataset(*_returns(source, parameters))})
 
 
-def _returns(source: Source, parameter: str) -> tuple[float, float]:
+def _returns(source: StepSource, parameter: str) -> tuple[float, float]:
     """Return the lowest and the highest return of a dataset, for what `parameter` says.
 
     Raises:
@@ -277,16 +267,10 @@ def _returns(source: Source, parameter: str) -> tuple[float, float]:
     return returns.min, returns.max
 
 
-def _opened(config: DataConfig, uri: str, version: int | None) -> Source:
+def _opened(config: DataConfig, uri: str, version: int | None) -> StepSource:
     """Open the data as `config` says."""
     if config.data_class is None and config.source is None:
         return Recorded.of(open_committed(uri, version), config)
     if version is not None:
         raise ConfigError(f"{uri} is read by your code and has no version {version}; leave the version out.")
     return RawRows.of(uri, config) if config.data_class is None else UserData.of(uri, config)
-
-
-def _target(config: TrainingConfig, environment: EnvironmentSpec | None) -> float | None:
-    if environment is None or not config.evaluation.play or config.evaluation.target_return is not None:
-        return config.evaluation.target_return
-    return reward_threshold(environment)

@@ -26,6 +26,7 @@ from offline_core.data.datasets.row_groups import (
     row_groups,
     schema_of,
 )
+from offline_core.data.environments.vector_env import Spaces
 from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.data.episodes.nested import PATH_SEPARATOR
 from offline_core.data.episodes.spaces import space_leaves
@@ -47,8 +48,8 @@ from offline_core.errors import (
 )
 from offline_core.learning.config import DataConfig
 from offline_core.learning.pool import PrelearnerPool
+from offline_core.learning.prelearner.connectors import Pipeline, a_pair, check_batch
 from offline_core.learning.prelearner.mapper import SECONDS, Mapper
-from offline_core.learning.prelearner.pipeline import Pipeline, Spaces, a_pair, check_batch
 from offline_core.learning.prelearner.prelearner import Rows, spaces_made
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
@@ -90,7 +91,7 @@ class DataSource(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class StepSource:
     """The base of all sources; small, and sent to every learner."""
 
     config: DataConfig
@@ -170,7 +171,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded(Source):
+class Recorded(StepSource):
     """A dataset, read by row groups of whole episodes, in their order or in a drawn one."""
 
     dataset: Dataset
@@ -229,7 +230,7 @@ class Recorded(Source):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RawRows(Source):
+class RawRows(StepSource):
     """Rows that only a user's prelearner understands, in the order of their files in every epoch.
 
     Streaming shuffles them only within its window.
@@ -303,7 +304,7 @@ class TrainingData(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class UserData(Source):
+class UserData(StepSource):
     """A user's data class, made anew in each process that reads; streaming keeps the order of its batches."""
 
     @classmethod
@@ -348,14 +349,14 @@ class UserData(Source):
                 yield batch
 
 
-class Counts(NamedTuple):
+class StepCounts(NamedTuple):
     """What comes out of a source."""
 
     episodes: int
     steps: int
 
 
-def count(source: Source, algorithm: Algorithm | type[Algorithm]) -> Counts:
+def count(source: StepSource, algorithm: Algorithm | type[Algorithm]) -> StepCounts:
     """Read all of a source once, and return what comes out.
 
     Raises:
@@ -370,24 +371,24 @@ def count(source: Source, algorithm: Algorithm | type[Algorithm]) -> Counts:
             bar.to(steps)
     if not steps:
         raise EmptyDatasetError(f"{source.origin.ref.uri} holds no steps to learn from.")
-    return Counts(episodes, steps)
+    return StepCounts(episodes, steps)
 
 
-def resident_bytes(source: Source, steps: int) -> int:
+def resident_bytes(source: StepSource, steps: int) -> int:
     """Return what so many steps take in memory, while they are joined."""
     leaves = [leaf for space in source.pipeline.spaces for leaf in space_leaves(space, columns.OBS).values()]
     step_bytes = sum(math.prod(leaf.shape or ()) * np.dtype(leaf.dtype).itemsize for leaf in leaves)
     return steps * (step_bytes + OTHER_BYTES) * COPIES_WHILE_JOINING
 
 
-def is_streamed(source: Source, steps: int, config: DataConfig) -> bool:
+def is_streamed(source: StepSource, steps: int, config: DataConfig) -> bool:
     """Return whether so many steps are too large to stay in memory, or go through a buffer."""
     if config.buffer is not None or config.resident_bytes == "rows":
         return True
     return resident_bytes(source, steps) > config.resident_bytes
 
 
-def log_memory(source: Source, steps: int, config: DataConfig) -> None:
+def log_memory(source: StepSource, steps: int, config: DataConfig) -> None:
     """Log whether so many steps stay in memory, and why."""
     uri, allowed = source.origin.ref.uri, config.resident_bytes
     if config.buffer is not None:

@@ -13,7 +13,6 @@ import hashlib
 import logging
 from typing import Any, Literal
 
-import safetensors
 import safetensors.torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
@@ -22,7 +21,6 @@ from offline_core.data.datasets.result_cache import STATES
 from offline_core.data.store.json_files import reason_of, with_checksum, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError
-from offline_core.learning.metrics import RETURN, is_report, progress_of
 
 log = logging.getLogger(__name__)
 
@@ -70,12 +68,6 @@ class TrainingState(BaseModel):
     unwritten: list[str] = []
     """Lines of the metrics that are in no file yet."""
 
-    def covers(self, record: dict[str, Any]) -> bool:
-        """Whether a record of the metrics is older than this state, and will not be written again by a resumed run."""
-        if RETURN in record:
-            return progress_of(record) <= self.evaluated
-        return progress_of(record) <= (self.progress if "held_out_loss" not in record or is_report(record) else self.held_out)
-
 
 class States:
     """The last states of one run.
@@ -93,11 +85,8 @@ class States:
 
     def save(self, state: TrainingState, tensors: dict[str, Tensor]) -> None:
         """Write a state, and delete those before the last few."""
-        data = safetensors.torch.save(tensors)
-        sha256 = hashlib.sha256(data).hexdigest()
-        name = f"{state.progress:012d}-{sha256[:12]}.safetensors"
+        name, sha256 = write_tensors(self.folder, f"{state.progress:012d}", tensors)
         state = state.model_copy(update={"run": self.run, "tensors_file": name, "tensors_sha256": sha256})
-        self.folder.child(name).write(data)
         self.folder.child(f"{state.progress:012d}.json").write(with_checksum(state.model_dump_json()))
         for old in self._named()[: -self._keep]:
             self._delete(old.removesuffix(".json"))
@@ -121,9 +110,9 @@ class States:
                 continue
             if state.run != self.run:
                 continue
-            tensors = self.folder.child(state.tensors_file).read() if state.tensors_file in names else b""
-            if hashlib.sha256(tensors).hexdigest() == state.tensors_sha256:
-                return state, safetensors.torch.load(tensors)
+            tensors = read_tensors(self.folder.child(state.tensors_file), state.tensors_sha256)
+            if tensors is not None:
+                return state, tensors
             log.warning("Cannot resume from %s: %s is damaged or missing", file.uri, state.tensors_file)
         return None
 
@@ -138,3 +127,27 @@ class States:
         for name in self.folder.files(recursive=False):
             if name.startswith(prefix):
                 self.folder.child(name).delete()
+
+
+def write_tensors(folder: Location, stem: str, tensors: dict[str, Tensor]) -> tuple[str, str]:
+    """Write tensors to a file of their own, whose name ends with their hash; return its name and the hash."""
+    data = safetensors.torch.save(tensors)
+    sha256 = hashlib.sha256(data).hexdigest()
+    name = f"{stem}-{sha256[:12]}.safetensors"
+    folder.child(name).write(data)
+    return name, sha256
+
+
+def read_tensors(file: Location, sha256: str) -> dict[str, Tensor] | None:
+    """Return the tensors of a file; None if it is missing, or not the one with this hash.
+
+    Raises:
+        StorageError: It cannot be read, which does not say that it is damaged.
+    """
+    data = file.read() if file.is_file() else b""
+    return safetensors.torch.load(data) if hashlib.sha256(data).hexdigest() == sha256 else None
+
+
+def below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names begin so, without that."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -12,14 +12,12 @@ from typing import Any
 import torch
 
 from offline_core.errors import LearningError
-from offline_core.learning.costs import Seconds
 from offline_core.learning.evaluations import Evaluations
-from offline_core.learning.experience import Experience
+from offline_core.learning.experience import Experience, Seconds
 from offline_core.learning.learner import Batched, Learner
 from offline_core.learning.metrics import MetricsLog
 from offline_core.learning.monitor import TrainingGoal, TrainingMonitor
-from offline_core.learning.state import Metrics, States, TrainingState
-from offline_core.learning.steps import Batch
+from offline_core.learning.state import States, TrainingState
 from offline_core.runtime.seeding import derive_seed
 
 log = logging.getLogger(__name__)
@@ -37,14 +35,12 @@ def learn(
     experience: Experience,
     goal: TrainingGoal,
     *,
-    seconds: Seconds,
     held_out_loss: Callable[[], float] | None = None,
     begins_as: Callable[[], None] | None = None,
 ) -> TrainingMonitor | None:
     """Train from the last state of the run, if it has one, to its end; return the monitor of the first learner.
 
     Arguments:
-        seconds: which are added to.
         held_out_loss: of the present policy; None if no data is held out.
         begins_as: gives the networks the weights of an initial policy, which is measured first; None: they begin as they are.
 
@@ -74,43 +70,35 @@ def learn(
                 seed = derive_seed(goal.seed, "evaluation")
                 evaluations = Evaluations(learner.networks.policy, goal.played_in, goal.evaluation, seed=seed)
                 stack.callback(evaluations.close)
-            monitor = TrainingMonitor(goal, learner, experience, evaluations, held_out_loss, states, metrics, seconds, found)
+            monitor = TrainingMonitor(goal, learner, experience, evaluations, held_out_loss, states, metrics, found)
             stack.push(lambda kind, *_, monitor=monitor: monitor.close(failed=kind is not None))
             if found is None and begins_as is not None:
                 monitor.measure_first()
             monitor.begin()
             experience.advanced = monitor.advance
-        _run(learner, experience, monitor, seconds)
+        _run(learner, experience, monitor)
         if monitor is not None:
             monitor.finish()
         return monitor
 
 
-def _run(learner: Learner, experience: Experience, monitor: TrainingMonitor | None, seconds: Seconds) -> None:
+def _run(learner: Learner, experience: Experience, monitor: TrainingMonitor | None) -> None:
     """Learn until the monitor ends the run or there are no more batches."""
     if _agreed(learner, monitor, lambda monitor: monitor.ended):
         return
+    seconds = experience.seconds
     for batch in experience.batches(learner):
         if batch is None:
             begin = time.perf_counter()
-            ends = _agreed(learner, monitor, partial(_pause, metrics=learner.take_metrics()))
+            ends = _agreed(learner, monitor, partial(TrainingMonitor.pause, metrics=learner.take_metrics()))
             seconds.pause += time.perf_counter() - begin
             if ends:
                 return
         elif not _updated(learner, batch, seconds):
-            _agreed(learner, monitor, partial(_stop, metrics=learner.take_metrics(), batch=learner.last_batch()))
+            _agreed(learner, monitor, partial(TrainingMonitor.on_non_finite_loss, metrics=learner.take_metrics()))
             return
         elif monitor is not None and learner.updates % UPDATES_BETWEEN_LOOKS == 0:
             monitor.advance()
-
-
-def _pause(monitor: TrainingMonitor, metrics: Metrics) -> bool:
-    return monitor.pause(metrics)
-
-
-def _stop(monitor: TrainingMonitor, metrics: Metrics, batch: Batch) -> bool:
-    monitor.on_non_finite_loss(metrics, batch)
-    return True
 
 
 def _updated(learner: Learner, batch: Batched, seconds: Seconds) -> bool:

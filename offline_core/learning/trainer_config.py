@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 from pydantic import Field, model_validator
 
-from offline_core.data.environments.vector_env import NUM_ENVS
-from offline_core.runtime.config import Config
+from offline_core.data.environments.vector_env import NUM_ENVS, reward_threshold
+from offline_core.runtime.config import Config, EnvironmentSpec
 
 Schedule = Literal["constant", "linear", "cosine"]
 
@@ -19,10 +19,18 @@ class NetworkRate(Config):
     schedule: Schedule | None = Field(None, description="How the learning rate falls. None: as that of all networks.")
 
 
+LearningRate = Annotated[float, Field(ge=1e-8, le=10.0, description="Step size of Adam.")]
+BatchSize = Annotated[int, Field(ge=1, le=10_000_000)]
+MaxGradientNorm = Annotated[
+    float | None, Field(gt=0.0, description="Clip the global gradient norm to this; None: do not clip.")
+]
+Episodes = Annotated[int, Field(ge=1, le=100_000, description="Episodes each time.")]
+
+
 class AdamConfig(Config):
     """Adam and its batches, wherever the steps are from."""
 
-    learning_rate: float = Field(1e-3, ge=1e-8, le=10.0, description="Step size of Adam.")
+    learning_rate: LearningRate = 1e-3
     schedule: Schedule = Field(
         "constant", description="How the learning rate falls from its value to zero over the training; constant: it does not."
     )
@@ -32,10 +40,8 @@ class AdamConfig(Config):
         "value, critics and log_temperature, as far as the algorithm has them.",
     )
     warmup_updates: int = Field(0, ge=0, description="Updates over which the learning rate rises from zero.")
-    batch_size: int = Field(1024, ge=1, le=10_000_000, description="Steps per update, over all learners.")
-    max_gradient_norm: float | None = Field(
-        None, gt=0.0, description="Clip the global gradient norm to this; None: do not clip."
-    )
+    batch_size: BatchSize = Field(1024, description="Steps per update, over all learners.")
+    max_gradient_norm: MaxGradientNorm = None
 
 
 class OptimizerConfig(AdamConfig):
@@ -93,7 +99,7 @@ class KeepConfig(Config):
 class EvaluationsConfig(Config):
     """Playing the policy while it learns."""
 
-    episodes: int = Field(100, ge=1, le=100_000, description="Episodes each time.")
+    episodes: Episodes = 100
     num_envs: int = Field(
         NUM_ENVS,
         ge=1,
@@ -121,6 +127,12 @@ class EvaluationsConfig(Config):
         description="Stop when the mean return has not become better in so many evaluations; if it is not played, the held-out "
         "loss, of an algorithm whose loss can be compared over time (bc). None: go on to the end.",
     )
+
+    def target_in(self, environment: EnvironmentSpec | None) -> float | None:
+        """Return the mean return to stop at in an environment; None: there is none, or the policy is not played."""
+        if environment is None or self.target_return is not None:
+            return self.target_return
+        return reward_threshold(environment)
 
 
 class TorchConfig(Config):

@@ -183,8 +183,8 @@ class CompiledUpdate(Update):
         except Exception as error:
             why = str(error).strip().partition("\n")[0]
             raise ConfigError(
-                f"compute.compile makes one graph of an update, and found none in {self.networks.name} with this "
-                f"network and these spaces ({why}): leave compute.compile out."
+                f"compute.compile makes one graph of an update, and found none in {type(self.networks.algorithm).__name__} "
+                f"with this network and these spaces ({why}): leave compute.compile out."
             ) from error
         finally:
             self.networks.updates = updates

@@ -16,17 +16,18 @@ from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.data.importing.ends import lost_terminations
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
+from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import DataConfig, TrainingConfig
+from offline_core.learning.costs import planned
 from offline_core.learning.data_loader import held_out_loader_of, loader_of
 from offline_core.learning.learning_from_log import learn_from_log
 from offline_core.learning.optimizer import parameter_groups
-from offline_core.learning.planning import planned
 from offline_core.learning.pool import wants_prelearners
-from offline_core.learning.replay.buffer import make_buffer
+from offline_core.learning.replay_buffer import make_buffer
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, asked_run
-from offline_core.learning.source import Recorded, Source, count, log_memory
+from offline_core.learning.source import Recorded, StepSource, count, log_memory
 from offline_core.learning.state import States
 from offline_core.runtime.ray_session import ray_session
 
@@ -43,9 +44,9 @@ def train_run(run: Run, begin: Callable[[], None], loaded: EpisodeBatch | None) 
     compute = run.config.compute
     if compute.gpus_per_learner and not compute.learners and not torch.cuda.is_available():
         raise ConfigError("This process sees no GPU that Torch can use: set compute.gpus_per_learner to 0.")
-    algorithm = run.networks()
-    check_run(run, algorithm)
-    check_environment(run, algorithm)
+    networks = run.networks()
+    check_run(run, networks)
+    check_environment(run, networks)
     begin()
     start = time.time()  # not while waiting for the lock
     if not run.changes_show:
@@ -58,15 +59,16 @@ def train_run(run: Run, begin: Callable[[], None], loaded: EpisodeBatch | None) 
             stack.enter_context(read.reading())
         if os.environ.get("RAY_ADDRESS") and "auto" in (run.config.data.prelearners, compute.learners):
             stack.enter_context(ray_session())  # `planned` needs its CPUs
-        run = planned(run)
+        run, costs = planned(run)
         compute = run.config.compute
         if compute.learners or wants_prelearners(run.config.data):
             stack.enter_context(ray_session())
         if compute.learners:
             from offline_core.learning.group import learn_together
 
-            return learn_together(run, start=start)
-        result = learn_from_log(run, algorithm, loader_of(run, loaded=loaded), held_out_loader_of(run), start=start)
+            return learn_together(run, costs, start=start)
+        loader, held_out = loader_of(run, loaded=loaded), held_out_loader_of(run)
+        result = learn_from_log(run, networks, loader, held_out, costs=costs, start=start)
         assert result is not None
         return result
 
@@ -78,30 +80,30 @@ def make_run(config: TrainingConfig, dataset: str, output: str, version: int | N
     return run
 
 
-def check_run(run: Run, algorithm: Networks) -> None:
+def check_run(run: Run, networks: Networks) -> None:
     """Check by the networks, before anything is read, that the algorithm can learn from the data.
 
     Raises:
         ConfigError: It cannot, or the parameters do not fit it.
     """
-    parameter_groups(algorithm, run.config.optimizer)
-    run.initial_policy(algorithm.policy)
-    _check_buffer(run, algorithm)
-    _check_measured(run, algorithm)
-    check_terminations(run.source, algorithm, run.config.data)
+    parameter_groups(networks, run.config.optimizer)
+    run.initial_policy(networks.policy)
+    _check_buffer(run, networks.algorithm)
+    _check_measured(run, networks.algorithm)
+    check_terminations(run.source, networks.algorithm, run.config.data)
 
 
-def check_environment(run: Run, algorithm: Networks) -> None:
+def check_environment(run: Run, networks: Networks) -> None:
     """Check that the policy can be played.
 
     Raises:
         ConfigError: The environment cannot be made, or has other spaces.
     """
     if run.played_in is not None:
-        algorithm.policy.check_spaces(run.played_in.id, spaces_of(run.played_in))
+        networks.policy.check_spaces(run.played_in.id, spaces_of(run.played_in))
 
 
-def _check_measured(run: Run, algorithm: Networks) -> None:
+def _check_measured(run: Run, algorithm: Algorithm) -> None:
     """Check that what goes by how good a policy is has a metric.
 
     Raises:
@@ -112,7 +114,7 @@ def _check_measured(run: Run, algorithm: Networks) -> None:
     name = next((name for name, value in goes_by.items() if value is not None), None)
     if name is None or run.played_in is not None or (run.held_out and algorithm.loss_compares):
         return
-    compares = f"the loss of {algorithm.name} cannot be compared over time, as that of bc can"
+    compares = f"the loss of {type(algorithm).__name__} cannot be compared over time, as that of bc can"
     raise ConfigError(
         f"{name} has nothing to go by: the policy is not played, and "
         f"{compares if run.held_out else 'no data is held out'}. Have it played (evaluation.play, evaluation.environment), "
@@ -120,7 +122,7 @@ def _check_measured(run: Run, algorithm: Networks) -> None:
     )
 
 
-def _check_buffer(run: Run, algorithm: Networks) -> None:
+def _check_buffer(run: Run, algorithm: Algorithm) -> None:
     """Check that the replay buffer can draw for this algorithm.
 
     Raises:
@@ -132,12 +134,12 @@ def _check_buffer(run: Run, algorithm: Networks) -> None:
     make_buffer(buffer, replacement=run.config.optimizer.replacement)
     if buffer.sampling == "prioritized" and not algorithm.has_errors:
         raise ConfigError(
-            f"{algorithm.name} learns no values, so no step has an error to be drawn by: set data.buffer.sampling to "
+            f"{type(algorithm).__name__} learns no values, so no step has an error to be drawn by: set data.buffer.sampling to "
             "uniform, or use an algorithm that learns values."
         )
 
 
-def check_terminations(source: Source, algorithm: Networks, config: DataConfig) -> None:
+def check_terminations(source: StepSource, algorithm: Algorithm, config: DataConfig) -> None:
     """Check that the data still has the terminations that the algorithm needs.
 
     Raises:
@@ -147,7 +149,7 @@ def check_terminations(source: Source, algorithm: Networks, config: DataConfig) 
         return
     if lost := lost_terminations(source.dataset):
         raise ConfigError(
-            f"{algorithm.name} learns values, and {lost}: every end would be taken for a cut after which it goes on. "
+            f"{type(algorithm).__name__} learns values, and {lost}: every end would be taken for a cut after which it goes on. "
             "Import the source again so that they are kept (last_new_obs: drop keeps them now), use bc, or set "
             "data.allow_lost_terminations."
         )

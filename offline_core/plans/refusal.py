@@ -90,23 +90,21 @@ def _environment(parameters: Mapping[str, Any]) -> None:
 
 def _algorithms(parameters: Mapping[str, Any]) -> None:
     """In a chain, an expert or an import would come first, and take hours."""
-    training, expert, source = cast(Any, parameters.get("training")), parameters.get("expert"), parameters.get("source")
-    actions: gym.Space[Any] | None
+    expert, training = (cast(Any, parameters.get(name)) for name in ("expert", "training"))
+    source = parameters.get("source")
+    actions: gym.Space[Any] | None = None
     if expert is not None:
         from offline_core.data.environments.vector_env import spaces_of
-        from offline_core.learning.experts.work import check_actions
 
         _, actions = spaces_of(expert.environment)
-        if expert.algorithm != "ppo":
-            check_actions(expert, actions)
     elif isinstance(source, str) and is_dataset(source):
         actions = open_dataset(source).action_space
-    else:
-        return
-    if isinstance(getattr(training, "algorithm", None), str) and actions is not None:
-        from offline_core.learning.algorithms.registry import make_networks
+    learning = [config for config in (expert, training) if isinstance(getattr(config, "algorithm", None), str)]
+    if learning and actions is not None:
+        from offline_core.learning.algorithms.networks import Networks
 
-        make_networks(training.algorithm, ANY_OBSERVATIONS, actions, algorithm=getattr(training, training.algorithm))
+        for config in learning:
+            Networks(config.chosen, ANY_OBSERVATIONS, actions)
 
 
 def _source(parameters: Mapping[str, Any]) -> None:

@@ -9,8 +9,7 @@ from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.runs import asked_runs, check_runs, planned_runs
 from offline_core.judging.sweeps.scheduling import parallel_runs
 from offline_core.judging.sweeps.settings import FIRST_SAMPLES, grid_of, settings_of
-from offline_core.learning.costs import Processes
-from offline_core.learning.planning import measured
+from offline_core.learning.costs import Processes, measured
 from offline_core.learning.source import resident_bytes
 from offline_core.plans.plan import Amount, Plan, peak_bytes
 from offline_core.runtime.ray_session import ray_session

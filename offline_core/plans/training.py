@@ -6,8 +6,7 @@ import contextlib
 import math
 
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.costs import choices, ray_resources
-from offline_core.learning.planning import measured
+from offline_core.learning.costs import choices, measured, ray_resources
 from offline_core.learning.run import Run
 from offline_core.learning.source import resident_bytes
 from offline_core.learning.train import found_result

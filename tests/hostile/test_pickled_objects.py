@@ -37,8 +37,8 @@ from offline_core.data.importing.stored import schema_of
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, DataError, UnsafeDataError
 from offline_core.keeping.homepage.explorer import read_scores
+from offline_core.learning.prelearner.connectors import Pipeline
 from offline_core.learning.prelearner.mapper import Mapper
-from offline_core.learning.prelearner.pipeline import Pipeline
 from tests.data.datasets.factories import FORMATS, edit_json, episode, write_dataset
 
 PAYLOAD = b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x10touch PICKLE_RAN\x85R."

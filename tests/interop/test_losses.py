@@ -82,9 +82,9 @@ def test_marwil_with_rllibs_constants_is_rllibs(kind: str, share_layers: bool) -
         beta=0.8, value_coefficient=0.5, max_weight=1e6, normalizer_rate=1e-8, normalizer_start=100.0, normalize_values=False
     )
     network = NetworkConfig(hidden_sizes=[16], share_layers=share_layers)
-    algorithm = Networks(config, VECTOR, SPACES[kind], network, seed=3)
-    policy, batch = algorithm.policy, made_batch(algorithm.policy)
-    terms = algorithm(batch)
+    networks = Networks(config, VECTOR, SPACES[kind], network, seed=3)
+    policy, batch = networks.policy, made_batch(networks.policy)
+    terms = networks(batch)
 
     rllib_config = RLlibConfig().training(beta=0.8, vf_coeff=0.5)
     norms = {"p": torch.tensor(rllib_config.moving_average_sqd_adv_norm_start)}
@@ -98,9 +98,9 @@ def test_marwil_with_rllibs_constants_is_rllibs(kind: str, share_layers: bool) -
     assert_same_gradients(terms.loss.mean(), theirs, policy)
 
     means = {name: term.mean() for name, term in terms.metrics.items()}
-    algorithm.after_update(means)
-    torch.testing.assert_close(algorithm.normalizer, norms["p"])
-    numbers = algorithm.log_metrics({name: float(mean) for name, mean in means.items()})
+    networks.algorithm.after_update(networks, means)
+    torch.testing.assert_close(networks.normalizer, norms["p"])
+    numbers = networks.algorithm.log_metrics(networks, {name: float(mean) for name, mean in means.items()})
     assert max(numbers["explained_variance"], -1) == pytest.approx(
         float(logged[LEARNER_RESULTS_VF_EXPLAINED_VAR_KEY]), abs=1e-4
     )
@@ -111,21 +111,19 @@ def test_the_normaliser_moves_as_rllibs_one_update_later() -> None:
     from ray.rllib.algorithms.marwil import MARWILConfig as RLlibConfig
     from ray.rllib.algorithms.marwil.torch.marwil_torch_learner import MARWILTorchLearner
 
-    algorithm = Networks(
-        MARWIL(normalizer_rate=0.1, normalizer_start=100.0, normalize_values=False), VECTOR, SPACES["discrete"]
-    )
-    batch = made_batch(algorithm.policy)
+    networks = Networks(MARWIL(normalizer_rate=0.1, normalizer_start=100.0, normalize_values=False), VECTOR, SPACES["discrete"])
+    batch = made_batch(networks.policy)
     rllib_config = RLlibConfig().training(moving_average_sqd_adv_norm_update_rate=0.1)
-    learner, _ = rllib_learner(algorithm.policy, rllib_config, moving_avg_sqd_adv_norms_per_module={"p": torch.tensor(100.0)})
+    learner, _ = rllib_learner(networks.policy, rllib_config, moving_avg_sqd_adv_norms_per_module={"p": torch.tensor(100.0)})
     for _ in range(3):
-        terms = algorithm(batch)
-        algorithm.after_update({name: term.mean() for name, term in terms.metrics.items()})
-        inputs = algorithm.policy(batch["obs"])
+        terms = networks(batch)
+        networks.algorithm.after_update(networks, {name: term.mean() for name, term in terms.metrics.items()})
+        inputs = networks.policy(batch["obs"])
         MARWILTorchLearner.compute_loss_for_module(
             learner, module_id="p", config=rllib_config, batch=batch, fwd_out={"action_dist_inputs": inputs}
         )
-        torch.testing.assert_close(algorithm.normalizer, learner.moving_avg_sqd_adv_norms_per_module["p"])
-    assert algorithm.normalizer < 90
+        torch.testing.assert_close(networks.normalizer, learner.moving_avg_sqd_adv_norms_per_module["p"])
+    assert networks.normalizer < 90
 
 
 @pytest.mark.parametrize("kind", list(SPACES))
@@ -133,19 +131,19 @@ def test_cloning_is_rllibs(kind: str) -> None:
     from ray.rllib.algorithms.bc import BCConfig
     from ray.rllib.algorithms.marwil.torch.marwil_torch_learner import MARWILTorchLearner
 
-    algorithm = Networks(BC(), VECTOR, SPACES[kind], NetworkConfig(hidden_sizes=[16]), seed=3)
-    batch = made_batch(algorithm.policy)
-    learner, _ = rllib_learner(algorithm.policy, BCConfig())
+    networks = Networks(BC(), VECTOR, SPACES[kind], NetworkConfig(hidden_sizes=[16]), seed=3)
+    batch = made_batch(networks.policy)
+    learner, _ = rllib_learner(networks.policy, BCConfig())
     theirs = MARWILTorchLearner.compute_loss_for_module(
         learner,
         module_id="p",
         config=BCConfig(),
         batch=batch,
-        fwd_out={"action_dist_inputs": algorithm.policy(batch["obs"])},
+        fwd_out={"action_dist_inputs": networks.policy(batch["obs"])},
     )
-    ours = algorithm(batch).loss.mean()
+    ours = networks(batch).loss.mean()
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
-    assert_same_gradients(ours, theirs, algorithm.policy)
+    assert_same_gradients(ours, theirs, networks.policy)
 
 
 @pytest.mark.parametrize("kind", list(SPACES))

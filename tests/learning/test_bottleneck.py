@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.costs import Costs, Seconds, bottleneck
+from offline_core.learning.costs import Costs, bottleneck
+from offline_core.learning.experience import Seconds
 from offline_core.learning.prelearner.mapper import ReadSoFar
 from offline_core.learning.train import train
 from offline_core.runtime.config import parse
 from tests.learning.datasets import dataset_of
-from tests.learning.test_planning import SMALL
+from tests.learning.test_costs import SMALL
 from tests.learning.test_train import balancing_episodes
 
 

@@ -12,13 +12,12 @@ from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import LossOutput
 from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.networks import Networks
-from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.steps import Batch, BatchSpec
 from offline_core.learning.update import WORTH_COMPILING_UPDATES, BatchOutput, CompiledUpdate, clip_gradients, is_compiled
 from offline_core.runtime.config import parse
-from tests.learning.algorithms.making import BOX, TWO, VECTOR, made_steps, with_box_actions
+from tests.learning.algorithms.making import BOX, TWO, VECTOR, made_steps, make_networks, with_box_actions
 
 pytestmark = [
     pytest.mark.slow,  # Torch's compiler alone takes seconds
@@ -37,8 +36,8 @@ def learner(name: str, *, continuous: bool, compiled: bool, network: dict[str, A
     values = {"algorithm": name, "network": {"hidden_sizes": [8]} | network, "compute": {"compile": compiled}}
     values["optimizer"] = {"batch_size": 64}
     config = parse(TrainingConfig, values)
-    algorithm = make_networks(name, VECTOR, BOX if continuous else TWO, config.network, seed=1)
-    one, steps = Learner(algorithm, config, total_steps=1000), made_steps([40, 24], [True, False])
+    networks = make_networks(name, VECTOR, BOX if continuous else TWO, config.network, seed=1)
+    one, steps = Learner(networks, config, total_steps=1000), made_steps([40, 24], [True, False])
     one.load(with_box_actions(steps) if continuous else steps)
     return one
 
@@ -101,7 +100,7 @@ def test_auto_updates_without_a_graph_where_there_is_none(caplog: pytest.LogCapt
 
 def compiled_update(kind: type[BC], *, fall_back: bool) -> BatchOutput:
     networks, steps = Networks(kind(), VECTOR, TWO, seed=1), made_steps([40, 24], [True, False])
-    batch = steps.batch(steps.rows, BatchSpec(networks.batch_columns))
+    batch = steps.batch(steps.rows, BatchSpec(networks.algorithm.batch_columns))
     weights = torch.full((64,), 1 / 64)
     return CompiledUpdate(networks, lambda flat: flat, rows=64, fall_back=fall_back)(batch, weights, weights)
 

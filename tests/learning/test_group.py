@@ -276,7 +276,7 @@ def test_too_many_deaths_end_the_run(tmp_path: Path, dataset: str, monkeypatch: 
     monkeypatch.setattr(group, "_learned", lost)
     run = run_of(dataset, compute={"learners": 1, "cpus_per_learner": 0.5, "max_failures": 2})
     with pytest.raises(LearnersLostError, match=r"more than 2 times; the last time: not placed.*resume from") as raised:
-        group.learn_together(replace(run, output=str(tmp_path)), start=0.0)
+        group.learn_together(replace(run, output=str(tmp_path)), None, start=0.0)
     assert raised.value.may_pass and len(attempts) == 3
 
 

@@ -11,7 +11,6 @@ import torch
 
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import evaluating
-from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.optimizer import learning_rate
@@ -19,7 +18,7 @@ from offline_core.learning.steps import NUMBER
 from offline_core.learning.trainer_config import OptimizerConfig
 from offline_core.runtime.config import parse
 from tests.learning.algorithms.making import BOX as BOX_ACTIONS
-from tests.learning.algorithms.making import VECTOR, made_steps, with_box_actions
+from tests.learning.algorithms.making import VECTOR, made_steps, make_networks, with_box_actions
 from tests.learning.making import steps_of
 
 BOX = gym.spaces.Box(-np.inf, np.inf, (3,))
@@ -29,8 +28,8 @@ def learner(
     observation_space: gym.Space = BOX, action_space: gym.Space = gym.spaces.Discrete(4), *, total: int = 6400, **values: Any
 ) -> Learner:
     config = parse(TrainingConfig, {"network": {"hidden_sizes": []}} | values)
-    algorithm = make_networks("bc", observation_space, action_space, config.network, seed=1)
-    return Learner(algorithm, config, total_steps=total)
+    networks = make_networks("bc", observation_space, action_space, config.network, seed=1)
+    return Learner(networks, config, total_steps=total)
 
 
 def some_steps(count: int = 64, *, seed: int = 0) -> Any:
@@ -80,19 +79,19 @@ def test_what_is_watched_of_prioritized_draws_is_of_all_steps_alike() -> None:
     marwil = {"normalizer_start": 1.0, "normalizer_rate": 0.5, "normalize_values": False}
     values: dict[str, Any] = {"marwil": marwil, "data": {"buffer": buffer}}
     config = parse(TrainingConfig, {"algorithm": "marwil", "network": {"hidden_sizes": []}} | values)
-    algorithm = make_networks("marwil", BOX, gym.spaces.Discrete(4), config.network, config.marwil, seed=1)
-    one, steps = Learner(algorithm, config, total_steps=640), some_steps()
+    networks = make_networks("marwil", BOX, gym.spaces.Discrete(4), config.network, config.marwil, seed=1)
+    one, steps = Learner(networks, config, total_steps=640), some_steps()
     rewards = np.random.default_rng(1).normal(size=64).astype(np.float32) * 3
     steps.columns |= {"rewards": torch.from_numpy(rewards), "terminateds": torch.ones(64, dtype=torch.bool)}
     steps.columns[NUMBER] = torch.arange(64)
     one.load(steps)
-    assert one.drawing is not None
-    one.drawing.learned(steps.rows, torch.linspace(0.1, 9, 64))
+    assert one.sampler is not None
+    one.sampler.learned(steps.rows, torch.linspace(0.1, 9, 64))
     indices = steps.rows[:40]
-    importance = one.drawing.importance(indices)
+    importance = one.sampler.importance(indices)
     assert importance is not None
     one.update(indices)
-    squared = one.drawing.state()["replay.errors"][indices].square()
+    squared = one.sampler.state()["replay.errors"][indices].square()
     expected = float((importance * squared).sum() / importance.sum())
     assert expected != pytest.approx(float(squared.mean()), rel=0.05), "or else this test would show nothing"
     assert float(one.networks.normalizer) == pytest.approx(0.5 + 0.5 * expected, rel=1e-4)
@@ -179,8 +178,8 @@ def test_a_rate_of_a_network_that_is_not_there_is_refused(algorithm: str, named:
 def of_values(name: str, **values: Any) -> Learner:
     """A learner of Box actions with some steps loaded."""
     config = parse(TrainingConfig, {"algorithm": name, "network": {"hidden_sizes": [8]}} | values)
-    algorithm = make_networks(name, VECTOR, BOX_ACTIONS, config.network)
-    learner = Learner(algorithm, config, total_steps=1000)
+    networks = make_networks(name, VECTOR, BOX_ACTIONS, config.network)
+    learner = Learner(networks, config, total_steps=1000)
     learner.load(with_box_actions(made_steps([40], [True])))
     return learner
 
@@ -234,7 +233,7 @@ def test_a_loss_that_is_no_number_is_told_at_once() -> None:
     one = learner()
     one.load(steps_of({"obs": np.full((4, 3), np.inf, np.float32), "actions": np.zeros(4, np.int64)}))
     assert not one.update(one.indices())
-    assert one.last_batch()["obs"].isinf().all()
+    assert one.last_batch["obs"].isinf().all()
 
 
 def test_the_loss_on_held_out_steps_is_that_of_all_of_them() -> None:
@@ -246,8 +245,8 @@ def test_the_loss_on_held_out_steps_is_that_of_all_of_them() -> None:
 
 def test_a_held_out_loss_that_draws_actions_does_not_depend_on_what_was_drawn_before() -> None:
     config = parse(TrainingConfig, {"algorithm": "cql", "network": {"hidden_sizes": [], "squash": True}})
-    algorithm = make_networks("cql", BOX, gym.spaces.Box(-1, 1, (1,)), config.network, seed=1)
-    one, rng = Learner(algorithm, config, total_steps=1), np.random.default_rng(0)
+    networks = make_networks("cql", BOX, gym.spaces.Box(-1, 1, (1,)), config.network, seed=1)
+    one, rng = Learner(networks, config, total_steps=1), np.random.default_rng(0)
     columns = {name: rng.normal(size=9).astype(np.float32) for name in ("actions", "rewards")}
     columns |= {"obs": rng.normal(size=(9, 3)).astype(np.float32), "terminateds": np.zeros(9, bool)}
     steps = steps_of(columns | {"actions": columns["actions"][:, None].clip(-1, 1)}, needs_next_obs=True)
@@ -261,11 +260,11 @@ def test_sequences_learn_from_each_step_once() -> None:
     """What pads and what warms up has no part in the loss."""
     network = {"hidden_sizes": [8], "recurrent": "gru", "recurrent_units": 8}
     one = learner(network=network, sequences={"steps": 5, "burn_in_steps": 16})
-    algorithm = make_networks("bc", BOX, gym.spaces.Discrete(4), parse(TrainingConfig, {"network": network}).network, seed=1)
-    one.networks.load_state_dict(algorithm.state_dict())
+    networks = make_networks("bc", BOX, gym.spaces.Discrete(4), parse(TrainingConfig, {"network": network}).network, seed=1)
+    one.networks.load_state_dict(networks.state_dict())
     steps = some_steps()
     one.load(steps)
     one.update(one.indices())
-    whole = Learner(algorithm, parse(TrainingConfig, {"network": network, "sequences": {"steps": 16}}), total_steps=1)
+    whole = Learner(networks, parse(TrainingConfig, {"network": network, "sequences": {"steps": 16}}), total_steps=1)
     assert one.take_metrics()["loss"] == pytest.approx(whole.loss_on(steps), rel=1e-5)
     assert one.steps == len(steps)

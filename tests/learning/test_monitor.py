@@ -12,8 +12,8 @@ import pytest
 
 from offline_core.data.store.location import Location
 from offline_core.learning import trainer
-from offline_core.learning.costs import Seconds
 from offline_core.learning.evaluations import Evaluation, Stamp, snapshot
+from offline_core.learning.experience import Seconds
 from offline_core.learning.metrics import series
 from offline_core.learning.monitor import TrainingMonitor
 from offline_core.learning.prelearner.mapper import ReadSoFar

@@ -28,7 +28,7 @@ from offline_core.learning.algorithms.marwil import MARWIL
 from offline_core.learning.config import DataConfig, TrainingConfig
 from offline_core.learning.data_loader import loader_of, make_data_loader
 from offline_core.learning.result import TrainingResult
-from offline_core.learning.source import RawRows, Recorded, Source, UserData, count
+from offline_core.learning.source import RawRows, Recorded, StepSource, UserData, count
 from offline_core.learning.steps import Steps
 from offline_core.learning.train import train
 from offline_core.learning.work import make_run
@@ -84,7 +84,7 @@ def numbers(**arguments: Any) -> DataConfig:
     return parse(DataConfig, {"data_class": own("Numbers", **arguments)})
 
 
-def read(source: Source, config: DataConfig, *, streamed: bool = False) -> list[float]:
+def read(source: StepSource, config: DataConfig, *, streamed: bool = False) -> list[float]:
     loader = make_data_loader(source, config, BC, streamed=streamed, seed=0)
     return [float(value) for steps in loader.windows(0) for value in steps.columns["obs"][:, 0]]
 

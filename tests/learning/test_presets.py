@@ -8,16 +8,15 @@ import gymnasium as gym
 import pytest
 
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.registry import make_networks
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig
-from offline_core.learning.presets import PRESETS
+from offline_core.learning.presets import TRAINING_PRESETS
 from offline_core.learning.trainer_config import OptimizerConfig
 from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.config import parse
-from tests.learning.algorithms.making import BOX, TWO, VECTOR
+from tests.learning.algorithms.making import BOX, TWO, VECTOR, make_networks
 
-ALL = [(algorithm, preset) for algorithm, presets in PRESETS.items() for preset in presets]
+ALL = [(algorithm, preset) for algorithm, presets in TRAINING_PRESETS.items() for preset in presets]
 
 
 @pytest.mark.parametrize(("algorithm", "preset"), ALL)

@@ -10,7 +10,7 @@ import torch
 
 from offline_core.data.episodes import columns
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.q_values import RecordedReturns, q_warnings, recorded_returns
+from offline_core.learning.returns import RecordedReturns, q_warnings, recorded_returns
 from offline_core.learning.steps import Steps
 from offline_core.learning.train import train
 from offline_core.runtime.config import parse

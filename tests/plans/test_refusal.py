@@ -100,7 +100,7 @@ def test_a_storage_that_does_not_answer_is_left_to_the_stage_which_tries_again(m
     ("values", "message"),
     [
         ({"training": {"algorithm": "td3_bc"}}, r"TD3BC chooses continuous actions; it cannot act in Discrete\(2\)"),
-        ({"expert": {"algorithm": "sac"}}, "sac chooses continuous actions with bounds, and those of CartPole-v1"),
+        ({"expert": {"algorithm": "sac"}}, r"SAC chooses continuous actions; it cannot act in Discrete\(2\)"),
     ],
 )
 def test_algorithms_that_cannot_act_where_a_chain_plays(values: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from offline_core.data.episodes import EpisodeBatch, columns, decode, nested
 from offline_core.data.episodes.nested import Nested
 from offline_core.errors import EmptyDatasetError, SchemaError
 from offline_core.judging.estimation.observations import Observations, distribution_inputs, leaves_of, tensors_of
+from offline_core.learning.prelearner.connectors import Pipeline
 from offline_core.learning.prelearner.mapper import Mapper
-from offline_core.learning.prelearner.pipeline import Pipeline
 from offline_core.policies.composite import CompositeHead
 from offline_core.policies.head import Head
 from offline_core.policies.policy import Policy

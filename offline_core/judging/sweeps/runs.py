@@ -219,9 +219,9 @@ def _losses_do_not_compare(settings: Sequence[Setting], runs: Sequence[Run]) -> 
     if any(run.held_out is None for run in runs):
         return "no data is held out (training.evaluation.held_out)"
     check_runs(settings, runs)
-    if other := next((run for run in runs if not run.networks().loss_compares), None):
+    if other := next((run for run in runs if not run.algorithm.loss_compares), None):
         return f"the losses of {other.config.algorithm} depend on values that are learned, too"
-    losses = {(str(run.config.algorithm), str(run.algorithm_config)) for run in runs}
+    losses = {(str(run.config.algorithm), str(run.config.chosen)) for run in runs}
     return None if len(losses) == 1 else "the settings have different losses"
 
 

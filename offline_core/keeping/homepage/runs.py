@@ -12,19 +12,18 @@ from offline_core.keeping.homepage.values import Curve, minute, number, thinned
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.fine_tuning.result import FineTuneResult
 from offline_core.learning.metrics import METRICS_FILE, progress_of, read_metrics
-from offline_core.learning.result import TrainingResult
+from offline_core.learning.result import LearnedResult, TrainingResult
 
 POINTS = 200_000
 """Of all curves together."""
 MOST_POINTS, LEAST_POINTS = 200, 12
 """Of one curve."""
-Finished = TrainingResult | ExpertResult | FineTuneResult
-KINDS: Mapping[type[Finished], str] = {TrainingResult: "training", ExpertResult: "expert", FineTuneResult: "fine-tuning"}
+KINDS: Mapping[type[LearnedResult], str] = {TrainingResult: "training", ExpertResult: "expert", FineTuneResult: "fine-tuning"}
 
 
 def runs_of(found: Contents) -> dict[str, list[Any]]:
     """The columns of the table of experiments, finished ones first by name, then those that run or were stopped."""
-    finished = {name: each for name, each in found.results.items() if isinstance(each, Finished)}
+    finished = {name: each for name, each in found.results.items() if isinstance(each, LearnedResult)}
     rows = len(finished) + len(found.unfinished)
     points = max(LEAST_POINTS, min(MOST_POINTS, POINTS // max(1, 2 * rows)))
     settings = _settings(found)
@@ -46,10 +45,10 @@ def _settings(found: Contents) -> dict[str, tuple[SweptSetting, int]]:
 
 
 def _finished(
-    found: Contents, name: str, result: Finished, settings: Mapping[str, tuple[SweptSetting, int]], points: int
+    found: Contents, name: str, result: LearnedResult, settings: Mapping[str, tuple[SweptSetting, int]], points: int
 ) -> dict[str, Any]:
     policy = found.policy_of(name)
-    card, mean, target = result.card(), result.metrics.get("episode_return_mean"), result.target_return
+    card = result.card()
     setting, seed = settings.get("/".join(name.split("/")[-2:]), (None, None))
     losses, held_out = (result.losses, result.held_out_losses) if isinstance(result, TrainingResult) else ([], [])
     return {
@@ -67,14 +66,14 @@ def _finished(
         "status": card.word,
         "level": card.verdict,
         "told": card.sentence,
-        "return": number(mean, 5),
+        "return": number(result.mean_return, 5),
         "episodes": int(result.metrics.get("episodes", 0)),
-        "target": number(target),
+        "target": number(result.target_return),
         "held_out": number(held_out[-1][1] if held_out else None, 4),
         "updates": result.updates,
         "seconds": number(result.seconds, 4),
         "made": minute(policy.created_at) if policy else "",
-        "x": "updates" if isinstance(result, TrainingResult) else "environment steps",
+        "x": result.unit,
         "curves": _curves({"return": result.curve, "loss": losses, "held-out loss": held_out}, points),
     }
 

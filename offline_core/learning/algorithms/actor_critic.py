@@ -128,7 +128,8 @@ def box_only(algorithm: Algorithm, space: gym.Space[Any]) -> None:
     """
     if not isinstance(space, gym.spaces.Box):
         raise ConfigError(
-            f"{type(algorithm).__name__} chooses continuous actions; it cannot act in {space}. Use bc, marwil, iql or cql."
+            f"{type(algorithm).__name__} chooses continuous actions; it cannot act in {space}. Use bc, marwil, iql or cql, "
+            "or ppo to learn from play."
         )
     if not space.is_bounded():
         raise ConfigError(f"{type(algorithm).__name__} needs actions with bounds, and {space} has none on one side.")

@@ -70,6 +70,11 @@ class Algorithm(Config):
         """It learns so often from each step that its policy plays, and then forgets it. None: it draws from all of them."""
         return None
 
+    @property
+    def reward_scale_gamma(self) -> float | None:
+        """It learns from played rewards divided by the deviation of the returns so far, discounted by this. None: undivided."""
+        return None
+
     def for_actions(self, space: gym.Space[Any]) -> Algorithm:
         """Return the algorithm to learn such actions by, which may be another one.
 

@@ -68,23 +68,27 @@ class Critics(nn.Module):
         """
         return self._values(self.trunk(encoded), actions, fixed=False)
 
-    def fixed(self, encoded: Tensor, actions: Nested) -> Tensor:
-        """Return the same with gradients of the actions alone: none teaches the critics."""
+    def fixed(self, encoded: Tensor, actions: Nested, *, first: int | None = None) -> Tensor:
+        """Return the same with gradients of the actions alone: none teaches the critics.
+
+        Arguments:
+            first: of so many critics, the first ones; None: of all.
+        """
         with torch.no_grad():
             features = self.trunk(encoded)
-        return self._values(features, actions, fixed=True)
+        return self._values(features, actions, fixed=True, first=first)
 
-    def _values(self, x: Tensor, actions: Nested, *, fixed: bool) -> Tensor:
+    def _values(self, x: Tensor, actions: Nested, *, fixed: bool, first: int | None = None) -> Tensor:
         flat = self.actions(actions)
         if len(flat) > len(x):
             x = x.repeat(len(flat) // len(x), 1)
-        layers = list(self._layers(fixed=fixed))
+        layers = list(self._layers(fixed=fixed, first=first))
         values: Tensor = side_by_side(torch.cat([x, flat.to(x.dtype)], dim=1), layers).squeeze(2).float()
         return values
 
-    def _layers(self, *, fixed: bool) -> Iterator[Layer]:
+    def _layers(self, *, fixed: bool, first: int | None) -> Iterator[Layer]:
         lists = (self.weights, self.biases, self.scales, self.shifts)
-        parameters = zip_longest(*([p.detach() for p in each] if fixed else each for each in lists))
+        parameters = zip_longest(*([p.detach()[:first] for p in each] if fixed else each for each in lists))
         for number, (weight, bias, scale, shift) in enumerate(parameters, start=1):
             yield Layer(weight, bias, NONE if number == len(self.weights) else self.activation, scale, shift)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from offline_core.data.episodes import columns
 from offline_core.errors import ConfigError
-from offline_core.learning.steps import Batch, BatchSpec, Steps
+from offline_core.learning.steps import Batch
 from offline_core.learning.together import is_alone, summed
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
@@ -19,14 +19,14 @@ from offline_core.policies.policy import Policy
 class Networks(nn.Module):
     """A policy and the networks learned beside it. Its `state_dict()` holds all that a checkpoint needs.
 
-    `config` is the algorithm, which makes the networks and says how they learn. The learner calls
-        prepare(steps, spec)                     once for steps that were loaded
-        refresh(steps, spec)                     if `refresh_rows` is not 0: before the first update, and now and then
-        before_update(updates), networks(batch), after_update(means)     each update
-        log_metrics(means)                       each report
+    The algorithm makes them, and says how they learn. The learner calls
+        algorithm.prepare(networks, steps, spec)     once for steps that were loaded
+        algorithm.refresh(networks, steps, spec)     if `refresh_rows` is not 0: before the first update, and now and then
+        algorithm.before_update(networks), networks(batch), algorithm.after_update(networks, means)     each update
+        algorithm.log_metrics(networks, means)       each report
 
     Arguments:
-        algorithm: its parameters, an `Algorithm`.
+        algorithm: an `Algorithm`; that of these actions learns.
         observation_space, action_space: of the policy.
         network: layers of the policy, and of all networks beside it.
         seed: of the initial weights.
@@ -51,6 +51,7 @@ class Networks(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
+        self.algorithm = algorithm = algorithm.for_actions(action_space)
         if network.recurrent and columns.NEW_OBS in algorithm.batch_columns:
             raise ConfigError(
                 f"{type(algorithm).__name__} values later observations, which a recurrent network would see without those "
@@ -62,12 +63,6 @@ class Networks(nn.Module):
             )
         if network.transformer is not None:
             raise ConfigError("network.transformer is what dt sets in its policy: leave it out, and set the parameters of dt.")
-        self.config = algorithm
-        self.stored, self.batch_columns, self.needs_next_obs = (
-            algorithm.stored, algorithm.batch_columns, algorithm.needs_next_obs,
-        )  # fmt: skip
-        self.loss_compares, self.has_errors = algorithm.loss_compares, algorithm.has_errors
-        self.sequence_steps = algorithm.sequence_steps
         algorithm.build(self, (observation_space, action_space), network, seed)
 
     if TYPE_CHECKING:  # whatever else the algorithm builds
@@ -75,36 +70,10 @@ class Networks(nn.Module):
         def __getattr__(self, name: str) -> Any: ...
         def __setattr__(self, name: str, value: Any) -> None: ...
 
-    @property
-    def name(self) -> str:
-        """Of the algorithm, for messages."""
-        return type(self.config).__name__
-
-    def prepare(self, steps: Steps, spec: BatchSpec) -> None:
-        self.config.prepare(self, steps, spec)
-
-    def refresh(self, steps: Steps, spec: BatchSpec) -> None:
-        self.config.refresh(self, steps, spec)
-
-    def refresh_rows(self, steps: Steps, spec: BatchSpec) -> float:
-        return float(self.config.refresh_rows(self, steps, spec))
-
-    def before_update(self, updates: int) -> None:
-        """Prepare for the update after so many."""
-        self.updates = updates
-        self.config.before_update(self)
-
     def forward(self, batch: Batch) -> Any:
         """Return the algorithm's `LossOutput`; gradients go through the loss alone."""
-        output = self.config.loss(self, batch)
+        output = self.algorithm.loss(self, batch)
         return output._replace(metrics={name: term.detach() for name, term in output.metrics.items()})
-
-    def after_update(self, means: dict[str, Tensor]) -> None:
-        self.config.after_update(self, means)
-
-    def log_metrics(self, means: dict[str, float]) -> dict[str, float]:
-        found: dict[str, float] = self.config.log_metrics(self, means)
-        return found
 
     def mean_of_all(self, values: Tensor) -> Tensor:
         """Return the mean, over the batches of all learners while they learn; without gradients then."""

@@ -61,6 +61,10 @@ class PPO(Algorithm):
     def epochs_per_rollout(self) -> int:
         return self.num_epochs
 
+    @property
+    def reward_scale_gamma(self) -> float | None:
+        return self.gamma if self.normalize_rewards else None
+
     def build(self, networks: Networks, spaces: Spaces, network: NetworkConfig, seed: int) -> None:
         from offline_core.policies.policy import Policy
 

@@ -30,6 +30,7 @@ class ReBRAC(TD3):
     )
     normalize_values: bool = Field(True, description="Divide the values that the policy climbs by their mean size.")
 
+    climbed: ClassVar[int | None] = None
     batch_columns: ClassVar[tuple[str, ...]] = (*TD3.batch_columns, NEW_ACTIONS, HAS_NEW_ACTIONS)
 
     def prepare(self, networks: Networks, steps: Steps, spec: BatchSpec) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-import gymnasium as gym
 from pydantic import Field, field_validator
 
 from offline_core.errors import ConfigError
@@ -23,29 +21,55 @@ from offline_core.learning.algorithms.rebrac import ReBRAC
 from offline_core.learning.algorithms.sac import SAC
 from offline_core.learning.algorithms.td3 import TD3
 from offline_core.learning.algorithms.td3_bc import TD3BC
-from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.config import Config, closed_by_name, parse
 from offline_core.runtime.parameter_names import did_you_mean
 from offline_core.runtime.python_object import unwrapped
 from offline_core.runtime.user_code import UserCode, import_object
-from offline_core.runtime.user_errors import user_errors
-
-if TYPE_CHECKING:
-    from offline_core.learning.algorithms.networks import Networks
 
 AnyAlgorithm = TypeVar("AnyAlgorithm", bound=Algorithm)
 
 
-def _section(kind: type[AnyAlgorithm]) -> AnyAlgorithm:
-    section: AnyAlgorithm = Field(kind(), description="Used if it is the algorithm.", json_schema_extra=closed_by_name)
-    return section
+def section(kind: type[AnyAlgorithm]) -> AnyAlgorithm:
+    """Return a field for the parameters of an algorithm."""
+    field: AnyAlgorithm = Field(kind(), description="Used if it is the algorithm.", json_schema_extra=closed_by_name)
+    return field
+
+
+class AlgorithmSections(Config):
+    """The name of an algorithm, and a section with the parameters of each that it may name."""
+
+    algorithm: str | UserCode = Field(description="Its name, or your own.")
+
+    @classmethod
+    def sections(cls) -> dict[str, type[Algorithm]]:
+        """Return the class of each algorithm, by name."""
+        found = {name: type(field.default) for name, field in cls.model_fields.items()}
+        return {name: kind for name, kind in found.items() if issubclass(kind, Algorithm)}
+
+    @property
+    def chosen(self) -> Algorithm:
+        """The algorithm, with its parameters.
+
+        Raises:
+            ConfigError: A user's code is named, and is no algorithm.
+        """
+        if isinstance(self.algorithm, str):
+            return getattr(self, self.algorithm)  # type: ignore[no-any-return]
+        kind = import_object(self.algorithm.path, "algorithm")
+        if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
+            raise ConfigError(f"The algorithm {self.algorithm} has to be a subclass of offline_core's Algorithm.")
+        return parse(kind, unwrapped(self.algorithm.arguments))
+
+    @property
+    def unused(self) -> set[str]:
+        return super().unused | {name for name in self.sections() if name != self.algorithm}
 
 
 def _list_names(schema: dict[str, Any]) -> None:
     schema["enum"] = list(algorithms())
 
 
-class AlgorithmChoice(Config):
+class AlgorithmChoice(AlgorithmSections):
     """The algorithm to learn with, and the parameters of each."""
 
     algorithm: Annotated[str, Field(json_schema_extra=_list_names)] | UserCode = Field(
@@ -55,19 +79,19 @@ class AlgorithmChoice(Config):
         "keeps them near a log. dt: actions are what continues a sequence to a given return. Or your own subclass of "
         "offline_core.Algorithm: its path, and arguments for its fields.",
     )
-    bc: BC = _section(BC)
-    marwil: MARWIL = _section(MARWIL)
-    dqn: DQN = _section(DQN)
-    iql: IQL = _section(IQL)
-    cql: CQL = _section(CQL)
-    cal_ql: CalQL = _section(CalQL)
-    bcq: BCQ = _section(BCQ)
-    td3_bc: TD3BC = _section(TD3BC)
-    rebrac: ReBRAC = _section(ReBRAC)
-    awac: AWAC = _section(AWAC)
-    dt: DT = _section(DT)
-    sac: SAC = _section(SAC)
-    td3: TD3 = _section(TD3)
+    bc: BC = section(BC)
+    marwil: MARWIL = section(MARWIL)
+    dqn: DQN = section(DQN)
+    iql: IQL = section(IQL)
+    cql: CQL = section(CQL)
+    cal_ql: CalQL = section(CalQL)
+    bcq: BCQ = section(BCQ)
+    td3_bc: TD3BC = section(TD3BC)
+    rebrac: ReBRAC = section(ReBRAC)
+    awac: AWAC = section(AWAC)
+    dt: DT = section(DT)
+    sac: SAC = section(SAC)
+    td3: TD3 = section(TD3)
 
     @field_validator("algorithm")
     @classmethod
@@ -78,58 +102,7 @@ class AlgorithmChoice(Config):
             )
         return algorithm
 
-    @property
-    def unused(self) -> set[str]:
-        return super().unused | {name for name in algorithms() if name != self.algorithm}
-
 
 def algorithms() -> dict[str, type[Algorithm]]:
-    """The class of each algorithm, by name."""
-    found = {name: type(field.default) for name, field in AlgorithmChoice.model_fields.items()}
-    return {name: kind for name, kind in found.items() if issubclass(kind, Algorithm)}
-
-
-def chosen_algorithm(name: str | UserCode, action_space: gym.Space[Any], algorithm: Algorithm | None = None) -> Algorithm:
-    """Return an algorithm as it learns such actions, with its default parameters if `algorithm` is None.
-
-    Raises:
-        ConfigError: The name is unknown, the parameters are another algorithm's, or have no effect with these actions.
-    """
-    if isinstance(name, UserCode):
-        return _own_algorithm(name).for_actions(action_space)
-    known = algorithms()
-    if name not in known:
-        raise ConfigError(f"There is no algorithm {name!r}; there are {', '.join(known)}.")
-    algorithm = known[name]() if algorithm is None else algorithm
-    if type(algorithm) is not known[name]:
-        raise ConfigError(f"{name} takes a {known[name].__name__}, not a {type(algorithm).__name__}.")
-    return algorithm.for_actions(action_space)
-
-
-def make_networks(
-    name: str | UserCode,
-    observation_space: gym.Space[Any],
-    action_space: gym.Space[Any],
-    network: NetworkConfig = NetworkConfig(),
-    algorithm: Algorithm | None = None,
-    *,
-    seed: int = 0,
-) -> Networks:
-    """Return new networks that learn by an algorithm, with its default parameters if `algorithm` is None.
-
-    Raises:
-        ConfigError: As `chosen_algorithm`, or the algorithm cannot act in this space.
-    """
-    from offline_core.learning.algorithms.networks import Networks
-
-    chosen = chosen_algorithm(name, action_space, algorithm)
-    own = user_errors(f"algorithm {name}", f"with {observation_space} and {action_space}", ConfigError)
-    with own if isinstance(name, UserCode) else contextlib.nullcontext():
-        return Networks(chosen, observation_space, action_space, network, seed=seed)
-
-
-def _own_algorithm(code: UserCode) -> Algorithm:
-    kind = import_object(code.path, "algorithm")
-    if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
-        raise ConfigError(f"The algorithm {code} has to be a subclass of offline_core's Algorithm.")
-    return parse(kind, unwrapped(code.arguments))
+    """Return the class of each algorithm of a training from a log, by name."""
+    return AlgorithmChoice.sections()

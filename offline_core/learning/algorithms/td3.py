@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import gymnasium as gym
 from pydantic import Field
@@ -49,6 +49,9 @@ class TD3(ActorCritic):
         description="Standard deviation of sampled actions, in halves of their range, when the policy plays with exploration.",
     )
 
+    climbed: ClassVar[int | None] = 1
+    """How many critics the policy climbs, the first ones; None: all."""
+
     def build(self, networks: Networks, spaces: Spaces, network: NetworkConfig, seed: int) -> None:
         super().build(networks, spaces, network, seed)
         networks.target_policy = target_of(networks.policy)
@@ -92,7 +95,9 @@ class TD3(ActorCritic):
         if networks.policy_learns or not networks.training:
             head = gaussian(networks.policy)
             actions = head.to_space(head.unit_mean(networks.policy.features(batch[columns.OBS])).float())
-            policy_loss = self.policy_loss(networks, networks.critics.fixed(encoded, actions), actions, batch)
+            policy_loss = self.policy_loss(
+                networks, networks.critics.fixed(encoded, actions, first=self.climbed), actions, batch
+            )
             loss = loss + policy_loss
             metrics["policy_loss"] = policy_loss
         return LossOutput(loss, metrics, errors.detach().abs().mean(dim=0))

@@ -10,33 +10,30 @@ from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.manifest import Format
 from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.learning.algorithms.ppo import PPO
+from offline_core.learning.algorithms.registry import AlgorithmSections, section
 from offline_core.learning.algorithms.sac import SAC
 from offline_core.learning.algorithms.td3 import TD3
-from offline_core.learning.experts.presets import PRESETS, with_defaults
+from offline_core.learning.presets import EXPERT_PRESETS, listed, with_expert_defaults
 from offline_core.learning.trainer_config import (
     AdamConfig,
+    BatchSize,
     EvaluationsConfig,
+    LearningRate,
+    MaxGradientNorm,
     ReplayConfig,
     TorchConfig,
     a_replay_that_holds_a_batch,
 )
 from offline_core.policies.config import NetworkConfig
-from offline_core.runtime.config import Config, EnvironmentSpec, closed, closed_by_name
+from offline_core.runtime.config import Config, EnvironmentSpec, closed
 
 
 class ExpertOptimizer(AdamConfig):
     """Adam and its batches: of ppo parts of a rollout, of sac and td3 drawn from what was played."""
 
-    learning_rate: float = Field(2e-3, ge=1e-8, le=10.0, description="Step size of Adam.")
-    batch_size: int = Field(
-        512,
-        ge=1,
-        le=10_000_000,
-        description="Steps per update, of ppo at most: rollouts are cut into equal parts.",
-    )
-    max_gradient_norm: float | None = Field(
-        0.5, gt=0.0, description="Clip the global gradient norm to this; None: do not clip."
-    )
+    learning_rate: LearningRate = 2e-3
+    batch_size: BatchSize = Field(512, description="Steps per update, of ppo at most: rollouts are cut into equal parts.")
+    max_gradient_norm: MaxGradientNorm = 0.5
 
 
 class ExpertRecording(Config):
@@ -55,11 +52,7 @@ class ExpertRecording(Config):
     files: FilesConfig = Field(FilesConfig(), description="Size and compression of the data files.", json_schema_extra=closed)
 
 
-def _list_presets(schema: dict[str, Any]) -> None:
-    schema["enum"] = sorted({name for of_one in PRESETS.values() for name in of_one})
-
-
-class ExpertConfig(Config):
+class ExpertConfig(AlgorithmSections):
     """The environment of the expert, how it learns, and when it is good enough."""
 
     algorithm: Literal["ppo", "sac", "td3"] = Field(
@@ -69,7 +62,7 @@ class ExpertConfig(Config):
         "take 1 step a rollout, two hidden layers of 256 units with ReLU, batches of 256 steps, iterations of 2,500 rollouts, "
         "and evaluations of 10 episodes.",
     )
-    preset: Annotated[str, Field(json_schema_extra=_list_presets)] | None = Field(
+    preset: Annotated[str, Field(json_schema_extra=listed(EXPERT_PRESETS))] | None = Field(
         None,
         exclude=True,
         description="Settings of reference code, below those that are given here. mujoco: of CleanRL and Stable-Baselines3 for "
@@ -85,9 +78,9 @@ class ExpertConfig(Config):
         None,
         description="Checkpoint to start from, such as a clone (runs/policy/best). None: random weights.",
     )
-    ppo: PPO = Field(PPO(), description="Used if it is the algorithm.", json_schema_extra=closed_by_name)
-    sac: SAC = Field(SAC(), description="Used if it is the algorithm.", json_schema_extra=closed_by_name)
-    td3: TD3 = Field(TD3(), description="Used if it is the algorithm.", json_schema_extra=closed_by_name)
+    ppo: PPO = section(PPO)
+    sac: SAC = section(SAC)
+    td3: TD3 = section(TD3)
     replay: ReplayConfig = Field(
         ReplayConfig(),
         description="Which played steps sac and td3 learn from, and how often.",
@@ -126,7 +119,7 @@ class ExpertConfig(Config):
     @classmethod
     def _of_the_algorithm(cls, values: Any) -> Any:
         """Put the values of the preset and of the algorithm under what is given."""
-        return with_defaults(values, cls) if isinstance(values, dict) else values
+        return with_expert_defaults(values, cls) if isinstance(values, dict) else values
 
     @model_validator(mode="after")
     def _has_advantages_to_compare(self) -> ExpertConfig:
@@ -142,5 +135,4 @@ class ExpertConfig(Config):
 
     @property
     def unused(self) -> set[str]:
-        """Sections that the algorithm does not read."""
-        return {"sac", "td3", "replay"} if self.algorithm == "ppo" else {"ppo", "sac", "td3"} - {self.algorithm}
+        return super().unused | ({"replay"} if self.algorithm == "ppo" else set())

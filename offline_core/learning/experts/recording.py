@@ -13,14 +13,15 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor
 
-from offline_core.data.datasets.commit import commit
-from offline_core.data.datasets.dataset import DatasetRef
-from offline_core.data.datasets.manifest import FileEntry, Operation, Parent, Statistics
+from offline_core.data.datasets.commit import commit, prepared
+from offline_core.data.datasets.manifest import FileEntry, Statistics
+from offline_core.data.datasets.result_cache import BegunResult
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.episodes import Episode, decode, encode
 from offline_core.data.store.location import Location
 from offline_core.learning.experts.config import ExpertConfig, ExpertRecording
+from offline_core.learning.play.play import PlayRecorder
 from offline_core.policies.policy import Policy
 from offline_core.policies.recording.episode_builder import EpisodeBuilder
 from offline_core.policies.recording.player import EpisodesToPlay, eps_id, play
@@ -32,7 +33,7 @@ STEPS_AT_A_TIME = 1024
 """Of each copy, that are kept before episodes are made of them."""
 
 
-class TrainingRecorder:
+class TrainingRecorder(PlayRecorder):
     """Writes what is recorded, in files of each recording's own: an expert that was killed goes on with those that are there.
 
     Arguments:
@@ -43,9 +44,6 @@ class TrainingRecorder:
         self._recording, self._root = recording, root
         self.files: list[FileEntry] = []
         self.statistics = Statistics()
-
-    def after(self, rollout: int) -> None:
-        """Record after the rollout of this number."""
 
     def close(self) -> None:
         """Record what is left."""
@@ -59,12 +57,10 @@ class TrainingRecorder:
         self.statistics = self.statistics.merge(writer.statistics)
 
     def save(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return what was recorded, as JSON, and tensors to go on with."""
         files = [file.model_dump(mode="json") for file in self.files]
         return {"files": files, "statistics": self.statistics.model_dump(mode="json")}, {}
 
     def restore(self, saved: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Go on from what `save` returned; new episodes begin."""
         self.files = [FileEntry.model_validate(file) for file in saved["files"]]
         self.statistics = Statistics.model_validate(saved["statistics"])
 
@@ -170,49 +166,41 @@ class ReplayRecorder(TrainingRecorder):
 
 
 @contextlib.contextmanager
-def recorder_of(
-    policy: Policy, env: VectorEnv, config: ExpertConfig, root: Location | None, identity: str
-) -> Iterator[TrainingRecorder | None]:
-    """Record while the block runs, if `config` asks for it.
+def recorder_of(policy: Policy, env: VectorEnv, config: ExpertConfig, begun: BegunResult) -> Iterator[PlayRecorder]:
+    """Record while the block runs, if `config` asks for it, and commit that as the next version of the recording.
 
     Arguments:
         env: what `policy` plays in; tapped, for `replay`.
-        root: of the recording's dataset.
-        identity: of the training.
 
     Raises:
         StorageError: it cannot be written.
     """
-    if (recording := config.recording) is None or root is None:
-        yield None
+    if (recording := config.recording) is None:
+        yield PlayRecorder()
         return
-    recorder: TrainingRecorder
-    if recording.replay:
-        assert isinstance(env, TappedEnv)
-        recorder = ReplayRecorder(env, recording, root, identity=identity)
-    else:
-        recorder = PolicyRecorder(policy, config, recording, root)
-    yield recorder
-    recorder.close()
-
-
-def commit_recorded(
-    recorder: TrainingRecorder, uri: str, config: ExpertConfig, operation: Operation, parents: list[Parent]
-) -> DatasetRef:
-    """Commit what was written while an expert learned as the next version of the dataset `uri`."""
-    assert config.recording is not None
-    spaces = spaces_of(config.environment)
-    return commit(
-        uri,
-        recorder.files,
-        format=config.recording.format,
-        operation=operation,
-        statistics=recorder.statistics,
-        parents=parents,
-        environment=config.environment,
-        observation_space=spaces[0],
-        action_space=spaces[1],
-    ).ref
+    with prepared(begun.folder.child(RECORDING).uri) as root:
+        recorder: TrainingRecorder
+        if recording.replay:
+            assert isinstance(env, TappedEnv)
+            recorder = ReplayRecorder(env, recording, root, identity=begun.identity)
+        else:
+            recorder = PolicyRecorder(policy, config, recording, root)
+        yield recorder
+        recorder.close()
+        if not recorder.files:
+            return
+        spaces = spaces_of(config.environment)
+        recorder.dataset = commit(
+            root.uri,
+            recorder.files,
+            format=recording.format,
+            operation=begun.operation,
+            statistics=recorder.statistics,
+            parents=list(begun.parents),
+            environment=config.environment,
+            observation_space=spaces[0],
+            action_space=spaces[1],
+        ).ref
 
 
 def weights_digest(policy: Policy) -> str:

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
-import gymnasium as gym
-
-from offline_core.data.datasets.commit import prepared
 from offline_core.data.datasets.result_cache import STATES, BegunResult
-from offline_core.data.environments.vector_env import Spaces, make_vector_env, reward_threshold
+from offline_core.data.environments.vector_env import Spaces, make_vector_env
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.networks import Networks
-from offline_core.learning.algorithms.registry import make_networks
-from offline_core.learning.checkpoints import BEST
-from offline_core.learning.costs import Seconds
 from offline_core.learning.experts.config import ExpertConfig
-from offline_core.learning.experts.recording import RECORDING, commit_recorded, recorder_of
+from offline_core.learning.experts.recording import recorder_of
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.learner import Learner
-from offline_core.learning.monitor import TrainingGoal, snapshot_name
-from offline_core.learning.play.play import Play, learned_steps
-from offline_core.learning.trainer import learn
+from offline_core.learning.monitor import snapshot_name
+from offline_core.learning.play.play import Play, check_single_steps, learn_from_play, learned_steps
 from offline_core.learning.trainer_config import copies
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
@@ -42,50 +34,24 @@ def learn_by_play(config: ExpertConfig, manifest: PolicyManifest | None, begun: 
     env = make_vector_env(config.environment, copies(config))
     if config.recording is not None and config.recording.replay:
         env = TappedEnv(env)
-    with contextlib.closing(env), isolated_torch(config.compute.threads), contextlib.ExitStack() as stack:
+    with contextlib.closing(env), isolated_torch(config.compute.threads):
         networks, initial = new_expert(config, (env.single_observation_space, env.single_action_space), manifest)
-        learner = Learner(networks, config, total_steps=learned_steps(config, networks.config.epochs_per_rollout))
-        seconds = Seconds()
-        play = Play(networks, env, config, states=begun.folder.child(STATES), seconds=seconds)
+        learner = Learner(networks, config, total_steps=learned_steps(config, networks.algorithm.epochs_per_rollout))
+        play = Play(networks, env, config, states=begun.folder.child(STATES))
         begun.start()
-        place_of_recording = begun.folder.child(RECORDING).uri
-        root = None if config.recording is None else stack.enter_context(prepared(place_of_recording))
-        threshold = config.evaluation.target_return
-        goal = TrainingGoal(
-            begun.folder,
-            begun.operation,
-            list(begun.parents),
-            begun.identity,
-            environment=config.environment,
-            played_in=config.environment,
-            evaluation=config.evaluation,
-            target_return=reward_threshold(config.environment) if threshold is None else threshold,
-            seed=config.seed,
-            what="train expert",
-            snapshots_at_returns=config.snapshots_at_returns,
-        )
-        with recorder_of(networks.policy, env, config, root, begun.identity) as recorder:
-            play.recorder = recorder
-            begins_as = None if initial is None else lambda: begin_as(networks.policy, initial)
-            monitor = learn(learner, play, goal, seconds=seconds, begins_as=begins_as)
-        assert monitor is not None
-        recording = None
-        if recorder is not None and recorder.files:
-            recording = commit_recorded(recorder, place_of_recording, config, begun.operation, list(begun.parents))
-    metrics = {} if monitor.best is None else monitor.best[1]
-    return ExpertResult(
-        checkpoint=begun.folder.child(BEST).uri,
-        reached_target=monitor.reached_target or goal.target_return is None,
-        target_return=goal.target_return,
-        actions=config.evaluation.actions,
-        metrics=metrics,
-        env_steps=play.env_steps,
-        updates=learner.updates,
-        recording=recording,
-        snapshots={reached: begun.folder.child(snapshot_name(reached)).uri for reached in sorted(monitor.snapshots)},
-        seconds=monitor.elapsed_seconds,
-        curve=monitor.curve,
-    )
+        with recorder_of(networks.policy, env, config, begun) as play.recorder:
+            monitor, learned = learn_from_play(
+                learner,
+                play,
+                begun,
+                config.environment,
+                target_return=config.evaluation.target_in(config.environment),
+                begins_as=None if initial is None else lambda: begin_as(networks.policy, initial),
+                what="train expert",
+                snapshots_at_returns=config.snapshots_at_returns,
+            )
+    snapshots = {reached: begun.folder.child(snapshot_name(reached)).uri for reached in sorted(monitor.snapshots)}
+    return ExpertResult(**learned, recording=play.recorder.dataset, snapshots=snapshots)
 
 
 def new_expert(config: ExpertConfig, spaces: Spaces, manifest: PolicyManifest | None) -> tuple[Networks, Policy | None]:
@@ -98,20 +64,15 @@ def new_expert(config: ExpertConfig, spaces: Spaces, manifest: PolicyManifest | 
         ConfigError: It does not fit the environment or `network`, or the algorithm cannot act there or go on from it.
     """
     seed = derive_seed(config.seed, "weights")
-    if config.algorithm != "ppo":
-        check_actions(config, spaces[1])
-        if config.initial_policy is not None:
-            raise ConfigError(
-                f"{config.algorithm} learns from nothing: a checkpoint has no critics, and new ones would undo it. Set "
-                "initial_policy to None, algorithm to ppo, or go on from a training with 'offline fine-tune'."
-            )
-        parameters = getattr(config, config.algorithm)
-        return make_networks(config.algorithm, *spaces, config.network, parameters, seed=seed), None
     if config.initial_policy is None:
-        _check_single_steps(config.network)
-        return Networks(config.ppo, *spaces, config.network, seed=seed), None
+        return Networks(config.chosen, *spaces, config.network, seed=seed), None
+    if config.algorithm != "ppo":
+        raise ConfigError(
+            f"{config.algorithm} learns from nothing: a checkpoint has no critics, and new ones would undo it. Set "
+            "initial_policy to None, algorithm to ppo, or go on from a training with 'offline fine-tune'."
+        )
     initial = load_policy(config.initial_policy, manifest)
-    _check_single_steps(initial.network)
+    check_single_steps(initial.network)
     initial.check_spaces(config.environment.id, spaces)
     if config.network != NetworkConfig():
         check_network(config.initial_policy, initial.network, config.network)
@@ -119,29 +80,3 @@ def new_expert(config: ExpertConfig, spaces: Spaces, manifest: PolicyManifest | 
     networks.has_new_values = not initial.value_function
     networks.policy.input_columns = initial.input_columns
     return networks, initial
-
-
-def _check_single_steps(network: NetworkConfig) -> None:
-    """Check that PPO can learn with the network.
-
-    Raises:
-        ConfigError: It remembers earlier steps.
-    """
-    if network.remembers:
-        raise ConfigError(
-            "PPO learns from single steps: set network.frames to 1 and network.recurrent to None, or begin with another policy "
-            "than one of dt."
-        )
-
-
-def check_actions(config: ExpertConfig, space: gym.Space[Any]) -> None:
-    """Check that an algorithm which learns from replayed steps can act in the environment.
-
-    Raises:
-        ConfigError: It cannot.
-    """
-    if not (isinstance(space, gym.spaces.Box) and space.is_bounded()):
-        raise ConfigError(
-            f"{config.algorithm} chooses continuous actions with bounds, and those of {config.environment.id} are {space}: set "
-            "algorithm to ppo."
-        )

@@ -8,7 +8,10 @@ from pydantic import Field, model_validator
 
 from offline_core.learning.trainer_config import (
     AdamConfig,
+    BatchSize,
+    Episodes,
     EvaluationsConfig,
+    LearningRate,
     ReplayConfig,
     TorchConfig,
     a_replay_that_holds_a_batch,
@@ -30,14 +33,14 @@ class FineTuneReplay(ReplayConfig):
 class FineTuneOptimizer(AdamConfig):
     """Adam and its batches, of recorded and of played steps."""
 
-    learning_rate: float = Field(3e-4, ge=1e-8, le=10.0, description="Step size of Adam.")
-    batch_size: int = Field(256, ge=1, le=10_000_000, description="Steps per update.")
+    learning_rate: LearningRate = 3e-4
+    batch_size: BatchSize = Field(256, description="Steps per update.")
 
 
 class FineTuneEvaluations(EvaluationsConfig):
     """Playing the policy while it learns."""
 
-    episodes: int = Field(10, ge=1, le=100_000, description="Episodes each time.")
+    episodes: Episodes = 10
     target_return: float | None = Field(None, description="Stop at this mean return. None: play all steps.")
 
 

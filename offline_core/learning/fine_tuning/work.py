@@ -11,19 +11,17 @@ from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.actor_critic import ActorCritic
+from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.networks import Networks
-from offline_core.learning.algorithms.registry import algorithms, make_networks
-from offline_core.learning.checkpoints import BEST, load_networks
+from offline_core.learning.algorithms.registry import algorithms
+from offline_core.learning.checkpoints import load_networks
 from offline_core.learning.config import DataConfig, RewardsConfig, TrainingConfig
-from offline_core.learning.costs import Seconds
 from offline_core.learning.data_loader import make_data_loader
 from offline_core.learning.fine_tuning.config import FineTuneConfig
 from offline_core.learning.fine_tuning.result import FineTuneResult
 from offline_core.learning.learner import Learner
-from offline_core.learning.monitor import TrainingGoal
-from offline_core.learning.play.play import Play, learned_steps
+from offline_core.learning.play.play import Play, learn_from_play, learned_steps
 from offline_core.learning.source import Recorded
-from offline_core.learning.trainer import learn
 from offline_core.learning.trainer_config import copies
 from offline_core.learning.work import check_terminations
 from offline_core.policies.checkpoint import load_policy
@@ -38,7 +36,7 @@ def learn_on(
     training: str,
     manifest: PolicyManifest,
     networks_sha256: str,
-    learned: Dataset,
+    dataset: Dataset,
     begun: BegunResult,
 ) -> FineTuneResult:
     """Return what `fine_tune` returns, see there.
@@ -51,65 +49,38 @@ def learn_on(
     environment = config.environment
     assert environment is not None
     policy = load_policy(Location.of(training).child("last").uri, manifest)
-    algorithm, data = _algorithm(training, policy, manifest.operation.config)
-    source = _source(learned, policy, algorithm, data)
+    networks, data = _networks(training, policy, manifest.operation.config)
+    source = _source(dataset, policy, networks.algorithm, data)
     env = make_vector_env(environment, copies(config))
     with contextlib.closing(env), isolated_torch(config.compute.threads):
         policy.check_spaces(environment.id, (env.single_observation_space, env.single_action_space))
         begun.start()
-        learner = Learner(algorithm, config, total_steps=learned_steps(config, None))
-        log = next(make_data_loader(source, data, algorithm.config, streamed=False, seed=0).windows(0))
+        learner = Learner(networks, config, total_steps=learned_steps(config, None))
+        log = next(make_data_loader(source, data, networks.algorithm, streamed=False, seed=0).windows(0))
         learner.load(log)
         states = begun.folder.child(STATES)
-        seconds = Seconds()
-        play = Play(
-            algorithm,
-            env,
-            config,
-            states=states,
-            seconds=seconds,
-            log=log,
-            log_share=config.offline_share,
-            rewards=data.rewards,
-        )
+        play = Play(networks, env, config, states=states, log=log, log_share=config.offline_share, rewards=data.rewards)
 
         def begins_as() -> None:
-            algorithm.load_state_dict(load_networks(Location.of(training), networks_sha256))
-            algorithm.policy.load_state_dict(policy.state_dict())  # learning may have gone a little further than `last`
+            networks.load_state_dict(load_networks(Location.of(training), networks_sha256))
+            networks.policy.load_state_dict(policy.state_dict())  # learning may have gone a little further than `last`
 
-        algorithm.policy.input_columns = policy.input_columns
-        goal = TrainingGoal(
-            begun.folder,
-            begun.operation,
-            list(begun.parents),
-            begun.identity,
-            environment=environment,
-            played_in=environment,
-            evaluation=config.evaluation,
+        networks.policy.input_columns = policy.input_columns
+        monitor, learned = learn_from_play(
+            learner,
+            play,
+            begun,
+            environment,
             target_return=config.evaluation.target_return,
-            seed=config.seed,
+            begins_as=begins_as,
             what="fine-tune",
             roll_back_after=config.roll_back_after,
         )
-        monitor = learn(learner, play, goal, seconds=seconds, begins_as=begins_as)
-        assert monitor is not None
-    return FineTuneResult(
-        checkpoint=begun.folder.child(BEST).uri,
-        start_return=monitor.curve[0][1],
-        metrics={} if monitor.best is None else monitor.best[1],
-        target_return=goal.target_return,
-        actions=config.evaluation.actions,
-        reached_target=monitor.reached_target or goal.target_return is None,
-        env_steps=play.env_steps,
-        updates=learner.updates,
-        rollbacks=monitor.rollbacks,
-        curve=monitor.curve,
-        seconds=monitor.elapsed_seconds,
-    )
+    return FineTuneResult(**learned, start_return=monitor.curve[0][1], rollbacks=monitor.rollbacks)
 
 
-def _algorithm(training: str, policy: Policy, settings: dict[str, Any]) -> tuple[Networks, DataConfig]:
-    """The algorithm of the training, with weights of its own, and how recorded steps are read for it.
+def _networks(training: str, policy: Policy, settings: dict[str, Any]) -> tuple[Networks, DataConfig]:
+    """The networks of the training, with weights of their own, and how recorded steps are read for it.
 
     Arguments:
         settings: of the training, without those at their defaults.
@@ -122,18 +93,17 @@ def _algorithm(training: str, policy: Policy, settings: dict[str, Any]) -> tuple
         raise ConfigError(f"{training} is by an algorithm of your own; only named ones go on by play.")
     if own := sorted(each for each in ("connectors", "prelearner", "data_class", "source") if data.get(each)):
         raise ConfigError(f"{training} learned from steps that data.{own[0]} made; what is played does not go through that.")
-    parameters = algorithms()[name](**settings.get(name, {}))
-    spaces = policy.observation_space, policy.action_space
-    algorithm = make_networks(name, *spaces, NetworkConfig(**settings.get("network", {})), parameters)
-    if not isinstance(algorithm.config, ActorCritic):
+    algorithm, network = algorithms()[name](**settings.get(name, {})), NetworkConfig(**settings.get("network", {}))
+    networks = Networks(algorithm, policy.observation_space, policy.action_space, network)
+    if not isinstance(networks.algorithm, ActorCritic):
         raise ConfigError(
             f"{training} is by {name}, which has no critics of single actions, so play would undo it: train by iql, awac, "
             "cal_ql, td3_bc or rebrac, or give its policy to 'offline train-expert' as initial_policy."
         )
-    return algorithm, DataConfig(rewards=RewardsConfig(**data.get("rewards", {})), prelearners=0)
+    return networks, DataConfig(rewards=RewardsConfig(**data.get("rewards", {})), prelearners=0)
 
 
-def _source(dataset: Dataset, policy: Policy, algorithm: Networks, data: DataConfig) -> Recorded:
+def _source(dataset: Dataset, policy: Policy, algorithm: Algorithm, data: DataConfig) -> Recorded:
     """The recorded steps.
 
     Raises:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import safetensors.torch
 import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Generator, Tensor
@@ -30,6 +28,7 @@ from offline_core.learning.returns import (
     RETURNS_TO_GO,
     discounted_sums,
 )
+from offline_core.learning.state import read_tensors, write_tensors
 from offline_core.learning.steps import Batch, Steps
 from offline_core.policies.policy import tensor_dtype
 from offline_core.policies.rollouts.metric import PlayedStep
@@ -263,10 +262,7 @@ class RingFiles:
         for file in self._dropped:
             self._folder.child(file.name).delete()
         first = max(self._files[-1].written if self._files else 0, self._ring.first_row)
-        data = safetensors.torch.save(self._ring.rows_from(first))
-        sha256 = hashlib.sha256(data).hexdigest()
-        name = f"steps-{first:012d}-{sha256[:12]}.safetensors"
-        self._folder.child(name).write(data)
+        name, sha256 = write_tensors(self._folder, f"steps-{first:012d}", self._ring.rows_from(first))
         self._files.append(RowsFile(name=name, first=first, written=self._ring.written, sha256=sha256))
         self._dropped = [file for file in self._files if file.written <= self._ring.first_row]
         self._files = [file for file in self._files if file not in self._dropped]
@@ -278,12 +274,11 @@ class RingFiles:
         Raises:
             StorageUnavailableError: the storage does not answer now.
         """
-        names = set(self._folder.files(recursive=False))
         self._files = [RowsFile.model_validate(file) for file in files]
         for file in self._files:
-            data = self._folder.child(file.name).read() if file.name in names else b""
-            if hashlib.sha256(data).hexdigest() == file.sha256:
-                self._ring.put(file.first, safetensors.torch.load(data))
+            rows = read_tensors(self._folder.child(file.name), file.sha256)
+            if rows is not None:
+                self._ring.put(file.first, rows)
             else:
                 self._ring.leave_out(file.first, file.written)
                 log.warning(

@@ -16,7 +16,7 @@ from offline_core.data.episodes import EpisodeBatch
 from offline_core.data.episodes.batch import run_starts
 from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.errors import SchemaError, within
-from offline_core.learning.prelearner.pipeline import Pipeline, check_batch
+from offline_core.learning.prelearner.connectors import Pipeline, check_batch
 from offline_core.learning.prelearner.prelearner import PreLearner, Rows, make_prelearner
 from offline_core.runtime.user_code import UserCode
 from offline_core.runtime.user_errors import user_errors

@@ -9,9 +9,10 @@ import gymnasium as gym
 import pyarrow as pa
 
 from offline_core.data.datasets.manifest import Format
+from offline_core.data.environments.vector_env import Spaces
 from offline_core.data.episodes import Episode, EpisodeBatch, columns, decode
 from offline_core.errors import ConfigError, EpisodeError
-from offline_core.learning.prelearner.pipeline import Spaces, a_pair
+from offline_core.learning.prelearner.connectors import a_pair
 from offline_core.runtime.user_code import UserCode, import_object
 from offline_core.runtime.user_errors import user_errors
 

@@ -19,14 +19,14 @@ CENTER, HALF_RANGE = 1.0, 2.0
 """Of `making.BOX`."""
 
 
-def spread(algorithm: Networks) -> Any:
+def spread(networks: Networks) -> Any:
     """The algorithm with weights far from those that it began with, other ones in each network."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for name, parameter in algorithm.named_parameters():
+        for name, parameter in networks.named_parameters():
             if "log_std" not in name and parameter.ndim:
                 parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.4)
-    return algorithm
+    return networks
 
 
 def through(layers: Iterable[nn.Module], x: Tensor) -> Tensor:

@@ -72,18 +72,18 @@ def load_critics(critics: Critics, weights: Tensors) -> None:
             critics.shifts[layer][number] = own[f"_encoder._layers.{layer * 3 + 2}.bias"]
 
 
-def load_actor_critic(algorithm: Any, found: Tensors, *outputs: str) -> None:
+def load_actor_critic(networks: Any, found: Tensors, *outputs: str) -> None:
     """Load policy and critics; `outputs` are those of the policy, by d3rlpy's names: mean, and standard deviation."""
-    head, weights = algorithm.policy.head, below(found, "weights.")
+    head, weights = networks.policy.head, below(found, "weights.")
     linears = dict(zip(outputs, (head.mean, head.log_std), strict=False))
-    load_network(algorithm.policy.hidden, linears, below(weights, "policy."))
-    load_critics(algorithm.critics, below(weights, "q_funcs."))
-    load_critics(algorithm.targets, below(weights, "targ_q_funcs."))
+    load_network(networks.policy.hidden, linears, below(weights, "policy."))
+    load_critics(networks.critics, below(weights, "q_funcs."))
+    load_critics(networks.targets, below(weights, "targ_q_funcs."))
 
 
-def load_log_std(algorithm: Any, found: Tensors, low: float, high: float) -> None:
+def load_log_std(networks: Any, found: Tensors, low: float, high: float) -> None:
     """That of all states, which d3rlpy keeps between these by a sigmoid, and we by clamping."""
-    algorithm.policy.head.log_std.data = low + (high - low) * found["weights.policy._logstd"].squeeze(0).sigmoid()
+    networks.policy.head.log_std.data = low + (high - low) * found["weights.policy._logstd"].squeeze(0).sigmoid()
 
 
 def hidden_of(policy: Policy, *, imitator: bool = False) -> nn.Module:

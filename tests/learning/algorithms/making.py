@@ -9,7 +9,9 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.networks import Networks
+from offline_core.learning.algorithms.registry import algorithms
 from offline_core.learning.steps import Batch, BatchSpec, Steps
 from offline_core.policies.config import NetworkConfig
 
@@ -19,6 +21,19 @@ BOX = gym.spaces.Box(-1.0, 3.0, (2,))
 ONLY_BOX = ("sac", "td3", "td3_bc", "rebrac", "cal_ql")
 """Algorithms of continuous actions alone."""
 LINEAR = NetworkConfig(hidden_sizes=[], activation="linear")
+
+
+def make_networks(
+    name: str,
+    observation_space: gym.Space[Any],
+    action_space: gym.Space[Any],
+    network: NetworkConfig = NetworkConfig(),
+    algorithm: Algorithm | None = None,
+    *,
+    seed: int = 0,
+) -> Networks:
+    """Those of the algorithm of this name, with its default parameters if `algorithm` is None."""
+    return Networks(algorithm or algorithms()[name](), observation_space, action_space, network, seed=seed)
 
 
 def made_steps(lengths: Sequence[int], terminated: Sequence[bool], *, seed: int = 0, actions: int = 2) -> Steps:
@@ -63,31 +78,31 @@ def with_box_actions(steps: Steps) -> Steps:
     return steps
 
 
-def loaded(algorithm: Networks, steps: Steps, reading: BatchSpec) -> Steps:
+def loaded(networks: Networks, steps: Steps, reading: BatchSpec) -> Steps:
     """Steps as the first update finds them."""
-    algorithm.prepare(steps, reading)
-    if algorithm.refresh_rows(steps, reading):
-        algorithm.refresh(steps, reading)
+    networks.algorithm.prepare(networks, steps, reading)
+    if networks.algorithm.refresh_rows(networks, steps, reading):
+        networks.algorithm.refresh(networks, steps, reading)
     return steps
 
 
-def whole_batch(algorithm: Networks, steps: Steps) -> Batch:
+def whole_batch(networks: Networks, steps: Steps) -> Batch:
     """All steps in one batch, in order."""
-    reading = BatchSpec(algorithm.batch_columns)
-    loaded(algorithm, steps, reading)
+    reading = BatchSpec(networks.algorithm.batch_columns)
+    loaded(networks, steps, reading)
     return steps.batch(steps.indices(reading), reading)
 
 
-def update(algorithm: Networks, optimizer: torch.optim.Optimizer, batch: Batch) -> dict[str, torch.Tensor]:
+def update(networks: Networks, optimizer: torch.optim.Optimizer, batch: Batch) -> dict[str, torch.Tensor]:
     """What a learner does by itself."""
-    algorithm.before_update(algorithm.updates)
-    terms = algorithm(batch)
+    networks.algorithm.before_update(networks)
+    terms = networks(batch)
     optimizer.zero_grad()
     terms.loss.mean().backward()
     optimizer.step()
     means = {name: value.mean() for name, value in terms.metrics.items()}
-    algorithm.after_update(means)
-    algorithm.updates += 1
+    networks.algorithm.after_update(networks, means)
+    networks.updates += 1
     return means
 
 

@@ -46,25 +46,25 @@ def masked_steps() -> tuple[Steps, np.ndarray, np.ndarray]:
     return steps, obs.double().numpy(), masks == 1
 
 
-def batch_of(algorithm: Networks, steps: Steps) -> Batch:
-    reading = BatchSpec(algorithm.batch_columns)
-    loaded(algorithm, steps, reading)
+def batch_of(networks: Networks, steps: Steps) -> Batch:
+    reading = BatchSpec(networks.algorithm.batch_columns)
+    loaded(networks, steps, reading)
     batch = steps.batch(steps.indices(reading), reading)
     return {
         name: nested.unflatten(batch, name, MASKED) if name in ("obs", "new_obs") else batch[name]
-        for name in algorithm.batch_columns
+        for name in networks.algorithm.batch_columns
     }
 
 
 def made(kind: type[Algorithm], config: Algorithm | None = None, network: NetworkConfig = LINEAR) -> Networks:
     """With outputs far apart, so that a forbidden action is often the best."""
-    algorithm = Networks(config or kind(), MASKED, FOUR, network, seed=1)
+    networks = Networks(config or kind(), MASKED, FOUR, network, seed=1)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
-        for name, parameter in algorithm.named_parameters():
+        for name, parameter in networks.named_parameters():
             if "logits" in name or "imitator" in name:
                 parameter.copy_(torch.randn(parameter.shape, generator=generator))
-    return algorithm
+    return networks
 
 
 def logits_of(weights: dict[str, np.ndarray], obs: np.ndarray, name: str = "logits") -> np.ndarray:
@@ -78,10 +78,10 @@ def close(found: torch.Tensor, expected: np.ndarray) -> None:
 def test_bc_and_marwil_clone_among_allowed_actions() -> None:
     for kind in (BC, MARWIL):
         steps, obs, masks = masked_steps()
-        algorithm = made(kind)
-        terms = algorithm(batch_of(algorithm, steps))
+        networks = made(kind)
+        terms = networks(batch_of(networks, steps))
         rows = steps.rows.numpy()
-        logs = log_softmax(np.where(masks, logits_of(numpy_of(algorithm.policy), obs), -np.inf)[rows])
+        logs = log_softmax(np.where(masks, logits_of(numpy_of(networks.policy), obs), -np.inf)[rows])
         probabilities = np.exp(logs)
         close(terms.metrics["entropy"], -(probabilities * np.where(masks[rows], logs, 0)).sum(axis=1))
         taken = logs[np.arange(len(rows)), steps.columns["actions"].numpy()[rows]]
@@ -97,11 +97,11 @@ def test_bc_and_marwil_clone_among_allowed_actions() -> None:
 def test_dqn_and_cql_value_allowed_actions_alone(double: bool, dueling: bool, penalised: bool) -> None:
     steps, obs, masks = masked_steps()
     given = {"double": double, "dueling": dueling, "n_step": 1, "gamma": GAMMA}
-    algorithm = made(DiscreteCQL, DiscreteCQL(alpha=0.7, **given)) if penalised else made(DQN, DQN(**given))
-    batch = batch_of(algorithm, steps)
+    networks = made(DiscreteCQL, DiscreteCQL(alpha=0.7, **given)) if penalised else made(DQN, DQN(**given))
+    batch = batch_of(networks, steps)
     with torch.no_grad():
-        algorithm.target._head.logits.weight.copy_(-algorithm.target._head.logits.weight)
-    terms = algorithm(batch)
+        networks.target._head.logits.weight.copy_(-networks.target._head.logits.weight)
+    terms = networks(batch)
 
     def q_of(weights: dict[str, np.ndarray]) -> np.ndarray:
         q = logits_of(weights, obs)
@@ -111,7 +111,7 @@ def test_dqn_and_cql_value_allowed_actions_alone(double: bool, dueling: bool, pe
         return np.where(masks, q, -np.inf)
 
     rows, actions = steps.rows.numpy(), steps.columns["actions"].numpy()[steps.rows.numpy()]
-    online, target = q_of(numpy_of(algorithm.policy)), q_of(numpy_of(algorithm.target))
+    online, target = q_of(numpy_of(networks.policy)), q_of(numpy_of(networks.target))
     best = (online if double else target)[rows + 1].argmax(axis=1)
     terminated = steps.columns["terminateds"].numpy()[rows]
     following = np.where(terminated, 0, target[rows + 1, best])
@@ -126,10 +126,10 @@ def test_dqn_and_cql_value_allowed_actions_alone(double: bool, dueling: bool, pe
 def test_bcq_compares_with_the_likeliest_allowed_action() -> None:
     steps, obs, masks = masked_steps()
     config = BCQ(threshold=0.5, n_step=1, gamma=GAMMA, dueling=False, log_prob_penalty=0.1)
-    algorithm = made(BCQ, config)
-    batch = batch_of(algorithm, steps)
-    terms = algorithm(batch)
-    weights, rows = numpy_of(algorithm.policy), steps.rows.numpy()
+    networks = made(BCQ, config)
+    batch = batch_of(networks, steps)
+    terms = networks(batch)
+    weights, rows = numpy_of(networks.policy), steps.rows.numpy()
     actions = steps.columns["actions"].numpy()[rows]
     with np.errstate(invalid="ignore", divide="ignore"):
         logs = log_softmax(np.where(masks, logits_of(weights, obs, "imitator"), -np.inf))
@@ -142,20 +142,20 @@ def test_bcq_compares_with_the_likeliest_allowed_action() -> None:
     loss = np.where(errors < 1, errors**2 / 2, errors - 0.5) - logs[rows, actions]
     squares = np.where(masks, logs, 0)[rows] ** 2
     close(terms.loss, loss + 0.1 * squares.sum(axis=1) / masks[rows].sum(axis=1))
-    chosen = algorithm.policy.head.mode(algorithm.policy(batch["obs"])).numpy()
+    chosen = networks.policy.head.mode(networks.policy(batch["obs"])).numpy()
     assert likely[rows, chosen].all()
 
 
 @pytest.mark.parametrize("kind", [IQL, AWAC])
 def test_iql_and_awac_clone_among_allowed_actions_and_ask_for_the_value_of_no_other(kind: type[Algorithm]) -> None:
     steps, obs, masks = masked_steps()
-    algorithm = made(kind)
-    batch, asked = batch_of(algorithm, steps), []
-    algorithm.critics.register_forward_pre_hook(lambda _, given: asked.append(given[1]))
-    algorithm.targets.register_forward_pre_hook(lambda _, given: asked.append(given[1]))
-    terms = algorithm(batch)
+    networks = made(kind)
+    batch, asked = batch_of(networks, steps), []
+    networks.critics.register_forward_pre_hook(lambda _, given: asked.append(given[1]))
+    networks.targets.register_forward_pre_hook(lambda _, given: asked.append(given[1]))
+    terms = networks(batch)
     rows = steps.rows.numpy()
-    logs = log_softmax(np.where(masks, logits_of(numpy_of(algorithm.policy), obs), -np.inf)[rows])
+    logs = log_softmax(np.where(masks, logits_of(numpy_of(networks.policy), obs), -np.inf)[rows])
     taken = logs[np.arange(len(rows)), steps.columns["actions"].numpy()[rows]]
     close(terms.metrics["policy_loss"], -taken * terms.metrics["weight"].double().numpy())
     terminated = steps.columns["terminateds"].numpy()[rows]
@@ -174,9 +174,9 @@ def test_forbidden_actions_teach_nothing_and_no_gradient_is_nan(kind: type[Algor
     others = steps.columns["actions"][rows] == never
     steps.columns["actions"][rows[others]] = 0
     steps.columns["obs/action_mask"][rows[others], 0] = 1
-    algorithm = made(kind)
-    algorithm(batch_of(algorithm, steps)).loss.mean().backward()
-    for name, parameter in algorithm.named_parameters():
+    networks = made(kind)
+    networks(batch_of(networks, steps)).loss.mean().backward()
+    for name, parameter in networks.named_parameters():
         if parameter.grad is not None:
             assert parameter.grad.isfinite().all(), name
             if name in ("policy._head.logits.bias", "policy._head.imitator.bias"):

@@ -63,13 +63,13 @@ def close(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found.squeeze(), expected.squeeze(), rtol=1e-5, atol=1e-5)
 
 
-def learned(algorithm: Networks, found: Tensors) -> tuple[LossOutput, Callable[..., Tensor]]:
+def learned(networks: Networks, found: Tensors) -> tuple[LossOutput, Callable[..., Tensor]]:
     """Its losses, and the norm of the gradients of the mean loss over parameters whose names begin like this."""
-    output = algorithm(batch_of(found))
+    output = networks(batch_of(found))
     output.loss.mean().backward()
 
     def norm(*prefixes: str) -> Tensor:
-        gradients = [p.grad for name, p in algorithm.named_parameters() if name.startswith(prefixes) and p.grad is not None]
+        gradients = [p.grad for name, p in networks.named_parameters() if name.startswith(prefixes) and p.grad is not None]
         return torch.stack([gradient.norm() for gradient in gradients]).norm()
 
     return output, norm
@@ -77,12 +77,12 @@ def learned(algorithm: Networks, found: Tensors) -> tuple[LossOutput, Callable[.
 
 def test_iql() -> None:
     found = reference("iql")
-    algorithm = Networks(IQL(gamma=GAMMA, max_weight=5.0), OBSERVATIONS, ACTIONS, BOUNDED)
-    load_actor_critic(algorithm, found, "_mu")
-    load_log_std(algorithm, found, -5.0, 2.0)
-    policy = algorithm.policy
+    networks = Networks(IQL(gamma=GAMMA, max_weight=5.0), OBSERVATIONS, ACTIONS, BOUNDED)
+    load_actor_critic(networks, found, "_mu")
+    load_log_std(networks, found, -5.0, 2.0)
+    policy = networks.policy
     load_network(policy.value_hidden, {"_fc": policy.value}, below(found, "weights.value_func."))
-    output, norm = learned(algorithm, found)
+    output, norm = learned(networks, found)
     assert 0 < output.metrics["weights_clipped"].mean() < 1
     close(output.metrics["critic_loss"].mean(), found["losses.q_loss"])
     close(output.metrics["value_loss"].mean(), found["losses.v_loss"])
@@ -91,7 +91,7 @@ def test_iql() -> None:
     close(norm("critics"), found["gradients.q_funcs"])
     close(norm("policy.value"), found["gradients.value_func"])
     share = found["weights.policy._logstd"].squeeze(0).sigmoid()
-    algorithm.policy.head.log_std.grad *= 7.0 * share * (1 - share)  # through d3rlpy's sigmoid
+    networks.policy.head.log_std.grad *= 7.0 * share * (1 - share)  # through d3rlpy's sigmoid
     close(norm("policy.hidden", "policy._head"), found["gradients.policy"])
 
 
@@ -110,12 +110,12 @@ def test_iql() -> None:
 def test_td3_and_what_is_made_of_it(name: str, kind: type[TD3], config: TD3, monkeypatch: pytest.MonkeyPatch) -> None:
     """In an update of the policy; the noise of the next actions is d3rlpy's."""
     found = reference(name)
-    algorithm = Networks(config, OBSERVATIONS, ACTIONS, NETWORK)
-    load_actor_critic(algorithm, found, "_fc")
-    target = algorithm.target_policy
+    networks = Networks(config, OBSERVATIONS, ACTIONS, NETWORK)
+    load_actor_critic(networks, found, "_fc")
+    target = networks.target_policy
     load_network(target.hidden, {"_fc": target.head.mean}, below(found, "weights.targ_policy."))
     draw(monkeypatch, found["draws.0"])
-    output, norm = learned(algorithm, found)
+    output, norm = learned(networks, found)
     close(output.metrics["critic_loss"].mean(), found["losses.critic_loss"])
     close(output.metrics["policy_loss"].mean(), found["losses.actor_loss"])
     close(output.loss.mean(), found["losses.critic_loss"] + found["losses.actor_loss"])
@@ -129,18 +129,18 @@ def test_awac(monkeypatch: pytest.MonkeyPatch) -> None:
     d3rlpy draws next actions by tanh of a Gaussian that is not the policy, and adds their entropy, which was left out for this.
     """
     found = reference("awac")
-    algorithm = Networks(AWAC(gamma=GAMMA, temperature=2.0, max_weight=1e6), OBSERVATIONS, ACTIONS, BOUNDED)
-    load_actor_critic(algorithm, found, "_mu")
-    load_log_std(algorithm, found, -6.0, 0.0)
+    networks = Networks(AWAC(gamma=GAMMA, temperature=2.0, max_weight=1e6), OBSERVATIONS, ACTIONS, BOUNDED)
+    load_actor_critic(networks, found, "_mu")
+    load_log_std(networks, found, -6.0, 0.0)
     batch = batch_of(found)
     with torch.no_grad():
-        mean, log_std = algorithm.policy(batch["new_obs"]).chunk(2, dim=1)
+        mean, log_std = networks.policy(batch["new_obs"]).chunk(2, dim=1)
         next_actions = torch.tanh(torch.atanh(mean) + log_std.exp() * found["draws.0"])
     draw(monkeypatch, (next_actions - mean) * torch.exp(-log_std), found["draws.1"].squeeze(0))
-    output, norm = learned(algorithm, found)
+    output, norm = learned(networks, found)
     close(output.metrics["critic_loss"].mean(), found["losses.critic_loss"])
     close(norm("critics"), found["gradients.q_funcs"])
-    log_probs = algorithm.policy.head.log_prob(algorithm.policy(batch["obs"]), batch["actions"])
+    log_probs = networks.policy.head.log_prob(networks.policy(batch["obs"]), batch["actions"])
     weights = len(log_probs) * torch.softmax(output.metrics["advantage"] / 2.0, dim=0)
     close(-(log_probs * weights).sum(), found["losses.actor_loss"])
     factors = weights / output.metrics["weight"]
@@ -149,22 +149,22 @@ def test_awac(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_sac(monkeypatch: pytest.MonkeyPatch) -> None:
     found = reference("sac")
-    algorithm = Networks(SAC(gamma=GAMMA), OBSERVATIONS, ACTIONS, NETWORK)
-    load_actor_critic(algorithm, found, "_mu", "_logstd")
-    algorithm.log_temperature.data.fill_(math.log(0.6))
+    networks = Networks(SAC(gamma=GAMMA), OBSERVATIONS, ACTIONS, NETWORK)
+    load_actor_critic(networks, found, "_mu", "_logstd")
+    networks.log_temperature.data.fill_(math.log(0.6))
     draw(monkeypatch, found["draws.0"], found["draws.1"])
-    output, norm = learned(algorithm, found)
+    output, norm = learned(networks, found)
     close(output.metrics["critic_loss"].mean(), found["losses.critic_loss"])
     close(output.metrics["policy_loss"].mean(), found["losses.actor_loss"])
     close(norm("critics"), found["gradients.q_funcs"])
     close(norm("policy"), found["gradients.policy"])
-    check_temperature(algorithm, output, found)
+    check_temperature(networks, output, found)
 
 
-def check_temperature(algorithm: SAC, output: LossOutput, found: Tensors) -> None:
+def check_temperature(networks: Networks, output: LossOutput, found: Tensors) -> None:
     """d3rlpy's loss is of the temperature, ours of its logarithm: one and its gradient differ by that factor."""
-    assert algorithm.log_temperature.grad is not None
-    close(algorithm.log_temperature.grad, found["losses.temp_loss"] / 0.6)
+    assert networks.log_temperature.grad is not None
+    close(networks.log_temperature.grad, found["losses.temp_loss"] / 0.6)
 
 
 @pytest.mark.parametrize(
@@ -180,8 +180,8 @@ def test_cql(name: str, kind: type[ContinuousCQL], config: ContinuousCQL, monkey
     d3rlpy's next action is the mode, ours is drawn, as in the paper's code; here the mode is drawn.
     """
     found = reference(name)
-    algorithm = Networks(config, OBSERVATIONS, ACTIONS, NETWORK)
-    output, norm = penalised(algorithm, found, monkeypatch, next_draw=torch.zeros(64, 3), draws=range(4))
+    networks = Networks(config, OBSERVATIONS, ACTIONS, NETWORK)
+    output, norm = penalised(networks, found, monkeypatch, next_draw=torch.zeros(64, 3), draws=range(4))
     constant = 5.0 * 2 * math.log(9)
     close(output.metrics["penalty"].mean() + constant, found["losses.conservative_loss"])
     total = (output.metrics["critic_loss"] + output.metrics["penalty"]).mean() + constant
@@ -189,7 +189,7 @@ def test_cql(name: str, kind: type[ContinuousCQL], config: ContinuousCQL, monkey
     close(output.metrics["policy_loss"].mean(), found["losses.actor_loss"])
     close(norm("critics"), found["gradients.q_funcs"])
     close(norm("policy"), found["gradients.policy"])
-    check_temperature(algorithm, output, found)
+    check_temperature(networks, output, found)
 
 
 def test_cql_with_a_multiplier_and_soft_targets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,28 +197,28 @@ def test_cql_with_a_multiplier_and_soft_targets(monkeypatch: pytest.MonkeyPatch)
     found = reference("cql_lagrange")
     threshold = 2.0 * (3.0 - math.log(9))
     config = ContinuousCQL(gamma=GAMMA, action_samples=3, alpha=2.0, lagrange_threshold=threshold, entropy_backup=True)
-    algorithm = Networks(config, OBSERVATIONS, ACTIONS, NETWORK)
-    algorithm.log_multiplier.data.fill_(math.log(1.5))
-    output, norm = penalised(algorithm, found, monkeypatch, next_draw=found["draws.0"], draws=range(1, 5))
+    networks = Networks(config, OBSERVATIONS, ACTIONS, NETWORK)
+    networks.log_multiplier.data.fill_(math.log(1.5))
+    output, norm = penalised(networks, found, monkeypatch, next_draw=found["draws.0"], draws=range(1, 5))
     excess = output.metrics["penalty"].mean() - 2 * threshold
     close(1.5 * excess, found["losses.conservative_loss"])
     close(output.metrics["critic_loss"].mean() + 1.5 * excess, found["losses.critic_loss"])
     close(norm("critics"), found["gradients.q_funcs"])
-    assert algorithm.log_multiplier.grad is not None
-    close(algorithm.log_multiplier.grad, -1.5 * excess)
+    assert networks.log_multiplier.grad is not None
+    close(networks.log_multiplier.grad, -1.5 * excess)
 
 
 def penalised(
-    algorithm: ContinuousCQL, found: Tensors, monkeypatch: pytest.MonkeyPatch, *, next_draw: Tensor, draws: range
+    networks: Networks, found: Tensors, monkeypatch: pytest.MonkeyPatch, *, next_draw: Tensor, draws: range
 ) -> tuple[LossOutput, Callable[..., Tensor]]:
     """d3rlpy draws for the penalty, first by the policy here and at the next observation, then uniformly, and for the actor."""
-    load_actor_critic(algorithm, found, "_mu", "_logstd")
-    algorithm.log_temperature.data.fill_(math.log(0.6))
+    load_actor_critic(networks, found, "_mu", "_logstd")
+    networks.log_temperature.data.fill_(math.log(0.6))
     here, following, uniform, actor = (found[f"draws.{number}"] for number in draws)
     shares = (uniform.unflatten(0, (64, 3)).transpose(0, 1).flatten(0, 1) + 1) / 2  # ours go through the batch sample by sample
     drawn = torch.cat([here, following]).flatten(0, 1)
     draw(monkeypatch, next_draw, actor, drawn, uniform=shares)
-    return learned(algorithm, found)
+    return learned(networks, found)
 
 
 @pytest.mark.parametrize(
@@ -231,15 +231,15 @@ def penalised(
 def test_values_of_discrete_actions(name: str, kind: type[DQN], config: DQN) -> None:
     """Without dueling networks, which d3rlpy does not have."""
     found = reference(name)
-    algorithm = Networks(config, OBSERVATIONS, CHOICES, NETWORK)
-    for policy, theirs in ((algorithm.policy, "q_funcs"), (algorithm.target, "targ_q_funcs")):
+    networks = Networks(config, OBSERVATIONS, CHOICES, NETWORK)
+    for policy, theirs in ((networks.policy, "q_funcs"), (networks.target, "targ_q_funcs")):
         load_network(policy.hidden, {"_fc": policy.head.logits}, below(found, f"weights.{theirs}.0."))
-    output, norm = learned(algorithm, found)
+    output, norm = learned(networks, found)
     close(output.loss.mean(), found["losses.loss"])
     if name == "discrete_cql":
         close(output.metrics["penalty"].mean(), 0.7 * found["losses.conservative_loss"])
     close(norm("policy"), found["gradients.q_funcs"])
-    assert algorithm.policy.act(found["batch.observations"].numpy()).tolist() == found["greedy"].tolist()
+    assert networks.policy.act(found["batch.observations"].numpy()).tolist() == found["greedy"].tolist()
 
 
 @pytest.mark.parametrize("name", ["bcq", "bcq_shared"])
@@ -247,12 +247,12 @@ def test_bcq(name: str) -> None:
     """The greedy actions, too: they are what the imitator is for. d3rlpy shares its layers, we with `share_layers`."""
     found = reference(name)
     network = NETWORK.model_copy(update={"share_layers": name == "bcq_shared"})
-    algorithm = Networks(BCQ(log_prob_penalty=0.5, gamma=GAMMA), OBSERVATIONS, CHOICES, network)
-    for policy, theirs in ((algorithm.policy, "q_funcs.0."), (algorithm.target, "targ_q_funcs.0.")):
+    networks = Networks(BCQ(log_prob_penalty=0.5, gamma=GAMMA), OBSERVATIONS, CHOICES, network)
+    for policy, theirs in ((networks.policy, "q_funcs.0."), (networks.target, "targ_q_funcs.0.")):
         load_network(hidden_of(policy), {"_fc": policy.head.logits}, below(found, f"weights.{theirs}"))
-    imitator = {"_fc": algorithm.policy.head.imitator}
-    load_network(hidden_of(algorithm.policy, imitator=True), imitator, below(found, "weights.imitator."))
-    output, norm = learned(algorithm, found)
+    imitator = {"_fc": networks.policy.head.imitator}
+    load_network(hidden_of(networks.policy, imitator=True), imitator, below(found, "weights.imitator."))
+    output, norm = learned(networks, found)
     close(output.metrics["td_loss"].mean(), found["losses.td_loss"])
     imitation_loss = output.metrics["imitation_loss"] + output.metrics["log_prob_penalty"]
     close(imitation_loss.mean(), found["losses.imitator_loss"])
@@ -261,17 +261,17 @@ def test_bcq(name: str) -> None:
     of_q, of_imitator = (shared, shared) if network.share_layers else (("policy.hidden.1.first",), ("policy.hidden.1.second",))
     close(norm(*of_q, "policy._head.logits"), found["gradients.q_funcs"])
     close(norm(*of_imitator, "policy._head.imitator"), found["gradients.imitator"])
-    greedy = algorithm.policy.act(found["batch.observations"].numpy())
+    greedy = networks.policy.act(found["batch.observations"].numpy())
     assert greedy.tolist() == found["greedy"].tolist()
-    all_q = algorithm.config.q(algorithm.policy, found["batch.observations"])
+    all_q = networks.algorithm.q(networks.policy, found["batch.observations"])
     assert (all_q.argmax(dim=1) != found["greedy"]).any(), "some of the best actions were ruled out"
 
 
 def test_cloning_with_a_deterministic_policy() -> None:
     found = reference("bc")
-    algorithm = Networks(BC(squared_error=True), OBSERVATIONS, ACTIONS, BOUNDED)
-    load_network(algorithm.policy.hidden, {"_fc": algorithm.policy.head.mean}, below(found, "weights.imitator."))
-    output, norm = learned(algorithm, found)
+    networks = Networks(BC(squared_error=True), OBSERVATIONS, ACTIONS, BOUNDED)
+    load_network(networks.policy.hidden, {"_fc": networks.policy.head.mean}, below(found, "weights.imitator."))
+    output, norm = learned(networks, found)
     close(output.loss.mean(), found["losses.loss"])
     close(norm("policy"), found["gradients.imitator"])
 
@@ -279,7 +279,7 @@ def test_cloning_with_a_deterministic_policy() -> None:
 def test_cloning_of_discrete_actions() -> None:
     """Without d3rlpy's penalty of large log-probabilities: ours is the likelihood alone."""
     found = reference("discrete_bc")
-    algorithm = Networks(BC(), OBSERVATIONS, CHOICES, NETWORK)
-    load_network(algorithm.policy.hidden, {"_fc": algorithm.policy.head.logits}, below(found, "weights.imitator."))
-    output, _ = learned(algorithm, found)
+    networks = Networks(BC(), OBSERVATIONS, CHOICES, NETWORK)
+    load_network(networks.policy.hidden, {"_fc": networks.policy.head.logits}, below(found, "weights.imitator."))
+    output, _ = learned(networks, found)
     close(output.loss.mean(), found["losses.imitation_loss"])

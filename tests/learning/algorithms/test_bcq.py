@@ -23,13 +23,13 @@ THREE = gym.spaces.Discrete(3)
 
 def bcq(network: NetworkConfig = LINEAR, *, seed: int = 0, **config: Any) -> BCQ:
     """With linear networks far apart, so that all outputs differ by several units."""
-    algorithm = Networks(BCQ(**config), VECTOR, THREE, network, seed=seed)
+    networks = Networks(BCQ(**config), VECTOR, THREE, network, seed=seed)
     with torch.no_grad():
-        for number, head in enumerate((algorithm.policy._head, algorithm.target._head)):
+        for number, head in enumerate((networks.policy._head, networks.target._head)):
             generator = torch.Generator().manual_seed(number)
             for linear in (head.logits, head.imitator):
                 linear.weight.copy_(torch.randn(linear.weight.shape, generator=generator))
-    return algorithm
+    return networks
 
 
 def outputs_of(weights: dict[str, np.ndarray], obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -40,14 +40,14 @@ def outputs_of(weights: dict[str, np.ndarray], obs: np.ndarray) -> tuple[np.ndar
 
 @pytest.mark.parametrize("double", [True, False])
 def test_each_step_by_the_papers_equations(double: bool) -> None:
-    algorithm = bcq(gamma=0.8, threshold=0.3, log_prob_penalty=0.01, double=double)
+    networks = bcq(gamma=0.8, threshold=0.3, log_prob_penalty=0.01, double=double)
     steps = made_steps([6, 1, 5], [True, True, False], actions=3)
-    algorithm.updates = 1  # or the first call of `prepare` would copy the policy to the target
-    batch = whole_batch(algorithm, steps)
-    terms = algorithm(batch)
+    networks.updates = 1  # or the first call of `prepare` would copy the policy to the target
+    batch = whole_batch(networks, steps)
+    terms = networks(batch)
 
     obs, rows = steps.columns["obs"].double().numpy(), steps.rows.numpy()
-    online, target = (outputs_of(numpy_of(policy), obs) for policy in (algorithm.policy, algorithm.target))
+    online, target = (outputs_of(numpy_of(policy), obs) for policy in (networks.policy, networks.target))
     chooser_q, chooser_log_probs = online if double else target
     allowed = np.exp(chooser_log_probs) / np.exp(chooser_log_probs).max(axis=1, keepdims=True) >= 0.3
     chosen = np.where(allowed, chooser_q, -np.inf)[rows + 1].argmax(axis=1)
@@ -65,11 +65,11 @@ def test_each_step_by_the_papers_equations(double: bool) -> None:
 def test_the_policy_takes_the_best_action_of_those_that_are_likely_enough() -> None:
     obs = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
     for threshold in (1e-6, 0.3, 1.0):
-        algorithm = bcq(threshold=threshold)
-        q, log_probs = outputs_of(numpy_of(algorithm.policy), obs.astype(np.float64))
+        networks = bcq(threshold=threshold)
+        q, log_probs = outputs_of(numpy_of(networks.policy), obs.astype(np.float64))
         shares = np.exp(log_probs - log_probs.max(axis=1, keepdims=True))
         wanted = np.where(shares >= threshold, q, -np.inf).argmax(axis=1)
-        assert algorithm.policy.act(obs).tolist() == wanted.tolist()
+        assert networks.policy.act(obs).tolist() == wanted.tolist()
         best, likeliest = q.argmax(axis=1), log_probs.argmax(axis=1)
         assert (wanted == best).all() == (threshold == 1e-6)
         assert (wanted == likeliest).all() == (threshold == 1.0)
@@ -91,10 +91,10 @@ def test_actions_that_are_ruled_out_are_never_drawn_and_all_numbers_are_finite()
 def test_values_and_imitator_share_layers_only_if_they_should(share_layers: bool) -> None:
     """The imitator alone teaches no layer of the values that it does not share."""
     network = NetworkConfig(hidden_sizes=[8], share_layers=share_layers)
-    algorithm = Networks(BCQ(), VECTOR, THREE, network, seed=0)
-    batch = whole_batch(algorithm, made_steps([9], [True], actions=3))
-    _, log_probs = algorithm.config.values_and_log_probs(algorithm.policy, batch["obs"])
-    learned = dict(algorithm.policy.named_parameters())
+    networks = Networks(BCQ(), VECTOR, THREE, network, seed=0)
+    batch = whole_batch(networks, made_steps([9], [True], actions=3))
+    _, log_probs = networks.algorithm.values_and_log_probs(networks.policy, batch["obs"])
+    learned = dict(networks.policy.named_parameters())
     gradients = torch.autograd.grad(log_probs.square().sum(), list(learned.values()), allow_unused=True)
     reached = {name for name, gradient in zip(learned, gradients, strict=True) if gradient is not None and gradient.any()}
     assert reached == {name for name in learned if ".first." not in name and "logits" not in name}
@@ -105,15 +105,15 @@ def test_an_action_that_was_never_taken_is_not_chosen_whatever_it_is_worth() -> 
     """Action 2 was never taken. Its value is what the network makes of it, and here that is far above the others."""
     steps = made_steps([1] * 200, [True] * 200, actions=2)
     steps.columns["rewards"] = steps.columns["actions"].double()
-    algorithm = Networks(BCQ(log_prob_penalty=0.01), VECTOR, THREE, LINEAR)
+    networks = Networks(BCQ(log_prob_penalty=0.01), VECTOR, THREE, LINEAR)
     with torch.no_grad():
-        algorithm.policy._head.logits.bias[2] = 100.0
-    batch = whole_batch(algorithm, steps)
-    optimizer = torch.optim.Adam([p for p in algorithm.parameters() if p.requires_grad], lr=0.05)
+        networks.policy._head.logits.bias[2] = 100.0
+    batch = whole_batch(networks, steps)
+    optimizer = torch.optim.Adam([p for p in networks.parameters() if p.requires_grad], lr=0.05)
     for _ in range(150):
-        update(algorithm, optimizer, batch)
-    assert (algorithm.config.q(algorithm.policy, batch["obs"])[:, 2] > 50).all()
-    assert (algorithm.policy.act(batch["obs"].numpy()) == 1).all(), "the better one of those that were taken"
+        update(networks, optimizer, batch)
+    assert (networks.algorithm.q(networks.policy, batch["obs"])[:, 2] > 50).all()
+    assert (networks.policy.act(batch["obs"].numpy()) == 1).all(), "the better one of those that were taken"
 
 
 def test_the_value_of_dueling_has_no_imitator() -> None:
@@ -128,10 +128,10 @@ def test_the_value_of_dueling_has_no_imitator() -> None:
 
 
 def test_dueling_values_choose_as_the_policy_does() -> None:
-    algorithm = Networks(BCQ(dueling=True, threshold=1e-6), VECTOR, THREE, NetworkConfig(hidden_sizes=[8]), seed=3)
+    networks = Networks(BCQ(dueling=True, threshold=1e-6), VECTOR, THREE, NetworkConfig(hidden_sizes=[8]), seed=3)
     obs = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)
-    best = algorithm.config.q(algorithm.policy, torch.from_numpy(obs)).argmax(dim=1)
-    assert algorithm.policy.act(obs).tolist() == best.tolist()
+    best = networks.algorithm.q(networks.policy, torch.from_numpy(obs)).argmax(dim=1)
+    assert networks.policy.act(obs).tolist() == best.tolist()
     assert len(best.unique()) > 1
 
 

@@ -11,11 +11,11 @@ import torch
 
 from offline_core.learning.algorithms.actor_critic import CriticConfig, observed
 from offline_core.learning.algorithms.critics import Critics
-from offline_core.learning.algorithms.registry import algorithms, make_networks
+from offline_core.learning.algorithms.registry import algorithms
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from tests.learning.algorithms.by_hand import q_of
-from tests.learning.algorithms.making import BOX, VECTOR, made_steps, whole_batch, with_box_actions
+from tests.learning.algorithms.making import BOX, VECTOR, made_steps, make_networks, whole_batch, with_box_actions
 
 STANDARD = NetworkConfig(hidden_sizes=[256, 256], activation="relu")
 SMALL = NetworkConfig(hidden_sizes=[8, 5])
@@ -53,8 +53,8 @@ def test_the_standard_network_of_hopper(config: dict[str, Any], parameters: int)
 def test_one_critic_is_enough_to_learn(name: str) -> None:
     """RLlib's `twin_q=False`."""
     config = algorithms()[name].model_validate({"critics": {"number": 1}})
-    algorithm = make_networks(name, VECTOR, BOX, SMALL, config)
-    terms = algorithm(whole_batch(algorithm, with_box_actions(made_steps([9, 3], [True, False]))))
+    networks = make_networks(name, VECTOR, BOX, SMALL, config)
+    terms = networks(whole_batch(networks, with_box_actions(made_steps([9, 3], [True, False]))))
     terms.loss.mean().backward()
     assert terms.loss.isfinite().all() and {term.shape for term in (terms.loss, *terms.metrics.values())} == {(12,)}
 

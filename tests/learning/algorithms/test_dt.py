@@ -41,15 +41,15 @@ def made(space: gym.Space[Any] = BOX, observations: gym.Space[Any] = VECTOR, *, 
     return Networks(DT(**SMALL | RETURNS | values), observations, space, NETWORK, seed=seed)
 
 
-def learner_of(algorithm: DT, steps: Steps, **values: Any) -> Learner:
-    learner = Learner(algorithm, parse(TrainingConfig, {"algorithm": "dt"} | values), total_steps=1000)
+def learner_of(networks: Networks, steps: Steps, **values: Any) -> Learner:
+    learner = Learner(networks, parse(TrainingConfig, {"algorithm": "dt"} | values), total_steps=1000)
     learner.load(steps)
     return learner
 
 
-def sequences_of(algorithm: DT, steps: Steps) -> tuple[Batch, torch.Tensor]:
+def sequences_of(networks: Networks, steps: Steps) -> tuple[Batch, torch.Tensor]:
     """All steps in one batch, as the learner hands it over, and the mask (S, L)."""
-    learner = learner_of(algorithm, steps)
+    learner = learner_of(networks, steps)
     batch = steps.batch(steps.indices(learner.spec), learner.spec)
     return learner.nested(batch), batch[MASK]
 
@@ -58,7 +58,8 @@ def test_returns_to_go_and_times_by_hand() -> None:
     """Of three episodes, of which only the second has ended."""
     steps = made_steps([3, 1, 2], [False, True, False])
     steps.columns["rewards"] = torch.tensor([1.0, 2.0, 4.0, torch.nan, 8.0, torch.nan, 0.5, -1.0, torch.nan])
-    made().prepare(steps, learner_of(made(), steps).spec)
+    networks = made()
+    networks.algorithm.prepare(networks, steps, learner_of(made(), steps).spec)
     assert steps.columns[RETURNS_TO_GO][steps.rows].tolist() == [7.0, 6.0, 4.0, 8.0, -0.5, -1.0]
     assert steps.columns[TIMES][steps.rows].tolist() == [0, 1, 2, 0, 0, 1]
 
@@ -68,7 +69,8 @@ def test_no_observation_after_the_last_step_is_needed() -> None:
     assert not DT.needs_next_obs
     batch = batch_of([3, 1], needs_next_obs=False)
     steps = Steps.of(batch | {"rewards": np.array([1.0, 2.0, 4.0, 8.0])})
-    made().prepare(steps, learner_of(made(), steps).spec)
+    networks = made()
+    networks.algorithm.prepare(networks, steps, learner_of(made(), steps).spec)
     assert steps.columns[RETURNS_TO_GO].tolist() == [7.0, 6.0, 4.0, 8.0]
     assert steps.columns[TIMES].tolist() == [0, 1, 2, 0]
 
@@ -118,16 +120,16 @@ def inputs_by_hand(w: dict[str, np.ndarray], obs: np.ndarray, actions: np.ndarra
 @pytest.mark.parametrize("space", [BOX, TWO], ids=["squared error", "cross-entropy"])
 def test_the_loss_of_each_step_in_float64(space: gym.Space[Any]) -> None:
     """Episodes shorter and longer than a sequence and than the times that are told apart; padding is left out."""
-    algorithm, lengths = made(space, context_steps=8), [8, 2, 5]
+    networks, lengths = made(space, context_steps=8), [8, 2, 5]
     with torch.no_grad():
-        for parameter in algorithm.parameters():
+        for parameter in networks.parameters():
             parameter += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel()))
     steps = made_steps(lengths, [True, False, True])
     steps = with_box_actions(steps) if space is BOX else steps
-    batch, mask = sequences_of(algorithm, steps)
-    found = algorithm(batch).loss[mask.flatten()].detach().numpy()
+    batch, mask = sequences_of(networks, steps)
+    found = networks(batch).loss[mask.flatten()].detach().numpy()
 
-    w, expected, begin = numpy_of(algorithm.policy), [], 0
+    w, expected, begin = numpy_of(networks.policy), [], 0
     columns = {name: steps.columns[name].double().numpy() for name in ("obs", "actions", "rewards")}
     for length in lengths:
         rows = slice(begin, begin + length)
@@ -163,16 +165,16 @@ def test_each_epoch_has_each_step_once_and_begins_sequences_elsewhere() -> None:
 
 def test_what_can_learn_gets_a_gradient_and_an_empty_share_teaches_nothing() -> None:
     for space in (BOX, TWO):
-        algorithm = made(space)
+        networks = made(space)
         steps = made_steps([9, 3], [True, False])
-        batch, _ = sequences_of(algorithm, with_box_actions(steps) if space is BOX else steps)
-        terms = algorithm(batch)
+        batch, _ = sequences_of(networks, with_box_actions(steps) if space is BOX else steps)
+        terms = networks(batch)
         terms.loss.mean().backward()
-        trained = [parameter for parameter in algorithm.parameters() if parameter.requires_grad]
+        trained = [parameter for parameter in networks.parameters() if parameter.requires_grad]
         assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in trained)
         assert not any(term.requires_grad for term in terms.metrics.values())
-        algorithm.zero_grad()
-        algorithm({name: column[:0] for name, column in batch.items()}).loss.sum().backward()
+        networks.zero_grad()
+        networks({name: column[:0] for name, column in batch.items()}).loss.sum().backward()
         assert not any(parameter.grad is None or parameter.grad.any() for parameter in trained)
 
 
@@ -188,15 +190,15 @@ def test_the_seed_alone_decides_the_weights() -> None:
     ids=["nested", "images"],
 )
 def test_observations_of_every_kind_in_bfloat16(observations: gym.Space[Any]) -> None:
-    algorithm, steps = made(TWO, observations), made_steps([9, 3], [True, False])
+    networks, steps = made(TWO, observations), made_steps([9, 3], [True, False])
     if isinstance(observations, gym.spaces.Dict):
         steps.columns |= {"obs/a": steps.columns.pop("obs"), "obs/b": torch.arange(14) % 4}
     else:
         steps.columns["obs"] = torch.randint(0, 256, (14, 12, 12, 1), dtype=torch.uint8)
-    batch, mask = sequences_of(algorithm, steps)
-    exact = algorithm(batch).loss[mask.flatten()]
+    batch, mask = sequences_of(networks, steps)
+    exact = networks(batch).loss[mask.flatten()]
     with torch.autocast("cpu", torch.bfloat16):
-        loss = algorithm(batch).loss[mask.flatten()]
+        loss = networks(batch).loss[mask.flatten()]
     assert loss.dtype == torch.float32
     torch.testing.assert_close(loss, exact, rtol=0.1, atol=0.1)
 

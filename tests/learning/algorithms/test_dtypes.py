@@ -12,12 +12,13 @@ import torch
 from offline_core.data.episodes import nested
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.dt import DT
-from offline_core.learning.algorithms.registry import algorithms, make_networks
+from offline_core.learning.algorithms.registry import algorithms
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.steps import Steps
 from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.config import parse
+from tests.learning.algorithms.making import make_networks
 from tests.learning.making import steps_of
 
 NAMES = sorted(algorithms())
@@ -72,8 +73,8 @@ def updated(name: str, observations: gym.Space[Any], actions: gym.Space[Any]) ->
         ConfigError: the algorithm cannot learn in these spaces.
     """
     config = DT(target_return=1.0, return_scale=1.0, context_steps=2, units=4, layers=1) if name == "dt" else None
-    algorithm = make_networks(name, observations, actions, NetworkConfig(hidden_sizes=[4]), config)
-    learner = Learner(algorithm, parse(TrainingConfig, {"algorithm": name}), total_steps=ROWS)
+    networks = make_networks(name, observations, actions, NetworkConfig(hidden_sizes=[4]), config)
+    learner = Learner(networks, parse(TrainingConfig, {"algorithm": name}), total_steps=ROWS)
     steps = episodes_of(observations, actions)
     learner.load(steps)
     assert learner.update(steps.indices(learner.spec)), "the loss is not finite"
@@ -124,8 +125,8 @@ def test_an_update_by_observations_of_each_dtype(name: str, dtype: str) -> None:
 def test_log_probabilities_have_the_dtype_of_the_network(squash: bool, dtype: str) -> None:
     """Actions of another dtype are the same actions: a policy's density does not depend on how they are stored."""
     actions = box(dtype, bounded=True)
-    algorithm = make_networks("bc", gym.spaces.Box(-1, 1, (3,)), actions, NetworkConfig(hidden_sizes=[4], squash=squash))
-    head = algorithm.policy.head
+    networks = make_networks("bc", gym.spaces.Box(-1, 1, (3,)), actions, NetworkConfig(hidden_sizes=[4], squash=squash))
+    head = networks.policy.head
     taken = torch.from_numpy(space_rows(actions))
     inputs = torch.zeros(len(taken), head.inputs_size)
     found = head.log_prob(inputs, taken)

@@ -20,27 +20,27 @@ SMALL = NetworkConfig(hidden_sizes=[8])
 
 
 def iql(*, seed: int = 0, **config: Any) -> IQL:
-    algorithm = Networks(IQL(**config), VECTOR, TWO, SMALL, seed=seed)
+    networks = Networks(IQL(**config), VECTOR, TWO, SMALL, seed=seed)
     with torch.no_grad():
-        for critics in (algorithm.critics, algorithm.targets):
+        for critics in (networks.critics, networks.targets):
             for parameter in critics.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(parameter.numel())) * 0.3)
-    return algorithm
+    return networks
 
 
 def test_each_step_by_the_papers_equations() -> None:
-    algorithm = iql(beta=2.0, expectile=0.8, gamma=0.9, max_weight=1.5)
+    networks = iql(beta=2.0, expectile=0.8, gamma=0.9, max_weight=1.5)
     steps = made_steps([6, 1, 5], [True, False, False])
-    batch = whole_batch(algorithm, steps)
-    terms = algorithm(batch)
+    batch = whole_batch(networks, steps)
+    terms = networks(batch)
     rows = steps.rows
     with torch.no_grad():
         obs, actions = steps.columns["obs"], steps.columns["actions"]
         one_hot = torch.nn.functional.one_hot(actions[rows], 2).float()
-        q = q_of(algorithm.targets, obs[rows], one_hot).min(dim=0).values
-        learned = q_of(algorithm.critics, obs[rows], one_hot)
-        values = algorithm.policy.values(obs).double()
-        log_probs = algorithm.policy(obs[rows]).log_softmax(dim=1).gather(1, actions[rows, None]).squeeze(1).double()
+        q = q_of(networks.targets, obs[rows], one_hot).min(dim=0).values
+        learned = q_of(networks.critics, obs[rows], one_hot)
+        values = networks.policy.values(obs).double()
+        log_probs = networks.policy(obs[rows]).log_softmax(dim=1).gather(1, actions[rows, None]).squeeze(1).double()
         terminated = steps.columns["terminateds"][rows]
         wanted = steps.columns["rewards"][rows] + 0.9 * torch.where(terminated, 0.0, values[rows + 1])
         u = q - values[rows]
@@ -57,23 +57,23 @@ def test_each_step_by_the_papers_equations() -> None:
 
 def test_no_loss_teaches_anothers_networks() -> None:
     """The gradients of the sum are those of each loss by itself."""
-    algorithm = iql()
-    batch = whole_batch(algorithm, made_steps([9, 9], [True, False]))
-    algorithm(batch).loss.sum().backward()
-    found = {name: parameter.grad.clone() for name, parameter in algorithm.named_parameters() if parameter.requires_grad}
-    algorithm.zero_grad()
+    networks = iql()
+    batch = whole_batch(networks, made_steps([9, 9], [True, False]))
+    networks(batch).loss.sum().backward()
+    found = {name: parameter.grad.clone() for name, parameter in networks.named_parameters() if parameter.requires_grad}
+    networks.zero_grad()
 
-    metrics = algorithm(batch).metrics
-    inputs, values = algorithm.policy.inputs_and_values(batch["obs"])
-    log_probs = algorithm.policy.head.log_prob(inputs, batch["actions"])
+    metrics = networks(batch).metrics
+    inputs, values = networks.policy.inputs_and_values(batch["obs"])
+    log_probs = networks.policy.head.log_prob(inputs, batch["actions"])
     policy = (-metrics["weight"] * log_probs).sum()
     value = expectile_loss(metrics["q"] - values, 0.7).sum()
     with torch.no_grad():
-        wanted = batch["n_step_rewards"] + batch["n_step_discounts"] * algorithm.policy.values(batch["new_obs"])
-    critics = (algorithm.critics(batch["obs"], batch["actions"]) - wanted).square().sum()
+        wanted = batch["n_step_rewards"] + batch["n_step_discounts"] * networks.policy.values(batch["new_obs"])
+    critics = (networks.critics(batch["obs"], batch["actions"]) - wanted).square().sum()
     for loss, parts in ((policy, ("policy.hidden", "policy._head")), (value, ("policy.value",)), (critics, ("critics",))):
         names = [name for name in found if name.startswith(parts)]
-        parameters = [algorithm.get_parameter(name) for name in names]
+        parameters = [networks.get_parameter(name) for name in names]
         for name, gradient in zip(names, torch.autograd.grad(loss, parameters), strict=True):
             torch.testing.assert_close(found.pop(name), gradient.float(), rtol=1e-4, atol=1e-5, msg=name)
     assert not found, "and there is nothing else that learns"
@@ -82,11 +82,11 @@ def test_no_loss_teaches_anothers_networks() -> None:
 @pytest.mark.parametrize("share_layers", [False, True])
 def test_the_value_function_teaches_layers_of_the_policy_only_where_it_shares_them(share_layers: bool) -> None:
     """And the critics never do. Only these two learn with weights of 0 for the policy's loss."""
-    algorithm = Networks(IQL(max_weight=1e-30), VECTOR, TWO, SMALL.model_copy(update={"share_layers": share_layers}))
-    batch = whole_batch(algorithm, made_steps([9, 9], [True, False]))
-    learned = list(algorithm.policy.hidden.parameters())
-    algorithm(batch).loss.sum().backward()
-    value_loss = expectile_loss(algorithm(batch).metrics["q"] - algorithm.policy.values(batch["obs"]), 0.7).sum()
+    networks = Networks(IQL(max_weight=1e-30), VECTOR, TWO, SMALL.model_copy(update={"share_layers": share_layers}))
+    batch = whole_batch(networks, made_steps([9, 9], [True, False]))
+    learned = list(networks.policy.hidden.parameters())
+    networks(batch).loss.sum().backward()
+    value_loss = expectile_loss(networks(batch).metrics["q"] - networks.policy.values(batch["obs"]), 0.7).sum()
     wanted = torch.autograd.grad(value_loss, learned, allow_unused=not share_layers)
     for parameter, gradient in zip(learned, wanted, strict=True):
         torch.testing.assert_close(parameter.grad, torch.zeros_like(parameter) if gradient is None else gradient)
@@ -118,22 +118,22 @@ def test_the_least_loss_is_at_the_expectile(expectile: float) -> None:
 
 
 def test_targets_follow_the_critics() -> None:
-    algorithm = iql(target_rate=0.25)
-    before = [parameter.clone() for parameter in algorithm.targets.parameters()]
-    learned = list(algorithm.critics.parameters())
+    networks = iql(target_rate=0.25)
+    before = [parameter.clone() for parameter in networks.targets.parameters()]
+    learned = list(networks.critics.parameters())
     with torch.no_grad():
         for parameter in learned:
             parameter.add_(1.0)
-    algorithm.after_update({})
-    for target, old, new in zip(algorithm.targets.parameters(), before, learned, strict=True):
+    networks.algorithm.after_update(networks, {})
+    for target, old, new in zip(networks.targets.parameters(), before, learned, strict=True):
         torch.testing.assert_close(target, 0.75 * old + 0.25 * new)
-    assert not any(parameter.requires_grad for parameter in algorithm.targets.parameters())
+    assert not any(parameter.requires_grad for parameter in networks.targets.parameters())
 
 
 def test_the_critics_are_two() -> None:
-    algorithm = Networks(IQL(), VECTOR, TWO, SMALL)
-    assert not any(torch.equal(one, other) for one, other in algorithm.critics.weights)
-    values = algorithm.critics(torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1]))
+    networks = Networks(IQL(), VECTOR, TWO, SMALL)
+    assert not any(torch.equal(one, other) for one, other in networks.critics.weights)
+    values = networks.critics(torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1]))
     assert values.shape == (2, 5)
     assert not torch.isclose(*values).any()
 
@@ -156,13 +156,13 @@ def test_what_an_action_is_worth_depends_on_where_it_is_taken() -> None:
     ids=str,
 )
 def test_any_actions_can_be_learned_from(space: gym.Space[Any]) -> None:
-    algorithm = Networks(IQL(), VECTOR, space, SMALL)
+    networks = Networks(IQL(), VECTOR, space, SMALL)
     steps = made_steps([20], [True])
     space.seed(0)
     steps.columns["actions"] = torch.from_numpy(np.stack([space.sample() for _ in range(21)]))
-    batch = whole_batch(algorithm, steps)
-    update(algorithm, torch.optim.Adam([p for p in algorithm.parameters() if p.requires_grad]), batch)
-    assert algorithm(batch).loss.isfinite().all()
+    batch = whole_batch(networks, steps)
+    update(networks, torch.optim.Adam([p for p in networks.parameters() if p.requires_grad]), batch)
+    assert networks(batch).loss.isfinite().all()
 
 
 def test_the_best_of_the_data_is_found_without_asking_beyond_it() -> None:
@@ -170,14 +170,14 @@ def test_the_best_of_the_data_is_found_without_asking_beyond_it() -> None:
     steps = made_steps([1] * 64, [True] * 64)
     steps.columns["obs"] = torch.zeros(128, 3)
     steps.columns["rewards"] = steps.columns["actions"].double()
-    algorithm = Networks(IQL(expectile=0.9, beta=3.0, target_rate=0.1), VECTOR, TWO, SMALL)
-    batch = whole_batch(algorithm, steps)
-    optimizer = torch.optim.Adam([p for p in algorithm.parameters() if p.requires_grad], lr=0.03)
+    networks = Networks(IQL(expectile=0.9, beta=3.0, target_rate=0.1), VECTOR, TWO, SMALL)
+    batch = whole_batch(networks, steps)
+    optimizer = torch.optim.Adam([p for p in networks.parameters() if p.requires_grad], lr=0.03)
     for _ in range(250):
-        update(algorithm, optimizer, batch)
+        update(networks, optimizer, batch)
     ones = batch["actions"].double().mean().item()
     expectile = 0.9 * ones / (0.9 * ones + 0.1 * (1 - ones))  # of a coin
-    assert abs(algorithm.policy.values(torch.zeros(1, 3)).item() - expectile) < 0.03
-    preferred = algorithm.policy(torch.zeros(1, 3)).softmax(dim=1)[0, 1].item()
+    assert abs(networks.policy.values(torch.zeros(1, 3)).item() - expectile) < 0.03
+    preferred = networks.policy(torch.zeros(1, 3)).softmax(dim=1)[0, 1].item()
     odds = ones / (1 - ones) * np.exp(3.0)
     assert abs(preferred - odds / (1 + odds)) < 0.02

@@ -29,7 +29,7 @@ def played(env_id: str, *, normalize_observations: bool = False, **parameters: A
     network = NetworkConfig(hidden_sizes=[16], normalize_observations=normalize_observations)
     networks, [before, rollout] = ppo_in(env_id, 20, 50, network=network, **parameters)
     networks.policy.encoder.update_statistics(before.columns[columns.OBS])
-    networks.prepare(rollout, SPEC)
+    networks.algorithm.prepare(networks, rollout, SPEC)
     return networks, rollout
 
 
@@ -43,7 +43,7 @@ def learned(networks: Networks, steps: Steps, **optimizer: Any) -> Learner:
     config = parse(ExpertConfig, {"optimizer": {"learning_rate": 0.01, "batch_size": 64} | optimizer})
     learner = Learner(networks, config, total_steps=10**6)
     learner.load(steps)
-    for epoch in range(networks.config.num_epochs):
+    for epoch in range(networks.algorithm.num_epochs):
         for _, batch in learner.batches(epoch):
             assert learner.update(batch.indices, batch)
     return learner
@@ -196,7 +196,7 @@ def test_actions_may_begin_anywhere(space: spaces.Space[Any]) -> None:
     )
     flat = {columns.OBS: torch.zeros(5, 2), columns.ACTIONS: actions, columns.REWARDS: torch.ones(5)}
     rollout = Steps(flat | {columns.TERMINATEDS: torch.zeros(5, dtype=torch.bool)}, torch.tensor([0, 5]), has_last=True)
-    networks.prepare(rollout, SPEC)
+    networks.algorithm.prepare(networks, rollout, SPEC)
     assert networks(whole(rollout)).loss.isfinite().all()
 
 

@@ -10,14 +10,14 @@ import torch
 
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.rebrac import HAS_NEW_ACTIONS, NEW_ACTIONS, ReBRAC
-from offline_core.learning.algorithms.registry import algorithms, make_networks
+from offline_core.learning.algorithms.registry import algorithms
 from offline_core.learning.algorithms.td3 import TD3
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.config import parse
 from tests.learning.algorithms.by_hand import CENTER, HALF_RANGE, check, following, mean_of, q_of, scaled, spread
-from tests.learning.algorithms.making import BOX, VECTOR, made_steps, whole_batch, with_box_actions
+from tests.learning.algorithms.making import BOX, VECTOR, made_steps, make_networks, whole_batch, with_box_actions
 
 SMALL = NetworkConfig(hidden_sizes=[8])
 LENGTHS, TERMINATED = [6, 1, 5], [True, False, False]
@@ -39,27 +39,28 @@ def td3(name: str = "td3", **config: Any) -> Any:
     ids=["td3", "td3_bc", "rebrac", "rebrac of two steps"],
 )
 def test_each_step_by_the_papers_equations(name: str, config: dict[str, Any]) -> None:
-    algorithm = td3(name, gamma=0.9, **config)
+    networks = td3(name, gamma=0.9, **config)
     steps = with_box_actions(made_steps(LENGTHS, TERMINATED))
-    batch = whole_batch(algorithm, steps)
-    spread(algorithm)
-    algorithm.before_update(1)
+    batch = whole_batch(networks, steps)
+    spread(networks)
+    networks.updates = 1
+    networks.algorithm.before_update(networks)
     torch.manual_seed(0)
-    output = algorithm(batch)
+    output = networks(batch)
 
     torch.manual_seed(0)
     obs, actions, rows = steps.columns["obs"], scaled(steps.columns["actions"]), steps.rows
     after = following(steps, LENGTHS, TERMINATED, gamma=0.9, n_step=config.get("n_step", 1))
     with torch.no_grad():
         noise = (0.2 * torch.randn(len(rows), 2).double()).clamp(-0.5, 0.5)
-        new_actions = (torch.tanh(mean_of(algorithm.target_policy, obs[after.rows])) + noise).clamp(-1, 1)
-        values = q_of(algorithm.targets, obs[after.rows], new_actions).min(dim=0).values
+        new_actions = (torch.tanh(mean_of(networks.target_policy, obs[after.rows])) + noise).clamp(-1, 1)
+        values = q_of(networks.targets, obs[after.rows], new_actions).min(dim=0).values
         if name == "rebrac":
             values -= 0.7 * torch.where(after.has_action, ((new_actions - actions[after.rows]) ** 2).sum(dim=1), 0.0)
         target = after.rewards + after.discounts * values
-        learned = q_of(algorithm.critics, obs[rows], actions[rows])
-        mode = torch.tanh(mean_of(algorithm.policy, obs[rows]))
-        climbed = q_of(algorithm.critics, obs[rows], mode)
+        learned = q_of(networks.critics, obs[rows], actions[rows])
+        mode = torch.tanh(mean_of(networks.policy, obs[rows]))
+        climbed = q_of(networks.critics, obs[rows], mode)
         distances = (mode - actions[rows]) ** 2
         smallest = climbed.min(dim=0).values
         policy_loss = {
@@ -77,15 +78,16 @@ def test_each_step_by_the_papers_equations(name: str, config: dict[str, Any]) ->
 @pytest.mark.parametrize("name", ["td3", "td3_bc", "rebrac"])
 def test_no_loss_teaches_anothers_networks(name: str) -> None:
     """The critics learn the same in an update of the policy and in another one."""
-    algorithm = spread(td3(name))
-    batch = whole_batch(algorithm, with_box_actions(made_steps(LENGTHS, TERMINATED)))
+    networks = spread(td3(name))
+    batch = whole_batch(networks, with_box_actions(made_steps(LENGTHS, TERMINATED)))
     gradients = []
     for number in range(2):
-        algorithm.zero_grad()
-        algorithm.before_update(number)
+        networks.zero_grad()
+        networks.updates = number
+        networks.algorithm.before_update(networks)
         torch.manual_seed(0)
-        algorithm(batch).loss.sum().backward()
-        gradients.append({name: p.grad.clone() for name, p in algorithm.named_parameters() if p.grad is not None})
+        networks(batch).loss.sum().backward()
+        gradients.append({name: p.grad.clone() for name, p in networks.named_parameters() if p.grad is not None})
     assert {name.partition(".")[0] for name in gradients[0]} == {"critics"}
     assert {name.partition(".")[0] for name in gradients[1]} == {"critics", "policy"}
     for parameter, gradient in gradients[0].items():
@@ -97,49 +99,48 @@ def test_an_update_without_the_policy_leaves_it_its_targets_and_what_adam_knows_
     config = parse(TrainingConfig, {"algorithm": "td3_bc", "network": {"hidden_sizes": [8]}})
     learner = Learner(td3("td3_bc", policy_interval_updates=3), config, total_steps=100)
     learner.load(with_box_actions(made_steps([40], [True])))
-    algorithm = learner.networks
-    slow = [*algorithm.policy.parameters(), *algorithm.target_policy.parameters(), *algorithm.targets.parameters()]
+    networks = learner.networks
+    slow = [*networks.policy.parameters(), *networks.target_policy.parameters(), *networks.targets.parameters()]
     seen = []
     for _ in range(7):
-        before = [parameter.clone() for parameter in (*slow, *algorithm.critics.parameters())]
+        before = [parameter.clone() for parameter in (*slow, *networks.critics.parameters())]
         learner.update(learner.indices())
-        same = [torch.equal(*pair) for pair in zip(before, (*slow, *algorithm.critics.parameters()), strict=True)]
+        same = [torch.equal(*pair) for pair in zip(before, (*slow, *networks.critics.parameters()), strict=True)]
         assert not any(same[len(slow) :])
         seen.append(all(same[: len(slow)]))
     assert seen == [True, True, False, True, True, False, True]
     steps_of = {
-        name: int(learner.optimizer.state[p]["step"])
-        for name, p in algorithm.named_parameters()
-        if p in learner.optimizer.state
+        name: int(learner.optimizer.state[p]["step"]) for name, p in networks.named_parameters() if p in learner.optimizer.state
     }
     assert {count for name, count in steps_of.items() if name.startswith("critics")} == {7}
     assert {count for name, count in steps_of.items() if name.startswith("policy")} == {2}
 
 
 def test_targets_follow_at_their_rate() -> None:
-    algorithm = spread(td3(target_rate=0.25))
-    algorithm.before_update(1)
-    pairs = [(algorithm.targets, algorithm.critics), (algorithm.target_policy, algorithm.policy)]
+    networks = spread(td3(target_rate=0.25))
+    networks.updates = 1
+    networks.algorithm.before_update(networks)
+    pairs = [(networks.targets, networks.critics), (networks.target_policy, networks.policy)]
     before = [[parameter.clone() for parameter in target.parameters()] for target, _ in pairs]
-    algorithm.after_update({})
+    networks.algorithm.after_update(networks, {})
     for (target, learned), old in zip(pairs, before, strict=True):
         for found, was, new in zip(target.parameters(), old, learned.parameters(), strict=True):
             torch.testing.assert_close(found, 0.75 * was + 0.25 * new)
 
 
 def test_the_noise_of_next_actions_is_clipped_and_so_are_they() -> None:
-    algorithm = td3(target_noise=0.2, target_noise_limit=0.3)
-    batch = whole_batch(algorithm, with_box_actions(made_steps([4000], [True])))
+    networks = td3(target_noise=0.2, target_noise_limit=0.3)
+    batch = whole_batch(networks, with_box_actions(made_steps([4000], [True])))
     torch.manual_seed(0)
-    actions = algorithm.config.new_actions(algorithm, batch)
-    noise = scaled(actions) - torch.tanh(mean_of(algorithm.target_policy, batch["new_obs"]))
+    actions = networks.algorithm.new_actions(networks, batch)
+    noise = scaled(actions) - torch.tanh(mean_of(networks.target_policy, batch["new_obs"]))
     assert noise.abs().max().item() == pytest.approx(0.3, abs=1e-5)
     assert (noise.abs() > 0.2999).double().mean().item() == pytest.approx(0.1336, abs=0.02), "beyond 1.5 standard deviations"
     inside = noise[noise.abs() < 0.2999]
     assert inside.std().item() == pytest.approx(0.2 * 0.7426, abs=0.005), "of a normal that is cut off there"
     with torch.no_grad():
-        algorithm.target_policy.head.mean.bias.fill_(9.0)
-    actions = algorithm.config.new_actions(algorithm, batch)
+        networks.target_policy.head.mean.bias.fill_(9.0)
+    actions = networks.algorithm.new_actions(networks, batch)
     assert actions.max() == 3.0 and actions.min() > 3.0 - 0.31 * HALF_RANGE
 
 
@@ -154,11 +155,11 @@ def test_exploration_is_noise_around_the_action() -> None:
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_the_next_action_is_that_of_the_step_that_follows_if_there_is_one(n_step: int) -> None:
     """After the last step of an episode no action was taken, whether it was terminated or cut off."""
-    algorithm = td3("rebrac", n_step=n_step)
-    assert isinstance(algorithm.config, ReBRAC)
+    networks = td3("rebrac", n_step=n_step)
+    assert isinstance(networks.algorithm, ReBRAC)
     steps = with_box_actions(made_steps(LENGTHS, TERMINATED))
     actions = steps.columns["actions"]
-    batch = whole_batch(algorithm, steps)
+    batch = whole_batch(networks, steps)
     after = following(steps, LENGTHS, TERMINATED, gamma=0.9, n_step=n_step)
     assert batch[HAS_NEW_ACTIONS].tolist() == after.has_action.tolist()
     assert torch.equal(batch[NEW_ACTIONS], actions[after.rows])
@@ -168,21 +169,22 @@ def test_the_next_action_is_that_of_the_step_that_follows_if_there_is_one(n_step
 def test_what_stands_where_no_action_was_taken_is_of_no_account() -> None:
     losses = []
     for filler in (0.0, float("nan")):
-        algorithm = td3("rebrac", critic_penalty=5.0)
+        networks = td3("rebrac", critic_penalty=5.0)
         steps = with_box_actions(made_steps(LENGTHS, TERMINATED))
         steps.columns["actions"][steps.last] = filler
         torch.manual_seed(0)
-        losses.append(algorithm(whole_batch(algorithm, steps)).loss)
+        losses.append(networks(whole_batch(networks, steps)).loss)
     assert torch.equal(*losses) and losses[0].isfinite().all()
 
 
 def test_all_losses_are_there_when_a_held_out_loss_is_asked_for() -> None:
     """Else it would jump with the number of updates before it."""
-    algorithm = td3("td3_bc")
-    batch = whole_batch(algorithm, with_box_actions(made_steps([9], [True])))
+    networks = td3("td3_bc")
+    batch = whole_batch(networks, with_box_actions(made_steps([9], [True])))
     for number in range(2):
-        algorithm.before_update(number)
-        assert "policy_loss" in algorithm.eval()(batch).metrics
+        networks.updates = number
+        networks.algorithm.before_update(networks)
+        assert "policy_loss" in networks.eval()(batch).metrics
 
 
 @pytest.mark.parametrize("name", ["td3", "td3_bc", "rebrac"])
@@ -196,13 +198,13 @@ def test_the_action_climbs_the_critics() -> None:
     """The reward is the action, so the upper bound is best; TD3 begins in the middle."""
     steps = with_box_actions(made_steps([1] * 64, [True] * 64))
     steps.columns["rewards"] = steps.columns["actions"][:, 0].double()
-    algorithm = td3(policy_interval_updates=1)
-    assert isinstance(algorithm.config, TD3)
-    batch = whole_batch(algorithm, steps)
-    optimizer = torch.optim.Adam([p for p in algorithm.parameters() if p.requires_grad], lr=0.03)
+    networks = td3(policy_interval_updates=1)
+    assert isinstance(networks.algorithm, TD3)
+    batch = whole_batch(networks, steps)
+    optimizer = torch.optim.Adam([p for p in networks.parameters() if p.requires_grad], lr=0.03)
     for _ in range(100):
-        algorithm.before_update(algorithm.updates)
+        networks.algorithm.before_update(networks)
         optimizer.zero_grad()
-        algorithm(batch).loss.mean().backward()
+        networks(batch).loss.mean().backward()
         optimizer.step()
-    assert algorithm.policy.act(batch["obs"].numpy())[:, 0].mean() > 2.5
+    assert networks.policy.act(batch["obs"].numpy())[:, 0].mean() > 2.5

@@ -9,8 +9,8 @@ import pytest
 
 from offline_core.errors import ConfigError
 from offline_core.learning.experts.config import ExpertConfig
-from offline_core.learning.experts.presets import PRESETS
 from offline_core.learning.experts.train import train_expert
+from offline_core.learning.presets import EXPERT_PRESETS
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import read_policy_manifest
@@ -54,7 +54,7 @@ def test_a_preset_lies_between_what_is_given_and_the_defaults() -> None:
         parse(ExpertConfig, {"preset": "locomotion", "algorithm": "td3"})
 
 
-@pytest.mark.parametrize(("algorithm", "preset"), [(name, preset) for name in PRESETS for preset in PRESETS[name]])
+@pytest.mark.parametrize(("algorithm", "preset"), [(name, each) for name in EXPERT_PRESETS for each in EXPERT_PRESETS[name]])
 def test_each_preset_is_an_expert_of_its_algorithm(algorithm: str, preset: str) -> None:
     config = parse(ExpertConfig, {"algorithm": algorithm, "preset": preset})
     plain = ExpertConfig(algorithm=algorithm)
@@ -104,7 +104,7 @@ def test_a_filter_of_observations_learns_what_was_played(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"environment": {"id": "CartPole-v1"}}, "those of CartPole-v1 are Discrete\\(2\\): set algorithm to ppo"),
+        ({"environment": {"id": "CartPole-v1"}}, r"SAC chooses continuous actions; it cannot act in Discrete\(2\)\. .* or ppo"),
         ({"network": {"recurrent": "gru"}}, "network.recurrent to None"),
         ({"initial_policy": "x"}, "no policy at .*/x"),
         ({"num_envs": 1, "replay": {"capacity_steps": 8}}, "raise it, or lower optimizer.batch_size"),

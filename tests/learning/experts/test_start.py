@@ -47,11 +47,11 @@ def test_it_begins_as_the_policy_it_goes_on_from(tmp_path: Path, share_layers: b
     before = Policy(*CARTPOLE, network, value_function=has_values, seed=3)
     before.encoder.mean += 0.5
     uri = saved(before, tmp_path)
-    algorithm, initial = new_expert(config_from(uri), CARTPOLE, read_policy_manifest(uri))
-    assert initial is not None and isinstance(algorithm.config, PPO)
-    begin_as(algorithm.policy, initial)
-    policy = algorithm.policy
-    assert getattr(algorithm, "has_new_values") is not has_values and policy.value_function  # noqa: B009
+    networks, initial = new_expert(config_from(uri), CARTPOLE, read_policy_manifest(uri))
+    assert initial is not None and isinstance(networks.algorithm, PPO)
+    begin_as(networks.policy, initial)
+    policy = networks.policy
+    assert getattr(networks, "has_new_values") is not has_values and policy.value_function  # noqa: B009
     observations = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
     assert torch.equal(policy(observations), before(observations))
     if has_values:

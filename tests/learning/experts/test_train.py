@@ -162,21 +162,21 @@ def test_composite_observations_can_be_learned_from(tmp_path: Path) -> None:
 
 
 def test_steps_that_only_reset_are_not_learned_from() -> None:
-    algorithm, [rollout] = ppo_in(CORRIDOR, 33, copies=3, gamma=0.9, gae_lambda=0.8)
+    networks, [rollout] = ppo_in(CORRIDOR, 33, copies=3, gamma=0.9, gae_lambda=0.8)
     assert len(rollout) == 3 * 30, "ten steps and a reset, three times over, in each of the three copies"
     assert rollout.offsets.diff().tolist() == [11, 11, 11, 1] * 3, "the last row is the next episode's first observation"
-    algorithm.prepare(rollout, SPEC)
+    networks.algorithm.prepare(networks, rollout, SPEC)
     assert rollout.batch(rollout.rows, SPEC)["advantages"].isfinite().all()
 
 
 def test_a_rollout_goes_on_in_the_next_one() -> None:
     """Nothing ended at the cut: its steps are worth what came, and the value of the observation that the rollout stops at."""
-    algorithm, [first, second] = ppo_in(CORRIDOR, 16, 17, copies=3, gamma=0.9, gae_lambda=0.8)
+    networks, [first, second] = ppo_in(CORRIDOR, 16, 17, copies=3, gamma=0.9, gae_lambda=0.8)
     assert len(first) == 3 * 15, "ten steps, a reset, five steps, of each of three copies"
     cuts, begins = first.last[1::2], second.first[::3]
     for name in ("obs/at", "obs/clock"):
         assert torch.equal(first.columns[name][cuts], second.columns[name][begins])
-    algorithm.prepare(first, SPEC)
+    networks.algorithm.prepare(networks, first, SPEC)
     values, rewards = first.columns["old_values"], first.columns["rewards"]
     wanted = rewards[cuts - 1] + 0.9 * values[cuts]
     assert torch.allclose(first.columns["value_targets"][cuts - 1], wanted, atol=1e-5)

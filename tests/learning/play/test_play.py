@@ -15,13 +15,12 @@ from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.registry import make_networks
-from offline_core.learning.costs import Seconds
 from offline_core.learning.fine_tuning.config import FineTuneConfig
 from offline_core.learning.learner import Batched, Learner
 from offline_core.learning.play.play import Play, learned_steps
 from offline_core.learning.steps import Steps
 from offline_core.policies.config import NetworkConfig
+from tests.learning.algorithms.making import make_networks
 from tests.learning.play.clock import CLOCK
 
 SMALL = NetworkConfig(hidden_sizes=[8])
@@ -47,9 +46,7 @@ class Playing:
         if log is not None:
             self.learner.load(log)
         states = Location.of(str(folder))
-        self.play = Play(
-            networks, self.env, config, states=states, seconds=Seconds(), log=log, log_share=0.0 if log is None else 0.25
-        )
+        self.play = Play(networks, self.env, config, states=states, log=log, log_share=0.0 if log is None else 0.25)
         self.batches: list[Batched] = []
 
     def go(self, rollouts: int) -> None:
@@ -128,7 +125,7 @@ def test_the_learning_rate_falls_to_the_end_of_play(tmp_path: Path) -> None:
     with contextlib.closing(make_vector_env(CLOCK, 2)) as env:
         networks = make_networks("sac", env.single_observation_space, env.single_action_space, SMALL)
         learner = Learner(networks, config, total_steps=learned_steps(config, None))
-        play = Play(networks, env, config, states=Location.of(str(tmp_path)), seconds=Seconds())
+        play = Play(networks, env, config, states=Location.of(str(tmp_path)))
         for batch in play.batches(learner):
             if batch is not None:
                 learner.update(batch.indices, batch)
@@ -141,4 +138,4 @@ def test_a_policy_that_remembers_is_refused(tmp_path: Path) -> None:
         spaces = (env.single_observation_space, env.single_action_space)
         networks = make_networks("sac", *spaces, NetworkConfig(frames=2))
         with pytest.raises(ConfigError, match=r"network.frames to 1"):
-            Play(networks, env, FineTuneConfig(), states=Location.of(str(tmp_path)), seconds=Seconds())
+            Play(networks, env, FineTuneConfig(), states=Location.of(str(tmp_path)))

@@ -13,9 +13,8 @@ from offline_core.data.datasets.writer import episode_rows
 from offline_core.data.episodes import Episode, EpisodeBatch, columns, decode, episodes_to_table, nested
 from offline_core.errors import EpisodeError, NonFiniteError, SpaceError
 from offline_core.learning.pool import PrelearnerActor, whole_episodes
-from offline_core.learning.prelearner.connectors import CheckFinite, CheckSpaces
+from offline_core.learning.prelearner.connectors import CheckFinite, CheckSpaces, Pipeline
 from offline_core.learning.prelearner.mapper import Mapper, without_seconds
-from offline_core.learning.prelearner.pipeline import Pipeline
 
 OBSERVATIONS = gym.spaces.Dict({"position": gym.spaces.Box(-9, 9, (2,)), "mode": gym.spaces.Discrete(3)})
 ACTIONS = gym.spaces.Discrete(4)

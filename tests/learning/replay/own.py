@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from offline_core.learning.replay.buffer import ReplayBuffer
+from offline_core.learning.replay_buffer import ReplayBuffer
 
 
 class Longest(ReplayBuffer):

@@ -10,8 +10,8 @@ import pytest
 
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import DataError, EmptyDatasetError
+from offline_core.learning.config import ReplayBufferConfig
 from offline_core.learning.data_loader import ReplayLoader
-from offline_core.learning.replay.config import ReplayBufferConfig
 from offline_core.learning.shards import ReadingOrder
 from offline_core.learning.steps import NUMBER
 from offline_core.learning.trainer_config import OptimizerConfig

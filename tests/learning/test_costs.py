@@ -17,8 +17,17 @@ from offline_core.data.datasets.row_groups import ROW_GROUP
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.costs import LEARNERS_SECONDS, POOL_SECONDS, RAY_SECONDS, Costs, Processes, choices
-from offline_core.learning.planning import costs_of, measured, through_small_tables
+from offline_core.learning.costs import (
+    LEARNERS_SECONDS,
+    POOL_SECONDS,
+    RAY_SECONDS,
+    Costs,
+    Processes,
+    choices,
+    costs_of,
+    measured,
+    through_small_tables,
+)
 from offline_core.learning.train import train
 from offline_core.learning.work import make_run
 from offline_core.runtime.config import parse
@@ -103,7 +112,7 @@ def test_a_data_class_reads_by_itself_and_is_learned_from_by_this_process() -> N
 
 def test_a_cluster_whose_nodes_have_left_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the end of a run, of whose costs advice is made."""
-    monkeypatch.setattr("offline_core.learning.planning.ray_resources", lambda: {"CPU": 0.0})
+    monkeypatch.setattr("offline_core.learning.costs.ray_resources", lambda: {"CPU": 0.0})
     source = SimpleNamespace(row_groups=1)
     run: Any = SimpleNamespace(steps=100, source=source, config=AUTO, epoch_steps=100, total_steps=2_000, streamed=True)
     measured = {"read_seconds_per_step": 1e-6, "update_seconds": 1e-3, "parameter_bytes": 1, "ray_is_up": True}
@@ -149,7 +158,7 @@ def test_auto_says_what_it_chose_and_why(tmp_path: Path, caplog: pytest.LogCaptu
 def test_costly_reading_is_measured_on_a_few_episodes(tmp_path: Path, format: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a row group of 200: mapping all of them would take as long as a whole epoch."""
     dataset = dataset_of(tmp_path / "data", balancing_episodes(200, 10), rows=200, format=format)
-    monkeypatch.setattr("tests.learning.test_planning.SEEN", seen := [])
+    monkeypatch.setattr("tests.learning.test_costs.SEEN", seen := [])
     monkeypatch.setattr(time, "perf_counter", lambda: SLOW_SECONDS * 10 * sum(seen))  # ten steps an episode
     data = {"connectors": [{"path": f"{__name__}:slow"}]}
     config = parse(TrainingConfig, {"data": data, "compute": {"learners": "auto"}, "evaluation": {"play": False}})

@@ -11,8 +11,7 @@ import pytest
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError, DataError, SchemaError, SpaceError
 from offline_core.learning.prelearner.config import ConnectorConfig
-from offline_core.learning.prelearner.connectors import each_episode
-from offline_core.learning.prelearner.pipeline import Pipeline, check_batch
+from offline_core.learning.prelearner.connectors import Pipeline, check_batch, each_episode
 
 SPACES = (gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Discrete(3))
 STEPS = {"obs": np.zeros((5, 2), np.float32), "actions": np.array([0, 1, 2, 0, 1]), "rewards": np.arange(5.0)}
@@ -87,7 +86,7 @@ class NoSpaces(Wider):
 
 def pipeline(*own: str | dict[str, Any]) -> Pipeline:
     named = [{"path": one} if isinstance(one, str) else one for one in own]
-    here = "tests.learning.prelearner.test_pipeline"
+    here = "tests.learning.prelearner.test_connectors"
     return Pipeline.of([ConnectorConfig(**one | {"path": f"{here}:{one['path']}"}) for one in named], SPACES)
 
 
@@ -133,7 +132,7 @@ def test_what_they_say_of_themselves_adds_up() -> None:
     ],
 )
 def test_errors_name_the_connector_that_returned_something_else(own: str, message: str) -> None:
-    with pytest.raises(SchemaError, match=f"test_pipeline:{own}: {message}"):
+    with pytest.raises(SchemaError, match=f"test_connectors:{own}: {message}"):
         run(pipeline(own))
 
 
