@@ -169,7 +169,7 @@ class Rows:
     def name(self, line: int) -> str:
         """The id of a line, for messages."""
         assert self.ids is not None
-        return self.ids[self.steps["id"][line]]
+        return str(self.ids[self.steps["id"][line]])
 
     def parts(self) -> pl.DataFrame:
         """The first line of each run of steps that follow one another."""

@@ -119,7 +119,7 @@ def is_choice(column: pa.ChunkedArray) -> bool:
     """Texts of a few kinds, each of which many rows have."""
     if not arrow.is_text(column.type) or is_time(column) or is_vector(column) or numbers(column) is not None:
         return False
-    return 1 < pc.count_distinct(column).as_py() <= min(MAX_CATEGORIES, len(column) / MIN_RUN)
+    return bool(1 < pc.count_distinct(column).as_py() <= min(MAX_CATEGORIES, len(column) / MIN_RUN))
 
 
 def same_run(column: pa.ChunkedArray, file: np.ndarray) -> np.ndarray:

@@ -11,7 +11,8 @@ import polars as pl
 import pyarrow as pa
 
 from offline_core.data.formats.sources.listing import Listing
-from offline_core.data.formats.sources.opening import EPISODES, SourceConfig, format_of, open_source
+from offline_core.data.formats.sources.opening import SourceConfig, format_of, open_source
+from offline_core.data.formats.sources.scans import EPISODES
 from offline_core.data.formats.sources.step_reader import StepReader, Unreadable, note_of
 from offline_core.data.importing.columns_config import Join
 from offline_core.errors import ConfigError, SchemaError, first_line

@@ -12,8 +12,9 @@ from offline_core.data.datasets.manifest import FileEntry, Imported, Parent, Sta
 from offline_core.data.episodes import Episode
 from offline_core.data.formats.sources.fingerprint import changes_show, fingerprint
 from offline_core.data.formats.sources.listing import Listing
-from offline_core.data.formats.sources.opening import EPISODES, SourceConfig, episode_files, format_of, open_source
+from offline_core.data.formats.sources.opening import SourceConfig, episode_files, format_of, open_source
 from offline_core.data.formats.sources.ray_reads import RayRead
+from offline_core.data.formats.sources.scans import EPISODES
 from offline_core.data.formats.sources.step_reader import StepReader
 from offline_core.data.importing.action_units import range_from_json, range_to_json
 from offline_core.data.importing.assembly import Spaces

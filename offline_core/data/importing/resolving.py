@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.action_masks import ACTION_MASK
-from offline_core.data.formats.sources.scans import SOURCE_ROW, ScannedFile
+from offline_core.data.formats.sources.readers import SOURCE_ROW
+from offline_core.data.formats.sources.scans import ScannedFile
 from offline_core.data.formats.sources.step_reader import StepReader
 from offline_core.data.importing.assembly import Spaces
 from offline_core.data.importing.columns_config import ColumnsConfig, order_of

@@ -286,7 +286,7 @@ class StepImport:
         joined = with_stored(table, self.base.rows(late)) if late else Joined(table)
         counts = Counts(rows=joined.known, duplicates=joined.known)
         if not joined.rows.num_rows:
-            found.late += Late(unchanged=joined.unchanged)
+            found.late += Late(unchanged={*joined.unchanged})
             return [], counts
         made = self._assembled(joined.rows, found, per="source")
         parts = remainder.add(made.rows)
@@ -294,7 +294,7 @@ class StepImport:
         corrected = again & joined.corrected.keys()
         stored = sum(joined.stored.get(name, 0) for name in again)
         found.late += Late(
-            joined.unchanged,
+            {*joined.unchanged},
             again - corrected - joined.unchanged,
             corrected,
             sum(joined.corrected[name] for name in corrected),

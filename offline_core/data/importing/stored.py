@@ -8,7 +8,7 @@ Both are files of `late_files`, which the manifest lists.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -122,7 +122,7 @@ class Joined(NamedTuple):
     """Stored rows by id."""
     corrected: Mapping[str, int] = {}
     """Stored rows that gave way to new ones with other values, by id."""
-    unchanged: Set[str] = frozenset()
+    unchanged: frozenset[str] = frozenset()
     """Ids of which no row is new."""
 
 
@@ -145,8 +145,8 @@ def with_stored(new: pa.Table, stored: pa.Table) -> Joined:
     old = old.with_columns(kept=~pl.col("gives_way") & ~pl.col(columns.EPS_ID).is_in(list(unchanged)))
     rest = new.filter(lines["is_known"].not_().to_arrow())
     left = stored.filter(old["kept"].to_arrow()).select(rest.column_names).cast(rest.schema)
-    counted = [dict(old.filter(each)[columns.EPS_ID].value_counts().iter_rows()) for each in ("kept", "gives_way")]
-    return Joined(pa.concat_tables([left, rest]), int(lines["is_known"].sum()), *counted, unchanged)
+    again, corrected = (dict(old.filter(each)[columns.EPS_ID].value_counts().iter_rows()) for each in ("kept", "gives_way"))
+    return Joined(pa.concat_tables([left, rest]), int(lines["is_known"].sum()), again, corrected, frozenset(unchanged))
 
 
 def _places(table: pa.Table) -> pl.DataFrame:

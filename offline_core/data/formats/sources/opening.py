@@ -23,7 +23,7 @@ from offline_core.data.formats.sources.locations import FILESYSTEM, inside
 from offline_core.data.formats.sources.partitions import named_values, typed
 from offline_core.data.formats.sources.ray_reads import HARMLESS, OF_FILES, RayRead
 from offline_core.data.formats.sources.readers import FORMATS, format_by_content, formats_by_name, made, refuse_pushdown
-from offline_core.data.formats.sources.scans import EPISODES as EPISODES
+from offline_core.data.formats.sources.scans import EPISODES
 from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.store import allowed_roots
 from offline_core.data.store.allowed_roots import is_limited

@@ -23,8 +23,7 @@ from offline_core.data.formats.sources.expansion import COLUMNAR, Expansion, che
 from offline_core.data.formats.sources.first_rows import FIRST_ROWS, first_batch, rows_to_read
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.local_copy import local_file
-from offline_core.data.formats.sources.readers import BATCH_BYTES, FileReader, reader
-from offline_core.data.formats.sources.readers import SOURCE_ROW as SOURCE_ROW
+from offline_core.data.formats.sources.readers import BATCH_BYTES, SOURCE_ROW, FileReader, reader
 from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.store.location import Location
 from offline_core.data.store.parquet_files import read_footer

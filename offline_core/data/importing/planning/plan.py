@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from offline_core.data.formats.sources.opening import EPISODES
+from offline_core.data.formats.sources.scans import EPISODES
 from offline_core.data.formats.sources.step_reader import note_of
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.planning import proposal

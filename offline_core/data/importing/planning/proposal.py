@@ -17,11 +17,12 @@ from offline_core.data.episodes.names import ENDS, named
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.scans import FILE_PATHS
 from offline_core.data.importing import column_values as values
+from offline_core.data.importing.column_values import Rows
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.planning import episodes
 from offline_core.data.importing.planning.result import Decision
-from offline_core.data.importing.planning.sample import Rows, SourceSample, rows_of
+from offline_core.data.importing.planning.sample import SourceSample, rows_of
 from offline_core.data.importing.planning.schema import Column, columns_of
 from offline_core.data.importing.planning.trial import Trial, lengths, made_by, prepared, tried, tried_files
 from offline_core.data.importing.roles import REQUIRED, Role, guessed_roles

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from offline_core.data.formats.sources.fingerprint import files_of
 from offline_core.data.formats.sources.first_rows import FirstRows
-from offline_core.data.formats.sources.opening import EPISODES, format_of
+from offline_core.data.formats.sources.opening import format_of
 from offline_core.data.formats.sources.readers import SOURCE_ROW
+from offline_core.data.formats.sources.scans import EPISODES
 from offline_core.data.importing.column_values import Rows
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.reading import Source

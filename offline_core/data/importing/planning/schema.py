@@ -15,7 +15,7 @@ from offline_core.data.episodes import arrow
 from offline_core.data.formats.packed import PACKED
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.readers import SOURCE_ROW
-from offline_core.data.importing.planning.sample import Rows
+from offline_core.data.importing.column_values import Rows
 
 MAX_SHOWN = 24
 """Characters of a value."""
