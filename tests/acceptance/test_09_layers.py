@@ -126,7 +126,7 @@ def test_09_learners_are_placed_by_pack_or_spread(recording: str, placement: Any
     monkeypatch.setattr(group, "placement_group", placing)
     compute = {"learners": 2, "cpus_per_learner": 0.5, "placement": placement}
     with pytest.raises(EnoughError):
-        group._learned(run(recording, compute=compute), start=0.0)
+        group._learned(run(recording, compute=compute), None, start=0.0)
     assert asked == [([{"CPU": 0.5}] * 2, placement)]
 
 

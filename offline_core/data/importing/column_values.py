@@ -122,6 +122,12 @@ def is_choice(column: pa.ChunkedArray) -> bool:
     return bool(1 < pc.count_distinct(column).as_py() <= min(MAX_CATEGORIES, len(column) / MIN_RUN))
 
 
+def _may_name(kind: pa.DataType) -> bool:
+    """Whether a value of the type may say what a row is of."""
+    is_several = pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType)
+    return not (is_several or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
 def same_run(column: pa.ChunkedArray, file: np.ndarray) -> np.ndarray:
     """(N-1,) bool: the next row is of the same file and has the same value."""
     codes = column.combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy()
@@ -144,7 +150,7 @@ def id_candidates(rows: Rows, names: Iterable[str], t: np.ndarray | None) -> lis
     found = []
     for name in names:
         column = rows.table[name]
-        if pa.types.is_floating(column.type) or pa.types.is_nested(column.type) or pa.types.is_boolean(column.type):
+        if not _may_name(column.type):
             continue
         if is_time(column) or pa.types.is_temporal(column.type) or column.null_count:
             continue
@@ -170,7 +176,7 @@ def apart_at_one_time(rows: Rows, names: Iterable[str], t: np.ndarray) -> list[s
     for name in names:
         column = rows.table[name]
         kind = column.type
-        if pa.types.is_floating(kind) or pa.types.is_nested(kind) or pa.types.is_boolean(kind) or column.null_count:
+        if not _may_name(kind) or column.null_count:
             continue
         codes = column.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
         if is_time(column) or pa.types.is_temporal(kind) or codes.max(initial=0) + 1 > len(t) / MIN_RUN:

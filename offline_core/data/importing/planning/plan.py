@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from offline_core.data.formats.sources.scans import EPISODES
-from offline_core.data.formats.sources.step_reader import note_of
+from offline_core.data.formats.sources.step_reader import Unreadable, note_of
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.planning import proposal
 from offline_core.data.importing.planning.result import Decision, ImportPlan, Refused
@@ -68,7 +68,7 @@ def _raise_why(sample: SourceSample, paths: Sequence[str]) -> None:
         if reader.error is not None:
             raise reader.error
         for each in reader.held:
-            if not hasattr(each, "column_names"):
+            if isinstance(each, Unreadable):
                 raise each.located_error
     raise EmptyDatasetError(f"There are no rows in {', '.join(paths)}: {len(sample.numbers):,} of {sample.files:,} files read.")
 
