@@ -29,7 +29,7 @@ def map_leaves(function: Callable[..., Any], tree: Nested, *others: Nested) -> N
 
 def leaves(tree: Nested) -> list[np.ndarray]:
     """All arrays, dicts in the order of their sorted keys."""
-    return list(optree.tree_leaves(tree))
+    return [tree] if isinstance(tree, np.ndarray) else list(optree.tree_leaves(tree))
 
 
 def flatten(tree: Nested, prefix: str) -> dict[str, np.ndarray]:
@@ -38,6 +38,8 @@ def flatten(tree: Nested, prefix: str) -> dict[str, np.ndarray]:
     Raises:
         EpisodeError: two leaves have one path, as those of {"a/b": …, "a": {"b": …}}.
     """
+    if isinstance(tree, np.ndarray):
+        return {prefix: tree}
     paths, arrays, _ = optree.tree_flatten_with_path(tree)
     found = {PATH_SEPARATOR.join([prefix, *map(str, path)]): array for path, array in zip(paths, arrays, strict=True)}
     if len(found) != len(arrays):
