@@ -42,14 +42,24 @@ class FirstRows:
     """These are all of its rows."""
 
     @classmethod
-    def of(cls, reader: StepReader) -> FirstRows:
+    def of(cls, reader: StepReader, *, is_whole: bool = False) -> FirstRows:
         """Read up to `FIRST_ROWS`, fewer of wide rows; what cannot be read of them is held, too.
+
+        Arguments:
+            is_whole: read all rows.
 
         Raises:
             ConfigError: the arguments do not fit the file.
             StorageError: the storage cannot be read.
         """
         held: list[pa.Table | Unreadable] = []
+        if is_whole:
+            error = None
+            try:
+                held.extend(reader.batches())
+            except DataError as found:
+                error = found
+            return cls(reader.uri, tuple(held), error, True)
         rows, size = 0, 0
         error, is_whole = None, True
         try:

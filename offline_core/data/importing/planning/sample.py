@@ -24,6 +24,8 @@ RUN_FILES = 8
 """Neighbours that are read at the beginning, in the middle and at the end, for ids may come again in the next file."""
 MAX_BYTES = 64 * 2**20
 """In memory, of all rows that are read."""
+SMALL_BYTES, SMALL_FILES = 4 * 2**20, 200
+"""Up to so many bytes and files, all rows are read."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,9 @@ def sampled(config: ImportConfig, source: Sequence[str]) -> SourceSample:
     _, listing, files, readers, _ = Source.open(source, config.pushed_down)
     format = EPISODES if files else format_of(source, config.source, listing)
     every = files or readers
-    numbers = chosen(len(every))
     size = sum(bytes for each in every for _, bytes, _ in files_of(each, listing))
+    is_small = 0 < size <= SMALL_BYTES and len(every) <= SMALL_FILES
+    numbers = [*range(len(every))] if is_small else chosen(len(every))
     if format == EPISODES:
         looked = tuple(files[number] for number in numbers)
         is_whole = len(looked) == len(files) and all(read_footer(file).num_row_groups < 2 for file in looked)
@@ -69,7 +72,7 @@ def sampled(config: ImportConfig, source: Sequence[str]) -> SourceSample:
     for number in numbers:
         if sum(table.nbytes for each in held for table in each.tables) > MAX_BYTES:
             break
-        held.append(FirstRows.of(readers[number]))
+        held.append(FirstRows.of(readers[number], is_whole=is_small))
     is_whole = len(held) == len(readers) and all(reader.is_whole for reader in held)
     return SourceSample(format, len(readers), size, (), tuple(held), tuple(numbers[: len(held)]), is_whole)
 

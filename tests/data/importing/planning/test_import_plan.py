@@ -22,6 +22,7 @@ from offline_core.data.datasets.reader import episodes
 from offline_core.data.formats.sources.first_rows import FIRST_ROWS, _whole_lines
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
+from offline_core.data.importing.planning import sample
 from offline_core.data.importing.planning.plan import plan_import
 from offline_core.data.importing.planning.result import ImportPlan
 from offline_core.data.importing.planning.sample import chosen
@@ -193,8 +194,9 @@ def test_other_refusals(tmp_path: Path) -> None:
         planned(tmp_path, source={"format": "read_sql"})
 
 
-def test_of_large_files_and_of_many_only_a_part_is_read(tmp_path: Path) -> None:
+def test_of_large_files_and_of_many_only_a_part_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the formats that lie in files of their own; rows are told apart by their number."""
+    monkeypatch.setattr(sample, "SMALL_BYTES", 0)
     n = 3 * FIRST_ROWS
     steps = {"episode": np.arange(n) // 64, "t": np.arange(n) % 64, "obs": np.arange(n) + 0.5, "action": np.zeros(n, int)}
     frame = pl.DataFrame(steps | {"reward": np.arange(n) * 1.0, "done": np.arange(n) % 64 == 63, "text": ["x" * 100] * n})
