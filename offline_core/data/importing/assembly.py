@@ -187,7 +187,7 @@ class Assembled(NamedTuple):
     """Those first whose first row comes first."""
     counts: Counts
     rows: Rows | None = None
-    """The rows in order, with `name` (of the episode), `is_open`, `kept`: see `stored.left_of`. None if there are none."""
+    """The rows in order, with `name` (of the episode), `is_open` and `kept`, of which `stored.Remainder` takes note. None if there are none."""
 
 
 def assemble(
@@ -242,15 +242,13 @@ def assemble(
         rows = of_one_agent(rows, left_out)
     if len(rows) == 0:
         return Assembled([], counts)
+    rows = rows.gathered()
     if in_order is not None:
-        made = in_order(rows.taken(), rows.steps["starts"].to_numpy())
-        rows = replace(rows, table=made, steps=rows.steps.with_columns(at=pl.int_range(pl.len())))
+        rows = replace(rows, table=in_order(rows.table, rows.steps["starts"].to_numpy()))
     if order == "time":
         _count_times(rows, unit, counts)
         if columns.TIME not in table.column_names:
-            times = np.empty(rows.table.num_rows, rows.steps["t"].to_numpy().dtype)
-            times[rows.steps["at"].to_numpy()] = rows.steps["t"].to_numpy()
-            rows = replace(rows, table=rows.table.append_column(columns.TIME, pa.array(times)))
+            rows = replace(rows, table=rows.table.append_column(columns.TIME, rows.steps["t"].to_arrow()))
     rows = _completed(rows, rules, counts, order=order)
     episodes = [replace(each, observation_space=spaces[0], action_space=spaces[1]).validate() for each in _episodes(rows)]
     counts.episodes, counts.steps = len(episodes), sum(map(len, episodes))
