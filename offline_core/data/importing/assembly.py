@@ -187,7 +187,7 @@ class Assembled(NamedTuple):
     """Those first whose first row comes first."""
     counts: Counts
     rows: Rows | None = None
-    """The rows in order, with `name` (of the episode), `is_open` and `kept`, of which `stored.Remainder` takes note. None if there are none."""
+    """The rows in order, with `name`, `is_open` and `kept`, of which `stored.Remainder` takes note; None if there are none."""
 
 
 def assemble(

@@ -14,10 +14,11 @@ from offline_core.data.importing.planning import proposal
 from offline_core.data.importing.planning.result import Decision, ImportPlan, Refused
 from offline_core.data.importing.planning.sample import SourceSample, sampled
 from offline_core.data.importing.planning.schema import shown
-from offline_core.data.importing.planning.trial import Trial, lengths
+from offline_core.data.importing.planning.trial import Trial, lengths, tried
 from offline_core.data.importing.roles import REQUIRED, in_order
 from offline_core.errors import EmptyDatasetError, OfflineError
 from offline_core.runtime.code_permission import remember_code
+from offline_core.secrets import masked_text
 
 SHOWN_ROWS = 3
 SHOWN_IDS = 3
@@ -53,13 +54,17 @@ def settled(config: ImportConfig, paths: Sequence[str], error: OfflineError) -> 
         OfflineError: `error`, with all that is in the way and the YAML that settles it.
     """
     try:
+        sample = sampled(config, paths)
+        first = tried(sample.readers, config)
         plan = plan_import(config, source=paths)
     except OfflineError:
         raise error from None
+    if first.episodes and not first.unreadable:  # it fails on what a plan does not see
+        raise error
     if plan.is_certain and plan.choices:
         return plan.config, plan.choices
     if plan.decisions or plan.refused:
-        error.args = (f"{error}\n{plan.advice}",)
+        error.args = (masked_text(f"{error}\n{plan.advice}"),)
     raise error
 
 
