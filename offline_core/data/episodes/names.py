@@ -16,10 +16,12 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     columns.T: (
         *("t", "step", "timestep", "time_step", "step_id", "step_index", "step_nr", "env_step", "frame_index", "frame", "k"),
         *("timestamp", "time", "datetime", "date_time", "ts", "utc", "time_utc", "event_time", "recorded_at", "measured_at"),
+        *("time_s", "time_ms", "time_us", "time_ns", "timestamp_s", "timestamp_ms", "timestamp_us", "timestamp_ns", "unix_time"),
     ),
     columns.NEW_OBS: (
         *("new_obs", "next_obs", "next_observation", "next_observations", "new_observation", "o_tp1", "obs_tp1", "obs_next"),
         *("next_state", "next_states", "new_state", "s_tp1", "s_next", "s_prime", "state_next", "next_observation_state", "o2"),
+        *("next_s", "state_prime", "obs_prime"),
     ),
     columns.OBS: (
         *("obs", "observation", "observations", "o_t", "obs_t", "state", "states", "s_t", "observation_state", "s", "o", "ob"),
@@ -74,19 +76,43 @@ VECTORS = (columns.NEW_OBS, columns.OBS, columns.ACTIONS)
 
 PROBABILITIES = ("p", "prob", "propensity", "action_prob", "action_probability", "behavior_prob", "probability")
 ACTION_WORDS = (
-    *("setpoint", "set_point", "valve", "command", "cmd", "control", "act", "throttle", "torque", "power_set", "price", "bid"),
-    *("offer", "discount", "dose", "treatment", "arm", "choice", "decision", "ad", "item", "shown"),
+    *(
+        "action",
+        "setpoint",
+        "set_point",
+        "command",
+        "cmd",
+        "control",
+        "act",
+        "valve",
+        "throttle",
+        "steer",
+        "steering",
+        "torque",
+    ),
+    *("effort", "power_set", "price", "bid", "offer", "discount", "dose", "treatment", "arm", "choice", "decision", "order"),
+    *("recommended", "recommendation", "ad", "item", "shown", "position"),
 )
 REWARD_WORDS = (
-    *("cost", "costs", "score", "penalty", "energy", "profit", "revenue", "gain", "loss", "click", "clicks", "clicked"),
-    *("conversion", "converted", "sales", "margin", "payoff", "utility", "return", "delay", "kwh"),
+    *("reward", "rewards", "return", "payoff", "utility", "profit", "pnl", "pn_l", "revenue", "income", "earnings", "margin", "result"),
+    *("outcome", "success", "win", "won", "purchased", "purchase", "bought", "ordered", "conversion", "converted", "click"),
+    *("clicks", "clicked", "score", "gain", "savings", "sales", "cost", "costs", "penalty", "loss", "kpi", "died", "survived"),
+    *("mortality", "delay", "kwh", "energy"),
 )
-"""What columns of actions and rewards are often called: for the order of candidates, and for nothing else."""
+"""What columns of actions and rewards are often called, the likelier first: for the order of candidates, and nothing else."""
+ID_WORDS = ("id", "uuid", "guid", "key", "index", "unnamed")
+"""In the names of what tells rows or things apart, and is no quantity."""
+THING_WORDS = (
+    *("user", "customer", "client", "patient", "subject", "participant", "vehicle", "machine", "device", "robot", "room"),
+    *("store", "shop", "site", "plant", "unit", "asset", "household", "building", "trial", "game", "match"),
+)
+"""What an episode is often of."""
+_NEXT_WORDS = ("next", "new", "prime", "tp1", "after")
 
 
 def plain(name: str) -> str:
-    """In lower case, the words joined by underscores: `nextObs`, `next.obs` and `Next Obs` are `next_obs`."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    """In lower case, the words joined by underscores: `nextObs` and `Next Obs` are `next_obs`, `s'` is `s_prime`."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", re.sub(r"(?<=[A-Za-z0-9])['\u2032\u2019]", "_prime_", name))
     return re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
 
 
@@ -109,6 +135,25 @@ def parts_of(role: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if worded.fullmatch(plain(name))]
 
 
+def following(names: Iterable[str]) -> dict[str, str]:
+    """By the name of a column the one that has it after the step: `temp` has `next_temp`, or `temp_next`, or `temp'`."""
+    known = {plain(name): name for name in names}
+    found = {}
+    for whole, name in known.items():
+        words = whole.split("_")
+        for number, word in enumerate(words):
+            before = "_".join(words[:number] + words[number + 1 :])
+            if word in _NEXT_WORDS and before in known:
+                found.setdefault(known[before], name)
+    return found
+
+
 def has_word(name: str, words: Iterable[str]) -> bool:
     """Whether one of the words occurs in a name."""
-    return bool(set(words) & {plain(name), *plain(name).split("_")})
+    return first_word(name, words) is not None
+
+
+def first_word(name: str, words: Iterable[str]) -> int | None:
+    """The place of the first of the words that occurs in a name."""
+    there = {plain(name), *plain(name).split("_")}
+    return next((place for place, word in enumerate(words) if word in there), None)

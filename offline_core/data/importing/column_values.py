@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from offline_core.data.episodes import arrow
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.packed import PACKED
-from offline_core.data.importing.texts import has_lists, number_type, parsed
+from offline_core.data.importing.texts import has_lists, is_other_date, number_type, parsed
 from offline_core.data.importing.values import flags, nanoseconds
 from offline_core.data.inputs.encoding import MAX_CATEGORIES
 from offline_core.errors import DataError
@@ -88,6 +88,11 @@ def is_time(column: pa.ChunkedArray) -> bool:
     return bool(2 * times > len(column) - column.null_count)
 
 
+def is_unread_time(column: pa.ChunkedArray) -> bool:
+    """Text of dates of another form, which an expression has to read."""
+    return arrow.is_text(column.type) and is_other_date(column)
+
+
 def is_text(column: pa.ChunkedArray) -> bool:
     """Text that holds neither numbers nor lists of them."""
     return arrow.is_text(column.type) and numbers(column) is None and not is_vector(column)
@@ -117,7 +122,9 @@ def is_flag(column: pa.ChunkedArray) -> bool:
 
 def is_choice(column: pa.ChunkedArray) -> bool:
     """Texts of a few kinds, each of which many rows have."""
-    if not arrow.is_text(column.type) or is_time(column) or is_vector(column) or numbers(column) is not None:
+    if not arrow.is_text(column.type) or is_time(column) or is_unread_time(column):
+        return False
+    if is_vector(column) or numbers(column) is not None:
         return False
     return bool(1 < pc.count_distinct(column).as_py() <= min(MAX_CATEGORIES, len(column) / MIN_RUN))
 
@@ -152,7 +159,7 @@ def id_candidates(rows: Rows, names: Iterable[str], t: np.ndarray | None) -> lis
         column = rows.table[name]
         if not _may_name(column.type):
             continue
-        if is_time(column) or pa.types.is_temporal(column.type) or column.null_count:
+        if is_time(column) or is_unread_time(column) or pa.types.is_temporal(column.type) or column.null_count:
             continue
         same = same_run(column, rows.file)
         changes = inside & ~same
@@ -179,7 +186,12 @@ def apart_at_one_time(rows: Rows, names: Iterable[str], t: np.ndarray) -> list[s
         if not _may_name(kind) or column.null_count:
             continue
         codes = column.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
-        if is_time(column) or pa.types.is_temporal(kind) or codes.max(initial=0) + 1 > len(t) / MIN_RUN:
+        if (
+            is_time(column)
+            or is_unread_time(column)
+            or pa.types.is_temporal(kind)
+            or codes.max(initial=0) + 1 > len(t) / MIN_RUN
+        ):
             continue
         pairs = np.unique(np.stack([codes.astype(np.float64), t]), axis=1).shape[1]
         if 1 - pairs / len(t) <= (1 - ALMOST_ALL) * same_time:

@@ -26,7 +26,17 @@ def notes_on(counts: Counts, statistics: Statistics) -> list[str]:
 
 
 def notes_on_choices(declared: Spaces, found: Spaces, statistics: Statistics) -> list[str]:
-    """Whether an inferred space of actions begins with choices that no row has, as ids that are counted from 1 make it."""
+    """Whether a space cannot be told, or one of actions begins with choices that no row has, as ids from 1 make it."""
+    notes = [
+        f"The {what} space cannot be told, as for text, and nothing learns from it: give its values numbers by columns.encode, "
+        f"or map numbers to {name}."
+        for what, name, space in zip(("observation", "action"), (columns.OBS, columns.ACTIONS), found, strict=True)
+        if space is None
+    ]
+    return notes + _notes_on_unused(declared, found, statistics)
+
+
+def _notes_on_unused(declared: Spaces, found: Spaces, statistics: Statistics) -> list[str]:
     space, known = found[1], (statistics.columns or {}).get(columns.ACTIONS)
     if declared[1] is not None or known is None or not isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
         return []

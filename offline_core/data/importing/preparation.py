@@ -18,7 +18,7 @@ from offline_core.data.episodes.action_masks import ACTION_MASK
 from offline_core.data.episodes.arrow import to_arrow
 from offline_core.data.episodes.mapping import ColumnMapping, map_columns
 from offline_core.data.episodes.names import ENDS, named
-from offline_core.data.episodes.nested import Nested
+from offline_core.data.episodes.nested import PATH_SEPARATOR, Nested, flatten
 from offline_core.data.episodes.table import spaces_of
 from offline_core.data.formats.packed import PACKED, read_foreign_column
 from offline_core.data.formats.sources.readers import SOURCE_ROW
@@ -504,6 +504,10 @@ class Preparation:
                 return conform(finite(tree, name, infinite=True), self._columns_spaces[0], name)
             case columns.ACTIONS:
                 actions = finite(tree, name)
+                if self.spaces[1] is None and (text := _text_inside(actions)):
+                    inside = f"{self.mapping.get(name, name)}.{text}"
+                    line = f"columns: {{encode: {{{inside}: {{form: index}}}}}}, mapping: {{actions: {inside}}}"
+                    raise SchemaError(f"Column {name!r} has text in {inside}. If it names actions, number them: {line}.")
                 return conform(actions, self.spaces[1] if self.recorded_action_range is None else None, name)
         return tree
 
@@ -521,6 +525,14 @@ class Preparation:
         if self.recorded_action_range is None:
             return None
         return in_env_units(trees[columns.ACTIONS], trees, self.recorded_action_range, self.spaces[1])
+
+
+def _text_inside(tree: Any) -> str | None:
+    """Where in a struct the first text lies; None: nowhere."""
+    if isinstance(tree, np.ndarray):
+        return None
+    texts = (path for path, leaf in flatten(tree, "").items() if leaf.dtype.kind == "U")
+    return next((path.strip(PATH_SEPARATOR).replace(PATH_SEPARATOR, ".") for path in texts), None)
 
 
 def _without_clipped(table: pa.Table) -> pa.Table:

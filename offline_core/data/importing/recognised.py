@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from offline_core.data.episodes import arrow, columns, nested
 from offline_core.data.episodes.action_masks import ACTION_MASK, NEW_ACTION_MASK
 from offline_core.data.episodes.mapping import ColumnMapping
-from offline_core.data.episodes.names import ENDS, RLDS, STEP_TYPES, UNDERSTOOD, named, parts_of, plain
+from offline_core.data.episodes.names import ENDS, RLDS, STEP_TYPES, UNDERSTOOD, following, named, parts_of, plain
 from offline_core.data.formats.packed import read_foreign_column
 from offline_core.data.importing.values import TRUTH
 from offline_core.errors import DataError
@@ -103,9 +103,9 @@ class _Recognition:
         if whole is not None or isinstance(obs, str):
             return whole
         free = {*self._unused}
-        for pattern in ("next_{}", "new_{}", "{}_next", "next.{}"):
-            if {*(names := [pattern.format(part) for part in parts])} <= free:
-                return names
+        after = following(self.table.column_names)
+        if {*(names := [after.get(part, part) for part in parts])} <= free:
+            return names
         numbered = parts_of(columns.NEW_OBS, self._unused)
         return numbered if len(numbered) == len(parts) else None
 

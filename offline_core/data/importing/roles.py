@@ -16,11 +16,15 @@ from offline_core.data.episodes.names import (
     ACTION_WORDS,
     CANONICAL,
     ENDS,
+    ID_WORDS,
     PROBABILITIES,
     REWARD_WORDS,
     SYNONYMS,
+    THING_WORDS,
     UNDERSTOOD,
     VECTORS,
+    first_word,
+    following,
     has_word,
     named,
     parts_of,
@@ -149,7 +153,7 @@ def _by_canonical_name(guess: Guess) -> None:
 def _by_name(guess: Guess, name: str) -> None:
     left = guess.left
     if name == columns.OBS:
-        later = {*named(columns.NEW_OBS, left), *parts_of(columns.NEW_OBS, left)}
+        later = {*named(columns.NEW_OBS, left), *parts_of(columns.NEW_OBS, left), *following(left).values()}
         left = [each for each in left if each not in later]
     found = [each for each in named(name, left) if _fits(name, guess.column(each))]
     if name == columns.T and len(found) > 1:  # what numbers the steps before what times them
@@ -197,6 +201,12 @@ def _ids(guess: Guess) -> None:
     time = guess.source_of(columns.T)
     t = None if time is None else values.numbers(guess.column(time), may_be_time=True)
     found = values.id_candidates(guess.rows, guess.left, t)
+    if not found and t is not None:  # one after another in time
+        named_so = [name for name in guess.left if has_word(name, (*ID_WORDS, *THING_WORDS))]
+        if len(found := values.id_candidates(guess.rows, named_so, None)) == 1:
+            guess.take(columns.EPS_ID, found[0], "comes in runs, none of them twice, and is named like an id")
+            return
+        found = []
     why = (
         "stays the same while t grows, and changes where t begins anew"
         if t is not None
@@ -231,10 +241,12 @@ def _ends(guess: Guess) -> None:
 
 def _the_rest(guess: Guess) -> None:
     """What an import needs and no name says: candidates, and no guess but for the only vectors."""
-    left = [name for name in guess.left if not has_word(name, PROBABILITIES)]
+    after = {*following(guess.rows.table.column_names).values()}
+    left = [name for name in guess.left if not (has_word(name, PROBABILITIES) or name in after or _tells_apart(guess, name))]
     single = [name for name in left if _is_number(guess.column(name))]
     vectors = [name for name in left if _fits(columns.OBS, guess.column(name)) and values.is_vector(guess.column(name))]
-    words = [name for name in left if values.is_choice(guess.column(name))]
+    kinds = {name: guess.column(name) for name in left}
+    words = [name for name, kind in kinds.items() if values.is_choice(kind) or pa.types.is_boolean(kind.type)]
     if columns.OBS not in guess.roles and len(vectors) == 1:
         guess.take(columns.OBS, vectors[0], "the only vectors that have no other meaning")
         vectors = []
@@ -246,10 +258,19 @@ def _the_rest(guess: Guess) -> None:
     ):
         if name in guess.roles:
             continue
-        found = sorted((each for each in pool if each not in taken), key=lambda each: not has_word(each, likely))
-        guess.take(name, None, reason, found)
+        found = sorted(
+            (each for each in pool if each not in taken),
+            key=lambda each: len(likely) if (at := first_word(each, likely)) is None else at,
+        )
+        guess.take(name, None, reason, [*dict.fromkeys(found)])
         if name != columns.OBS and (sure := [each for each in found if has_word(each, likely)] or words * (pool is not single)):
             taken += sure[:1]
+
+
+def _tells_apart(guess: Guess, name: str) -> bool:
+    """Whether a column is an id of rows or things, by its name and its values."""
+    column = guess.column(name)
+    return has_word(name, ID_WORDS) and (arrow.is_text(column.type) or values.is_whole(column)) and not values.is_flag(column)
 
 
 def _fits(role: str, column: pa.ChunkedArray) -> bool:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from offline_core.data.episodes import arrow, columns
 from offline_core.data.formats.packed import PACKED
+from offline_core.data.formats.sources.text_form import MISSING
 from offline_core.errors import SchemaError
 
 LISTS = pa.list_(pa.float64())
@@ -47,7 +50,16 @@ _AS_JSON = tuple(
 _REAL = r"^\s*[+-]?(\d+\.\d*|\.\d+|\d+[eE])"
 """How numbers begin that are no whole ones."""
 _DATE = r"^\s*\d{4}-\d\d-\d\d"
-_OTHER_DATE = r"^\s*\d{1,2}([/.-])\d{1,2}[/.-]\d{2,4}\b"
+_OTHER_DATE = r"^\s*(?:\d{1,2}[/.-]\d{1,2}[/.-]\d{2,4}|\d{4}[/.]\d{1,2}[/.]\d{1,2}|\d{1,2}[- ][A-Za-z]{3}[- ]\d{2,4})\b"
+_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S%.f", " %I:%M %p", " %I:%M:%S %p", " %I:%M%p")
+_DATES = (
+    *("%d.%m.%Y", "%d.%m.%y", "%Y.%m.%d", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%y", "%m/%d/%y", "%Y/%m/%d", "%d-%m-%Y", "%m-%d-%Y"),
+    *("%d-%m-%y", "%m-%d-%y", "%d-%b-%Y", "%d %b %Y", "%d-%b-%y", "%d %b %y"),
+)
+"""How dates are written that are not by ISO 8601."""
+MAX_DATES = 10_000
+"""Texts that decide how dates are written."""
+EARLIEST_YEAR = 1900
 _ZONED = _DATE + r".*(Z|[+-]\d\d:?\d\d)\s*$"
 """Times by ISO 8601, alone and with their distance from UTC."""
 
@@ -86,8 +98,14 @@ def parsed(texts: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.Array | p
         if _any_matches(texts, _OTHER_DATE):
             raise _no_iso(texts, name) from error
         what = "time" if pa.types.is_timestamp(kind) else "number"
+        other = _first_other(texts, kind)
+        gap = (
+            f" If it stands for none: source.arguments: {{null_values: {{{name}: {json.dumps(other)}}}}}."
+            if other in MISSING
+            else ""
+        )
         raise SchemaError(
-            f"Column {name!r} has text that is no {what}, such as {_first_other(texts, kind)!r}.{_remedy(texts, name)}"
+            f"Column {name!r} has text that is no {what}, such as {other!r}.{gap}{_remedy(texts, name)}"
         ) from error
 
 
@@ -131,17 +149,46 @@ def _as_json(cells: list[str]) -> list[str]:
     return text.split(_CELL)
 
 
+def is_other_date(texts: pa.ChunkedArray) -> bool:
+    """Whether most are dates that are not written by ISO 8601."""
+    found = pc.sum(pc.match_substring_regex(texts, _OTHER_DATE)).as_py() or 0
+    return bool(2 * found > len(texts) - texts.null_count)
+
+
+def date_formats(texts: pa.ChunkedArray) -> list[str]:
+    """The formats of `strptime` by which all dates can be read, that of the most even steps first; empty: there is none."""
+    dates = pl.Series(texts.drop_null().cast(pa.large_string()).slice(0, MAX_DATES)).str.strip_chars()
+    found: dict[str, float] = {}
+    for date, clock in itertools.product(_DATES, _CLOCKS):
+        kind = pl.Datetime("us") if clock else pl.Date
+        times = dates.str.strptime(kind, date + clock, strict=False).cast(pl.Datetime("us"))
+        if len(times) and not times.null_count() and (times.dt.year() >= EARLIEST_YEAR).all():
+            found[date + clock] = float(times.diff().dt.total_seconds().abs().sum() or 0)
+    return sorted(found, key=lambda form: found[form])
+
+
+def read_dates(name: str, form: str) -> str:
+    """The expression that reads dates of a format."""
+    column = name if name.isidentifier() else f'"{name}"'
+    return f"strptime({column}, '{form}')"
+
+
+def swapped_format(form: str) -> str:
+    """The format with day and month the other way round."""
+    return form.replace("%d", "%_").replace("%m", "%d").replace("%_", "%m")
+
+
 def _no_iso(texts: pa.ChunkedArray, name: str) -> SchemaError:
-    """Of dates that begin with a day or a month, which of the two they do not say."""
-    text = texts.filter(pc.match_substring_regex(texts, _OTHER_DATE))[0].as_py().strip()
-    date, _, clock = text.partition(" ")
-    separator = re.match(_OTHER_DATE, text)[1]  # type: ignore[index]
-    form = separator.join(["%d", "%m", "%Y" if len(re.split(r"\D", date)[2]) == 4 else "%y"])
-    form += {3: " %H:%M:%S", 2: " %H:%M"}.get(len(clock.split(":")), "")
+    """Of dates of another form, how they are read, and what they do not say."""
+    others = texts.filter(pc.match_substring_regex(texts, _OTHER_DATE))
+    form, *more = [*date_formats(others), *date_formats(others.slice(0, 1)), "%d/%m/%Y"][:2]
+    is_open = bool(more) and more[0] == swapped_format(form)
     kept = ", t_as_text: t" if name == columns.T else ""  # or there would be two of that name
+    said = "does not say whether the day or the month comes first. Say so" if is_open else "is not by ISO 8601. Read it"
+    swapped = ", or %m before %d" if is_open else ""
     return SchemaError(
-        f"Column {name!r} has the time {text!r}, which does not say whether the day or the month comes first. Say so: columns: "
-        f"{{computed: {{iso_time: \"strptime({name}, '{form}')\"}}}}, mapping: {{t: iso_time{kept}}}, or %m before %d."
+        f"Column {name!r} has the time {others[0].as_py().strip()!r}, which {said}: columns: "
+        f"{{computed: {{iso_time: {json.dumps(read_dates(name, form))}}}}}, mapping: {{t: iso_time{kept}}}{swapped}."
     )
 
 

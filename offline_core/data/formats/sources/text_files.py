@@ -27,7 +27,7 @@ from offline_core.data.formats.sources.local_copy import local_file
 from offline_core.data.formats.sources.readers import SOURCE_ROW, reader
 from offline_core.data.formats.sources.scans import FILE_PATHS, OF_SCANS, ScannedFile
 from offline_core.data.formats.sources.step_reader import Unreadable, with_note
-from offline_core.data.formats.sources.text_form import UTF8_WITH_MARK, as_utf8, is_utf8, note_on, separators
+from offline_core.data.formats.sources.text_form import UTF8_WITH_MARK, as_utf8, is_utf8, note_on, note_on_twice, separators
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import CorruptFileError
@@ -70,7 +70,10 @@ class TextFile(ScannedFile):
                 is_noted = encoding is not None and encoding != UTF8_WITH_MARK and _ENCODING not in self.arguments
                 note = note_on(self.format, {_ENCODING: encoding, **found} if is_noted else found)
                 for batch in dataclasses.replace(self, arguments={**self.of_utf8(), **found})._rows(text):
-                    yield with_note(batch, note) if isinstance(batch, pa.Table) and note is not None else batch
+                    if isinstance(batch, pa.Table):
+                        for each in filter(None, (note, note_on_twice(batch.column_names))):
+                            batch = with_note(batch, each)
+                    yield batch
 
     def recognised(self, text: Location) -> dict[str, Any]:
         """Arguments that its first lines give."""

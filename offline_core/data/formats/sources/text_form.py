@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import csv
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from offline_core.data.formats.sources.local_copy import standing_for
@@ -31,6 +32,8 @@ _EXCELS = re.compile("sep=(.)")
 """A first line by which Excel knows the separator."""
 _QUOTED = re.compile(r'"[^"]*"')
 _A_NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?|nan|inf", re.IGNORECASE)
+MISSING = ("NA", "N/A", "#N/A", "NULL", "Null", "null", "None", "none", "nil", "n/a", "na", "-", "--", "?", ".")
+"""What programs write where a number is missing."""
 MIN_VALUES = 3
 """A first line of fewer numbers may be names."""
 _DECIMAL_COMMA, _DECIMAL_POINT = re.compile(r"\s*[+-]?\d+,\d+\s*"), re.compile(r"\s*[+-]?\d*\.\d+\s*")
@@ -148,7 +151,29 @@ def separators(file: Location, given: Mapping[str, Any]) -> dict[str, Any]:
             found["decimal_comma"] = True
     if _are_values(lines[0].split(separator)):
         found["has_header"] = False
+    if (
+        not {"null_values", "new_columns"} & given.keys()
+        and "has_header" not in found
+        and (missing := _missing(text, separator, found))
+    ):
+        found["null_values"] = missing
     return found
+
+
+def _missing(text: str, separator: str, found: Mapping[str, Any]) -> dict[str, str]:
+    """What stands for none, by the names of the columns that hold numbers otherwise."""
+    lines = [line for line in text.splitlines() if line.strip()][found.get("skip_rows", 0) :]
+    try:
+        rows = [*csv.reader(lines if len(text) < HEAD_BYTES else lines[:-1], delimiter=separator)]
+    except (csv.Error, TypeError):  # an open quote, or a separator of several characters
+        return {}
+    missing = {}
+    for name, *cells in zip(*(row for row in rows if len(row) == len(rows[0])), strict=True):
+        kinds = {cell.strip() for cell in cells} - {""}
+        others = {cell for cell in kinds if not _A_NUMBER.fullmatch(cell)}
+        if len(others) == 1 and len(kinds) > 1 and others <= {*MISSING}:
+            missing[name] = others.pop()
+    return missing
 
 
 def _are_values(cells: list[str]) -> bool:
@@ -168,6 +193,7 @@ def note_on(format: str, arguments: Mapping[str, Any]) -> str | None:
     parts += ["decimal commas"] if "decimal_comma" in arguments else []
     parts += ["the line end '\\r'"] if "eol_char" in arguments else []
     parts += [f"{arguments['skip_rows']} lines skipped"] if arguments.get("skip_rows") else []
+    parts += [f"{name} {value!r} taken for none" for name, value in arguments.get("null_values", {}).items()]
     parts += ["no header, as the first line holds numbers"] if "has_header" in arguments else []
     line = ", ".join(
         f"{name}: {str(value).lower() if isinstance(value, bool) else repr(value)}" for name, value in arguments.items()
@@ -176,6 +202,15 @@ def note_on(format: str, arguments: Mapping[str, Any]) -> str | None:
         f"{format.upper()} files are read with {' and '.join(parts)}, as their first lines have it. If that is wrong, "
         f"set others of source.arguments: {{{line}}}."
     )
+
+
+def note_on_twice(names: Sequence[str]) -> str | None:
+    """What the header has twice, in a sentence; None: nothing."""
+    found = [(match[1], name) for name in names if (match := re.fullmatch(r"(.*)_duplicated_\d+", name)) and match[1] in names]
+    if not found:
+        return None
+    shown = ", ".join(f"{name} (the next one is {again})" for name, again in found)
+    return f"The header has columns of one name: {shown}."
 
 
 def _separator(header: str, lines: list[str]) -> str:

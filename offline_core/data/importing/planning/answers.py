@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -69,6 +70,9 @@ def _with_answer(config: ImportConfig, decision: Decision, answer: str) -> Impor
             return _with(config, episodes=config.episodes.model_copy(update={"order": "single_step"}))
         case "episodes":
             return _with(config, mapping={**config.mapping, columns.EPS_ID: names[0]})
+        case "dates":
+            computed = {name: re.sub("'[^']*'", f"'{names[0]}'", each) for name, each in config.columns.computed.items()}
+            return _with(config, columns=config.columns.model_copy(update={"computed": computed}))
         case name:
             is_vector = name == columns.OBS or len(names) > 1
             return _with(config, mapping={**config.mapping, name: names if is_vector else names[0]})

@@ -28,10 +28,13 @@ from offline_core.data.importing.planning.trial import Trial, lengths, made_by, 
 from offline_core.data.importing.roles import REQUIRED, Role, guessed_roles
 from offline_core.data.importing.row_columns import RowColumns
 from offline_core.data.importing.step_order import says_where_episodes_end
+from offline_core.data.importing.texts import date_formats, read_dates, swapped_format
 from offline_core.data.inputs.encoding import MAX_CATEGORIES
 from offline_core.errors import DataError
 from offline_core.runtime.config import parse
 
+READ_TIME = "iso_time"
+"""The column of the times that are read from dates of another form."""
 SCANNED = ("parquet", "csv", "ndjson", "ipc")
 LIMIT_SHARE = 0.25
 """So many ends at the very same, largest step look like a time limit."""
@@ -94,12 +97,13 @@ def _quarantine(plan: Proposal, trial: Trial) -> None:
 
 def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
     """The parameters for the columns of a sample, and for those that are made of them as declared."""
-    encoded = _encoded_actions(config, rows_of(sample.readers))
-    config = encoded.config
+    first = rows_of(sample.readers)
+    before = _with_read_dates(_encoded_actions(config, first), first)
+    config = before.config
     made = made_by(config, sample.readers)
     seen = sample.readers if made is None else tuple(_with_made(reader, made) for reader in sample.readers)
     rows = rows_of(seen)
-    plan = Proposal(config, columns_of(seen, rows), chosen=encoded.chosen)
+    plan = Proposal(config, columns_of(seen, rows), chosen=before.chosen, decisions=before.decisions)
     rows = rows.with_values
     roles = plan.roles = guessed_roles(rows, config.mapping, () if made is None else made.changed)
     _set_format(plan, sample)
@@ -130,14 +134,33 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
 def _encoded_actions(config: ImportConfig, rows: Rows) -> Proposal:
     """With numbers for the texts of a column that has a name of actions, where nothing else is declared."""
     plan = Proposal(config)
-    declared = config.action_space or config.environment or config.columns.encode or columns.ACTIONS in config.mapping
-    found = [] if declared else named(columns.ACTIONS, rows.table.column_names)
+    declared = config.action_space or config.environment or config.columns.encode
+    mapped, there = config.mapping.get(columns.ACTIONS), rows.table.column_names
+    found = [] if declared else named(columns.ACTIONS, there) if mapped is None else [each for each in there if each == mapped]
     if not found or not values.is_text(column := rows.table[found[0]]):
         return plan
     if 1 < pc.count_distinct(column).as_py() <= MAX_CATEGORIES:
         reason = f"the texts of {found[0]} name actions, each of which gets a number"
         plan.set("columns.encode", {found[0]: {"form": "index"}}, reason)
-        plan.chosen["columns"] = reason
+    return plan
+
+
+def _with_read_dates(plan: Proposal, rows: Rows) -> Proposal:
+    """With an expression that reads the dates of a source as times, where they are not by ISO 8601 and nothing is computed."""
+    names = rows.table.column_names
+    if {columns.T, READ_TIME} & {*names, *plan.config.mapping} or plan.config.columns.computed:
+        return plan
+    dated = [name for name in names if values.is_unread_time(rows.table[name])]
+    for name in [*named(columns.T, dated), *dated]:
+        if not (forms := date_formats(rows.table[name])):
+            continue
+        plan.set("columns.computed", {READ_TIME: read_dates(name, forms[0])}, f"{name} holds dates, which it reads as times")
+        if len(forms) > 1 and forms[1] == swapped_format(forms[0]):
+            question = (
+                f"the dates of {name} may begin with the day or the month; computed reads them as {forms[0]}: %d is the day"
+            )
+            plan.decisions.append(Decision(name="dates", question=question, candidates=forms[:2]))
+        break
     return plan
 
 
@@ -149,7 +172,7 @@ def _stand_ins(plan: Proposal) -> dict[str, str] | None:
         fit = [each for each in plan.roles[name].candidates if not kinds[each].nulls and kinds[each].is_uniform]
         if not fit:
             return None
-        found[name] = fit[0]
+        found[name] = min(fit, key=lambda each: kinds[each].type == "text")
     return found
 
 
@@ -256,7 +279,7 @@ def _complete_episodes(plan: Proposal, sample: SourceSample, readers: Sequence[F
         for name, found in episodes.order_and_first_t(clock, has_ids).items():
             plan.take(f"episodes.{name}", found)
     trial = tried(readers, plan.config)
-    if table is not None and columns.EPS_ID in plan.roles and trial.error is None:
+    if table is not None and columns.EPS_ID in table.column_names and trial.error is None:
         if "ids_per" not in plan.config.episodes.model_fields_set:
             if plan.take("episodes.ids_per", episodes.ids_per(clock, readers, plan.config, trial)):
                 trial = tried(readers, plan.config)

@@ -300,7 +300,8 @@ def _lines(plan: ImportPlan) -> Iterator[str]:
             yield f"# {name}: {_one_line(space)}   # inferred from the rows; declare it to have another one"
     yield from _gaps(plan)
     for name, value in values.items():
-        yield from _line("", name, value, plan.chosen.get(name, "given"))
+        inside = [reason for each, reason in plan.chosen.items() if each.startswith(f"{name}.")]
+        yield from _line("", name, value, plan.chosen.get(name, "; ".join(inside) or "given"))
 
 
 def _group(plan: ImportPlan, group: str, values: Mapping[str, Any]) -> Iterator[str]:
@@ -336,7 +337,10 @@ def _gaps(plan: ImportPlan) -> Iterator[str]:
     """What fills the columns of which some rows have no value."""
     if gaps := plan.gaps:
         count = ", ".join(f"{nulls:,} {'row' if nulls == 1 else 'rows'} without {name}" for name, nulls in gaps.items())
-        yield f"# columns: {{fill: {_flow(dict.fromkeys(gaps, 0))}}}   # {count}: fill them, or leave them out:"
+        known = plan.config.model_dump(mode="json", exclude_unset=True).get("columns", {})
+        value = _flow({**known, "fill": {**known.get("fill", {}), **dict.fromkeys(gaps, 0)}})
+        below = "in place of the line below, " if known else ""
+        yield f"# columns: {value}   # {count}: {below}fill them, or leave them out:"
         if plan.config.unreadable == "fail":
             yield "# unreadable: quarantine"
 

@@ -88,11 +88,19 @@ def chosen(count: int) -> list[int]:
 
 def rows_of(readers: Sequence[FirstRows]) -> Rows:
     """All rows that could be read."""
-    tables = [(number, table) for number, reader in enumerate(readers) for table in reader.tables]
+    tables = [(number, _without_codes(table)) for number, reader in enumerate(readers) for table in reader.tables]
     names = dict.fromkeys(name for _, table in tables for name in table.column_names if name != SOURCE_ROW)
     file = np.repeat([number for number, _ in tables], [table.num_rows for _, table in tables]).astype(np.int64)
     columns = {name: column for name in names if (column := _joined([table for _, table in tables], name)) is not None}
     return Rows(pa.table(columns), file)
+
+
+def _without_codes(table: pa.Table) -> pa.Table:
+    """With the texts of categories, which some files hold as numbers and a list of texts."""
+    for number, each in enumerate(table.schema):
+        if pa.types.is_dictionary(each.type):
+            table = table.set_column(number, each.name, table[each.name].cast(each.type.value_type))
+    return table
 
 
 def _joined(tables: Sequence[pa.Table], name: str) -> pa.ChunkedArray | None:
