@@ -16,7 +16,17 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     columns.T: (
         *("t", "step", "timestep", "time_step", "step_id", "step_index", "step_nr", "env_step", "frame_index", "frame", "k"),
         *("timestamp", "time", "datetime", "date_time", "ts", "utc", "time_utc", "event_time", "recorded_at", "measured_at"),
-        *("time_s", "time_ms", "time_us", "time_ns", "timestamp_s", "timestamp_ms", "timestamp_us", "timestamp_ns", "unix_time"),
+        *(
+            "time_s",
+            "time_ms",
+            "time_us",
+            "time_ns",
+            "timestamp_s",
+            "timestamp_ms",
+            "timestamp_us",
+            "timestamp_ns",
+            "unix_time",
+        ),
     ),
     columns.NEW_OBS: (
         *("new_obs", "next_obs", "next_observation", "next_observations", "new_observation", "o_tp1", "obs_tp1", "obs_next"),
@@ -94,7 +104,21 @@ ACTION_WORDS = (
     *("recommended", "recommendation", "ad", "item", "shown", "position"),
 )
 REWARD_WORDS = (
-    *("reward", "rewards", "return", "payoff", "utility", "profit", "pnl", "pn_l", "revenue", "income", "earnings", "margin", "result"),
+    *(
+        "reward",
+        "rewards",
+        "return",
+        "payoff",
+        "utility",
+        "profit",
+        "pnl",
+        "pn_l",
+        "revenue",
+        "income",
+        "earnings",
+        "margin",
+        "result",
+    ),
     *("outcome", "success", "win", "won", "purchased", "purchase", "bought", "ordered", "conversion", "converted", "click"),
     *("clicks", "clicked", "score", "gain", "savings", "sales", "cost", "costs", "penalty", "loss", "kpi", "died", "survived"),
     *("mortality", "delay", "kwh", "energy"),
@@ -138,7 +162,7 @@ def parts_of(role: str, names: Iterable[str]) -> list[str]:
 def following(names: Iterable[str]) -> dict[str, str]:
     """By the name of a column the one that has it after the step: `temp` has `next_temp`, or `temp_next`, or `temp'`."""
     known = {plain(name): name for name in names}
-    found = {}
+    found = dict[str, str]()
     for whole, name in known.items():
         words = whole.split("_")
         for number, word in enumerate(words):

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from offline_core.data.episodes import arrow, columns, nested
 from offline_core.data.episodes.action_masks import ACTION_MASK, NEW_ACTION_MASK
 from offline_core.data.episodes.mapping import ColumnMapping
-from offline_core.data.episodes.names import ENDS, RLDS, STEP_TYPES, UNDERSTOOD, following, named, parts_of, plain
+from offline_core.data.episodes.names import ENDS, RLDS, STEP_TYPES, SYNONYMS, UNDERSTOOD, following, named, parts_of, plain
 from offline_core.data.formats.packed import read_foreign_column
 from offline_core.data.importing.values import TRUTH
 from offline_core.errors import DataError
@@ -41,7 +41,16 @@ def recognised(table: pa.Table, mapping: ColumnMapping, changed: Collection[str]
         changed: columns that are made or changed before the mapping: no next observation in the source is like them.
         least: letters of a name.
     """
-    return _Recognition(table, dict(mapping), frozenset(changed), least).result()
+    return _Recognition(table, _by_role(mapping, table.column_names), frozenset(changed), least).result()
+
+
+def _by_role(mapping: ColumnMapping, names: Collection[str]) -> dict[str, str | list[str]]:
+    """The mapping, without what a reader has under its canonical name already."""
+    found = dict(mapping)
+    for role, source in mapping.items():
+        if isinstance(source, str) and role in names and source not in names and plain(source) in SYNONYMS.get(role, ()):
+            del found[role]
+    return found
 
 
 @dataclass

@@ -6,6 +6,7 @@ a list of records has both. Observations may be one longer.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +19,12 @@ from offline_core.data.episodes.names import ENDS, named, parts_of, plain
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.step_reader import Unreadable, with_note
 from offline_core.data.formats.sources.whole_episodes import AT_END, END_IS_CUT, check_repeated, id_in_file
-from offline_core.errors import SchemaError
+from offline_core.errors import SchemaError, first_line
 
 _MOST = 0.5
 """A file holds episodes if more than this share of its first rows look like some; the others are unreadable."""
+MAX_STEP = 10**9
+"""Larger numbers are times."""
 _COUNT, _LAST = "_count of steps", "_is last step"
 _PART = "\x1f"
 """Between the name of a record and that of its part: no name has it."""
@@ -42,18 +45,35 @@ def steps_in(
     is_known = False
     for batch in batches:
         if isinstance(batch, pa.Table) and not is_known:
-            layout, is_known = EpisodeRows.of(batch, uri), True
+            with _refused(uri):
+                layout, is_known = EpisodeRows.of(batch, uri), True
         if isinstance(batch, Unreadable):
             yield batch
             continue
         other = set() if chosen is None else {*batch.column_names} - {*chosen, SOURCE_ROW}
         needed = other if layout is None else other - {name.partition(_PART)[0] for name in layout.longer}
         batch = batch.drop_columns([*needed])
-        for part in [batch] if layout is None else layout.steps(batch):
+        with _refused(uri):
+            parts = [batch] if layout is None else [*layout.steps(batch)]
+        for part in parts:
             if isinstance(part, Unreadable):
                 yield part
             else:
                 yield part.drop_columns([name for name in part.column_names if name in other])
+
+
+@contextlib.contextmanager
+def _refused(uri: str) -> Iterator[None]:
+    """Raises:
+    SchemaError: rows that look like episodes are none, in a way that only making steps of them shows.
+    """
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pa.ArrowException, KeyError, TypeError) as error:
+        what = first_line(error)
+        raise SchemaError(
+            f"{uri} has rows that look like episodes and cannot be made steps: {what}. Save a row a step."
+        ) from error
 
 
 @dataclass
@@ -76,6 +96,10 @@ class EpisodeRows:
         rows = pl.DataFrame(table)
         if not rows.height or not may_hold_episodes(rows.schema):
             return None
+        own = {name for name, kind in rows.schema.items() if not kind.is_nested()}
+        is_steps = len(named(columns.ACTIONS, own)) and len(named(columns.REWARDS, own))
+        if is_steps or any(_counts(rows[name]) for name in named(columns.T, own)):
+            return None
         records = [name for name, kind in rows.schema.items() if _are_steps(kind)]
         rows = _in_parts(rows)
         inner: dict[str, Any] = {name: kind.inner for name, kind in rows.schema.items() if isinstance(kind, pl.List)}
@@ -84,6 +108,7 @@ class EpisodeRows:
             names = [*rows.columns, *(each.name for each in inner[counted].fields)]
         else:
             names, rewards, actions = rows.columns, named(columns.REWARDS, rows.columns), named(columns.ACTIONS, inner)
+            rewards = [name for name in rewards if name in inner]
             if not actions or (rewards and not inner[rewards[0]].is_numeric()):
                 return None
             counted = (rewards or actions)[0]
@@ -93,7 +118,10 @@ class EpisodeRows:
             if longer.get(actions[0]) != 0 or not observed or None in observed or not (rewards or 1 in observed):
                 return None
         ids = named(columns.EPS_ID, names)
-        if any(rows[name].n_unique() < rows.height for name in ids if name in rows.columns and name not in longer):
+        has_own = bool(ids) and ids[0] in rows.columns and ids[0] not in longer
+        if has_own and rows[ids[0]].n_unique() < rows.height:
+            return None
+        if not records and not has_own and _may_be_vectors(rows, inner, counted):
             return None
         says_end = any(named(role, names) for role in ENDS)
         after = [name for name, more in longer.items() if more]
@@ -117,24 +145,26 @@ class EpisodeRows:
                 f"Column {name.replace(_PART, '.')!r} has not the {count} values of {self.counted!r} in this row, an episode."
             )
             yield Unreadable(self.uri, row, max(1, count), SchemaError(problem))
+        empty = rows.filter(pl.col(_COUNT) == 0).height
+        note = f"{self.note} {empty:,} rows of {self.uri} hold no step." if empty else self.note
         rows = self._exploded(rows.filter(~pl.any_horizontal(*wrong.values()), pl.col(_COUNT) > 0))
         if rows.height:
             found = rows.drop(SOURCE_ROW).with_row_index(SOURCE_ROW, self.steps_before).drop(_COUNT, _LAST)
             self.steps_before += rows.height
-            yield with_note(_as_one(found).to_arrow().replace_schema_metadata(table.schema.metadata), self.note)
+            yield with_note(_as_one(found).to_arrow().replace_schema_metadata(table.schema.metadata), note)
 
     def _exploded(self, rows: pl.DataFrame) -> pl.DataFrame:
-        for name in rows.columns:
-            if name not in self.longer:
-                size = (_value_bytes(name, rows.schema[name]) * pl.col(_COUNT)).sum()
-                check_repeated(name, int(rows.select(size).item() or 0), self.uri)
+        alone = [name for name in rows.columns if name not in self.longer]
+        sizes = rows.select((_value_bytes(rows, name) * pl.col(_COUNT)).sum().alias(name) for name in alone)
+        check_repeated({name: int(size or 0) for name, size in zip(alone, sizes.row(0), strict=True)}, self.uri)
         made = [pl.int_ranges(0, pl.col(_COUNT)).alias(_LAST)]
         if not self.has_id:
             made.append(pl.concat_str(pl.lit(id_in_file(self.uri, "")), SOURCE_ROW).alias(columns.EPS_ID))
         for name, more in self.longer.items():
             if more:
                 whole = name.partition(_PART)[0]
-                made.append(pl.col(name).list.slice(int(bool(named(columns.INFOS, [whole]))), _COUNT))
+                is_after = any(named(role, [whole]) for role in (columns.INFOS, *ENDS))
+                made.append(pl.col(name).list.slice(int(is_after), _COUNT))
                 if (after := self._after(whole, rows.columns)) is not None:
                     made.append(pl.col(name).list.slice(1).alias(name.replace(whole, after, 1)))
         wide = rows.with_columns(made)
@@ -143,11 +173,12 @@ class EpisodeRows:
         ))  # fmt: skip
         if isinstance(found.schema[self.counted], pl.Struct):
             fields = found[self.counted].struct.fields
-            found = found.rename({name: f"episode_{name}" for name in fields if name in found.columns})
+            taken = {*found.columns, *fields}
+            found = found.rename({name: _unused(f"episode_{name}", taken) for name in fields if name in found.columns})
             found = found.unnest(self.counted)
         is_last = pl.col(_LAST) == pl.col(_COUNT) - 1
         alone = [name for name in rows.columns if plain(name) in AT_END and not rows.schema[name].is_nested()]
-        found = found.with_columns(pl.col(name).cast(pl.Float64).fill_null(0).ne(0) & is_last for name in alone)
+        found = found.with_columns(_is_set(name, rows.schema[name]) & is_last for name in alone)
         if not named(columns.T, self.longer) and columns.T not in found.columns:
             found = found.with_columns(pl.col(_LAST).alias(columns.T))
         return found if self.says_end else found.with_columns(is_last.alias(columns.TRUNCATEDS))
@@ -169,15 +200,41 @@ def _are_steps(kind: pl.DataType) -> bool:
     return bool(named(columns.ACTIONS, names) and named(columns.REWARDS, names))
 
 
-def _value_bytes(name: str, kind: pl.DataType) -> pl.Expr:
+def _counts(column: pl.Series) -> bool:
+    """Whether it numbers rows as steps, and is no time."""
+    return column.dtype.is_integer() and column.n_unique() > 1 and int(column.max() or 0) < MAX_STEP  # type: ignore[arg-type]
+
+
+def _may_be_vectors(rows: pl.DataFrame, inner: Mapping[str, Any], counted: str) -> bool:
+    """Whether the lists may be vectors of one step each: numbers, as many in each row and column."""
+    if rows.height == 1 or any(inner[name].is_nested() for name in named(columns.OBS, inner)):
+        return False
+    return all(rows[name].list.len().n_unique() == 1 for name in inner)
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name = f"{name}_"
+    taken.add(name)
+    return name
+
+
+def _is_set(name: str, kind: pl.DataType) -> pl.Expr:
+    """Whether a flag of any type is true."""
+    if kind == pl.String:
+        return pl.col(name).str.to_lowercase().is_in(["true", "1", "yes"]).fill_null(False)
+    return pl.col(name).cast(pl.Float64).fill_null(0).ne(0)
+
+
+def _value_bytes(rows: pl.DataFrame, name: str) -> pl.Expr:
     """About the bytes of each value of a column."""
-    match kind:
+    match rows.schema[name]:
         case pl.String():
             return pl.col(name).str.len_bytes().cast(pl.Int64)
         case pl.Binary():
             return pl.col(name).bin.size().cast(pl.Int64)
-        case pl.List():
-            return pl.col(name).list.len().cast(pl.Int64) * 8
+        case kind if kind.is_nested():
+            return pl.lit(rows[name].estimated_size() // max(1, rows.height), pl.Int64)
     return pl.lit(8, pl.Int64)
 
 

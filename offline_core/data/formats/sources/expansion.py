@@ -140,15 +140,25 @@ def check_hdf5(file: Any, expansion: Expansion) -> None:
     """Checks an open HDF5 file by its links and the shapes that it declares.
 
     Raises:
-        UnsafeDataError: it unpacks to too much, or refers to other files.
+        UnsafeDataError: it unpacks to too much, refers to other files, or has several names for one array or group.
     """
     import h5py
 
     elsewhere: list[str] = []
+    objects = set[Any]()
 
     def look_at_link(name: bytes, info: Any) -> None:
         if info.type == h5py.h5l.TYPE_EXTERNAL:
             elsewhere.append(name.decode(errors="replace"))
+            return
+        with contextlib.suppress(KeyError, ValueError):  # a link to nothing, which reading it tells
+            address = h5py.h5o.get_info(h5py.h5o.open(file.id, name)).addr
+            if address in objects:
+                raise UnsafeDataError(
+                    f"{expansion.uri} has several names for {name.decode(errors='replace')}, which would be read for each of "
+                    "them. Copy the data into one file without links."
+                )
+            objects.add(address)
 
     def look_at(name: str, item: Any) -> None:
         if not isinstance(item, h5py.Dataset):

@@ -32,12 +32,14 @@ from offline_core.data.formats.sources.readers import BATCH_BYTES, FileReader, c
 from offline_core.data.formats.sources.step_reader import with_note
 from offline_core.data.formats.sources.whole_episodes import canonical, episode_steps, id_in_file, joined
 from offline_core.data.store.location import Location
-from offline_core.errors import CorruptFileError, SchemaError, SpaceError
+from offline_core.errors import CorruptFileError, OfflineError, SchemaError, SpaceError
 from offline_core.runtime.extras import require_extra
 
 _SCALARS = (columns.REWARDS, columns.TERMINATEDS, columns.TRUNCATEDS, columns.DONES)
 _NO_STEPS = ("metadata", "mask", "meta")
-"""Groups about the file and not its steps: the recorded policy, robomimic's splits."""
+"""Groups about the file and not its steps, unless they are chosen: the recorded policy, robomimic's splits."""
+SHOWN = 5
+"""Names in a note."""
 _BUFFER = "_meta"
 _KIND, _ARRAYS = "__data_type__", ("ndarray", "Tensor", "Batch", "dict")
 """tianshou says so what an HDF5 dataset is; the others are pickles."""
@@ -60,32 +62,40 @@ class Hdf5File(FileReader):
         """See `FileReader`; flat files have no `eps_id`: episodes end where a flag is set."""
         with _opened(self.location) as (file, size):
             check_hdf5(file, Expansion(self.uri, size, self.max_expansion))
-            if groups := _episodes(file):
-                yield from joined(self._of_episodes(groups), BATCH_BYTES)
+            if (found := _episodes(file, self.uri)) is not None:
+                yield from joined(self._of_episodes(*found), BATCH_BYTES)
             else:
                 yield from self._flat(file)
 
     def _flat(self, file: Any) -> Iterator[pa.Table]:
         arrays = self._columns(file.get(_BUFFER, file))
+        alone = [name for name, tree in arrays.items() if not isinstance(tree, dict | tuple) and tree.shape == ()]
+        arrays = {name: tree for name, tree in arrays.items() if name not in alone}
+        note = f"{', '.join(alone)} of {self.uri} are left out: one value for all steps." if alone else None
         leaves = {path: leaf for name, tree in arrays.items() for path, leaf in nested.flatten(tree, name).items()}
         count = common_length(leaves, self.uri)
         width = sum(leaf.dtype.itemsize * leaf.size for leaf in leaves.values()) // max(1, count)
         step = max(1, BATCH_BYTES // max(1, width))
-        parts = _in_order(file, count, self.uri) if _BUFFER in file else {}
-        for first, last in parts or {(0, count): True}:
+        is_buffer = _BUFFER in file
+        parts = _in_order(file, count, self.uri) if is_buffer else {(0, count): True}
+        for first, last in parts:
             for start in range(first, last, step):
                 rows = slice(start, min(start + step, last))
                 found = {name: _read(tree, name, rows) for name, tree in arrays.items()}
-                if parts:
+                if is_buffer:
                     is_first = np.arange(rows.start, rows.stop) == (first if parts[first, last] else -1)
                     found[columns.IS_FIRST] = pa.array(is_first)
-                yield pa.table(found)
+                table = pa.table(found)
+                yield table if note is None else with_note(table, note)
 
-    def _of_episodes(self, groups: dict[str, Any]) -> Iterator[pa.Table]:
+    def _of_episodes(self, groups: dict[str, Any], others: list[str]) -> Iterator[pa.Table]:
+        if others:
+            left_out = f"{', '.join(others[:SHOWN])} of {self.uri} are left out: groups without actions."
         for name, group in groups.items():
             arrays = self._columns(group, is_episode=True)
             values = {key: nested.map_leaves(lambda leaf: _values(leaf, ...), tree) for key, tree in arrays.items()}
             steps, notes = episode_steps(values, id_in_file(self.uri, name))
+            notes += [left_out] if others else []
             table = pa.table({key: to_arrow(_plain(tree, key), key) for key, tree in steps.items()})
             yield with_note(table, " ".join(notes)) if notes else table
 
@@ -103,7 +113,8 @@ class Hdf5File(FileReader):
         found: dict[str, Nested] = {}
         for name, value in group.items():
             role, is_array = roles.get(name, name), hasattr(value, "shape")
-            if name in _NO_STEPS or getattr(value, "attrs", {}).get(_KIND, "ndarray") not in _ARRAYS:
+            is_about = name in _NO_STEPS and (not is_array or name == _NO_STEPS[0]) and name not in (self.own_columns or ())
+            if is_about or getattr(value, "attrs", {}).get(_KIND, "ndarray") not in _ARRAYS:
                 continue
             if not is_array and role in _SCALARS:
                 raise SchemaError(
@@ -152,34 +163,46 @@ def _hdf5_errors(uri: str) -> Iterator[None]:
         yield
     except SpaceError as error:
         raise SpaceError(f"{uri}: {error} Choose other columns by source.columns.") from error
-    except (OSError, RuntimeError, KeyError) as error:  # raised by h5py on damage
+    except OfflineError:
+        raise
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:  # h5py, on damage
         raise CorruptFileError(f"{uri} is not an HDF5 file, or damaged: {str(error).rstrip('.')}. Fetch it again.") from error
 
 
-def _episodes(file: Any) -> dict[str, Any]:
-    """The groups that are episodes, in the order of their numbers; none if the file is flat."""
+def _episodes(file: Any, uri: str) -> tuple[dict[str, Any], list[str]] | None:
+    """(the groups that are episodes, in the order of their numbers, the names of others beside them); None: it is flat."""
     if "columns" in file and "num_episodes" in file:
-        return _of_d3rlpy(file, file["columns"].asstr()[()].tolist())
+        return _of_d3rlpy(file, uri), []
     for base in (file, file.get("data")):
         if not hasattr(base, "items") or named(columns.ACTIONS, base):
             continue
         found = {name: group for name, group in base.items() if hasattr(group, "items") and named(columns.ACTIONS, group)}
         if found and _BUFFER not in found:
-            return dict(sorted(found.items(), key=lambda item: [int(part) for part in re.findall(r"\d+", item[0])] or [0]))
-    return {}
+            others = [name for name, group in base.items() if hasattr(group, "items") and name not in (*found, *_NO_STEPS)]
+            return dict(
+                sorted(found.items(), key=lambda item: [int(part) for part in re.findall(r"\d+", item[0])] or [0])
+            ), others
+    return None
 
 
-def _of_d3rlpy(file: Any, names: list[str]) -> dict[str, Any]:
-    """The arrays of each episode, which are `<name>_<episode>`, and those of a tuple `<name>_<episode>_<part>`."""
+def _of_d3rlpy(file: Any, uri: str) -> dict[str, Any]:
+    """The arrays of each episode, which are `<name>_<episode>`, and those of a tuple `<name>_<episode>_<part>`.
+
+    Raises:
+        CorruptFileError: there are none, or not as many as the file says.
+    """
+    names, count = file["columns"].asstr()[()].tolist(), int(file["num_episodes"][()])
     found: dict[str, Any] = {}
-    for number in itertools.count():
+    for number in range(count if names else 0):
         parts = {name: file.get(f"{name}_{number}") for name in names}
         for name in (name for name, array in parts.items() if array is None):
             paths = (f"{name}_{number}_{part}" for part in itertools.count())
             parts[name] = {f"_index_{i}": file[path] for i, path in enumerate(itertools.takewhile(file.__contains__, paths))}
-        if any(part == {} for part in parts.values()):
-            return found
+        if lacking := [name for name, part in parts.items() if part == {}]:
+            raise CorruptFileError(f"{uri} says {count:,} episodes, and episode {number} has no {', '.join(lacking)}.", uri=uri)
         found[str(number)] = parts
+    if not found:
+        raise CorruptFileError(f"{uri} holds no episode: it names no columns, or none.", uri=uri)
     return found
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.arrow import to_arrow
-from offline_core.data.episodes.names import named, plain
+from offline_core.data.episodes.names import ENDS, named, plain
 from offline_core.data.formats.sources.expansion import Expansion
 from offline_core.data.formats.sources.local_copy import local_stream
 from offline_core.data.formats.sources.readers import BATCH_BYTES, FileReader, common_length, reader
@@ -86,6 +86,7 @@ def _episodes(arrays: dict[str, np.ndarray], uri: str) -> list[dict[str, np.ndar
     obs, actions = (arrays[roles[role]] for role in (columns.OBS, columns.ACTIONS))
     rewards = arrays.get(roles.get(columns.REWARDS, ""), np.zeros(0))
     if _is_by_trajectory(obs, actions, rewards) and all(array.shape[:1] == rewards.shape[:1] for array in arrays.values()):
+        _check_ends_last(arrays, uri)
         return [{name: array[number] for name, array in arrays.items()} for number in range(len(rewards))]
     bounds = {name: _starts(plain(name), array, len(actions)) for name, array in arrays.items()}
     said = next(((name, starts) for name, starts in bounds.items() if starts is not None), None)
@@ -107,6 +108,19 @@ def _episodes(arrays: dict[str, np.ndarray], uri: str) -> list[dict[str, np.ndar
                 "the arrays of steps by source.columns."
             )
     return [{key: part[number] for key, part in parts.items()} for number in range(count)]
+
+
+def _check_ends_last(arrays: dict[str, np.ndarray], uri: str) -> None:
+    """Raises:
+    SchemaError: what would be trajectories ends before its last step, as steps of several environments do.
+    """
+    for role in ENDS:
+        for name in named(role, arrays):
+            if arrays[name].ndim > 1 and np.any(arrays[name][:, :-1]):
+                raise SchemaError(
+                    f"{uri} has {name} before the end of what its first axis would make a trajectory. If the axes are steps "
+                    "and environments, save them the other way round, or each environment as a file."
+                )
 
 
 def _is_by_trajectory(obs: np.ndarray, actions: np.ndarray, rewards: np.ndarray) -> bool:

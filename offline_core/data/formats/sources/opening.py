@@ -22,7 +22,7 @@ from offline_core.data.formats.sources.listing import WILDCARDS, Listing
 from offline_core.data.formats.sources.locations import FILESYSTEM, inside
 from offline_core.data.formats.sources.partitions import named_values, typed
 from offline_core.data.formats.sources.ray_reads import HARMLESS, OF_FILES, RayRead
-from offline_core.data.formats.sources.readers import FORMATS, format_by_content, formats_by_name, made, refuse_pushdown
+from offline_core.data.formats.sources.readers import FORMATS, format_by_content, formats_by_name, readers_of, refuse_pushdown
 from offline_core.data.formats.sources.scans import EPISODES
 from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.store import allowed_roots
@@ -147,7 +147,11 @@ def open_source(
         "max_expansion": config.max_expansion,
     }
     partitions = typed([values for _, _, values in found.values()])
-    return [made(format, file, values, **how) for (format, file, _), values in zip(found.values(), partitions, strict=True)]
+    return [
+        reader
+        for (format, file, _), values in zip(found.values(), partitions, strict=True)
+        for reader in readers_of(format, file, values, **how)
+    ]
 
 
 def _check_limits(format: str, arguments: Mapping[str, object]) -> None:

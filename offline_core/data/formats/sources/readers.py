@@ -71,6 +71,10 @@ class FileReader:
         """(a reader of the same URI that ends after the first rows, if that is quicker; whether rows are missing there)."""
         yield self, False
 
+    def each(self) -> list[FileReader]:
+        """Those that read what it says: itself, unless it holds several files."""
+        return [self]
+
     @classmethod
     def inside(cls, folder: Location, listing: Listing) -> list[Location]:
         """What is read, each by a reader of its own, of a folder that is of this format as a whole."""
@@ -105,8 +109,8 @@ ZIP = "zip"
 """Files of any format may lie in one."""
 
 
-def made(name: str, location: Location, partition: Values, **how: Any) -> FileReader:
-    """The reader of a location.
+def readers_of(name: str, location: Location, partition: Values, **how: Any) -> list[FileReader]:
+    """The readers of a location: one, but for an archive one for each file in it.
 
     Raises:
         ConfigError: it does not take the arguments, `columns` or `where`.
@@ -118,7 +122,7 @@ def made(name: str, location: Location, partition: Values, **how: Any) -> FileRe
         raise ConfigError(f"The format {name} does not take these arguments: {', '.join(other)}; it takes {allowed}.")
     if location.path.lower().endswith(f".{ZIP}") and name != ZIP and form.folder is None:
         form, how = FORMATS[ZIP], how | {"of": name}
-    return form.reader(location, partition=partition, **how)
+    return form.reader(location, partition=partition, **how).each()
 
 
 def formats_by_name(path: str) -> tuple[str, ...]:

@@ -256,34 +256,72 @@ def _is_saved(names: Collection[str]) -> bool:
 
 @reader("huggingface", arguments=_OF_ARROW, folder=_is_saved)
 @dataclass(frozen=True)
-class HuggingFaceFile(ArrowFile):
-    """A stream of Arrow in the folder of `Dataset.save_to_disk`, or of a `DatasetDict` with one split."""
+class HuggingFaceFolder(FileReader):
+    """The folder of `Dataset.save_to_disk`, or of a `DatasetDict` with one split: streams of Arrow that are one table."""
+
+    pushes: ClassVar[tuple[str, ...]] = ArrowFile.pushes
+
+    def batches(self) -> Iterator[pa.Table | Unreadable]:
+        """See `StepReader`; rows are numbered through all files."""
+        rows = 0
+        for file in self._files():
+            first = rows
+            for batch in self._reader(file).batches():
+                if isinstance(batch, Unreadable):
+                    yield batch if batch.row is None else batch._replace(row=first + batch.row)
+                elif batch.num_rows:
+                    numbers = first + batch[SOURCE_ROW].to_numpy()
+                    rows = max(rows, int(numbers[-1]) + 1)
+                    yield batch.set_column(batch.column_names.index(SOURCE_ROW), SOURCE_ROW, pa.array(numbers))
+
+    @contextlib.contextmanager
+    def cut(self) -> Iterator[tuple[Any, bool]]:
+        files = self._files()
+        if len(files) == 1:
+            with self._reader(files[0]).cut() as shorter:
+                yield shorter
+        else:
+            yield self, False
+
+    def _reader(self, file: Location) -> ArrowFile:
+        how = {name: getattr(self, name) for name in ("columns", "where", "arguments", "partition", "max_expansion")}
+        return ArrowFile(file, **how)
+
+    def _files(self) -> list[Location]:
+        """Those that `state.json` lists, in their order; all but caches where there is none, as in Hugging Face's own folders.
+
+        Raises:
+            CorruptFileError: `state.json` lists none.
+        """
+        there = Listing().below(self.location)
+        names = [name for name in there if name.endswith(".arrow") and not posixpath.basename(name).startswith("cache-")]
+        if _STATE in there:
+            state = self.location.child(_STATE)
+            try:
+                names = [posixpath.basename(file["filename"]) for file in json.loads(state.read())["_data_files"]]
+            except (ValueError, KeyError, TypeError) as error:
+                raise CorruptFileError(f"{state.uri} does not list the files of the dataset: {error!r}.") from error
+            if not names:
+                raise CorruptFileError(f"{state.uri} does not list the files of the dataset: there is none in it.")
+        return [self.location.child(name) for name in names]
 
     @classmethod
     def inside(cls, folder: Location, listing: Listing) -> list[Location]:
-        """The files that `state.json` lists, in their order; all where there is none, as in the cache of Hugging Face.
+        """The folder, or that of the only split.
 
         Raises:
             ConfigError: there are several splits, and none is named.
         """
-        names = [name for name in listing.below(folder) if name.endswith(".arrow")]
-        if _SPLITS in listing.below(folder):
-            if len(splits := sorted({name.partition("/")[0] for name in names})) != 1:
-                raise ConfigError(
-                    f"{folder.uri} has the splits {', '.join(splits)}, whose episodes may have equal ids. Name one, or "
-                    f"several as a list of sources: {', '.join(folder.child(split).uri for split in splits)}."
-                )
-            return cls.inside(folder.child(splits[0]), listing)
-        if _STATE in listing.below(folder):
-            try:
-                names = [
-                    posixpath.basename(file["filename"]) for file in json.loads(folder.child(_STATE).read())["_data_files"]
-                ]
-            except (ValueError, KeyError, TypeError) as error:
-                raise CorruptFileError(
-                    f"{folder.child(_STATE).uri} does not list the files of the dataset: {error!r}."
-                ) from error
-        return [folder.child(name) for name in names]
+        there = listing.below(folder)
+        if _SPLITS not in there:
+            return [folder]
+        splits = sorted({name.partition("/")[0] for name in there if name.endswith(".arrow")})
+        if len(splits) != 1:
+            raise ConfigError(
+                f"{folder.uri} has the splits {', '.join(splits)}, whose episodes may have equal ids. Name one, or "
+                f"several as a list of sources: {', '.join(folder.child(split).uri for split in splits)}."
+            )
+        return [folder.child(splits[0])]
 
 
 @reader("avro", suffixes=(".avro",), arguments="n_rows")

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import glob
 import io
+import itertools
 import json
 import re
 import tempfile
@@ -23,7 +24,7 @@ import pyarrow as pa
 
 from offline_core.data.formats.sources.expansion import Expansion, check_text
 from offline_core.data.formats.sources.first_rows import first_lines
-from offline_core.data.formats.sources.local_copy import local_file
+from offline_core.data.formats.sources.local_copy import local_file, standing_for
 from offline_core.data.formats.sources.readers import SOURCE_ROW, reader
 from offline_core.data.formats.sources.scans import FILE_PATHS, OF_SCANS, ScannedFile
 from offline_core.data.formats.sources.step_reader import Unreadable, with_note
@@ -42,7 +43,10 @@ _OF_CSV = (
     "missing_utf8_is_empty_string"
 )
 _SAME_LINES = frozenset(
-    {"separator", "decimal_comma", "null_values", "new_columns", "schema_overrides", "infer_schema_length", "try_parse_dates"}
+    {
+        *("separator", "decimal_comma", "null_values", "new_columns", "schema_overrides", "infer_schema_length"),
+        *("try_parse_dates", "skip_lines", "has_header"),
+    }
 )
 """With only these arguments, bad lines can be found without Polars."""
 
@@ -60,7 +64,8 @@ class TextFile(ScannedFile):
 
     def read(self) -> Iterator[pa.Table | Unreadable]:
         """See `FileReader`; with the column `SOURCE_ROW`."""
-        with local_file(self.location) as file:
+        with local_file(self.location) as local:
+            file = standing_for(self.location, local.path)
             with storage_errors("read", self.uri):
                 if file.filesystem.get_file_info(file.path).size == 0:  # an empty log
                     return
@@ -112,7 +117,8 @@ class TextFile(ScannedFile):
                 raise self.corrupt(bad[0].problem) if bad else unread
             yield from (Unreadable(self.uri, row, 1, CorruptFileError(f"{what}.")) for row, what in bad if row >= read)
             rows_before = np.array([row for row, _ in bad]) - np.arange(len(bad))  # of those that are copied
-            for batch in self.tables(rest.name):
+            arguments = {name: value for name, value in self.arguments.items() if name != "skip_lines"}
+            for batch in dataclasses.replace(self, arguments=arguments).tables(rest.name):
                 copied = batch[SOURCE_ROW].to_numpy()
                 rows = copied + np.searchsorted(rows_before, copied, side="right")
                 batch = batch.set_column(0, SOURCE_ROW, pa.array(rows)).filter(pa.array(rows >= read))
@@ -166,7 +172,12 @@ class CsvFile(TextFile):
         check_text(file, expansion, line_end=str(self.arguments.get("eol_char", "\n")).encode())
 
     def rows_of(self, lines: Iterable[bytes], header: IO[bytes]) -> Iterator[tuple[bytes, str]]:
-        return _values(lines, self.arguments.get("separator", ",").encode(), header=header)
+        return _values(
+            lines,
+            self.arguments.get("separator", ",").encode(),
+            header=header if self.arguments.get("has_header", True) else None,
+            skipped=self.arguments.get("skip_lines", 0),
+        )
 
 
 @reader("ndjson", suffixes=JSON_SUFFIXES, arguments=_OF_TEXT)
@@ -229,18 +240,21 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"JSON has no {constant}")
 
 
-def _values(lines: Iterable[bytes], separator: bytes, *, header: IO[bytes]) -> Iterator[tuple[bytes, str]]:
-    """(lines of one row, problem or "") of CSV, where a blank line is a row; the first row goes to `header`."""
-    numbered, waiting, width = enumerate(lines, 1), deque[_Numbered](), 0
+def _values(
+    lines: Iterable[bytes], separator: bytes, *, header: IO[bytes] | None, skipped: int = 0
+) -> Iterator[tuple[bytes, str]]:
+    """(lines of one row, problem or "") of CSV, where a blank line is a row; the first row goes to `header`, if there is one."""
+    numbered, waiting, width = itertools.islice(enumerate(lines, 1), skipped, None), deque[_Numbered](), 0
     while row := _quoted(numbered, waiting):
         number, text = row[0][0], b"".join(line for _, line in row)
         values = _QUOTED.sub(b"", text)
         count = values.count(separator) + 1
         if not width:
-            if text.strip():
-                width = count
+            width = count if text.strip() else 0
+            if width and header is not None:
                 header.write(text)
-            continue
+            if header is not None or not width:
+                continue
         problem = ""
         try:
             text.decode()

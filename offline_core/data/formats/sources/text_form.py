@@ -34,7 +34,7 @@ _QUOTED = re.compile(r'"[^"]*"')
 _A_NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?|nan|inf", re.IGNORECASE)
 MISSING = ("NA", "N/A", "#N/A", "NULL", "Null", "null", "None", "none", "nil", "n/a", "na", "-", "--", "?", ".")
 """What programs write where a number is missing."""
-MIN_VALUES = 3
+MIN_VALUES = 2
 """A first line of fewer numbers may be names."""
 _DECIMAL_COMMA, _DECIMAL_POINT = re.compile(r"\s*[+-]?\d+,\d+\s*"), re.compile(r"\s*[+-]?\d*\.\d+\s*")
 
@@ -131,16 +131,17 @@ def separators(file: Location, given: Mapping[str, Any]) -> dict[str, Any]:
     if b"\0" in head:
         return {}
     text = head.decode("utf-8-sig", "replace")
-    lines = [_QUOTED.sub("", line) for line in text.splitlines()[: None if len(head) < HEAD_BYTES else -1]]
-    lines = [line for line in lines if line.strip()]
+    raw = text.splitlines()[: None if len(head) < HEAD_BYTES else -1]
     found: dict[str, Any] = {} if "\n" in text or "\r" not in text else {"eol_char": "\r"}
-    separator = given.get("separator")
-    if lines and separator is None and (excels := _EXCELS.fullmatch(lines[0])):
-        separator, lines = excels[1], lines[1:]
-        found |= {"separator": separator, "skip_rows": 1}
-    elif comments := next((n for n, line in enumerate(lines) if not line.startswith("#")), 0):
-        lines = lines[comments:]
-        found["skip_rows"] = comments
+    separator, first = given.get("separator"), next((n for n, line in enumerate(raw) if line.strip()), 0)
+    if raw and separator is None and (excels := _EXCELS.fullmatch(raw[first])):
+        separator, first = excels[1], first + 1
+        found["separator"] = separator
+    first = _header(raw, first, separator)
+    if first and any(line.strip() for line in raw[:first]):
+        found["skip_lines"] = first
+    raw = [line for line in raw[first:] if line.strip()]
+    lines = [_QUOTED.sub("", line) for line in raw]
     if not lines:
         return {}
     if separator is None and (separator := _separator(lines[0], lines[1:])) != ",":
@@ -154,17 +155,28 @@ def separators(file: Location, given: Mapping[str, Any]) -> dict[str, Any]:
     if (
         not {"null_values", "new_columns"} & given.keys()
         and "has_header" not in found
-        and (missing := _missing(text, separator, found))
+        and (missing := _missing(raw, str(separator)))
     ):
         found["null_values"] = missing
     return found
 
 
-def _missing(text: str, separator: str, found: Mapping[str, Any]) -> dict[str, str]:
+def _header(lines: list[str], first: int, separator: str | None) -> int:
+    """The line of the header: after comments, or the last of them, if that has as many names as the next line has values."""
+    after = next((n for n, line in enumerate(lines) if n >= first and line.strip() and not line.startswith("#")), first)
+    before = next((n for n in range(after - 1, first - 1, -1) if lines[n].strip()), None)
+    if before is None:
+        return after
+    values = lines[after]
+    separator = separator or max(_SEPARATORS, key=values.count)
+    is_header = 0 < values.count(separator) == lines[before].count(separator)
+    return before if is_header and any(map(_A_NUMBER.fullmatch, map(str.strip, values.split(separator)))) else after
+
+
+def _missing(lines: list[str], separator: str) -> dict[str, str]:
     """What stands for none, by the names of the columns that hold numbers otherwise."""
-    lines = [line for line in text.splitlines() if line.strip()][found.get("skip_rows", 0) :]
     try:
-        rows = [*csv.reader(lines if len(text) < HEAD_BYTES else lines[:-1], delimiter=separator)]
+        rows = [*csv.reader(lines, delimiter=separator)]
     except (csv.Error, TypeError):  # an open quote, or a separator of several characters
         return {}
     missing = {}
@@ -179,7 +191,8 @@ def _missing(text: str, separator: str, found: Mapping[str, Any]) -> dict[str, s
 def _are_values(cells: list[str]) -> bool:
     """Whether the first line holds numbers, and no names: 0, 1, 2 … are names that pandas gives."""
     cells = [cell.strip() for cell in cells]
-    if len(cells) < MIN_VALUES or not all(map(_A_NUMBER.fullmatch, cells)):
+    filled = [cell for cell in cells if cell]
+    if len(filled) < MIN_VALUES or not all(map(_A_NUMBER.fullmatch, filled)):
         return False
     return cells not in ([str(number + first) for number in range(len(cells))] for first in (0, 1))
 
@@ -192,7 +205,7 @@ def note_on(format: str, arguments: Mapping[str, Any]) -> str | None:
     parts += [f"the separator {arguments['separator']!r}"] if "separator" in arguments else []
     parts += ["decimal commas"] if "decimal_comma" in arguments else []
     parts += ["the line end '\\r'"] if "eol_char" in arguments else []
-    parts += [f"{arguments['skip_rows']} lines skipped"] if arguments.get("skip_rows") else []
+    parts += [f"{arguments['skip_lines']} lines skipped"] if arguments.get("skip_lines") else []
     parts += [f"{name} {value!r} taken for none" for name, value in arguments.get("null_values", {}).items()]
     parts += ["no header, as the first line holds numbers"] if "has_header" in arguments else []
     line = ", ".join(

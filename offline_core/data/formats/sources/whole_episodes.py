@@ -28,17 +28,18 @@ NO_REWARDS = "There are no rewards: all are 0."
 _EPISODE_ENDS = "episode_terminals"
 """What d3rlpy's first version calls any end of an episode."""
 MAX_REPEATED_BYTES = 2**28
-"""Of a value of an episode that every step is given; a long text would fill the memory."""
+"""Of the values of an episode that every step is given; a long text would fill the memory."""
 
 
-def check_repeated(name: str, size: int, where: str) -> None:
+def check_repeated(sizes: Mapping[str, int], where: str) -> None:
     """Raises:
-    UnsafeDataError: a value of an episode comes to too much if each step has it.
+    UnsafeDataError: the values of an episode come to too much if each step has them.
     """
-    if size > MAX_REPEATED_BYTES:
+    if sum(sizes.values()) > MAX_REPEATED_BYTES:
+        name = max(sizes, key=lambda each: sizes[each])
         raise UnsafeDataError(
-            f"{where}: {name} is one value an episode, and comes to {size:,} bytes if each step has it. Choose other columns "
-            "by source.columns."
+            f"{where}: {name} is one value an episode, and comes to {sizes[name]:,} bytes if each step has it. Choose other "
+            "columns by source.columns."
         )
 
 
@@ -69,8 +70,12 @@ def episode_steps(arrays: Mapping[str, Nested], eps_id: str) -> tuple[dict[str, 
     roles = canonical(arrays)
     if missing := [role for role in (columns.OBS, columns.ACTIONS) if role not in roles.values()]:
         raise SchemaError(f"Episode {eps_id} has {', '.join(arrays)} and lacks {' and '.join(missing)}.")
-    steps = len(nested.leaves(arrays[next(name for name, role in roles.items() if role == columns.ACTIONS)])[0])
+    actions = nested.leaves(arrays[next(name for name, role in roles.items() if role == columns.ACTIONS)])
+    if not actions or not np.ndim(actions[0]):
+        raise SchemaError(f"Episode {eps_id} has no array of actions.")
+    steps = len(actions[0])
     last = np.arange(steps) == steps - 1
+    repeated = dict[str, int]()
     found: dict[str, Nested] = {columns.EPS_ID: np.full(steps, eps_id), columns.T: np.arange(steps)}
     for name, tree in arrays.items():
         role = roles.get(name, name)
@@ -82,12 +87,15 @@ def episode_steps(arrays: Mapping[str, Nested], eps_id: str) -> tuple[dict[str, 
                 found[role] = _rows(tree, slice(0, -1))
                 if columns.NEW_OBS not in roles.values():
                     found[columns.NEW_OBS] = _rows(tree, slice(1, None))
+            case 1, columns.REWARDS | columns.TERMINATEDS | columns.TRUNCATEDS | columns.DONES:
+                found[role] = _after_each_step(np.asarray(tree), name, eps_id)
             case 1, _:
                 found[role] = _rows(tree, slice(1, None) if name.startswith(columns.INFOS) else slice(0, -1))
             case -1, _ if plain(name) in AT_END:
                 found[role] = last & (np.asarray(tree).reshape(()) != 0)
             case -1, _:
-                check_repeated(name, sum(leaf.nbytes for leaf in nested.leaves(tree)) * steps, eps_id)
+                repeated[name] = sum(leaf.nbytes for leaf in nested.leaves(tree)) * steps
+                check_repeated(repeated, eps_id)
                 found[role] = nested.map_leaves(lambda leaf: np.broadcast_to(leaf, (steps, *leaf.shape)), tree)
             case _ if nested.leaves(tree):
                 listed = ", ".join(f"{path} {leaf.shape}" for path, leaf in nested.flatten(tree, name).items())
@@ -102,6 +110,21 @@ def episode_steps(arrays: Mapping[str, Nested], eps_id: str) -> tuple[dict[str, 
         found[columns.REWARDS] = np.zeros(steps, np.float32)
         notes.append(NO_REWARDS)
     return found, notes
+
+
+def _after_each_step(values: np.ndarray, name: str, eps_id: str) -> np.ndarray:
+    """What is one longer than the actions, without the one that stands for no step: before the first, or after the last.
+
+    Raises:
+        SchemaError: it cannot be told which of them that is.
+    """
+    first, last = (bool(np.isnan(value) or value == 0) for value in values[[0, -1]].astype(np.float64).ravel())
+    if first == last and not (first and values.dtype.kind == "b"):
+        raise SchemaError(
+            f"Episode {eps_id} has one value more of {name} than actions, and neither its first nor its last one alone is 0: "
+            "leave out the one that is of no step."
+        )
+    return values[1:] if first else values[:-1]
 
 
 def _longer(leaf: Any, steps: int) -> int:
