@@ -11,20 +11,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from offline_core.data.episodes import Episode, columns, decode, episodes_to_table, nested
+from offline_core.data.episodes import Episode, columns, decode, nested
 from offline_core.data.episodes.metadata import content_of
 from offline_core.data.formats.sources.locations import FILESYSTEM
-from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.importing.action_range import infer_range, steps_of_episode
 from offline_core.data.importing.action_units import Range, in_env_units
-from offline_core.data.importing.assembly import Spaces, assemble
+from offline_core.data.importing.assembly import Spaces
 from offline_core.data.importing.columns_config import ColumnsConfig
-from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.episode_ids import SOURCE_FILE, folder_of, unique_id
+from offline_core.data.importing.config import EpisodesConfig, ImportConfig
+from offline_core.data.importing.episode_ids import folder_of, id_of_part, unique_id
 from offline_core.data.importing.report import Counts, Unreadable, refuse
 from offline_core.data.importing.values import conform
 from offline_core.data.store.location import Location
@@ -187,7 +185,7 @@ class EpisodeFiles:
             counts.clipped_actions += clipped
         if is_whole or not is_new:
             counts.rows += len(episode)
-        return [_within_limit(episode, self.config.episodes.time_limit_steps, counts)] if is_whole and is_new else []
+        return [within_limit(episode, self.config.episodes, counts)] if is_whole and is_new else []
 
     def _prepared(self, item: bytes | None, file: Location) -> tuple[Episode, int]:
         """(the episode under the id, and in the spaces and units, that were declared; how many of its actions are clipped)."""
@@ -224,30 +222,17 @@ class EpisodeFiles:
     def _completed(
         self, known: tuple[str, Place] | None, held: Sequence[tuple[Episode, Place]]
     ) -> tuple[list[Episode], Counts]:
-        """The episodes that pieces of one id make, besides the whole one that is known: put together as rows of steps are."""
-        before = [] if known is None else [(self._again(known[1]), known[1])]
-        pieces, places = zip(*before, *held, strict=True)
-        refused: list[Unreadable] = []
+        """The episodes that pieces of one id make, besides the whole one that is known."""
+        pieces = [piece for piece, _ in held]
+        counts = Counts(rows=sum(map(len, pieces)))
+        whole = None if known is None else self._again(known[1])
         try:
-            table = episodes_to_table(pieces)
-            lengths = [len(piece) for piece in pieces]
-            of = {SOURCE_FILE: np.arange(len(pieces), dtype=np.int32), SOURCE_ROW: [place.row for place in places]}
-            for name, values in of.items():
-                table = table.append_column(name, pa.array(np.repeat(values, lengths)))
-            spaces, files = (pieces[0].observation_space, pieces[0].action_space), [place.file.uri for place in places]
-            rules = self.config.episodes.model_copy(update={"first_t": 0, "ids_per": "source"})
-            episodes, counts, _ = assemble(table, rules, order="t", files=files, spaces=spaces, refuse=refused.append)
-        except DataError as error:
-            refused, episodes, counts = [Unreadable(places[0].file.uri, None, 0, error)], [], Counts()
-        if refused:
-            error = EpisodeError(f"Pieces of episode {pieces[0].eps_id} contradict each other. {refused[0].error}")
+            parts, counts.duplicates = joined(pieces if whole is None else [whole, *pieces])
+        except EpisodeError as error:
             for _, place in held:
                 self._refuse(place, error)
             return [], Counts()
-        own = sum(len(whole) for whole, _ in before)
-        counts.rows, counts.episodes, counts.steps = counts.rows - own, counts.episodes - len(before), counts.steps - own
-        counts.terminations = 0
-        return episodes[len(before) :], counts
+        return _counted(completed(parts if whole is None else parts[1:], self.config.episodes, counts, whole=whole), counts)
 
     def _again(self, place: Place) -> Episode:
         """An episode that was read before."""
@@ -274,9 +259,88 @@ def _shapes(episode: Episode) -> dict[str, tuple[int, ...]]:
     return {path: leaf.shape[1:] for name, tree in trees.items() for path, leaf in nested.flatten(tree, name).items()}
 
 
-def _within_limit(episode: Episode, limit: int | None, counts: Counts) -> Episode:
-    """The whole episode, an end at the time limit made a truncation."""
-    if limit is None or not episode.terminated or episode.t < limit:
+def joined(pieces: Sequence[Episode]) -> tuple[list[Episode], int]:
+    """(the pieces of one id in order, those that follow one another or overlap as one, how many steps occurred twice).
+
+    Raises:
+        EpisodeError: two pieces have different steps at the same place.
+    """
+    parts: list[Episode] = []
+    twice = 0
+    for piece in sorted(pieces, key=lambda piece: piece.t_started):
+        overlap = min(parts[-1].t, piece.t) - piece.t_started if parts else 0
+        if overlap > 0:
+            twice += overlap
+            parts[-1] = _united(parts[-1], piece, overlap)
+            continue
+        try:
+            parts[-1:] = [parts[-1].concat(piece) if parts else piece]
+        except EpisodeError:  # steps are missing between them
+            parts.append(piece)
+    return parts, twice
+
+
+def completed(
+    parts: Sequence[Episode], rules: EpisodesConfig, counts: Counts, *, whole: Episode | None = None
+) -> list[Episode]:
+    """The parts of one id, of which `whole` came before, under the rule for incomplete episodes.
+
+    The first one keeps the id.
+    """
+    named = [part if i == 0 and whole is None else replace(part, eps_id=_id(part)) for i, part in enumerate(parts)]
+    kept: list[Episode] = []
+    before = whole
+    while named:
+        length = next((i for i, part in enumerate(named, 1) if part.is_done), len(named))
+        episode, named = named[:length], named[length:]
+        began = 0 if before is None else before.t
+        late, is_open = episode[0].t_started > began, sum(not part.is_done for part in episode)
+        counts.restarted_ids += before is not None
+        counts.gaps += length - 1
+        counts.late_starts += late
+        counts.open_ends += is_open
+        if rules.incomplete == "drop" and (late or is_open):
+            counts.dropped_episodes += 1
+            counts.dropped_steps += sum(map(len, episode))
+        else:
+            kept += [within_limit(part, rules, counts, began=began) for part in episode]
+        before = episode[-1]
+    if rules.incomplete == "cut":
+        return [replace(part, t_started=0, truncated=part.truncated or not part.is_done) for part in kept]
+    return kept
+
+
+def within_limit(episode: Episode, rules: EpisodesConfig, counts: Counts, *, began: int = 0) -> Episode:
+    """The episode, an end at the time limit made a truncation; it began at step `began` of its id."""
+    limit = rules.time_limit_steps
+    if limit is None or not episode.terminated or episode.t - began < limit:
         return episode
     counts.time_limits += 1
     return replace(episode, terminated=False, truncated=True)
+
+
+def _united(part: Episode, piece: Episode, overlap: int) -> Episode:
+    """Both as one; `overlap` steps from the piece's first one on are in both."""
+    start = piece.t_started - part.t_started
+    one, other = part.slice(start, start + overlap), piece.slice(0, overlap)
+    steps = [(e.get_observations(), e.get_actions(), e.get_rewards()) for e in (one, other)]
+    if piece.t == part.t:
+        ends_differ = part.is_done and piece.is_done and _end(part) != _end(piece)
+    else:
+        ends_differ = part.is_done if piece.t > part.t else piece.is_done
+    if ends_differ or not nested.equal(*steps):
+        raise EpisodeError(
+            f"Two pieces of episode {piece.eps_id} contradict each other from step {piece.t_started} to "
+            f"{piece.t_started + overlap}. If each file numbers its episodes by itself, set episodes.ids_per: file."
+        )
+    if part.is_done or piece.t < part.t:
+        return part
+    return part.slice(0, start, lookback=part.lookback).concat(piece)
+
+
+def _end(episode: Episode) -> tuple[bool, bool]:
+    return episode.terminated, episode.truncated
+
+
+def _id(part: Episode) -> str:
+    return id_of_part(part.eps_id, part.t_started)
