@@ -50,6 +50,19 @@ def to_arrow(tree: Nested, what: str) -> pa.Array:
     return pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(values.type, array.shape[1:]), storage)
 
 
+def empty_table(schema: pa.Schema) -> pa.Table:
+    """No row of a schema; Arrow's own makes none with tensors inside of structs."""
+    return pa.table([_empty(each.type) for each in schema], schema=schema)
+
+
+def _empty(kind: pa.DataType) -> pa.Array:
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, _empty(kind.storage_type))
+    if pa.types.is_struct(kind) and kind.num_fields:
+        return pa.StructArray.from_arrays([_empty(each.type) for each in kind], fields=[*kind])
+    return pa.array([], kind)
+
+
 def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 

@@ -67,7 +67,10 @@ def newest_import(output: str, config: ImportConfig, operation: Operation) -> Da
         raise ConfigError(
             f"{named} was imported by an earlier version of this package, which did not note what it cut. {again}"
         )
-    if differ := _differences(_with_defaults(before.config), _with_defaults(operation.config)):
+    settled = base.manifest.imported.settled or {}
+    asked, now = before.config, operation.config
+    again_so = {name: value for name, value in settled.items() if now.get(name) == asked.get(name)}
+    if differ := _differences(_with_defaults({**asked, **settled}), _with_defaults({**now, **again_so})):
         name, old, new = differ[0]
         raise ConfigError(
             f"{named} was imported with {name} {old!r}, not {new!r}. Append with the same parameters. Or: {again}"

@@ -468,8 +468,10 @@ def of_one_agent(rows: Rows, refuse: Refuse) -> Rows:
         agents = pl.Series("agent", column).gather(rows.steps["at"])
         several = rows.steps.select("id", agent=agents).drop_nulls().unique().group_by("id").agg("agent")
         several = several.filter(pl.col("agent").list.len() > 1).sort("id")
+        refused = rows.steps.join(several, left_on="id", right_on="id", how="semi", maintain_order="left")
+        parts = refused.partition_by("id", as_dict=True, maintain_order=True)
         for number, names in several.iter_rows():
-            own = rows.with_steps(rows.steps.filter(number == ID))
+            own = rows.with_steps(parts[number,])
             refuse(own, _several_agents(own, name, sorted(names, key=str)))
         rows = rows.without_ids(several["id"])
     return rows

@@ -137,7 +137,7 @@ def _may_name(kind: pa.DataType) -> bool:
 
 def same_run(column: pa.ChunkedArray, file: np.ndarray) -> np.ndarray:
     """(N-1,) bool: the next row is of the same file and has the same value."""
-    codes = column.combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy()
+    codes = column.combine_chunks().dictionary_encode().indices.cast(pa.int64()).fill_null(-1).to_numpy()
     return (np.diff(codes) == 0) & (np.diff(file) == 0)  # type: ignore[no-any-return]
 
 

@@ -100,7 +100,7 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
         except (ConfigError, DataError) as error:
             if source.files:
                 raise
-            config, choices = settled(config, source.paths, error)
+            config, choices = settled(config, source.paths, error, output)
             source = Source.of_import(source.paths, config)
             found = read(source, config, root, seen)
         imported = found.imported.model_copy(update={"settled": of_settled(asked, config)})

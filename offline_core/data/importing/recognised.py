@@ -165,6 +165,8 @@ def _shapes(table: pa.Table, name: str) -> dict[str, Any] | None:
 
 def _is_flag(column: pa.ChunkedArray) -> bool:
     """Whether most values are true or false, 1 or 0, or their texts."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
     kind, column = column.type, column.drop_null()
     if pa.types.is_boolean(kind):
         return True

@@ -32,7 +32,7 @@ from offline_core.data.episodes.names import (
 )
 from offline_core.data.importing import column_values as values
 from offline_core.data.importing.column_values import Rows
-from offline_core.data.importing.recognised import recognised
+from offline_core.data.importing.recognised import MIN_NAME, recognised
 
 REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
 MASKS = (ACTION_MASK, NEW_ACTION_MASK)
@@ -50,6 +50,7 @@ class Role(BaseModel):
     reason: str
     candidates: list[str] = Field([], description="What it may be, too.")
     is_given: bool = False
+    is_sure: bool = Field(True, description="Its name says so, and it can be nothing else.")
 
     @property
     def sources(self) -> list[str]:
@@ -80,8 +81,10 @@ class Guess:
     def column(self, name: str) -> pa.ChunkedArray:
         return self.rows.table[name]
 
-    def take(self, name: str, source: str | list[str] | None, reason: str, candidates: Iterable[str] = ()) -> None:
-        self.roles[name] = Role(name=name, source=source, reason=reason, candidates=list(candidates))
+    def take(
+        self, name: str, source: str | list[str] | None, reason: str, candidates: Iterable[str] = (), *, is_sure: bool = True
+    ) -> None:
+        self.roles[name] = Role(name=name, source=source, reason=reason, candidates=list(candidates), is_sure=is_sure)
 
     def source_of(self, name: str) -> str | None:
         role = self.roles.get(name)
@@ -159,10 +162,11 @@ def _by_name(guess: Guess, name: str) -> None:
     if name == columns.T and len(found) > 1:  # what numbers the steps before what times them
         found.sort(key=lambda each: not values.is_whole(guess.column(each)))
     if found:
-        guess.take(name, found[0], f"another name for {name}", found[1:])
+        guess.take(name, found[0], f"another name for {name}", found[1:], is_sure=len(plain(found[0])) >= MIN_NAME)
     elif name in VECTORS and (parts := [each for each in parts_of(name, left) if _is_number(guess.column(each))]):
         joined = parts[0] if len(parts) == 1 else parts
-        guess.take(name, joined, f"the name{'s' * (len(parts) > 1)} begin{'s' * (len(parts) == 1)} with another one for {name}")
+        reason = f"the name{'s' * (len(parts) > 1)} begin{'s' * (len(parts) == 1)} with another one for {name}"
+        guess.take(name, joined, reason, is_sure=all(each[-1].isdecimal() for each in parts))
 
 
 def _inside_structs(guess: Guess) -> None:
@@ -220,7 +224,7 @@ def _ids(guess: Guess) -> None:
     elif time is not None and t is not None and values.is_time(guess.column(time)):
         apart = values.apart_at_one_time(guess.rows, guess.left, t)
         if len(apart) == 1:
-            guess.take(columns.EPS_ID, apart[0], "tells apart the rows of one time")
+            guess.take(columns.EPS_ID, apart[0], "tells apart the rows of one time", is_sure=False)
         elif apart:
             guess.take(columns.EPS_ID, None, "each of them tells apart the rows of one time", apart)
 
@@ -236,7 +240,8 @@ def _ends(guess: Guess) -> None:
     else:
         return
     if found := values.end_candidates(guess.rows, guess.left, same):
-        guess.take(columns.TERMINATEDS, found[0], "true in last rows of episodes and nowhere else", found[1:])
+        reason = "true in last rows of episodes and nowhere else"
+        guess.take(columns.TERMINATEDS, found[0], reason, found[1:], is_sure=False)
 
 
 def _the_rest(guess: Guess) -> None:
@@ -248,7 +253,7 @@ def _the_rest(guess: Guess) -> None:
     kinds = {name: guess.column(name) for name in left}
     words = [name for name, kind in kinds.items() if values.is_choice(kind) or pa.types.is_boolean(kind.type)]
     if columns.OBS not in guess.roles and len(vectors) == 1:
-        guess.take(columns.OBS, vectors[0], "the only vectors that have no other meaning")
+        guess.take(columns.OBS, vectors[0], "the only vectors that have no other meaning", is_sure=False)
         vectors = []
     taken: list[str] = []
     for name, reason, pool, likely in (

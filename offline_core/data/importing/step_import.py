@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from offline_core.data.datasets.manifest import Imported
 from offline_core.data.episodes import Episode, columns
+from offline_core.data.episodes.arrow import empty_table
 from offline_core.data.formats.sources.fingerprint import files_of
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.ray_reads import RayRead
@@ -118,7 +119,7 @@ class StepImport:
         preparation = replace(
             preparation,
             recorded_action_range=range_from_json(imported.recorded_action_range),
-            types=Types(empty_arrays(schema.empty_table()), {}),
+            types=Types(empty_arrays(empty_table(schema)), {}),
             within=(base.dataset.observation_space, base.dataset.action_space),
         )
         job = cls(readers, sizes, config, root, folder, parts, preparation, base, imported.order, schema, imported.has_ids)

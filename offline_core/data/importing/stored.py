@@ -22,7 +22,7 @@ from offline_core.data.datasets.episode_index import places_of_ids
 from offline_core.data.datasets.manifest import FileEntry, Imported
 from offline_core.data.datasets.replacing import chosen_episodes
 from offline_core.data.episodes import Episode, columns, episodes_to_table
-from offline_core.data.episodes.arrow import read_column, to_arrow
+from offline_core.data.episodes.arrow import empty_table, read_column, to_arrow
 from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.importing.assembly import STORED, Rows, same_rows
@@ -106,7 +106,7 @@ class Stored:
             for entry in self.imported.left_out:
                 rows = read_late(self.dataset.location, entry)
                 tables.append(rows.filter(pc.is_in(rows[columns.EPS_ID], wanted)).cast(schema))
-        found = pa.concat_tables([schema.empty_table(), *tables])
+        found = pa.concat_tables([empty_table(schema), *tables])
         found = found.append_column(SOURCE_FILE, pa.array(np.full(found.num_rows, STORED, np.int32)))
         return found.append_column(SOURCE_ROW, pa.array(np.arange(found.num_rows, dtype=np.int64)))
 

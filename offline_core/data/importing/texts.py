@@ -162,7 +162,8 @@ def date_formats(texts: pa.ChunkedArray) -> list[str]:
     for date, clock in itertools.product(_DATES, _CLOCKS):
         kind = pl.Datetime("us") if clock else pl.Date
         times = dates.str.strptime(kind, date + clock, strict=False).cast(pl.Datetime("us"))
-        if len(times) and not times.null_count() and (times.dt.year() >= EARLIEST_YEAR).all():
+        is_read = len(times) and not times.null_count() and (times.dt.year() >= EARLIEST_YEAR).all()
+        if is_read and not any(form.startswith(date) for form in found):
             found[date + clock] = float(times.diff().dt.total_seconds().abs().sum() or 0)
     return sorted(found, key=lambda form: found[form])
 

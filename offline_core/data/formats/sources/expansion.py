@@ -145,6 +145,7 @@ def check_hdf5(file: Any, expansion: Expansion) -> None:
     import h5py
 
     elsewhere: list[str] = []
+    again: list[str] = []
     objects = set[Any]()
 
     def look_at_link(name: bytes, info: Any) -> None:
@@ -154,10 +155,7 @@ def check_hdf5(file: Any, expansion: Expansion) -> None:
         with contextlib.suppress(KeyError, ValueError):  # a link to nothing, which reading it tells
             address = h5py.h5o.get_info(h5py.h5o.open(file.id, name)).addr
             if address in objects:
-                raise UnsafeDataError(
-                    f"{expansion.uri} has several names for {name.decode(errors='replace')}, which would be read for each of "
-                    "them. Copy the data into one file without links."
-                )
+                again.append(name.decode(errors="replace"))
             objects.add(address)
 
     def look_at(name: str, item: Any) -> None:
@@ -170,6 +168,11 @@ def check_hdf5(file: Any, expansion: Expansion) -> None:
 
     file.id.links.visit(look_at_link, info=True)
     file.visititems(look_at)
+    if again:
+        raise UnsafeDataError(
+            f"{expansion.uri} has several names for {', '.join(again[:5])}, each of which would be read. Copy the data "
+            "into one file without links."
+        )
     if elsewhere:
         raise UnsafeDataError(
             f"{expansion.uri} refers to other files for {', '.join(elsewhere[:5])}; they are not read. "

@@ -243,7 +243,7 @@ def _refuse(constant: str) -> NoReturn:
 def _values(
     lines: Iterable[bytes], separator: bytes, *, header: IO[bytes] | None, skipped: int = 0
 ) -> Iterator[tuple[bytes, str]]:
-    """(lines of one row, problem or "") of CSV, where a blank line is a row; the first row goes to `header`, if there is one."""
+    """(lines of a row, problem or "") of CSV, where a blank line is a row; the first goes to `header`, if there is one."""
     numbered, waiting, width = itertools.islice(enumerate(lines, 1), skipped, None), deque[_Numbered](), 0
     while row := _quoted(numbered, waiting):
         number, text = row[0][0], b"".join(line for _, line in row)

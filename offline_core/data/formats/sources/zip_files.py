@@ -59,19 +59,21 @@ class ZipFile(FileReader):
         Raises:
             ConfigError: there are files of several formats.
             EmptyDatasetError: there are none.
+            UnsafeDataError: they unpack to too much.
         """
         try:
-            with self._archive() as (archive, _):
-                names = archive.namelist()
+            with self._archive() as (archive, size):
+                sizes = {each.filename: each.file_size for each in archive.infolist()}
         except CorruptFileError:
             return [self]
-        names = [name for name in sorted({*names}) if not any(part[:1] in (".", "_") for part in name.split("/"))]
+        names = [name for name in sorted(sizes) if not any(part[:1] in (".", "_") for part in name.split("/"))]
         kinds = {name: formats_by_name(name) for name in names}
         found = [name for name, own in kinds.items() if own and self.format not in own and self.of in (None, *own)]
         if not found:
             raise EmptyDatasetError(
                 f"{self.uri} holds no file of a known format: {', '.join(names[:5]) or 'nothing'}. Unpack it first."
             )
+        Expansion(self.uri, size, self.max_expansion).add(sum(sizes[name] for name in found))  # no more is ever unpacked
         formats = {kinds[name][-1] for name in found}
         if self.of is None and len(formats) > 1:
             raise ConfigError(f"{self.uri} holds files of the formats {', '.join(sorted(formats))}: unpack it first.")

@@ -10,10 +10,9 @@ from offline_core.data.episodes import columns
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.planning.plan import plan_import
 from offline_core.data.importing.planning.result import Decision, ImportPlan
-from offline_core.errors import ConfigError
 from offline_core.runtime.config import parse
 
-LEAVE_OUT = "leave these rows out"
+LEAVE_OUT, KEEP_OUT = "leave these rows out", "stop here"
 MAX_ROUNDS = 20
 """Of questions: each plan may ask what the one before could not know."""
 
@@ -26,7 +25,6 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
             commas between them, or other names of columns.
 
     Raises:
-        ConfigError: an answer cannot be used.
         OfflineError: the source cannot be planned.
     """
     plan = plan_import(config, source=paths)
@@ -37,13 +35,15 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
         if undecided:
             decision = undecided[0]
             answer = ask(f"{decision.name}: {decision.question}", decision.candidates)
-            config = _with_answer(config, decision, answer)
+            config = _with_answer(config, decision, answer, [column.name for column in plan.columns])
         elif gaps:
             name, rows = next(iter(gaps.items()))
             answer = ask(f"{name}: {rows:,} of the rows that were read have no value there; what to put in", ["0", LEAVE_OUT])
             config = _with_filled(config, name, answer)
         elif any(each.name == "rows" for each in plan.decisions) and config.unreadable == "fail":
-            ask("rows: some cannot be imported, for the reasons on the page of the plan", [LEAVE_OUT])
+            answer = ask("rows: some cannot be imported, for the reasons on the page of the plan", [LEAVE_OUT, KEEP_OUT])
+            if answer != LEAVE_OUT:
+                break
             config = _with(config, unreadable="quarantine")
         else:
             break
@@ -59,10 +59,13 @@ def _asked_of(plan: ImportPlan) -> ImportConfig:
     return parse(ImportConfig, {name: getattr(plan.config, name) for name in given})
 
 
-def _with_answer(config: ImportConfig, decision: Decision, answer: str) -> ImportConfig:
-    names = [each.strip() for each in answer.split(",") if each.strip()]
-    if not names:
-        raise ConfigError(f"{decision.name} is still to decide: {decision.question}.")
+def _with_answer(config: ImportConfig, decision: Decision, answer: str, known: list[str]) -> ImportConfig:
+    """The parameters with an answer; as they are where it names no column, which is asked for again."""
+    is_one = answer.strip() in {*known, *decision.candidates}
+    names = [answer.strip()] if is_one else [each.strip() for each in answer.split(",") if each.strip()]
+    is_open = decision.name in ("ids_per", "dates") or names == ["single_step"]
+    if not names or not (is_open or {*names} <= {*known, *decision.candidates}):
+        return config
     match decision.name:
         case "ids_per":
             return _with(config, episodes=config.episodes.model_copy(update={"ids_per": names[0]}))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from offline_core.data.formats.sources.scans import EPISODES
 from offline_core.data.formats.sources.step_reader import Unreadable, note_of
@@ -47,7 +48,9 @@ def plan_import(config: ImportConfig, *, source: str | Sequence[str], output: st
     return _plan(paths, sample, proposal.proposed(config, sample))
 
 
-def settled(config: ImportConfig, paths: Sequence[str], error: OfflineError) -> tuple[ImportConfig, list[str]]:
+def settled(
+    config: ImportConfig, paths: Sequence[str], error: OfflineError, output: str = "runs/imported"
+) -> tuple[ImportConfig, list[str]]:
     """(the parameters that a plan proposes where an import failed, a sentence on each choice), if the plan is certain.
 
     Raises:
@@ -57,14 +60,14 @@ def settled(config: ImportConfig, paths: Sequence[str], error: OfflineError) -> 
         sample = sampled(config, paths)
         first = tried(sample.readers, config)
         plan = plan_import(config, source=paths)
-    except OfflineError:
+    except (OfflineError, pa.ArrowException):
         raise error from None
     if first.episodes and not first.unreadable:  # it fails on what a plan does not see
         raise error
-    if plan.is_certain and plan.choices:
+    if plan.is_certain and plan.settles(config):
         return plan.config, plan.choices
-    if plan.decisions or plan.refused:
-        error.args = (masked_text(f"{error}\n{plan.advice}"),)
+    if advice := plan.advice(output):
+        error.args = (masked_text(f"{error}\n{advice}"),)
     raise error
 
 

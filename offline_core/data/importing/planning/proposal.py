@@ -141,7 +141,8 @@ def _encoded_actions(config: ImportConfig, rows: Rows) -> Proposal:
         return plan
     if 1 < pc.count_distinct(column).as_py() <= MAX_CATEGORIES:
         reason = f"the texts of {found[0]} name actions, each of which gets a number"
-        plan.set("columns.encode", {found[0]: {"form": "index"}}, reason)
+        known = {"categories": sorted(pc.unique(column.drop_null()).to_pylist())} if config.append else {}
+        plan.set("columns.encode", {found[0]: {**known, "form": "index"}}, reason)
     return plan
 
 

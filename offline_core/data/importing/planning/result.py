@@ -11,12 +11,14 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.episodes import columns
+from offline_core.data.episodes.names import UNDERSTOOD
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.planning.schema import Column
 from offline_core.data.importing.report import Counts
 from offline_core.data.importing.roles import Role
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.units import size_text
+from offline_core.secrets import masked
 
 MAX_COLUMNS = 40
 MAX_REFUSED = 8
@@ -88,7 +90,7 @@ class ImportPlan(BaseModel):
     @property
     def is_certain(self) -> bool:
         """Nothing is left to decide, no column may be another one as well, no row is left out, and no rule is guessed."""
-        is_guessed = not self.chosen.keys() <= _CERTAIN or any(role.candidates for role in self.roles)
+        is_guessed = not self.chosen.keys() <= _CERTAIN or any(role.candidates or not role.is_sure for role in self.roles)
         return self.is_ready and not self.refused and not is_guessed
 
     @property
@@ -100,15 +102,22 @@ class ImportPlan(BaseModel):
         values = self.config.model_dump(mode="json", exclude_unset=True)
         return said + [f"{name} is {_flow(_inside(values, name))}: {why}." for name, why in chosen.items()]
 
-    @property
-    def advice(self) -> str:
-        """All that is in the way of an import, and how to go on, as text."""
+    def settles(self, config: ImportConfig) -> bool:
+        """Whether the plan decides more than an import finds by itself."""
+        roles = {role.name for role in self.roles if role.needs_mapping and not role.is_given} - {*UNDERSTOOD}
+        return bool(roles or self.chosen.keys() - {"source.format"}) and self.config != config
+
+    def advice(self, output: str) -> str:
+        """All that is in the way of an import, and how to go on, as text; empty: nothing is known."""
         lines = [f"{number}. {_asked(decision)}" for number, decision in enumerate(self.decisions, 1)]
         lines += _refused(self)
         found = "All" if self.is_whole else "As far as the first rows show, all"
         head = [f"{found} that is in the way:", *lines] if lines else []
+        if not (self.choices or self.decisions or self.gaps):
+            return "\n".join(head)
         yaml = [line for line in self.yaml.splitlines() if not line.startswith("# offline import ")][1:]
-        return "\n".join([*head, f"This YAML settles it; complete it, and go on with {self.command()}:", *yaml])
+        to_do = "This YAML settles it; complete it" if self.decisions or self.gaps else "This YAML is a guess; check it"
+        return "\n".join([*head, f"{to_do}, and go on with {self.command(output)}:", *yaml])
 
     @property
     def verdict(self) -> str:
@@ -226,7 +235,7 @@ def _episodes(plan: ImportPlan) -> Iterator[str]:
     yield from _table(rows)
 
 
-_CERTAIN = {"source.format", "columns", "columns.encode", "observation_space", "action_space"}
+_CERTAIN = {"source.format", "columns.encode", "columns.computed", "observation_space", "action_space"}
 """Parameters whose choice loses nothing, and takes nothing for another."""
 _SAID = ("source.format", "source.columns", "unreadable")
 """What other parts of the page say."""
@@ -284,7 +293,7 @@ def _sentence(text: str) -> str:
 
 
 def _lines(plan: ImportPlan) -> Iterator[str]:
-    values = plan.config.model_dump(mode="json", exclude_unset=True)
+    values = masked(plan.config.model_dump(mode="json", exclude_unset=True))
     yield f"# {plan.verdict}"
     yield f"# {plan.command()}"
     for group in ("source", "mapping", "episodes"):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+import offline_core as offline
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.opening import SourceConfig, format_of, open_source
 from offline_core.errors import ConfigError, CorruptFileError
@@ -34,20 +34,33 @@ def test_a_dataset_is_its_files(tmp_path: Path, split: str) -> None:
     assert format_of([f"{tmp_path}/x"], SourceConfig()) == "huggingface"
     readers = open_source([f"{tmp_path}/x"])
     rows = pa.concat_tables([batch for reader in readers for batch in reader.batches() if isinstance(batch, pa.Table)])
-    assert [os.path.basename(reader.uri) for reader in readers] == [f"data-0000{n}-of-00002.arrow" for n in (0, 1)]
-    assert rows.drop_columns(["_source_row"]).to_pylist() == TABLE.to_pylist() and rows["_source_row"].to_pylist() == [0, 1] * 2
-    assert [FirstRows.of(reader).tables[0].num_rows for reader in readers] == [2, 2]
-    [chosen, _] = open_source([f"{tmp_path}/x"], SourceConfig(columns=["a"], where="a = 'r'"))
-    assert [batch["a"].to_pylist() for batch in chosen.batches() if isinstance(batch, pa.Table)] == [["r"]]
+    assert [reader.uri for reader in readers] == [f"{tmp_path}/x/{split}".rstrip("/")]
+    assert rows.drop_columns(["_source_row"]).to_pylist() == TABLE.to_pylist() and rows["_source_row"].to_pylist() == [
+        *range(4)
+    ]
+    assert [table.num_rows for table in FirstRows.of(readers[0]).tables] == [2, 2]
+    [chosen] = open_source([f"{tmp_path}/x"], SourceConfig(columns=["a"], where="a = 'r'"))
+    assert [batch["a"].to_pylist() for batch in chosen.batches() if isinstance(batch, pa.Table)] == [["r"], ["r"]]
 
 
 def test_files_that_are_not_listed_are_left_out(tmp_path: Path) -> None:
     save(tmp_path / "x", TABLE)
     (tmp_path / "x/cache-123.arrow").write_bytes(b"of a map")
-    assert [os.path.basename(reader.uri) for reader in open_source([f"{tmp_path}/x"])] == ["data-00000-of-00001.arrow"]
-    (tmp_path / "x/state.json").write_text("{}")
-    with pytest.raises(CorruptFileError, match=r"state\.json does not list the files"):
-        open_source([f"{tmp_path}/x"])
+    for is_listed in (True, False):
+        [reader] = open_source([f"{tmp_path}/x"])
+        assert sum(batch.num_rows for batch in reader.batches() if isinstance(batch, pa.Table)) == TABLE.num_rows
+        if is_listed:
+            (tmp_path / "x/state.json").unlink()
+    for state in ("{}", '{"_data_files": []}'):
+        (tmp_path / "x/state.json").write_text(state)
+        with pytest.raises(CorruptFileError, match=r"state\.json does not list the files"):
+            [*reader.batches()]
+
+
+def test_an_episode_goes_on_in_the_next_file(tmp_path: Path) -> None:
+    steps = pa.table({"obs": [0.5] * 5, "action": [0, 1] * 2 + [0], "reward": [1.0] * 5, "done": [False] * 4 + [True]})
+    save(tmp_path / "x", steps.slice(0, 2), steps.slice(2))
+    assert [len(episode) for episode in offline.import_data(tmp_path / "x", output=tmp_path / "out").episodes()] == [5]
 
 
 def test_a_split_has_to_be_named(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_rllibs_recorder_compresses_too(rllib_recordings: Path, tmp_path: Path) 
         archive.write(first, "a.json")
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(second.read_bytes()))
     formats = [format_of([str(tmp_path / name)], SourceConfig()) for name in ("a.zip", "b.json.gz")]
-    assert formats == ["zip", "sample_batch"] and found(tmp_path, format="sample_batch") == ["a.zip", "b.json.gz"]
+    assert formats == ["zip", "sample_batch"] and found(tmp_path, format="sample_batch") == ["a.zip/a.json", "b.json.gz"]
     readers = [*open_source([str(tmp_path / "a.zip")]), *open_source([str(tmp_path / "b.json.gz")])]
     rows = sum(batch.num_rows for reader in readers for batch in reader.batches())
     plain = sum(batch.num_rows for reader in open_source([str(first), str(second)]) for batch in reader.batches())

@@ -105,7 +105,7 @@ def test_a_first_part_of_a_large_file_ends_with_a_whole_line(tmp_path: Path, mon
         (text(";", ","), "the separator ';' and decimal commas, as"),
         (text("\t", ","), "source.arguments: {separator: '\\t', decimal_comma: true}"),
         (text("|"), "the separator '|'"),
-        ("sep=;\n" + text(";"), "source.arguments: {separator: ';', skip_rows: 1}"),
+        ("sep=;\n" + text(";"), "source.arguments: {separator: ';', skip_lines: 1}"),
         (text(end="\r"), "the line end '\\r'"),
         (text(";", end="\r\n"), "the separator ';'"),
     ],

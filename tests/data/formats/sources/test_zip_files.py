@@ -1,4 +1,4 @@
-"""Files in a zip archive: read as what they are, their rows numbered through, and never unpacked to more than is allowed."""
+"""Files in a zip archive: read as what they are, each by itself, and never unpacked to more than is allowed."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ def zipped(path: Path, **members: bytes | str) -> Path:
 
 
 def read(path: Path, **config: Any) -> pa.Table:
-    [reader] = open_source([str(path)], SourceConfig(**config))
-    return pa.concat_tables(tables_of(reader))
+    return pa.concat_tables(
+        [table for reader in open_source([str(path)], SourceConfig(**config)) for table in tables_of(reader)]
+    )
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.jsonl", "x.npz", "x.parquet"])
@@ -41,20 +42,20 @@ def test_a_file_in_a_zip_is_read_as_it_is_alone(tmp_path: Path, name: str) -> No
     check_steps(imported_episodes(tmp_path, path, mapping=SCALARS))
 
 
-def test_rows_of_several_files_are_numbered_through(tmp_path: Path) -> None:
+def test_each_file_has_a_reader_of_its_own(tmp_path: Path) -> None:
     path = zipped(tmp_path / "x.zip", **{"b.csv": "x,y\n3,c\n", "a.tsv": "x\ty\n1\ta\n2\tb\n"})
-    assert read(path).to_pydict() == {"_source_row": [0, 1, 2], "x": [1, 2, 3], "y": ["a", "b", "c"]}
+    assert [reader.uri for reader in open_source([str(path)])] == [f"{path}/a.tsv", f"{path}/b.csv"]
+    assert read(path).to_pydict() == {"_source_row": [0, 1, 0], "x": [1, 2, 3], "y": ["a", "b", "c"]}
     assert read(path, columns=["y"], where="x > 1")["y"].to_pylist() == ["b", "c"]
     assert FirstRows.of(open_source([str(path)])[0]).is_whole
 
 
 def test_bad_lines_are_named_by_their_file_in_it(tmp_path: Path) -> None:
     path = zipped(tmp_path / "x.zip", **{"a.csv": "x\n1\n", "b.csv": "x\n2\n3,3\n4\n"})
-    [reader] = open_source([str(path)])
-    found = [*reader.batches()]
+    found = [each for reader in open_source([str(path)]) for each in reader.batches()]
     [bad] = [each for each in found if isinstance(each, Unreadable)]
-    assert (bad.uri, bad.row) == (f"{path}/b.csv", 2) and "line 3 has 2 values" in str(bad)
-    assert [n for each in found if isinstance(each, pa.Table) for n in each["_source_row"].to_pylist()] == [0, 1, 3]
+    assert (bad.uri, bad.row) == (f"{path}/b.csv", 1) and "line 3 has 2 values" in str(bad)
+    assert [n for each in found if isinstance(each, pa.Table) for n in each["_source_row"].to_pylist()] == [0, 0, 2]
 
 
 def npy() -> bytes:

@@ -10,7 +10,6 @@ import offline_core as offline
 from examples.logs.hotel import write
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.planning.answers import LEAVE_OUT, asked
-from offline_core.errors import ConfigError
 
 
 @pytest.mark.parametrize(("fill", "quarantined"), [("0", 0), (LEAVE_OUT, 7)])
@@ -29,7 +28,8 @@ def test_answers_settle_a_log(tmp_path: Path, fill: str, quarantined: int) -> No
     assert data.result.counts.quarantined_rows == quarantined
 
 
-def test_an_empty_answer_is_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("answer", [" ", "no such column"])
+def test_what_is_no_answer_is_asked_again(tmp_path: Path, answer: str) -> None:
     write(tmp_path / "logs", days=1)
-    with pytest.raises(ConfigError, match="obs is still to decide"):
-        asked(ImportConfig(), [str(tmp_path / "logs" / "pricing.csv")], lambda *_: " ")
+    plan = asked(ImportConfig(), [str(tmp_path / "logs" / "pricing.csv")], lambda *_: answer)
+    assert plan.decisions[0].name == "obs" and plan.config.mapping.keys().isdisjoint({"obs", "actions", "rewards"})
