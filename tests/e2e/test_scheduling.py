@@ -69,7 +69,7 @@ def test_two_recordings_to_the_same_place_at_once_make_one_version(orchestra: Or
 
 
 def test_a_second_training_waits_for_the_first(orchestra: Orchestra) -> None:
-    parameters = {"output": "runs/scheduling/queue", "config": {"total_steps": 200_000, "target_return": 490.0}}
+    parameters = {"output": "runs/scheduling/queue", "config": {"total_steps": 200_000, "evaluation": {"target_return": 490.0}}}
     first, second = (orchestra.submit("train-expert/train-expert-smoke", parameters) for _ in range(2))
     ended = {run: orchestra.wait_for(run, "COMPLETED") for run in (first, second)}
     one, other = sorted(ended.values(), key=lambda each: str(each["start_time"]))

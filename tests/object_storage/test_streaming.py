@@ -56,6 +56,7 @@ WIDTH = 2048
 PROGRAM = """
 import json, ray, resource, sys
 from offline_core.runtime.config import parse
+from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train
 from offline_core.runtime.ray_session import ray_session
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 
@@ -51,12 +50,13 @@ _REAL = r"^\s*[+-]?(\d+\.\d*|\.\d+|\d+[eE])"
 """How numbers begin that are no whole ones."""
 _DATE = r"^\s*\d{4}-\d\d-\d\d"
 _OTHER_DATE = r"^\s*(?:\d{1,2}[/.-]\d{1,2}[/.-]\d{2,4}|\d{4}[/.]\d{1,2}[/.]\d{1,2}|\d{1,2}[- ][A-Za-z]{3}[- ]\d{2,4})\b"
-_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S%.f", " %I:%M %p", " %I:%M:%S %p", " %I:%M%p")
-_DATES = (
-    *("%d.%m.%Y", "%d.%m.%y", "%Y.%m.%d", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%y", "%m/%d/%y", "%Y/%m/%d", "%d-%m-%Y", "%m-%d-%Y"),
-    *("%d-%m-%y", "%m-%d-%y", "%d-%b-%Y", "%d %b %Y", "%d-%b-%y", "%d %b %y"),
+_DATE_PARTS = re.compile(
+    r"\s*(?:(?P<numbers>\d{1,2}(?P<by>[/.-])\d{1,2}(?P=by)(?P<year>\d{4}|\d{2}))"
+    r"|(?P<first>\d{4}(?P<to>[/.])\d{1,2}(?P=to)\d{1,2})"
+    r"|(?P<named>\d{1,2}(?P<of>[- ])[A-Za-z]{3}(?P=of)(?P<last>\d{4}|\d{2})))"
+    r"(?:(?P<gap>[ T])\d{1,2}:\d\d(?P<seconds>:\d\d)?(?P<fraction>\.\d+)?(?P<half>\s?[AaPp][Mm])?)?\s*"
 )
-"""How dates are written that are not by ISO 8601."""
+"""A date that is not by ISO 8601, and the time of the day."""
 MAX_DATES = 10_000
 """Texts that decide how dates are written."""
 EARLIEST_YEAR = 1900
@@ -159,13 +159,29 @@ def date_formats(texts: pa.ChunkedArray) -> list[str]:
     """The formats of `strptime` by which all dates can be read, that of the most even steps first; empty: there is none."""
     dates = pl.Series(texts.drop_null().cast(pa.large_string()).slice(0, MAX_DATES)).str.strip_chars()
     found: dict[str, float] = {}
-    for date, clock in itertools.product(_DATES, _CLOCKS):
-        kind = pl.Datetime("us") if clock else pl.Date
-        times = dates.str.strptime(kind, date + clock, strict=False).cast(pl.Datetime("us"))
-        is_read = len(times) and not times.null_count() and (times.dt.year() >= EARLIEST_YEAR).all()
-        if is_read and not any(form.startswith(date) for form in found):
-            found[date + clock] = float(times.diff().dt.total_seconds().abs().sum() or 0)
+    for form in _formats_of(dates[0]) if len(dates) else []:
+        kind = pl.Datetime("us") if "%M" in form else pl.Date
+        times = dates.str.strptime(kind, form, strict=False).cast(pl.Datetime("us"))
+        if not times.null_count() and (times.dt.year() >= EARLIEST_YEAR).all():
+            found[form] = float(times.diff().dt.total_seconds().abs().sum() or 0)
     return sorted(found, key=lambda form: found[form])
+
+
+def _formats_of(text: str) -> list[str]:
+    """Those that fit one date by its form; two, where the month may come first."""
+    if (found := _DATE_PARTS.fullmatch(text)) is None:
+        return []
+    clock = ""
+    if found["gap"]:
+        clock = found["gap"] + ("%I:%M" if found["half"] else "%H:%M") + (":%S" if found["seconds"] else "")
+        clock += ("%.f" if found["fraction"] else "") + (f"{found['half'][:-2]}%p" if found["half"] else "")
+    if found["first"]:
+        return [found["to"].join(("%Y", "%m", "%d")) + clock]
+    if found["named"]:
+        return [found["of"].join(("%d", "%b", "%Y" if len(found["last"]) == 4 else "%y")) + clock]
+    year = "%Y" if len(found["year"]) == 4 else "%y"
+    form = found["by"].join(("%d", "%m", year)) + clock
+    return [form] if found["by"] == "." else [form, swapped_format(form)]
 
 
 def read_dates(name: str, form: str) -> str:
@@ -182,7 +198,7 @@ def swapped_format(form: str) -> str:
 def _no_iso(texts: pa.ChunkedArray, name: str) -> SchemaError:
     """Of dates of another form, how they are read, and what they do not say."""
     others = texts.filter(pc.match_substring_regex(texts, _OTHER_DATE))
-    form, *more = [*date_formats(others), *date_formats(others.slice(0, 1)), "%d/%m/%Y"][:2]
+    form, *more = date_formats(others) or date_formats(others.slice(0, 1)) or ["%d/%m/%Y"]
     is_open = bool(more) and more[0] == swapped_format(form)
     kept = ", t_as_text: t" if name == columns.T else ""  # or there would be two of that name
     said = "does not say whether the day or the month comes first. Say so" if is_open else "is not by ISO 8601. Read it"
