@@ -12,7 +12,6 @@ from offline_core.data.datasets.dataset import Dataset, is_dataset, numbers, ope
 from offline_core.data.datasets.manifest import Imported, Operation
 from offline_core.data.datasets.replacing import files_without, statistics_without
 from offline_core.data.episodes import columns
-from offline_core.data.formats.sources.scans import FILE_PATHS
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.ends import IMPORT
 from offline_core.data.importing.late_files import imported_without
@@ -132,10 +131,7 @@ def of_settled(asked: ImportConfig, config: ImportConfig) -> dict[str, Any]:
     """What `config` settles that `asked` does not, as JSON."""
     found = config.model_dump(mode="json", include={*_SETTLED}, exclude_unset=True)
     before = asked.model_dump(mode="json", include={*_SETTLED}, exclude_unset=True)
-    found = {name: value for name, value in found.items() if value != before.get(name)}
-    if (name := config.source.arguments.get(FILE_PATHS)) != asked.source.arguments.get(FILE_PATHS):
-        found[FILE_PATHS] = name
-    return found
+    return {name: value for name, value in found.items() if value != before.get(name)}
 
 
 def with_settled(config: ImportConfig, imported: Imported | None) -> ImportConfig:
@@ -143,11 +139,7 @@ def with_settled(config: ImportConfig, imported: Imported | None) -> ImportConfi
     if imported is None or not imported.settled:
         return config
     given = {name: getattr(config, name) for name in config.model_fields_set}
-    found = dict(imported.settled)
-    if (name := found.pop(FILE_PATHS, None)) is not None:
-        arguments = {**config.source.arguments, FILE_PATHS: name}
-        given["source"] = config.source.model_copy(update={"arguments": arguments})
-    return parse(ImportConfig, {**given, **found})
+    return parse(ImportConfig, {**given, **imported.settled})
 
 
 def next_version(location: Location, base: Dataset | None) -> int:

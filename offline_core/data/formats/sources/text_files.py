@@ -43,12 +43,11 @@ _OF_CSV = (
     "missing_utf8_is_empty_string"
 )
 _SAME_LINES = frozenset(
-    {
-        *("separator", "decimal_comma", "null_values", "new_columns", "schema_overrides", "infer_schema_length"),
-        *("try_parse_dates", "skip_lines", "has_header"),
-    }
+    {"separator", "decimal_comma", "null_values", "new_columns", "schema_overrides", "infer_schema_length", "try_parse_dates"}
 )
-"""With only these arguments, bad lines can be found without Polars."""
+"""With only these arguments, the first lines say what the others are."""
+_PLAIN_LINES = _SAME_LINES | {"skip_lines", "has_header"}
+"""With only these, bad lines can be found without Polars."""
 
 _QUOTED = re.compile(rb'"[^"]*"')
 _NAME_ENCODING = "if the file is in another encoding, name it by source.arguments: {encoding: cp1252}, for example"
@@ -108,7 +107,7 @@ class TextFile(ScannedFile):
                 read = batch[SOURCE_ROW][-1].as_py() + 1
             return
         except CorruptFileError as error:
-            if not self.scan_arguments.keys() <= _SAME_LINES:
+            if not self.scan_arguments.keys() <= _PLAIN_LINES:
                 raise
             unread = error
         with tempfile.NamedTemporaryFile() as rest:

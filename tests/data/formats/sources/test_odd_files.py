@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import offline_core as offline
-from offline_core.data.formats.sources.opening import open_source
+from offline_core.data.formats.sources.opening import SourceConfig, open_source
 from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.errors import CorruptFileError, OfflineError, SchemaError, UnsafeDataError
 
@@ -56,6 +56,17 @@ def test_a_bad_line_after_what_was_skipped_is_one_bad_line(tmp_path: Path, head:
     line = 2 + head.count("\n")
     assert bad.row == 1 and f"line {line} has 3 values" in str(bad)
     assert sum(each.num_rows for each in found if isinstance(each, pa.Table)) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [("2019,2020\n0.5,1\n", {"has_header": True}), ("a report, of 3 parts\n# 7\n2019,2020\n0.5,1\n", {"skip_lines": 2})],
+)
+def test_what_is_said_of_lines_is_not_recognised_again(tmp_path: Path, text: str, given: dict[str, Any]) -> None:
+    (tmp_path / "x.csv").write_text(text)
+    [reader] = open_source([str(tmp_path / "x.csv")], SourceConfig(arguments=given))
+    [table] = [each for each in reader.batches() if isinstance(each, pa.Table)]
+    assert table.drop_columns(["_source_row"]).to_pydict() == {"2019": [0.5], "2020": [1]}
 
 
 def test_episodes_do_not_go_on_in_the_next_file_of_a_zip(tmp_path: Path) -> None:
