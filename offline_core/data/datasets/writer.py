@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +26,8 @@ from offline_core.errors import SchemaError
 ROW_GROUP_BYTES = 4 * 2**20
 """Aim for a row group, before compression: small enough to read one alone, large enough to scan at full speed."""
 
+MAX_TASKS = 4
+"""That wait for the thread: row groups, or batches to be counted."""
 OPTIONAL = {columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA}
 """Table columns that exist only where they hold a value; a file has them in all rows or in none."""
 
@@ -44,6 +48,7 @@ class EpisodeWriter:
 
     Use as a context manager; after a clean exit `files` and `statistics` describe what was written. An error removes the
     file that was open. A file that has its name is complete, but belongs to no dataset until a manifest lists it.
+    A thread counts and compresses what is written while the next is made; its error is raised by a later call, or at the exit.
     """
 
     def __init__(self, root: Location, prefix: str, *, format: Format, config: FilesConfig = FilesConfig()) -> None:
@@ -56,19 +61,26 @@ class EpisodeWriter:
         self._columns: StatisticsBuilder | None = StatisticsBuilder()
         self._open: DataFile | None = None
         self._types: dict[str, pa.DataType] = {}
+        self._thread = ThreadPoolExecutor(1)
+        self._tasks: deque[Future[None]] = deque()
 
     def __enter__(self) -> EpisodeWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._finish()
-        elif self._open is not None:
-            self._open.abandon()
+        self._thread.shutdown()
+        try:
+            self._wait()
+            if kind is None:
+                self._finish()
+        finally:
+            if self._open is not None:
+                self._open.abandon()
 
     @property
     def statistics(self) -> Statistics:
         """Statistics of what was written so far; without columns if `write_rows` was called."""
+        self._wait()
         columns = None if self._columns is None else self._columns.result()
         return statistics_of(self.metadata).model_copy(update={"columns": columns})
 
@@ -87,7 +99,7 @@ class EpisodeWriter:
         if not episodes:
             return
         if self._columns is not None:
-            add_columns(self._columns, episodes)
+            self._later(add_columns, self._columns, episodes)
         if self.format == "episodes":
             self._append_rows(episode_rows(episodes))
             return
@@ -114,7 +126,7 @@ class EpisodeWriter:
         """Appends rows of the table format; `metadata` has the arrays of `episode_summary`, in the order of the rows."""
         if self._columns is not None:
             names = {*_STATISTICS_COLUMNS, *rows.column_names} - (set(columns.STEP_COLUMNS) - set(_STATISTICS_COLUMNS))
-            self._columns.add({name: read_column(rows, name) for name in sorted(names)})
+            self._later(self._columns.add, {name: read_column(rows, name) for name in sorted(names)})
         lengths = metadata[columns.LENGTH]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         per_row = rows.nbytes / max(1, rows.num_rows)
@@ -132,6 +144,19 @@ class EpisodeWriter:
             self._append(rows.slice(cut), _slice(metadata, half, episodes))
             return
         self._check_types(rows.schema)
+        self._later(self._append_now, rows, metadata)
+
+    def _later(self, task: Callable[..., None], *arguments: Any) -> None:
+        """Have the thread do it after what it was given before."""
+        self._wait(MAX_TASKS - 1)
+        self._tasks.append(self._thread.submit(task, *arguments))
+
+    def _wait(self, left: int = 0) -> None:
+        """Until no more than so many tasks are left."""
+        while len(self._tasks) > left:
+            self._tasks.popleft().result()
+
+    def _append_now(self, rows: pa.Table, metadata: dict[str, np.ndarray]) -> None:
         if self._open is not None and not self._open.has_room(rows, self.config):
             self._finish()
         if self._open is None:
@@ -151,9 +176,9 @@ class EpisodeWriter:
                 )
 
     def _finish(self) -> None:
-        if self._open is not None:
-            self.files.append(self._open.finish())
-            self._open = None
+        file, self._open = self._open, None
+        if file is not None:
+            self.files.append(file.finish())
 
 
 def episode_rows(episodes: Sequence[Episode]) -> pa.Table:

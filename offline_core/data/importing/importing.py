@@ -105,7 +105,7 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
             found = read(source, config, root, seen)
         imported = found.imported.model_copy(update={"settled": of_settled(asked, config)})
         if found.counts.episodes == 0:
-            remove_late(root, found.imported)
+            remove_late(root, [*found.imported.cuts, *found.imported.left_out])
             reasons = reasons_for_none(found.counts, found.unreadable, config, found.quarantine)
             said = "".join(f" {reason}" for reason in reasons)
             raise EmptyDatasetError(f"There is no episode in {source.uri}: {found.counts}. No version was committed.{said}")

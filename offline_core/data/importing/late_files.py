@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -45,9 +45,9 @@ def imported_without(root: Location, imported: Imported | None, ids: Collection[
     )
 
 
-def remove_late(root: Location, imported: Imported) -> None:
-    """Remove the files of an import that comes to nothing: alone they would look like data."""
-    for entry in (*imported.cuts, *imported.left_out):
+def remove_late(root: Location, entries: Iterable[FileEntry]) -> None:
+    """Remove files of an import that comes to nothing: alone they would look like data."""
+    for entry in entries:
         root.child(entry.path).delete()
     with contextlib.suppress(StorageError):  # there is none, or it has other files
         root.child(LATE).remove_empty_folder()

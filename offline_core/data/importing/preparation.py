@@ -243,6 +243,12 @@ class Preparation:
         """It is known what the columns of all rows are."""
         return self.types is not None and self.types.clock is not None
 
+    def source_of(self, name: str) -> str | None:
+        """The column that is mapped to a canonical name as it lies in the source; None: several are, or it is made."""
+        source = self.mapping.get(name, name)
+        is_made = self.made is not None and source in self.made.changed
+        return source if isinstance(source, str) and not is_made else None
+
     @property
     def templates(self) -> dict[str, Nested]:
         """Empty arrays of the columns' types, once they are known."""

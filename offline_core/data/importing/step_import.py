@@ -2,7 +2,8 @@
 
     read ─→ prepare ─→ scatter by episode ─→ gather, assemble, write
 
-Rows without an episode id lie in order, or are few enough to be linked in memory, and need no scattering.
+Nothing is scattered where each id is one run of rows, as loggers write them, nor where rows without an id lie in order, or are
+few enough to be linked in memory.
 What cannot be read is noted with its place, lest the rows around it be taken for neighbours.
 """
 
@@ -36,11 +37,11 @@ from offline_core.data.importing.assembly import Assembled, assemble
 from offline_core.data.importing.config import IdsPer, ImportConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE, unique_ids
 from offline_core.data.importing.exchange import PartWriter, read_part
-from offline_core.data.importing.late_files import SOURCE_ID
+from offline_core.data.importing.late_files import SOURCE_ID, remove_late
 from offline_core.data.importing.preparation import Preparation, Prepared, Types
 from offline_core.data.importing.report import Counts, Findings, Late, Unreadable, refuse
 from offline_core.data.importing.seen_files import SeenFiles, uris_of
-from offline_core.data.importing.step_order import ends_of, lies_in_order, order_by, order_of, pace_of
+from offline_core.data.importing.step_order import ends_of, ids_lie_in_runs, lies_in_order, order_by, order_of, pace_of
 from offline_core.data.importing.stored import (
     Joined,
     Remainder,
@@ -64,9 +65,11 @@ MAX_PARTS = 512
 """As many files are open at a time."""
 PARTS_PER_TASK = 8
 """They share files, which else would be as small as parts are."""
-FILES_PER_TASK = 16
-"""At least."""
-SMALL_FILES_PER_TASK = 512
+TASK_BYTES = 128 * 2**20
+FILES_PER_TASK = 512
+"""What a task reads: files of so many bytes, or so many files."""
+RUN_BYTES = 16 * 2**20
+"""Rows of whole runs that are put together at a time, in memory."""
 
 
 @dataclass(frozen=True)
@@ -198,10 +201,12 @@ class StepImport:
 
     def _written(self, found: Findings) -> list[WrittenEpisodes]:
         if not self.has_ids and self.order != "linked":
-            return [self._written_in_order(found)]
+            return self._written_in_order([range(len(self.readers))], found)
         if not self.has_ids or self.parts == 1:
             return [self._written_of(self._all_rows(found), "part", found)]
         groups = _groups(self.sizes)
+        if ids_lie_in_runs(self.readers, self.sizes, groups, self.preparation.source_of(columns.EPS_ID)):
+            return self._written_in_order(groups, found)
         read_with = "local" if any(isinstance(reader, RayRead) for reader in self.readers) else self.config.engine
         with progress(len(groups), what="read", unit="part") as bar:
             for more in map_items(read_with, self._scatter, groups):
@@ -222,9 +227,10 @@ class StepImport:
         if not self.has_ids and self.order != "linked":
             for _ in self._prepared(range(len(self.readers)), first := Findings()):
                 pass
-            yield from self.without_extras(first.extras)._in_order(found)
+            job = self.without_extras(first.extras)
+            yield from (job._new(*rows, found) for rows in job._in_order(range(len(self.readers)), found))
         else:
-            for table in self._all_rows(found):
+            for table, _ in self._all_rows(found):
                 yield self._assembled(table, found)[:2]
 
     def _scatter(self, group: range) -> Findings:
@@ -237,39 +243,54 @@ class StepImport:
     def _gather(self, places: list[tuple[int, int]], parts: range) -> tuple[WrittenEpisodes, Findings]:
         found = Findings(places=places)
         tables = (read_part(self.folder, part) for part in parts)
-        wanted = (self._in_schema(table) for table in tables if table is not None)
+        wanted = ((self._in_schema(table), self.order) for table in tables if table is not None)
         return self._written_of(wanted, f"part-{parts.start:05d}", found), found
 
-    def _written_in_order(self, found: Findings) -> WrittenEpisodes:
+    def _written_in_order(self, groups: Sequence[range], found: Findings) -> list[WrittenEpisodes]:
         """Writes rows that lie in order as they are read; once more where an extra column changes on the way."""
         first = Findings()
-        written = write(self.root, "part", self._in_order(first), self.config)
+        written = self._written_groups(groups, first)
         job = self.without_extras(first.extras)
         if job.schema != self.schema:
-            for file in written.files:
+            for file in (file for part in written for file in part.files):
                 self.root.child(file.path).delete()
+            remove_late(self.root, [*first.cuts, *first.left_out])
             first = Findings(extras=first.extras, notes=first.notes)
-            written = write(self.root, "part", job._in_order(first), self.config)
+            written = job._written_groups(groups, first)
         found += first
         return written
 
-    def _all_rows(self, found: Findings) -> list[pa.Table]:
-        """All rows in one table; none if there are none."""
+    def _written_groups(self, groups: Sequence[range], found: Findings) -> list[WrittenEpisodes]:
+        written = []
+        with progress(len(groups), what="import", unit="part") as bar:
+            for part, more in map_items(self.config.engine if self.has_ids else "local", self._written_group, groups):
+                written.append(part)
+                found += more
+                bar.update(1)
+        return written
+
+    def _written_group(self, which: range) -> tuple[WrittenEpisodes, Findings]:
+        found = Findings()
+        prefix = f"part-{which.start:05d}" if len(which) < len(self.readers) else "part"
+        return self._written_of(prefetched(self._in_order(which, found)), prefix, found), found
+
+    def _all_rows(self, found: Findings) -> list[tuple[pa.Table, str]]:
+        """All rows in one table, with their order; none if there are none."""
         tables = list(self._prepared_together(range(len(self.readers)), found))
         job = self.without_extras(found.extras)
-        return [pa.concat_tables([job._in_schema(table) for table in tables])] if tables else []
+        return [(pa.concat_tables([job._in_schema(table) for table in tables]), self.order)] if tables else []
 
     def _in_schema(self, table: pa.Table) -> pa.Table:
         """Rows that were read before it was known which extra columns are left out."""
         return table.select([name for name in table.column_names if name in {SOURCE_FILE, SOURCE_ROW, *self.schema.names}])
 
-    def _written_of(self, tables: Iterable[pa.Table], prefix: str, found: Findings) -> WrittenEpisodes:
-        """Writes the episodes of tables that each hold all rows of some ids, and beside them what they leave."""
+    def _written_of(self, rows: Iterable[tuple[pa.Table, str]], prefix: str, found: Findings) -> WrittenEpisodes:
+        """Writes the episodes of tables, with their order, that each hold all rows of some; and beside them what they leave."""
         if not mergeable(self.order, has_ids=self.has_ids, schema=self.schema):
-            return write(self.root, prefix, prefetched(self._new(table, found) for table in tables), self.config)
+            return write(self.root, prefix, prefetched(self._new(*each, found) for each in rows), self.config)
         schema = self.without_extras(found.extras).schema
         remainder = Remainder(schema, self.config.episodes.first_t if self.order == "t" else None)
-        episodes = prefetched(self._merged(table, found, remainder) for table in tables)  # while those before are written
+        episodes = prefetched(self._merged(table, found, remainder) for table, _ in rows)  # while those before are written
         written = write(self.root, prefix, episodes, self.config)
         cuts, left_out = remainder.written(self.root, prefix)
         found.cuts += cuts
@@ -305,7 +326,7 @@ class StepImport:
         counts += made.counts
         return made.episodes, counts.model_copy(update={"rows": counts.rows - stored, "stored_rows": stored})
 
-    def _new(self, table: pa.Table, found: Findings, order: str | None = None) -> tuple[list[Episode], Counts]:
+    def _new(self, table: pa.Table, order: str, found: Findings) -> tuple[list[Episode], Counts]:
         """Episodes of rows that have no place in stored ones."""
         made = self._assembled(table, found, order=order)
         if self.base is None:
@@ -364,23 +385,36 @@ class StepImport:
         found.waiting |= {*numbers} if any(prepared.without_partner) else set()
         found.extras |= {name: why for name, why in prepared.left_out.items() if name not in found.extras}
 
-    def _in_order(self, found: Findings) -> Iterator[tuple[list[Episode], Counts]]:
-        """Episodes of rows stored in order, as soon as their end is read; from the first rows out of order, all are linked."""
+    def _in_order(self, which: range, found: Findings) -> Iterator[tuple[pa.Table, str]]:
+        """(rows of whole episodes, their order) as soon as their end is read; without ids, the rest from the first rows that do
+        not lie in order is to be linked.
+        """
         waiting: list[pa.Table] = []
-        tables = (table for table, _ in self._prepared(range(len(self.readers)), found))
+        if self.has_ids:
+            tables: Iterator[pa.Table] = self._prepared_together(which, found)
+        else:
+            tables = (table for table, _ in self._prepared(which, found))
         for table in tables:
             if self.may_link and not lies_in_order(table):
-                yield self._new(pa.concat_tables([*waiting, table, *tables]), found, order="linked")
+                yield pa.concat_tables([*waiting, table, *tables]), "linked"
                 return
-            ends = np.ones(table.num_rows, bool) if self.order == "single_step" else ends_of(table)
-            cut = int(np.flatnonzero(ends)[-1]) + 1 if ends.any() else 0
-            if cut:
-                yield self._new(pa.concat_tables([*waiting, table.slice(0, cut)]), found)
-                waiting = []
-            if cut < table.num_rows:
-                waiting.append(table.slice(cut))
+            cut = self._last_end(table)
+            if cut and (not self.has_ids or sum(each.nbytes for each in (*waiting, table)) >= RUN_BYTES):
+                yield pa.concat_tables([*waiting, table.slice(0, cut)]), self.order
+                waiting, table = [], table.slice(cut)
+            if table.num_rows:
+                waiting.append(table)
         if waiting:
-            yield self._new(pa.concat_tables(waiting), found)
+            yield pa.concat_tables(waiting), self.order
+
+    def _last_end(self, table: pa.Table) -> int:
+        """How many of the rows belong to episodes that end among them."""
+        if self.has_ids:
+            ids = table[columns.EPS_ID].combine_chunks()
+            ends = pc.not_equal(ids[:-1], ids[1:]).to_numpy(zero_copy_only=False)
+        else:
+            ends = np.ones(table.num_rows, bool) if self.order == "single_step" else ends_of(table)
+        return int(np.flatnonzero(ends)[-1]) + 1 if ends.any() else 0
 
     def _assembled(self, table: pa.Table, found: Findings, *, order: str | None = None, per: IdsPer | None = None) -> Assembled:
         """Arguments:
@@ -406,7 +440,7 @@ def _groups(sizes: Sequence[int]) -> list[range]:
     groups, start, size = [], 0, 0
     for number, more in enumerate(sizes):
         count = number - start
-        if count >= FILES_PER_TASK and (size >= PART_BYTES or count >= SMALL_FILES_PER_TASK):
+        if size >= TASK_BYTES or count >= FILES_PER_TASK:
             groups.append(range(start, number))
             start, size = number, 0
         size += more

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.names import ENDS
+from offline_core.data.formats.sources.scans import ParquetFile
+from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.importing.config import EpisodesConfig, IdsPer
 from offline_core.data.importing.episode_ids import SOURCE_FILE, numbered_ids
 from offline_core.data.importing.linking import observations, row_bytes
 from offline_core.data.importing.times import has_timestamps
-from offline_core.errors import ConfigError
+from offline_core.errors import ConfigError, DataError
 
 IN_ORDER_SHARE = 0.9
 """Rows without ids are taken as lying in order, and not held in memory to be linked, as long as this share of those that are
 read together is followed by the row that fits."""
 
+MIN_LOOKED_BYTES = 256 * 2**10
+"""Of a file, on average."""
 MIN_SHARE = 0.5
 """A column counts steps if at least this share of the steps of its ids come one after the one before; others may be missing."""
 MAX_ROWS = 2_000_000
@@ -41,6 +47,39 @@ def lies_in_order(table: pa.Table) -> bool:
     obs, new_obs = (row_bytes(tree) for tree in observations(table))
     fits = (new_obs[:-1] == obs[1:]).all(axis=1)[~ends_of(table)[:-1]]
     return bool(fits.mean() >= IN_ORDER_SHARE) if len(fits) else True
+
+
+def ids_lie_in_runs(readers: Sequence[StepReader], sizes: Sequence[int], groups: Sequence[range], name: str | None) -> bool:
+    """Whether all rows of an id follow one another, in files of one group; read off their column of ids alone.
+
+    Arguments:
+        sizes: bytes of each reader; where they are small, opening the files for that would take longer than it saves.
+        groups: numbers of readers.
+        name: the column; None: it cannot be read by itself.
+    """
+    if name is None or sum(sizes) < MIN_LOOKED_BYTES * len(readers):
+        return False
+    over: set[str] = set()  # ids whose run has ended
+    for group in groups:
+        before: str | None = None
+        for number in group:
+            if not isinstance(reader := readers[number], ParquetFile):
+                return False
+            try:
+                for batch in dataclasses.replace(reader, columns=(name,)).batches():
+                    if isinstance(batch, Unreadable):
+                        return False
+                    ids = pc.run_end_encode(batch[name].combine_chunks().cast(pa.large_string())).values.to_pylist()
+                    if before is not None and ids[0] != before:
+                        over.add(before)
+                    ended, before = {*ids[:-1]}, ids[-1]
+                    if len(ended) < len(ids) - 1 or before in ended or not over.isdisjoint(ids):
+                        return False
+                    over |= ended
+            except (DataError, pa.ArrowException):
+                return False
+        over |= {before} if before is not None else set()
+    return True
 
 
 def order_of(rules: EpisodesConfig, table: pa.Table) -> str:

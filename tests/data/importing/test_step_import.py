@@ -15,7 +15,10 @@ from hypothesis import strategies as st
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import Episode, episodes_to_table
 from offline_core.data.episodes.spaces import space_to_json
-from offline_core.data.importing import step_import
+from offline_core.data.importing import step_import, step_order
+from offline_core.data.importing.report import ImportResult
+from offline_core.data.importing.step_import import StepImport
+from offline_core.data.store.location import Location
 from offline_core.errors import EpisodeError
 from tests.cases import examples
 from tests.data.episodes.strategies import any_spaces, values
@@ -172,10 +175,83 @@ def test_without_new_obs_the_last_one_is_repeated_and_said_or_dropped(tmp_path: 
     assert sorted(end for _, end in parts(found)) == ["T", "T", "T", "X", "X"]
 
 
+@pytest.fixture
+def no_scattering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small files are looked at, and read by tasks of two; rows that are scattered are a failure."""
+    monkeypatch.setattr(step_order, "MIN_LOOKED_BYTES", 1)
+    monkeypatch.setattr(step_import, "FILES_PER_TASK", 2)
+    monkeypatch.setattr(step_import, "RUN_BYTES", 1)
+    monkeypatch.setattr(StepImport, "_scatter", lambda *_: pytest.fail("scattered"))
+
+
+def one_id_a_run(folder: Path, *missing: str) -> list[list[Row]]:
+    """Three files with all rows of an id together, those of one in disorder where t says what their order is."""
+    files = []
+    for number, names in enumerate(("a", "bc", "de")):
+        runs = [[row for row in ROWS if row["eps_id"] == name] for name in names]
+        files.append(without([row for run in runs for row in (run if "t" in missing else shuffled(run))], *missing))
+        write_rows(folder / f"{number}.parquet", files[-1])
+    return files
+
+
+def imported_both_ways(source: Path, root: Path, **config: Any) -> list[tuple[ImportResult, list[Episode]]]:
+    """With all rows at once, and as they are read; the same counts and episodes."""
+    one, many = (run_import(source, root / name, partitions=count, **config) for name, count in (("one", 1), ("many", 3)))
+    assert one[0].counts == many[0].counts
+    assert sorted(one[1], key=lambda e: e.eps_id) == sorted(many[1], key=lambda e: e.eps_id)
+    return [one, many]
+
+
+@pytest.mark.usefixtures("no_scattering")
+@pytest.mark.parametrize("missing", [(), ("t",), ("new_obs",), ("t", "new_obs")])
+def test_ids_in_runs_are_not_scattered(tmp_path: Path, missing: tuple[str, ...]) -> None:
+    """A task reads the first two files, another the third."""
+    one_id_a_run(tmp_path / "in", *missing)
+    imported_both_ways(tmp_path / "in", tmp_path)
+
+
+@pytest.mark.usefixtures("no_scattering")
+def test_rows_in_runs_that_cannot_be_read(tmp_path: Path) -> None:
+    files = one_id_a_run(tmp_path / "in", "t", "new_obs")
+    files[0][2]["rewards"] = float("nan")
+    write_rows(tmp_path / "in/0.parquet", files[0])
+    one, many = imported_both_ways(tmp_path / "in", tmp_path, unreadable="quarantine")
+    assert one[0].counts.quarantined_rows == 1
+    assert sum(e.eps_id.startswith("a") for e in many[1]) == 2, "cut where the row was"
+
+
+@pytest.mark.usefixtures("no_scattering")
+def test_an_extra_that_later_runs_lack_is_in_no_file(tmp_path: Path) -> None:
+    """The first files had it when they were written, and are written again."""
+    files = one_id_a_run(tmp_path / "in")
+    write_rows(tmp_path / "in/2.parquet", [row | {"tag": {"name": row["tag"]}} for row in files[2]])
+    one, many = (run_import(tmp_path / "in", tmp_path / name, partitions=count) for name, count in (("one", 1), ("many", 3)))
+    assert one[0].counts == many[0].counts
+    assert not any("tag" in episode.extras for episode in many[1])
+    folder = Location.of(many[0].dataset.uri)
+    listed = {file.path for file in open_dataset(many[0].dataset.uri).manifest.files}
+    assert {name for name in folder.files() if not name.startswith("_versions")} == listed
+
+
+@pytest.mark.usefixtures("no_scattering")
+def test_an_id_that_goes_on_in_files_of_another_task_is_scattered(tmp_path: Path) -> None:
+    for number, names in enumerate((["a"], ["b"], ["a"])):
+        rows = [row for row in ROWS if row["eps_id"] in names]
+        write_rows(tmp_path / f"in/{number}.parquet", rows[number : number + 2])
+    with pytest.raises(pytest.fail.Exception, match="scattered"):
+        run_import(tmp_path / "in", tmp_path / "out", partitions=3)
+
+
+@pytest.mark.usefixtures("ray_up", "no_scattering")
+def test_ray_writes_the_same_bytes_of_runs(tmp_path: Path) -> None:
+    one_id_a_run(tmp_path / "in")
+    local, ray = (run_import(tmp_path / "in", tmp_path / e, engine=e, partitions=3)[0].dataset for e in ("local", "ray"))
+    assert local.fingerprint == ray.fingerprint
+
+
 @pytest.mark.usefixtures("ray_up")
 def test_ray_writes_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_import, "FILES_PER_TASK", 2)
-    monkeypatch.setattr(step_import, "SMALL_FILES_PER_TASK", 2)
     monkeypatch.setattr(step_import, "PARTS_PER_TASK", 2)
     source = scattered(tmp_path / "in", [*ROWS, *ROWS[:4]], 5, seed=0)
     for format in ("episodes", "table"):
