@@ -115,7 +115,8 @@ class ImportConfig(Config):
         None,
         ge=1,
         le=65536,
-        description="Parts that are sorted one at a time, each in memory. None: by the size of the files.",
+        description="Parts that are sorted one at a time, each in memory, where the rows of an id lie apart. None: by the size "
+        "of the files.",
     )
     files: FilesConfig = Field(FilesConfig(), description="Size and compression of the data files.", json_schema_extra=closed)
 
