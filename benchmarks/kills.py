@@ -2,9 +2,9 @@
 
     python -m benchmarks.kills [--kills 15] [--stages import,append,…] [--seed 0]
 
-A run without a kill says what has to be there, and how long the work takes from the first change below the output. Then each kill
-comes at a random moment of that time, and the same command is run to its end. Prints for each stage how many kills met the work,
-and how many left other content or other files. Of these there must be none.
+A run without a kill says what has to be there, and how long the work takes from the first change below the output. Then each
+kill comes at a random moment of that time, and the same command is run to its end. Prints for each stage how many kills met the
+work, and how many left other content or other files. Of these there must be none.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ class Stage(NamedTuple):
     """A command that writes below `out`."""
 
     words: list[str]
-    before: list[list[str]] = []
+    before: Sequence[list[str]] = ()
     """Commands that have to be done before."""
 
 
