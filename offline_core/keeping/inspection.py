@@ -8,7 +8,7 @@ import posixpath
 from collections import Counter
 from collections.abc import Mapping
 
-from offline_core.data.datasets.dataset import Dataset, is_dataset, open_dataset, versions
+from offline_core.data.datasets.dataset import Dataset, addressed, is_dataset, open_dataset, versions
 from offline_core.data.datasets.dataset_card import CARDS
 from offline_core.data.datasets.result_cache import RESULT_FILE, is_result
 from offline_core.data.datasets.statistics import ColumnStatistics
@@ -63,7 +63,8 @@ def card_at(uri: str, version: int | None = None) -> Card:
 
 
 def dataset_card(uri: str, version: int | None) -> Card:
-    """Versions, content, spaces, files and lineage of a dataset, and what its last check says."""
+    """Versions, content, spaces, files and lineage of a dataset, or of an address of one, and what its last check says."""
+    uri, version = addressed(uri, version)
     dataset = open_dataset(uri, version)
     manifest, report = dataset.manifest, last_report(dataset)
     told = {name.capitalize(): text for name, text in dataset_facts(dataset).items()}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import getpass
 import importlib.metadata
 import os
 import platform
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -34,6 +36,15 @@ def made_in_run(run: str | None) -> Iterator[None]:
         yield
     finally:
         _run.reset(token)
+
+
+def this_user() -> str:
+    """`user@host` of this process."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may run as a number without a name
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"[:200]
 
 
 @functools.cache

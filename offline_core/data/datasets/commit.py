@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 
 from offline_core.data.datasets.damage import missing_files, unusable_files
-from offline_core.data.datasets.dataset import LAST, VERSIONS, Dataset, numbers, open_version, versions
+from offline_core.data.datasets.dataset import VERSIONS, Dataset, open_version, versions
 from offline_core.data.datasets.manifest import (
     FileEntry,
     Format,
@@ -30,6 +30,7 @@ from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.store.holds import writing
 from offline_core.data.store.json_files import with_checksum
 from offline_core.data.store.location import Location
+from offline_core.data.store.numbered_log import READERS, NumberedLog
 from offline_core.data.store.partial_files import remove_partial_files
 from offline_core.errors import (
     CorruptFileError,
@@ -42,9 +43,6 @@ from offline_core.errors import (
 from offline_core.runtime.config import EnvironmentSpec
 
 log = logging.getLogger(__name__)
-
-READERS = 8
-"""Manifests read in parallel."""
 
 
 def prepare_dataset(uri: str) -> Location:
@@ -159,15 +157,15 @@ def _check_files(dataset: Dataset) -> None:
 def _numbered(location: Location, manifest: Manifest, version: int | None) -> Dataset:
     """Creates the manifest under that number, or the next one."""
     fingerprint = manifest.fingerprint
-    seen = 0
+    seen, log_of_versions = 0, NumberedLog(location, VERSIONS)
     while True:
-        known, marked = numbers(location)
+        known, marks, _ = listed = log_of_versions.listed()
         if version is None:
             new = [each for each in known if each > seen]
             if same := _newest(location, new, lambda manifest: manifest.fingerprint == fingerprint):
-                mark_used(location, known[-1], marked)  # older datasets have no mark
+                log_of_versions.mark_used(known[-1], marks)  # older datasets have no mark
                 return _with_latest(same, known)
-        seen = max(known[-1:] + marked[-1:], default=0)
+        seen = listed.highest
         if version is not None and version <= seen and version not in known:
             raise VersionExistsError(
                 f"{location.uri} has had versions up to {seen}, so version {version} cannot be committed. Commit the next one."
@@ -182,31 +180,13 @@ def _numbered(location: Location, manifest: Manifest, version: int | None) -> Da
                 "Version %d of %s was committed by another writer; this becomes the next one.", manifest.version, location.uri
             )
             continue
-        mark_used(location, manifest.version, marked)
+        log_of_versions.mark_used(manifest.version, marks)
         return made
-
-
-def mark_used(location: Location, number: int, marked: Sequence[int]) -> None:
-    """Reserves `number` and all lower numbers, also if the manifest is deleted later.
-
-    The manifest comes first: its exclusive create decides between two writers. If this writer dies before it writes the
-    mark, the next one marks the highest manifest that it finds.
-    """
-    if number <= max(marked, default=0):
-        return
-    try:
-        location.child(f"{VERSIONS}/{LAST}{number:06d}").write(b"The highest number that a version ever had.\n")
-        for lower in marked:
-            location.child(f"{VERSIONS}/{LAST}{lower:06d}").delete()
-    except StorageError as error:  # the version itself is committed
-        log.warning(
-            "Version %d of %s is committed, but its number could not be marked as used: %s", number, location.uri, error
-        )
 
 
 def _create(location: Location, manifest: Manifest) -> Dataset:
     try:
-        location.child(f"{VERSIONS}/{manifest.version:06d}.json").create(with_checksum(manifest.to_json()))
+        NumberedLog(location, VERSIONS).file(manifest.version).create(with_checksum(manifest.to_json()))
     except VersionExistsError as error:
         raise VersionExistsError(
             f"Version {manifest.version} of {location.uri} was committed by another writer. Your files are complete: "

@@ -1,7 +1,7 @@
 """A dataset: a folder whose versions are committed manifests.
 
     <uri>/_versions/000001.json      one exclusive create makes a version visible as a whole, and only once
-    <uri>/_versions/last-000001      the highest number that a version ever had: it and lower ones are not used again
+    <uri>/_versions/last-000001      the highest number that a version ever had, see `numbered_log`
     <uri>/…/<name>-<hash>.parquet    data files; those that no manifest lists are leftovers of a crash
 
 A folder of Parquet files without `_versions` is read as version 0 of a dataset without history. Writers call
@@ -30,6 +30,7 @@ from offline_core.data.episodes import columns, space_from_json, space_to_json
 from offline_core.data.episodes.table import spaces_of
 from offline_core.data.store.json_files import reason_of, without_checksum
 from offline_core.data.store.location import Location
+from offline_core.data.store.numbered_log import NumberedLog
 from offline_core.data.store.parquet_files import read_footer
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.data.store.stores import TEMPORARY
@@ -46,9 +47,6 @@ from offline_core.runtime.units import count_text, size_text
 
 if TYPE_CHECKING:
     pass
-
-LAST = "last-"
-"""Prefix of the file in `VERSIONS` whose name has the highest number used, also if manifests were deleted."""
 
 
 class DatasetRef(BaseModel):
@@ -155,9 +153,8 @@ def versions(uri: str) -> list[int]:
 
 def numbers(location: Location) -> tuple[list[int], list[int]]:
     """(committed versions, numbers marked as used), each in order."""
-    names = location.child(VERSIONS).files(recursive=False)
-    committed = sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
-    return committed, sorted(int(name[len(LAST) :]) for name in names if name.startswith(LAST) and name[len(LAST) :].isdigit())
+    listed = NumberedLog(location, VERSIONS).listed()
+    return listed.numbers, listed.marks
 
 
 def is_dataset(uri: str) -> bool:

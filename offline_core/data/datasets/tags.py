@@ -1,31 +1,72 @@
-"""Tags: names of versions of a dataset. A tag is one small file, so that moving it is one atomic write.
+"""Tags: names of versions of a dataset. Each move of a tag is an entry in a log, and the last entry has all tags.
 
-    <uri>/_versions/tags/<name>      the number of the version
+    <uri>/_versions/tags/000001.json     who let which tag stand for which version, when, and what it stood for before
+    <uri>/_versions/tags/<name>          of earlier versions of this package: the number of the version
 
-`<uri>@<name>` is that version wherever a dataset is read, and `<uri>@<number>` the version of that number.
+`<uri>@<name>` is that version wherever a dataset is read, and `<uri>@<number>` the version of that number. Tags of earlier
+versions are read as they are until the first move; that entry has them all, and their files go.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from offline_core.data.store.holds import writing
 from offline_core.data.store.location import Location
-from offline_core.errors import ConfigError, CorruptFileError, VersionNotFoundError
+from offline_core.data.store.numbered_log import NumberedLog
+from offline_core.errors import ConfigError, CorruptFileError, VersionExistsError, VersionNotFoundError
+from offline_core.runtime.parameter_errors import problems
+from offline_core.runtime.provenance import this_user
 
 _VERSIONS = "_versions"
 FOLDER = f"{_VERSIONS}/tags"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_MAX_BYTES = 100
+"""Of the file of a tag of an earlier version."""
+
+
+class TagMove(BaseModel):
+    """A committed move of a tag."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    number: int = Field(0, ge=0, description="In the log, from 1 on.")
+    tag: str
+    version: int | None = Field(description="What the tag stands for from now on; None: it is removed.")
+    previous: int | None = Field(description="What it stood for before; None: nothing.")
+    tags: dict[str, int] = Field(description="What each tag of the dataset stands for from now on.")
+    moved_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    moved_by: str = Field(default_factory=this_user, max_length=200)
+
+
+def tag_moves(location: Location) -> list[TagMove]:
+    """All moves of the tags of a dataset, the first one first; none of those by earlier versions.
+
+    Raises:
+        CorruptFileError: one is missing, damaged, or does not follow from those before it.
+    """
+    moves = [_move_of(location, values) for values in _log(location).entries()]
+    for before, move in itertools.pairwise(moves):
+        if move.tags != _after(before.tags, move.tag, move.version) or move.previous != before.tags.get(move.tag):
+            file = _log(location).file(move.number).uri
+            raise CorruptFileError(f"{file} does not follow from the moves before it. Restore the log from a copy.", uri=file)
+    return moves
 
 
 def read_tags(location: Location) -> dict[str, int]:
     """All tags of a dataset, by name.
 
     Raises:
-        CorruptFileError: a file does not hold a number.
+        CorruptFileError: the last move is damaged, or one before it is missing; or the file of a tag holds no number.
     """
-    folder = location.child(FOLDER)
-    return {name: _number(folder.child(name)) for name in sorted(folder.files(recursive=False)) if _NAME.fullmatch(name)}
+    return _read(location).tags
 
 
 def write_tag(location: Location, name: str, version: int) -> None:
@@ -34,12 +75,13 @@ def write_tag(location: Location, name: str, version: int) -> None:
     Raises:
         ConfigError: the name is none.
         VersionNotFoundError: the version is not there any more.
+        CorruptFileError: the log of tags is damaged.
     """
-    tag = location.child(f"{FOLDER}/{checked(name)}")
+    checked(name)
     with writing(location.child(_VERSIONS)):
-        if not location.child(f"{_VERSIONS}/{version:06d}.json").is_file():
+        if not NumberedLog(location, _VERSIONS).file(version).is_file():
             raise VersionNotFoundError(f"Dataset {location.uri} has no version {version}, so {name!r} cannot stand for it.")
-        tag.write(f"{version}\n".encode())
+        _move(location, name, version)
 
 
 def remove_tag(location: Location, name: str) -> None:
@@ -47,9 +89,10 @@ def remove_tag(location: Location, name: str) -> None:
 
     Raises:
         VersionNotFoundError: there is no such tag.
+        CorruptFileError: the log of tags is damaged.
     """
-    resolve(location, name)
-    location.child(f"{FOLDER}/{name}").delete()
+    resolve(location, checked(name))
+    _move(location, name, None)
 
 
 def checked(name: str) -> str:
@@ -67,7 +110,7 @@ def split_address(uri: str) -> tuple[str, str] | None:
     """(URI of the dataset, tag or number) of `<uri>@<tag>`; None: it is no such address."""
     path, _, name = uri.rstrip("/").rpartition("@")
     is_below = "/" in path.partition("://")[2] if "://" in path else bool(path)  # and no user before a bucket
-    return (path, name) if is_below and (name.isdecimal() or _NAME.fullmatch(name)) else None
+    return (path, name) if is_below and (_NUMBER.fullmatch(name) or _NAME.fullmatch(name)) else None
 
 
 def resolve(location: Location, name: str) -> int:
@@ -75,19 +118,69 @@ def resolve(location: Location, name: str) -> int:
 
     Raises:
         VersionNotFoundError: there is no such tag; the message lists those that exist.
-        CorruptFileError: the tag does not hold a number.
+        CorruptFileError: the log of tags is damaged.
     """
-    if name.isdecimal():
+    if _NUMBER.fullmatch(name):
         return int(name)
-    file = location.child(f"{FOLDER}/{checked(name)}")
-    if not file.is_file():
-        known = ", ".join(read_tags(location)) or "none"
-        raise VersionNotFoundError(f"Dataset {location.uri} has no tag {name!r}; it has {known}.")
-    return _number(file)
+    tags = read_tags(location)
+    if checked(name) not in tags:
+        raise VersionNotFoundError(f"Dataset {location.uri} has no tag {name!r}; it has {', '.join(sorted(tags)) or 'none'}.")
+    return tags[name]
+
+
+class _State(NamedTuple):
+    number: int
+    """Of the last move; 0: there is none."""
+    tags: dict[str, int]
+    files: Sequence[str]
+    """Names of the tags that are files of earlier versions; a log replaces them."""
+
+
+def _read(location: Location) -> _State:
+    log = _log(location)
+    if (last := next(log.newest_first(), None)) is not None:
+        move = _move_of(location, last)
+        return _State(move.number, dict(sorted(move.tags.items())), ())
+    files = [name for name in log.listed().others if _NAME.fullmatch(name)]
+    return _State(0, {name: _number(log.folder.child(name)) for name in files}, files)
+
+
+def _move(location: Location, name: str, version: int | None) -> None:
+    """Add the move of a tag to the log; none if the tag stands for that version already."""
+    while True:
+        number, tags, files = _read(location)
+        if number and tags.get(name) == version:
+            return
+        move = TagMove(tag=name, version=version, previous=tags.get(name), tags=_after(tags, name, version))
+        try:
+            _log(location).append(move.model_dump(mode="json"), after=number)
+            break
+        except VersionExistsError:  # another writer moved a tag meanwhile
+            continue
+    for file in files:
+        location.child(f"{FOLDER}/{file}").delete()
+
+
+def _after(tags: dict[str, int], name: str, version: int | None) -> dict[str, int]:
+    rest = {tag: number for tag, number in tags.items() if tag != name}
+    return rest if version is None else {**rest, name: version}
+
+
+def _log(location: Location) -> NumberedLog:
+    return NumberedLog(location, FOLDER)
+
+
+def _move_of(location: Location, values: object) -> TagMove:
+    try:
+        return TagMove.model_validate(values)
+    except ValidationError as error:
+        folder = location.child(FOLDER).uri
+        raise CorruptFileError(f"A file in {folder} is no move of a tag: {problems(error)}.", uri=folder) from error
 
 
 def _number(file: Location) -> int:
-    text = file.read().decode(errors="replace").strip()
-    if not text.isdecimal():
+    data = file.read()
+    text = data.decode(errors="replace").strip() if len(data) <= _MAX_BYTES else ""
+    if not _NUMBER.fullmatch(text):
         raise CorruptFileError(f"{file.uri} does not hold the number of a version. Set the tag again.", uri=file.uri)
     return int(text)

@@ -44,6 +44,9 @@ _ONE_LOCATION = "Give one location, as a path or a URI, and not several nor a li
 
 _CONTROL = re.compile(r"[\0-\x1f]")
 
+LISTINGS = 20
+"""Attempts to list a folder in which writers are at work."""
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -221,9 +224,7 @@ class Location:
             LocationError: a link in it leads to what `OFFLINE_ROOTS` does not allow.
         """
         with storage_errors("list", self.uri):
-            found: list[fs.FileInfo] = self.filesystem.get_file_info(
-                fs.FileSelector(self.path, recursive=recursive, allow_not_found=True)
-            )
+            found = _listed(self.filesystem, fs.FileSelector(self.path, recursive=recursive, allow_not_found=True))
         if self.is_local and is_limited():
             for info in found:
                 if os.path.islink(info.path):
@@ -328,6 +329,16 @@ class Location:
     def _type(self) -> fs.FileType:
         with storage_errors("look at", self.uri):
             return self.filesystem.get_file_info(self.path).type
+
+
+def _listed(filesystem: fs.FileSystem, selector: fs.FileSelector) -> list[fs.FileInfo]:
+    """What is in a folder; again, if a writer's temporary file went while it was looked at."""
+    for _ in range(LISTINGS - 1):
+        try:
+            return filesystem.get_file_info(selector)  # type: ignore[no-any-return]
+        except FileNotFoundError:
+            continue
+    return filesystem.get_file_info(selector)  # type: ignore[no-any-return]
 
 
 def _normal(uri: str) -> str:

@@ -12,7 +12,8 @@ from offline_core.keeping.promotion.evidence import StoredDecision, check_decisi
 from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.policies.manifest import copy_policy, find_policy
 from offline_core.policies.registry.history import CHECKPOINTS, History, commit_move, entry_of, read_history
-from offline_core.policies.registry.move import Move, this_user
+from offline_core.policies.registry.move import Move
+from offline_core.runtime.provenance import this_user
 from offline_core.runtime.stage import Argument, stage
 
 log = logging.getLogger(__name__)

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from offline_core.data.datasets.commit import READERS
 from offline_core.data.datasets.dataset import VERSIONS, Dataset, open_version
 from offline_core.data.datasets.manifest import Parent
 from offline_core.data.importing.late_files import LATE
 from offline_core.data.store.location import Location
+from offline_core.data.store.numbered_log import READERS
 from offline_core.data.store.stores import TEMPORARY
 from offline_core.errors import DatasetNotFoundError, StorageError
 from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest

@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from offline_core.data.datasets.commit import mark_used
-from offline_core.data.datasets.dataset import VERSIONS, Dataset, is_dataset, numbers
+from offline_core.data.datasets.dataset import VERSIONS, Dataset, is_dataset
 from offline_core.data.datasets.dataset_card import CARDS
 from offline_core.data.datasets.tags import read_tags
 from offline_core.data.store.location import Location
+from offline_core.data.store.numbered_log import NumberedLog
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import LocationError
 from offline_core.keeping.retention.catalog import Catalog, read_catalog
@@ -256,10 +256,11 @@ def _delete(plan: _Plan, name: str) -> None:
     """Deletes what goes of a dataset that this run holds alone."""
     catalog, gone = plan.catalog, plan.gone(name)
     place, stay = catalog.place(name), [dataset for dataset in catalog.datasets[name] if dataset not in gone]
-    committed, marked = numbers(place)
-    mark_used(place, committed[-1], marked)
+    manifests = NumberedLog(place, VERSIONS)
+    committed = manifests.listed()
+    manifests.mark_used(committed.numbers[-1], committed.marks)
     for dataset in gone:
-        place.child(f"{VERSIONS}/{dataset.manifest.version:06d}.json").delete()
+        manifests.file(dataset.manifest.version).delete()
     prefix = f"{name}/" if name else ""
     listed = {f"{prefix}{file.path}" for dataset in stay for file in dataset.manifest.all_files}
     files = {f"{prefix}{file.path}" for dataset in gone for file in dataset.manifest.all_files}

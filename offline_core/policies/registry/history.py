@@ -1,29 +1,27 @@
-"""The history of a name: one file a move, each committed by one exclusive create. What aliases name is a fold over it.
+"""The history of a name: a numbered log of moves, each chained to the one before. What aliases name is a fold over it.
 
-<registry>/<name>/history/000001.json     the moves, numbered without a gap
+<registry>/<name>/history/000001.json     the moves; those of earlier versions of this package are not chained
 <registry>/<name>/checkpoints/<digest>    copies of the checkpoints that aliases named
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import ValidationError
 
-from offline_core.data.store.json_files import reason_of, with_checksum, without_checksum
+from offline_core.data.store.json_files import reason_of
 from offline_core.data.store.location import Location
+from offline_core.data.store.numbered_log import NumberedLog
 from offline_core.errors import ConfigError, CorruptFileError, PromotionError, VersionExistsError
 from offline_core.policies.registry.move import READS, Move
 
 HISTORY = "history"
 CHECKPOINTS = "checkpoints"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_FILE = re.compile(r"(\d{6,})\.json")
-_READERS = 8
-"""Moves read in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +77,16 @@ def read_history(entry: Location) -> History:
     Raises:
         CorruptFileError: A move is missing, damaged, or does not follow from those before.
     """
-    with ThreadPoolExecutor(_READERS) as pool:
-        moves = [*pool.map(lambda number: _read(entry, number), range(1, count_moves(entry) + 1))]
+    moves = [_move_of(entry, values) for values in _log(entry).entries()]
     held: dict[str, Move] = {}
     for move in moves:
         before = held.get(move.alias)
         if move.previous != (before.checkpoint if before else None):
+            file = _log(entry).file(move.number).uri
             raise CorruptFileError(
-                f"{_file(entry, move.number).uri} does not follow from the moves before it: {move.alias} did not name "
-                f"{move.previous}. Restore the history from a copy.",
-                uri=_file(entry, move.number).uri,
+                f"{file} does not follow from the moves before it: {move.alias} did not name {move.previous}. Restore the log "
+                "from a copy.",
+                uri=file,
             )
         held[move.alias] = move
     return History(entry, moves)
@@ -100,7 +98,7 @@ def last_move(entry: Location, alias: str) -> Move | None:
     Raises:
         CorruptFileError: A move is missing or damaged.
     """
-    moves = (_read(entry, number) for number in range(count_moves(entry), 0, -1))
+    moves = (_move_of(entry, values) for values in _log(entry).newest_first())
     return next((move for move in moves if move.alias == alias), None)
 
 
@@ -110,12 +108,7 @@ def count_moves(entry: Location) -> int:
     Raises:
         CorruptFileError: One is missing.
     """
-    files = entry.child(HISTORY).files(recursive=False)
-    numbers = {int(found[1]) for name in files if (found := _FILE.fullmatch(name))}
-    if missing := next((number for number in range(1, len(numbers) + 1) if number not in numbers), None):
-        file = _file(entry, missing).uri
-        raise CorruptFileError(f"{file} is missing, and later moves exist. Restore it from a copy.", uri=file)
-    return len(numbers)
+    return _log(entry).count()
 
 
 def commit_move(history: History, move: Move) -> Move:
@@ -129,7 +122,7 @@ def commit_move(history: History, move: Move) -> Move:
     while True:
         move = move.model_copy(update={"number": len(history.moves) + 1})
         try:
-            _file(history.entry, move.number).create(with_checksum(move.model_dump_json(indent=2)))
+            _log(history.entry).append(move.model_dump(mode="json"), after=len(history.moves))
             return move
         except VersionExistsError as error:
             history = read_history(history.entry)
@@ -143,17 +136,18 @@ def commit_move(history: History, move: Move) -> Move:
                 ) from error
 
 
-def _read(entry: Location, number: int) -> Move:
-    file = entry.inside(f"{HISTORY}/{number:06d}.json")
+def _log(entry: Location) -> NumberedLog:
+    return NumberedLog(entry, HISTORY)
+
+
+def _move_of(entry: Location, values: Mapping[str, Any]) -> Move:
     try:
-        move = Move.model_validate_json(without_checksum(file.read(), file.uri, is_required=True))
+        return Move.model_validate(values)
     except ValidationError as error:
+        file = _log(entry).file(values["number"]).uri
         raise CorruptFileError(
-            f"{file.uri} is no move of an alias that can be read: {reason_of(error, 'registry_version', READS)}.", uri=file.uri
+            f"{file} is no move of an alias that can be read: {reason_of(error, 'registry_version', READS)}.", uri=file
         ) from error
-    if move.number != number:
-        raise CorruptFileError(f"{file.uri} is a copy of move {move.number}. Restore it from a copy.", uri=file.uri)
-    return move
 
 
 def _undo_stack(entry: Location, moves: Sequence[Move]) -> list[Move]:
@@ -164,11 +158,7 @@ def _undo_stack(entry: Location, moves: Sequence[Move]) -> list[Move]:
             stack.append(move)
             continue
         if len(stack) < 2 or (stack[-2].number, stack[-2].checkpoint) != (move.restores, move.checkpoint):
-            file = _file(entry, move.number).uri
+            file = _log(entry).file(move.number).uri
             raise CorruptFileError(f"{file} does not lead back to what was there. Restore the history from a copy.", uri=file)
         stack.pop()
     return stack
-
-
-def _file(entry: Location, number: int) -> Location:
-    return entry.child(f"{HISTORY}/{number:06d}.json")

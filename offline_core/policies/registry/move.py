@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -63,12 +61,3 @@ class Move(BaseModel):
 
     def __str__(self) -> str:
         return f"{self.alias} to {self.fingerprint} ({self.kind}, {self.moved_at:%Y-%m-%d %H:%M} UTC, by {self.moved_by})"
-
-
-def this_user() -> str:
-    """`user@host` of this process."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container may run as a number without a name
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"[:200]

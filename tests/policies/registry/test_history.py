@@ -33,19 +33,23 @@ def rewritten(file: Path, **fields: object) -> None:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "missing": (lambda history: (history / "000002.json").unlink(), r"000002.json is missing, and later moves exist"),
+    "missing": (lambda history: (history / "000002.json").unlink(), r"000002.json is missing, and later entries exist"),
     "cut": (lambda history: (history / "000002.json").write_text("{"), "checksum is missing or differs"),
     "edited": (
         lambda history: (history / "000002.json").write_text((history / "000002.json").read_text().replace("a test", "b")),
         "damaged, or was edited",
     ),
-    "swapped": (lambda history: shutil.copy(history / "000001.json", history / "000002.json"), "is a copy of move 1"),
-    "previous": (lambda history: rewritten(history / "000002.json", previous=None), "does not follow from the moves before"),
+    "swapped": (lambda history: shutil.copy(history / "000001.json", history / "000002.json"), "is a copy of entry 1"),
+    "rewritten": (
+        lambda history: rewritten(history / "000002.json", reason="it was asked for"),
+        r"000003.json does not follow from \S*000002.json: one of the two was edited",
+    ),
+    "previous": (lambda history: rewritten(history / "000004.json", previous="x"), "does not follow from the moves before"),
     "elsewhere": (
-        lambda history: rewritten(history / "000002.json", checkpoint="../../1"),
+        lambda history: rewritten(history / "000004.json", checkpoint="../../1"),
         "is no move of an alias that can be read: checkpoint",
     ),
-    "newer": (lambda history: rewritten(history / "000002.json", registry_version=2), "written by a newer version"),
+    "newer": (lambda history: rewritten(history / "000004.json", registry_version=2), "written by a newer version"),
 }
 
 
@@ -63,10 +67,26 @@ def test_damage_is_named(hvac: Path, kind: str) -> None:
 
 
 def test_a_rollback_leads_where_the_history_says(hvac: Path) -> None:
-    move = json.loads((hvac / "history" / "000004.json").read_text())
+    (hvac / "history" / "000004.json").unlink()
+    move = json.loads((hvac / "history" / "000002.json").read_text())
     rewritten(hvac / "history" / "000003.json", checkpoint=move["checkpoint"])
     with pytest.raises(CorruptFileError, match=r"000003\.json does not lead back"):
         offline.rollback(hvac)
+
+
+def test_moves_of_earlier_versions_are_read_and_moved_on_from(hvac: Path, tmp_path: Path) -> None:
+    """They do not hold the hash of the move before."""
+    for file in sorted((hvac / "history").iterdir()):
+        values = json.loads(file.read_text())
+        file.write_bytes(
+            with_checksum(json.dumps({name: values[name] for name in values if name not in ("before", "checksum")}))
+        )
+    assert [move.number for move in offline.read_registry(hvac)[0].moves] == [1, 2, 3, 4]
+    offline.promote(policy_at(tmp_path / "4", 4), registry=hvac, override="a test")
+    assert [move.number for move in offline.read_registry(hvac)[0].moves] == [1, 2, 3, 4, 5]
+    rewritten(hvac / "history" / "000004.json", reason="edited")
+    with pytest.raises(CorruptFileError, match=r"000005\.json does not follow from"):
+        offline.read_registry(hvac)
 
 
 def test_what_writers_leave_behind_is_no_move(hvac: Path) -> None:
