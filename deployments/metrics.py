@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 from offline_core.data.quality.check import last_report
 from offline_core.errors import OfflineError, first_line
 from offline_core.judging.decisions.result import DecisionResult
-from offline_core.keeping.homepage.contents import Contents, read_contents
+from offline_core.keeping.contents import Contents, read_contents
 from offline_core.learning.result import TrainingResult
 
 log = logging.getLogger(__name__)
@@ -164,7 +164,6 @@ class RootMetrics:
                 self._up.labels(root).set(1)
 
     def _show(self, root: str, found: Contents) -> None:
-        self._problems.labels(root).set(len(found.problems))
         if found.root.is_local:
             self._free.labels(root).set(shutil.disk_usage(found.root.path).free)
         for gauge in (*self._data.values(), self._gate, self._decisions, self._speed, self._waiting):
@@ -187,6 +186,7 @@ class RootMetrics:
             run = trainings[name]
             self._speed.labels(root, name or ".").set(run.steps_per_second)
             self._waiting.labels(root, name or ".").set(run.data_wait_seconds / max(run.seconds, 1e-9))
+        self._problems.labels(root).set(len(found.problems))
 
 
 def _made(found: Contents, name: str) -> float:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from offline_core.keeping.homepage.listing import Listing
 
 PARAMETER_FILES = (".yaml", ".yml")
-WIDEST = 10_000
-"""Characters of a line of a list where the output is a file or a pipe."""
+LEAST = 10
+"""Characters of a column of a list, however narrow the terminal is."""
 UNCUT = 3
 """Columns of a list that a narrow terminal does not cut: when, kind and name."""
 COLORS: Mapping[Verdict, str | None] = {"good": "green", "fair": "yellow", "bad": "red", "grey": None}
@@ -70,25 +71,50 @@ def _as_comments(plan: ImportPlan) -> str:
 
 def print_listing(listing: Listing) -> None:
     """A line for each thing, cut where the terminal ends; what cannot be read is told on stderr."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("when (UTC)", "kind", "name", "what", "from", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    rows = [("when (UTC)", "kind", "name", "what", "from")]
     for each in listing.entries:
         when = "" if each.made is None else f"{each.made:%Y-%m-%d %H:%M}"
         name = " ".join([each.name, *(f"@{tag}" for tag in each.tags)])
-        table.add_row(when, *(Text(cell) for cell in (each.kind, name, each.what, each.source)))
-    for number, column in enumerate(table.columns):
-        column.no_wrap, column.overflow = True, "ellipsis"
-        if number < UNCUT:
-            column.min_width = max(len(str(cell)) for cell in (column.header, *column.cells))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=WIDEST)
+        rows.append((when, each.kind, name, each.what, each.source))
     if listing.entries:
-        console.print(table)
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        sys.stdout.write("".join(f"{line}\n" for line in _lines(rows, width)))
     else:
-        console.print(f"There is nothing of this pipeline below {listing.root}.", markup=False, soft_wrap=True)
+        sys.stdout.write(f"There is nothing of this pipeline below {_printable(listing.root)}.\n")
     for file, why in listing.problems:
-        sys.stderr.write(f"{file} is not listed: {why}\n")
+        sys.stderr.write(f"{_printable(file)} is not listed: {_printable(why)}\n")
+
+
+def _lines(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
+    """The rows with columns one below the other; those after `UNCUT` share what is left of the width, None: all they need."""
+    cells = [[_printable(cell) for cell in row] for row in rows]
+    widths = [max(map(_cells, column)) for column in zip(*cells, strict=True)]
+    if width is not None:
+        left = max(2 * LEAST, width - sum(widths[:UNCUT]) - 2 * (len(widths) - 1))
+        first, second = widths[UNCUT:]
+        second = min(second, max(left // 2, left - first))
+        widths[UNCUT:] = [min(first, left - second), second]
+    for row in cells:
+        yield "  ".join(_fitted(cell, at) for cell, at in zip(row, widths, strict=True)).rstrip()
+
+
+def _fitted(cell: str, width: int) -> str:
+    """A text that takes so many cells of a terminal, the end of a longer one cut."""
+    if cell.isascii():
+        return f"{cell:<{width}}" if len(cell) <= width else f"{cell[: width - 1]}…"
+    from rich.cells import set_cell_size
+
+    return set_cell_size(cell, width) if _cells(cell) <= width else f"{set_cell_size(cell, width - 1)}…"
+
+
+def _cells(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _printable(text: str) -> str:
+    """A text without what steers a terminal or turns the direction of writing."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else "�" for each in text)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from offline_core.data.datasets.folder_kind import POLICY_FILE as POLICY_FILE
+from offline_core.data.datasets.catalogue import POLICY_FILE as POLICY_FILE
 from offline_core.data.datasets.folder_kind import folder_at, not_a_policy
 from offline_core.data.datasets.manifest import Operation, Parent, digest
 from offline_core.data.inputs.input_columns import InputColumns

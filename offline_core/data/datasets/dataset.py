@@ -23,7 +23,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from offline_core.data.datasets import tags
-from offline_core.data.datasets.folder_kind import VERSIONS as VERSIONS
+from offline_core.data.datasets.catalogue import VERSIONS as VERSIONS
 from offline_core.data.datasets.folder_kind import not_a_dataset
 from offline_core.data.datasets.manifest import READS, FileEntry, Format, Manifest, Operation, Parent, Statistics
 from offline_core.data.episodes import columns, space_from_json, space_to_json

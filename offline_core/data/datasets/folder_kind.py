@@ -6,17 +6,16 @@ import json
 import os
 import posixpath
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
+from offline_core.data.datasets.catalogue import POLICY_FILE, VERSIONS, read_catalogue
 from offline_core.data.datasets.result_cache import RESULT_FILE
-from offline_core.data.datasets.tags import FOLDER as TAGS
 from offline_core.data.store.json_files import without_checksum
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, StorageError, StorageUnavailableError
 
-VERSIONS = posixpath.dirname(TAGS)
-POLICY_FILE = "policy.json"
 BEST, LAST = "best", "last"
 RESULT_KINDS: Mapping[str, frozenset[str]] = {
     "sweep": frozenset({"settings", "score"}),
@@ -145,17 +144,15 @@ def _learned_from(policy: Location) -> str | None:
 
 
 def _holding(location: Location, uri: str) -> Folder | None:
-    names = location.files()
-    split = [(name, name.split("/")) for name in names]
-    datasets = {"/".join(parts[: parts.index(VERSIONS)]) for _, parts in split if VERSIONS in parts}
-    policies = {posixpath.dirname(name) for name, parts in split if parts[-1] == POLICY_FILE}
-    results = {posixpath.dirname(name) for name, parts in split if len(parts) > 1 and parts[-1] == RESULT_FILE}
-    inside = tuple(f"{each}/" for each in datasets | results)
-    loose = [name for name in names if name.endswith(".parquet") and not name.startswith(inside)]
-    if loose or not (datasets or policies):
+    catalogue = read_catalogue(location)
+    datasets, policies = catalogue.datasets, {posixpath.dirname(name) for name in catalogue.of("policy")}
+    results = {posixpath.dirname(name) for name in catalogue.of("result")} - {""}
+    inside = tuple(f"{each}/" for each in results)
+    loose = (name for name in catalogue.files if name.endswith(".parquet") and catalogue.owner(name) is None)
+    if not (datasets or policies) or any(not name.startswith(inside) for name in loose):
         return None
 
-    def below(folders: set[str]) -> tuple[str, ...]:
+    def below(folders: AbstractSet[str]) -> tuple[str, ...]:
         return tuple(f"{uri.rstrip('/')}/{folder}" for folder in sorted(folders, key=lambda each: (each.count("/"), each)))
 
     return Folder("a folder of several", datasets=below(datasets), policies=below(policies))

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.keeping.homepage.contents import Contents
+from offline_core.keeping.contents import Contents
 from offline_core.policies.recording.video import CLIPS, TYPES
 
 MAX_CLIP_BYTES = 2 * 2**20
@@ -24,12 +24,12 @@ def clips_of(found: Contents, name: str, dataset: Dataset) -> Mapping[str, Any]:
     """
     folder = posixpath.join(name, CLIPS, f"{dataset.manifest.version:06d}/")
     clips: dict[str, Any] = {}
-    for file in found.sizes:
+    for file, state in found.catalogue.files.items():
         stem, ending = posixpath.splitext(posixpath.basename(file))
         if not file.startswith(folder) or ending not in TYPES:
             continue
         place = found.place(file)
-        if found.sizes[file] <= MAX_CLIP_BYTES:
+        if state.size <= MAX_CLIP_BYTES:
             data = base64.b64encode(place.read()).decode("ascii")
             clips[stem] = {"type": TYPES[ending], "data": f"data:{TYPES[ending]};base64,{data}"}
         else:

@@ -13,9 +13,9 @@ from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.tags import read_tags
 from offline_core.data.quality.result import QualityReport
 from offline_core.judging.ranking.result import OutlierResult
+from offline_core.keeping.contents import Contents
 from offline_core.keeping.homepage.clips import clips_of
 from offline_core.keeping.homepage.config import ReportConfig
-from offline_core.keeping.homepage.contents import Contents
 from offline_core.keeping.homepage.explorer import MAX_NUMBERS, explorer, read_scores
 from offline_core.keeping.homepage.facts import column_rows, dataset_facts
 from offline_core.keeping.homepage.values import minute, number, summary

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from offline_core.data.datasets.manifest import Parent
-from offline_core.keeping.homepage.contents import Contents
+from offline_core.keeping.contents import Contents
 from offline_core.policies.lineage import Node, State, label, node_of
 
 MAX_NODES = 300

@@ -4,41 +4,42 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from offline_core.data.datasets.dataset import Dataset, DatasetRef
+from offline_core.data.datasets.catalogue import Catalogue, Kind, open_catalogue
 from offline_core.data.datasets.folder_kind import BEST, LAST
-from offline_core.data.datasets.manifest import Parent
 from offline_core.data.datasets.result_cache import RESULT_FILE
 from offline_core.data.datasets.tags import FOLDER as TAGS
 from offline_core.data.datasets.tags import read_tags
-from offline_core.data.formats.exporting import ExportResult
-from offline_core.judging.decisions.result import DecisionResult
-from offline_core.judging.estimation.result import ESTIMATES
-from offline_core.judging.ranking.result import OutlierResult
-from offline_core.judging.sweeps.result import SweepResult
-from offline_core.keeping.homepage.contents import Contents, read_contents
-from offline_core.keeping.stored_results import kind_of
-from offline_core.learning.metrics import METRICS_FILE
-from offline_core.policies.evaluation.result import EVALUATIONS
-from offline_core.policies.export_config import PolicyExportResult
-from offline_core.runtime.units import count_text, size_text
+from offline_core.errors import OfflineError
+from offline_core.keeping.homepage.briefs import KINDS, Brief, read_briefs
+from offline_core.policies.registry.history import read_history
+from offline_core.runtime.garbage import collection_paused
+
+_FIRST = datetime.min.replace(tzinfo=UTC)
 
 
-class Listed(BaseModel):
+@dataclass(slots=True)
+class Listed:
     """One thing below a root."""
 
-    model_config = ConfigDict(frozen=True)
-
-    kind: str = Field(description="dataset, policy, training, expert, fine-tuning, sweep, evaluation, estimate, decision, …")
-    name: str = Field(description="Relative to the root; of a dataset with its version, of an evaluation that of the policy.")
-    made: datetime | None = Field(description="When; None: the store does not say.")
-    what: str = Field(description="What it is or came to, in a few words.")
-    source: str = Field(description="What it was made from, relative to the root.")
-    tags: list[str] = Field([], description="Of a version of a dataset.")
-    policy: str | None = Field(None, description="The policy that a run came to, relative to the root.")
+    kind: str
+    """dataset, policy, training, expert, fine-tuning, sweep, evaluation, estimate, decision, …"""
+    name: str
+    """Relative to the root; of a dataset with its version, of an evaluation that of the policy."""
+    made: datetime | None
+    """When; None: the store does not say."""
+    what: str
+    """What it is or came to, in a few words."""
+    source: str
+    """What it was made from, relative to the root."""
+    tags: tuple[str, ...] = ()
+    """Of a version of a dataset."""
+    policy: str | None = None
+    """The policy that a run came to, relative to the root."""
 
 
 class Listing(BaseModel):
@@ -57,139 +58,136 @@ def list_root(root: str) -> Listing:
     Raises:
         StorageError: the root cannot be listed; of a disk, there is none.
     """
-    found = read_contents(root)
-    entries = [*_datasets(found), *_policies(found), *_results(found), *_tests(found), *_unfinished(found), *_aliases(found)]
-    entries.sort(key=lambda each: (each.made or datetime.min.replace(tzinfo=UTC), each.name))
-    return Listing(root=found.root.uri, entries=entries, problems=found.problems)
+    with collection_paused():  # thousands of rows are many objects, none of them garbage
+        catalogue = open_catalogue(root)
+        found = _Found(catalogue)
+        entries = [
+            *found.datasets(),
+            *found.policies(),
+            *found.results(),
+            *found.tests(),
+            *found.unfinished(),
+            *found.aliases(),
+        ]
+        entries.sort(key=lambda each: (each.made or _FIRST, each.name))
+    return Listing(root=catalogue.root.uri, entries=entries, problems=found.problems)
 
 
-def _datasets(found: Contents) -> Iterator[Listed]:
-    for folder, versions in found.datasets.items():
-        tags = _tags(found, folder, versions[0])
-        for version in versions:
-            number, report = version.manifest.version, found.checks.get((folder, version.manifest.version))
-            statistics = version.statistics
-            what = f"{statistics.episodes:,} episodes, {statistics.steps:,} steps, {size_text(_bytes(version))}"
+class _Found:
+    """What the files of a root say, as rows."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self.names = {kind: catalogue.shown(kind) for kind in KINDS}
+        self.briefs, self.problems = read_briefs(catalogue, self.names)
+        self._prefix = f"{catalogue.root.uri.rstrip('/')}/"
+        self._runs = {posixpath.dirname(name) for name in self.names["result"] if name in self.briefs}
+        self._policies = {posixpath.dirname(name): self.briefs[name] for name in self.names["policy"] if name in self.briefs}
+
+    def datasets(self) -> Iterator[Listed]:
+        tagged = {posixpath.dirname(posixpath.dirname(posixpath.dirname(name))) for name in self.catalogue.shown("tag")}
+        tags = {folder: self._tags(folder) for folder in tagged}
+        for name, brief in self._read("version"):
+            folder, number = posixpath.dirname(posixpath.dirname(name)), int(posixpath.basename(name)[:-5])
+            check = self.briefs.get(posixpath.join(folder, f"_checks/{number:06d}.json"))
             yield Listed(
                 kind="dataset",
                 name=f"{folder or '.'}@{number}",
-                made=version.manifest.created_at,
-                what=f"{what}, check: {report.verdict}" if report else what,
-                source=_made_from(found, version.manifest.operation.name, version.manifest.parents),
-                tags=[name for name, tag in tags.items() if tag == number],
+                made=_time(brief.made),
+                what=brief.what if check is None else f"{brief.what}, check: {check.what}",
+                source=self._made_from(brief),
+                tags=tuple(tag for tag, version in tags.get(folder, {}).items() if version == number),
             )
 
+    def policies(self) -> Iterator[Listed]:
+        """Those that are not what a run of the list came to."""
+        for name, brief in self._policies.items():
+            if posixpath.dirname(name) not in self._runs or posixpath.basename(name) not in (BEST, LAST):
+                yield Listed(
+                    kind="policy",
+                    name=name or ".",
+                    made=_time(brief.made),
+                    what=brief.what,
+                    source=self._made_from(brief),
+                    policy=name or ".",
+                )
 
-def _tags(found: Contents, folder: str, dataset: Dataset) -> dict[str, int]:
-    where = posixpath.join(folder, TAGS)
-    if not any(name.startswith(f"{where}/") for name in found.sizes):
-        return {}
-    return found.tried(where, lambda: read_tags(dataset.location)) or {}
-
-
-def _policies(found: Contents) -> Iterator[Listed]:
-    """Those that are not what a run of the list came to."""
-    for name, manifest in found.policies.items():
-        if posixpath.dirname(name) not in found.results or posixpath.basename(name) not in (BEST, LAST):
+    def results(self) -> Iterator[Listed]:
+        for file, brief in self._read("result"):
+            name = posixpath.dirname(file)
+            best = next((each for end in (BEST, LAST) if (each := posixpath.join(name, end)) in self._policies), None)
+            policy = None if best is None else self._policies[best]
+            learned = "" if policy is None else policy.algorithm or brief.algorithm
+            made_from = "" if policy is None else self._sources(policy) or policy.environment
+            is_told = brief.kind not in ("training", "expert", "fine-tuning", "check")
             yield Listed(
-                kind="policy",
+                kind=brief.kind,
                 name=name or ".",
-                made=manifest.created_at,
-                what=_return(manifest.metrics) or manifest.fingerprint,
-                source=_made_from(found, manifest.operation.name, manifest.parents),
-                policy=name or ".",
+                made=self._changed(file) or (policy and _time(policy.made)),
+                what=brief.what if is_told else ", ".join(part for part in (learned, brief.what) if part),
+                source=self._sources(brief) or made_from,
+                policy=best or (self._name_of(brief.policy) if brief.policy else None),
             )
 
+    def tests(self) -> Iterator[Listed]:
+        """Evaluations and estimates of policies."""
+        for kind in ("evaluation", "estimate"):
+            for file, brief in self._read(kind):
+                if brief.kind == kind:
+                    policy = file.rpartition("/")[0].rpartition("/")[0] or "."
+                    source = self._sources(brief) or policy
+                    made = self._changed(file)
+                    yield Listed(kind=kind, name=policy, made=made, what=brief.what, source=source, policy=policy)
 
-def _results(found: Contents) -> Iterator[Listed]:
-    for name, result in found.results.items():
-        manifest, dataset = found.policy_of(name), getattr(result, "dataset", None)
-        checkpoint = getattr(result, "checkpoint", None)
-        best = next((posixpath.join(name, each) for each in (BEST, LAST) if posixpath.join(name, each) in found.policies), None)
-        made_from = "" if manifest is None else _made_from(found, "", manifest.parents)
-        environment = manifest.environment.id if manifest is not None and manifest.environment is not None else ""
-        yield Listed(
-            kind=kind_of(result),
-            name=name or ".",
-            made=found.times.get(posixpath.join(name, RESULT_FILE), manifest and manifest.created_at),
-            what=_outcome(found, name, result),
-            source=_version(found, dataset) if isinstance(dataset, DatasetRef) else made_from or environment,
-            policy=best or (found.name_of(checkpoint) if checkpoint else None),
-        )
+    def unfinished(self) -> Iterator[Listed]:
+        for file in self.catalogue.shown("metrics"):
+            name = posixpath.dirname(file)
+            if posixpath.join(name, RESULT_FILE) not in self.catalogue.files:
+                made, what = self._changed(file), "not done: it runs, or was stopped"
+                yield Listed(kind="training", name=name or ".", made=made, what=what, source="")
 
+    def aliases(self) -> Iterator[Listed]:
+        for folder in dict.fromkeys(posixpath.dirname(name) for name in self.catalogue.shown("move")):
+            entry = self.catalogue.place(posixpath.dirname(folder))
+            try:
+                aliases = read_history(entry).aliases
+            except OfflineError as error:
+                self.problems.append((folder, str(error)))
+                continue
+            for alias, move in aliases.items():
+                yield Listed(
+                    kind="alias",
+                    name=f"{self._name_of(entry.uri)}@{alias}",
+                    made=move.moved_at,
+                    what=f"names the policy {move.fingerprint}",
+                    source=self._name_of(move.source or ""),
+                )
 
-def _tests(found: Contents) -> Iterator[Listed]:
-    for policy, evaluations in found.evaluations.items():
-        for each in evaluations:
-            yield Listed(
-                kind="evaluation",
-                name=policy or ".",
-                made=found.times.get(posixpath.join(policy, EVALUATIONS, posixpath.basename(each.uri))),
-                what=f"{_return(each.metrics)} of {each.environment}",
-                source=policy or ".",
-                policy=policy or ".",
-            )
-    for policy, estimates in found.estimates.items():
-        for estimate in estimates:
-            values = (f"{name} {each.value:.4g}" for name, each in estimate.estimates.items())
-            yield Listed(
-                kind="estimate",
-                name=policy or ".",
-                made=found.times.get(posixpath.join(policy, ESTIMATES, posixpath.basename(estimate.uri))),
-                what=f"{', '.join(values)}; recorded {estimate.recorded.value:.4g}",
-                source=_version(found, estimate.dataset),
-                policy=policy or ".",
-            )
+    def _read(self, kind: Kind) -> Iterator[tuple[str, Brief]]:
+        return ((name, self.briefs[name]) for name in self.names[kind] if name in self.briefs)
 
+    def _tags(self, folder: str) -> dict[str, int]:
+        try:
+            return read_tags(self.catalogue.place(folder))
+        except OfflineError as error:
+            self.problems.append((posixpath.join(folder, TAGS), str(error)))
+            return {}
 
-def _unfinished(found: Contents) -> Iterator[Listed]:
-    for name in found.unfinished:
-        made = found.times.get(posixpath.join(name, METRICS_FILE))
-        yield Listed(kind="training", name=name or ".", made=made, what="not done: it runs, or was stopped", source="")
+    def _changed(self, file: str) -> datetime | None:
+        """When a file was written; None: the store does not say."""
+        changed_ns = self.catalogue.files[file].changed_ns
+        return None if changed_ns is None else datetime.fromtimestamp(changed_ns / 1e9, UTC)
 
+    def _name_of(self, uri: str) -> str:
+        """A URI relative to the root, if it is below it."""
+        return uri.removeprefix(self._prefix)
 
-def _aliases(found: Contents) -> Iterator[Listed]:
-    for history in found.histories:
-        for alias, move in history.aliases.items():
-            yield Listed(
-                kind="alias",
-                name=f"{found.name_of(history.entry.uri)}@{alias}",
-                made=move.moved_at,
-                what=f"names the policy {move.fingerprint}",
-                source=found.name_of(move.source or ""),
-            )
+    def _sources(self, brief: Brief) -> str:
+        return ", ".join([uri.removeprefix(self._prefix) for uri in brief.sources])
 
-
-def _outcome(found: Contents, name: str, result: BaseModel) -> str:
-    if isinstance(result, DecisionResult):
-        return f"{result.verdict}: {result.sentence}"
-    if isinstance(result, SweepResult):
-        return f"{len(result.settings):,} settings by {result.score.replace('_', ' ')}, best: {result.settings[0].name}"
-    if isinstance(result, OutlierResult):
-        return count_text(result.count, "outlier")
-    if isinstance(result, ExportResult):
-        return f"{count_text(result.episodes, 'episode')} as {result.format}"
-    if isinstance(result, PolicyExportResult):
-        return ", ".join(result.models)
-    parts = [found.algorithm_of(name), _return(getattr(result, "metrics", {}))]
-    return ", ".join(part for part in parts if part)
+    def _made_from(self, brief: Brief) -> str:
+        return " ".join(part for part in (brief.operation.replace("_", "-"), self._sources(brief)) if part)
 
 
-def _return(metrics: dict[str, float]) -> str:
-    mean, episodes = metrics.get("episode_return_mean"), metrics.get("episodes")
-    if mean is None:
-        return ""
-    return f"mean return {mean:.4g}" + ("" if episodes is None else f" over {episodes:,.0f} episodes")
-
-
-def _made_from(found: Contents, operation: str, parents: list[Parent]) -> str:
-    names = [f"{found.name_of(each.uri)}{'' if each.version is None else f'@{each.version}'}" for each in parents]
-    return " ".join(part for part in (operation.replace("_", "-"), ", ".join(dict.fromkeys(names))) if part)
-
-
-def _version(found: Contents, dataset: DatasetRef) -> str:
-    return f"{found.name_of(dataset.uri)}@{dataset.version}"
-
-
-def _bytes(version: Dataset) -> int:
-    return sum(file.bytes for file in version.manifest.files)
+def _time(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

@@ -8,7 +8,7 @@ from typing import Any
 from offline_core.data.quality.result import Histogram
 from offline_core.judging.decisions.result import DecisionResult, Difference
 from offline_core.judging.estimation.result import OffPolicyResult
-from offline_core.keeping.homepage.contents import Contents
+from offline_core.keeping.contents import Contents
 from offline_core.keeping.homepage.values import minute, number
 from offline_core.policies.evaluation.result import EPISODE_METRICS, EvaluationResult
 from offline_core.runtime.provenance import RUN

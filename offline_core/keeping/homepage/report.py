@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from offline_core.data.store.location import Location
+from offline_core.keeping.contents import read_contents
 from offline_core.keeping.homepage.config import ReportConfig, ReportResult
-from offline_core.keeping.homepage.contents import read_contents
 from offline_core.keeping.homepage.datasets import datasets_of
 from offline_core.keeping.homepage.graph import graph_of
 from offline_core.keeping.homepage.page import page_of
@@ -47,8 +47,10 @@ def report(config: ReportConfig, *, root: str, output: str | None = None) -> Rep
     start = time.perf_counter()
     with collection_paused():  # what thousands of files say is a million objects, none of them garbage
         found = read_contents(root)
+        runs, policies, graph = runs_of(found), policies_of(found), graph_of(found)
+        decisions, registry = decisions_of(found), registry_of(found)
     place = found.place(REPORT_FILE) if output is None else Location.of(output)
-    datasets, runs, policies = datasets_of(found, config), runs_of(found), policies_of(found)
+    datasets = datasets_of(found, config)
     found.problems.sort()  # threads find them in any order
     explored = [each["episodes"] for each in datasets if each["episodes"]]
     page = page_of(
@@ -60,9 +62,9 @@ def report(config: ReportConfig, *, root: str, output: str | None = None) -> Rep
             "datasets": datasets,
             "runs": runs,
             "policies": policies,
-            "decisions": decisions_of(found),
-            "registry": registry_of(found),
-            "graph": graph_of(found),
+            "decisions": decisions,
+            "registry": registry,
+            "graph": graph,
             "problems": found.problems,
         },
     ).encode()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from offline_core.judging.sweeps.result import SweepResult, SweptSetting
-from offline_core.keeping.homepage.contents import Contents
+from offline_core.keeping.contents import Contents
 from offline_core.keeping.homepage.values import Curve, minute, number, thinned
 from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.fine_tuning.result import FineTuneResult

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import posixpath
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -22,13 +23,14 @@ from offline_core.data.episodes import columns
 from offline_core.data.importing.late_files import imported_without
 from offline_core.data.store.json_files import with_checksum
 from offline_core.data.store.location import Location
+from offline_core.data.store.stores import WRITER
 from offline_core.errors import BusyError
-from offline_core.keeping.retention.catalog import Catalog, read_catalog
+from offline_core.keeping.contents import Contents, read_contents
 from offline_core.keeping.retention.config import ForgetConfig
 from offline_core.keeping.retention.descriptions import descriptions
-from offline_core.keeping.retention.holding import all_datasets, hold
 from offline_core.keeping.retention.subjects import Subjects, find_subjects, parents_first
 from offline_core.keeping.retention.texts import Names, mentions, rewrite
+from offline_core.keeping.retention.vacuum import hold
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.registry.history import CHECKPOINTS, read_history
 from offline_core.runtime.reporting.card import Card, Section
@@ -113,49 +115,56 @@ def forget(config: ForgetConfig, *, root: str) -> ForgetResult:
     """
     where = Condition.sql(config.where)
     with contextlib.ExitStack() as held:
-        catalog = read_catalog(root)
+        contents = read_contents(root, is_complete=True)
         if config.delete:
-            _finish(_held(held, catalog))
-            catalog = read_catalog(root)
-        return _found(catalog, where, config)
+            _finish(_held(held, contents))
+            contents = read_contents(root, is_complete=True)
+        return _found(contents, where, config)
 
 
-def _held(held: contextlib.ExitStack, catalog: Catalog) -> Catalog:
+def _held(held: contextlib.ExitStack, contents: Contents) -> Contents:
     """The same once no run writes there: what is being written may hold what is to be forgotten."""
     names: set[str] = set()
-    while new := all_datasets(catalog) - names:
-        if busy := hold(held, catalog, new):
-            uris = ", ".join(catalog.place(name).uri for name in sorted(busy))
+    while new := _all_datasets(contents) - names:
+        if busy := hold(held, contents, new):
+            uris = ", ".join(contents.place(name).uri for name in sorted(busy))
             raise BusyError(f"Other runs are writing to {uris}, so nothing was forgotten. Forget again when they are done.")
         names |= new
-        catalog = read_catalog(catalog.root.uri)
-    return catalog
+        contents = read_contents(contents.root.uri, is_complete=True)
+    return contents
 
 
-def _found(catalog: Catalog, where: Condition, config: ForgetConfig) -> ForgetResult:
+def _all_datasets(contents: Contents) -> set[str]:
+    """Names of all datasets, also of those whose first version is being written."""
+    files = (file for file in contents.catalogue.of("mark") if posixpath.basename(file).startswith(WRITER))
+    named = (*contents.catalogue.of("version"), *files)
+    return {posixpath.dirname(posixpath.dirname(file)) for file in named}
+
+
+def _found(contents: Contents, where: Condition, config: ForgetConfig) -> ForgetResult:
     """What is found, and taken out if `config` says so."""
-    found, unreadable = find_subjects(catalog, where)
+    found, unreadable = find_subjects(contents, where)
     names = Names.of({id for subjects in found.values() for id in subjects.ids}, config.where)
-    versions = [each for name in found for each in _versions_without(catalog, name, found[name])]
-    policies = _policies(catalog, {(each.uri, each.version) for each in versions})
-    removed = descriptions(catalog, _opened(catalog, versions), policies)
-    texts, left = ([file for file in files if file not in removed] for files in mentions(catalog, names))
+    versions = [each for name in found for each in _versions_without(contents, name, found[name])]
+    policies = _policies(contents, {(each.uri, each.version) for each in versions})
+    removed = descriptions(contents, _opened(contents, versions), policies)
+    texts, left = ([file for file in files if file not in removed] for files in mentions(contents, names))
     if config.delete:
         for file in removed:
-            catalog.root.child(file).delete()
+            contents.root.child(file).delete()
         for text in texts:
-            rewrite(catalog, text, names)
-        for name in reversed(parents_first(catalog)):
-            _forget(catalog, name, found.get(name, Subjects()), names)
+            rewrite(contents, text, names)
+        for name in reversed(parents_first(contents)):
+            _forget(contents, name, found.get(name, Subjects()), names)
     result = ForgetResult(
-        root=catalog.root.uri,
+        root=contents.root.uri,
         ids=len({id for subjects in found.values() for id in subjects.ids}),
         versions=versions,
-        policies=[catalog.place(name).uri for name in policies],
-        addresses=[address for name in policies for address in _addresses(catalog.place(name))],
-        removed=[catalog.root.child(file).uri for file in removed],
-        texts=[catalog.root.child(file).uri for file in texts],
-        left=[*(catalog.root.child(file).uri for file in (*left, *unreadable)), *_manifests_left(catalog, names)],
+        policies=[contents.place(name).uri for name in policies],
+        addresses=[address for name in policies for address in _addresses(contents.place(name))],
+        removed=[contents.root.child(file).uri for file in removed],
+        texts=[contents.root.child(file).uri for file in texts],
+        left=[*(contents.root.child(file).uri for file in (*left, *unreadable)), *_manifests_left(contents, names)],
         deleted=config.delete,
     )
     log.info(
@@ -169,15 +178,15 @@ def _found(catalog: Catalog, where: Condition, config: ForgetConfig) -> ForgetRe
     return result
 
 
-def _forget(catalog: Catalog, name: str, subjects: Subjects, names: Names) -> None:
+def _forget(contents: Contents, name: str, subjects: Subjects, names: Names) -> None:
     """Rewrites one dataset."""
-    known = catalog.datasets[name]
+    known = contents.datasets[name]
     written = {}
     for path, meant in subjects.files.items():
         holder, entry = next((each, file) for each in known for file in each.manifest.files if file.path == path)
         index = episode_index(holder.with_files([entry]))
         written[path] = file_without(holder, entry, index, meant, holder.location)
-    place, now = catalog.place(name), []
+    place, now = contents.place(name), []
     for dataset in reversed(known):
         manifest = manifest_without(dataset, written, subjects.related_ids, names)
         now.append(dataset.manifest if manifest is None else manifest)
@@ -189,9 +198,9 @@ def _forget(catalog: Catalog, name: str, subjects: Subjects, names: Names) -> No
         place.inside(path).delete()
 
 
-def _manifests_left(catalog: Catalog, names: Names) -> list[str]:
+def _manifests_left(contents: Contents, names: Names) -> list[str]:
     """Manifests that hold a name in a file's URI, a category or a column: what these are is not changed."""
-    told = ((version, names.redacted(version.manifest.operation.config, everywhere=False)) for version in catalog.versions)
+    told = ((version, names.redacted(version.manifest.operation.config, everywhere=False)) for version in contents.versions)
     left = (
         (version.location, version.manifest.model_copy(update={"operation": Operation(name=""), "report": {}}), config)
         for version, config in told
@@ -203,18 +212,18 @@ def _manifests_left(catalog: Catalog, names: Names) -> list[str]:
     ]
 
 
-def _finish(catalog: Catalog) -> None:
+def _finish(contents: Contents) -> None:
     """Delete the files that a run which was killed has replaced and not deleted."""
-    for name, known in catalog.datasets.items():
+    for name, known in contents.datasets.items():
         listed = {file.path for dataset in known for file in dataset.manifest.all_files}
         buried = {path for dataset in known for each in dataset.manifest.forgotten for path in each.files} - listed
-        for path in (path for path in buried if (f"{name}/{path}" if name else path) in catalog.sizes):
-            catalog.place(name).inside(path).delete()
+        for path in (path for path in buried if (f"{name}/{path}" if name else path) in contents.catalogue.files):
+            contents.place(name).inside(path).delete()
 
 
-def _versions_without(catalog: Catalog, name: str, subjects: Subjects) -> list[VersionWithout]:
+def _versions_without(contents: Contents, name: str, subjects: Subjects) -> list[VersionWithout]:
     found = []
-    for dataset in catalog.datasets[name]:
+    for dataset in contents.datasets[name]:
         files = [file.path for file in dataset.manifest.files if file.path in subjects.files]
         if files:
             found.append(
@@ -228,16 +237,16 @@ def _versions_without(catalog: Catalog, name: str, subjects: Subjects) -> list[V
     return found
 
 
-def _policies(catalog: Catalog, versions: set[tuple[str, int]]) -> list[str]:
+def _policies(contents: Contents, versions: set[tuple[str, int]]) -> list[str]:
     """The policies that learned from these versions, now or before a run that was killed, or began as one that did."""
     fingerprints: set[str] = set()
     found: dict[str, None] = {}
     grows = True
     while grows:
-        learned = {name: manifest for name, manifest in catalog.policies.items() if _learned(catalog, manifest, versions)}
+        learned = {name: manifest for name, manifest in contents.policies.items() if _learned(contents, manifest, versions)}
         began = {
             name: manifest
-            for name, manifest in catalog.policies.items()
+            for name, manifest in contents.policies.items()
             if any(parent.kind == "checkpoint" and parent.fingerprint in fingerprints for parent in manifest.parents)
         }
         both = learned | began
@@ -247,9 +256,9 @@ def _policies(catalog: Catalog, versions: set[tuple[str, int]]) -> list[str]:
     return sorted(found)
 
 
-def _opened(catalog: Catalog, versions: list[VersionWithout]) -> list[Dataset]:
+def _opened(contents: Contents, versions: list[VersionWithout]) -> list[Dataset]:
     wanted = {(each.uri, each.version) for each in versions}
-    return [dataset for dataset in catalog.versions if (dataset.location.uri, dataset.manifest.version) in wanted]
+    return [dataset for dataset in contents.versions if (dataset.location.uri, dataset.manifest.version) in wanted]
 
 
 def _addresses(checkpoint: Location) -> list[str]:
@@ -262,10 +271,10 @@ def _addresses(checkpoint: Location) -> list[str]:
     return [f"{entry.uri}@{alias}" for alias, move in aliases.items() if move.checkpoint == f"{CHECKPOINTS}/{name}"]
 
 
-def _learned(catalog: Catalog, manifest: PolicyManifest, versions: set[tuple[str, int]]) -> bool:
+def _learned(contents: Contents, manifest: PolicyManifest, versions: set[tuple[str, int]]) -> bool:
     """Whether a policy learned from one of these versions: the first parent is what it learned from, others were held out."""
     first = manifest.parents[:1]
-    data: list[Dataset] = catalog.made_from(first)
+    data: list[Dataset] = contents.made_from(first)
     former = {each.fingerprint for dataset in data for each in dataset.manifest.forgotten if each.episodes}
     return any(parent.fingerprint in former for parent in first) or any(
         (dataset.location.uri, dataset.manifest.version) in versions for dataset in data

@@ -17,7 +17,7 @@ from offline_core.data.episodes import columns
 from offline_core.data.importing.late_files import read_late
 from offline_core.data.store.parquet_files import read_footer
 from offline_core.errors import ConfigError, CorruptFileError
-from offline_core.keeping.retention.catalog import Catalog
+from offline_core.keeping.contents import Contents
 
 _LAST_SUFFIX = re.compile(r"@\d+(-[0-9a-f]{8})?$")
 """What `PART_SUFFIX` of an episode index is made of, once."""
@@ -51,8 +51,8 @@ def _bases(eps_id: str) -> Iterator[str]:
         eps_id = base
 
 
-def find_subjects(catalog: Catalog, where: Condition) -> tuple[dict[str, Subjects], list[str]]:
-    """(those by dataset of the catalog, files of no version that cannot be read, relative to the root).
+def find_subjects(contents: Contents, where: Condition) -> tuple[dict[str, Subjects], list[str]]:
+    """(those by dataset, files of no version that cannot be read, relative to the root).
 
     An episode of a derived dataset is meant if it has the id of one that is meant in the only dataset it was made from, or is a
     part of it, or has the content of one in any: so an id that two merged datasets use for two episodes means one of them. Rows
@@ -65,12 +65,12 @@ def find_subjects(catalog: Catalog, where: Condition) -> tuple[dict[str, Subject
     looked_at: dict[str, Subjects] = {}
     unreadable: list[str] = []
     has_columns = False
-    for name in parents_first(catalog):
-        parents = [each for each in _parents(catalog, name) if each in looked_at]
-        parent = looked_at[parents[0]] if len(_parents(catalog, name)) == 1 and parents else Subjects()
+    for name in parents_first(contents):
+        parents = [each for each in _parents(contents, name) if each in looked_at]
+        parent = looked_at[parents[0]] if len(_parents(contents, name)) == 1 and parents else Subjects()
         inherited_contents = sorted({content for each in parents for content in looked_at[each].contents})
-        subjects, listed = Subjects(), _listed(catalog.datasets[name])
-        for entry, dataset in _files(catalog, name, unreadable):
+        subjects, listed = Subjects(), _listed(contents.datasets[name])
+        for entry, dataset in _files(contents, name, unreadable):
             index = episode_index(dataset, [*columns.EPISODE_METADATA])
             meant, knows = _met(dataset, index, where)
             has_columns |= knows
@@ -85,7 +85,7 @@ def find_subjects(catalog: Catalog, where: Condition) -> tuple[dict[str, Subject
                     subjects.leftovers.append(entry.path)
                 subjects.ids |= set(index[columns.EPS_ID].filter(meant))
                 subjects.contents |= set(index[columns.CONTENT].filter(meant).drop_nulls())
-        waiting, knows = _waiting(catalog.datasets[name], where)
+        waiting, knows = _waiting(contents.datasets[name], where)
         has_columns |= knows
         subjects.ids |= waiting
         looked_at[name] = subjects
@@ -94,8 +94,8 @@ def find_subjects(catalog: Catalog, where: Condition) -> tuple[dict[str, Subject
     if not has_columns:
         names = ", ".join(sorted(where.names))
         raise ConfigError(
-            f"No dataset below {catalog.root.uri} has {names}. A condition may name {', '.join(columns.EPISODE_METADATA)}, and "
-            "columns that have one value in all steps of an episode."
+            f"No dataset below {contents.root.uri} has {names}. A condition may name {', '.join(columns.EPISODE_METADATA)}, "
+            "and columns that have one value in all steps of an episode."
         )
     return found, unreadable
 
@@ -134,13 +134,13 @@ def _listed(versions: Sequence[Dataset]) -> dict[str, tuple[FileEntry, Dataset]]
     return {entry.path: (entry, dataset) for dataset in versions for entry in dataset.manifest.files}
 
 
-def _files(catalog: Catalog, name: str, unreadable: list[str]) -> Iterator[tuple[FileEntry, Dataset]]:
+def _files(contents: Contents, name: str, unreadable: list[str]) -> Iterator[tuple[FileEntry, Dataset]]:
     """All data files of a dataset, those of no version too, each as a dataset of one file."""
-    known = catalog.datasets[name]
+    known = contents.datasets[name]
     listed = _listed(known)
     for entry, dataset in listed.values():
         yield entry, dataset.with_files([entry])
-    for path in sorted(set(catalog.files_of(name)) - listed.keys()):
+    for path in sorted(set(contents.files_of(name)) - listed.keys()):
         file = known[-1].location.child(path)
         try:
             rows = read_footer(file).num_rows
@@ -161,16 +161,16 @@ def _met(dataset: Dataset, index: pl.DataFrame, where: Condition) -> tuple[np.nd
     return where.met(index).fill_null(False).to_numpy().copy(), True
 
 
-def _parents(catalog: Catalog, name: str) -> list[str]:
+def _parents(contents: Contents, name: str) -> list[str]:
     """The other datasets that any version of this one was made from."""
-    made_from = [each for dataset in catalog.datasets[name] for each in catalog.made_from(dataset.manifest.parents)]
-    names = {dataset.location.uri: other for other, versions in catalog.datasets.items() for dataset in versions}
+    made_from = [each for dataset in contents.datasets[name] for each in contents.made_from(dataset.manifest.parents)]
+    names = {dataset.location.uri: other for other, versions in contents.datasets.items() for dataset in versions}
     return sorted({names[each.location.uri] for each in made_from} - {name})
 
 
-def parents_first(catalog: Catalog) -> list[str]:
+def parents_first(contents: Contents) -> list[str]:
     """The datasets in an order in which each comes after those that it was made from, as far as they are no circle."""
-    waiting: Mapping[str, set[str]] = {name: set(_parents(catalog, name)) for name in catalog.datasets}
+    waiting: Mapping[str, set[str]] = {name: set(_parents(contents, name)) for name in contents.datasets}
     done: list[str] = []
     while rest := [name for name in waiting if name not in done]:
         done.append(min(rest, key=lambda name: (len(waiting[name] - {*done}), name)))

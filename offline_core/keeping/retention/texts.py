@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
-from offline_core.keeping.retention.catalog import Catalog
+from offline_core.keeping.contents import Contents
 
 MIN_LENGTH = 4
 """Shorter names are in any text by chance."""
@@ -54,7 +54,7 @@ class Names:
     def stand_in(self, file: Location) -> bool:
         """Whether a file holds a name: its bytes do, or what gzip and Parquet unpack them to."""
         overlap = 2 + max(map(len, self.names), default=0)
-        return bool(self.names) and any(data in self for data in contents(file, overlap))
+        return bool(self.names) and any(data in self for data in unpacked(file, overlap))
 
     def __contains__(self, data: object) -> bool:
         return isinstance(data, bytes) and self._pattern.search(data) is not None
@@ -79,21 +79,21 @@ class Names:
         return value
 
 
-def mentions(catalog: Catalog, names: Names) -> tuple[list[str], list[str]]:
+def mentions(contents: Contents, names: Names) -> tuple[list[str], list[str]]:
     """(cards that hold a name, other files that do), relative to the root; neither data nor manifests of datasets."""
-    own = {f"{name}/{file}" if name else file for name in catalog.datasets for file in catalog.files_of(name)}
-    for name, known in catalog.datasets.items():
+    own = {f"{name}/{file}" if name else file for name in contents.datasets for file in contents.files_of(name)}
+    for name, known in contents.datasets.items():
         late = (file.path for dataset in known for file in dataset.manifest.all_files)
         own |= {f"{name}/{path}" if name else path for path in late}
     cards: list[str] = []
     others: list[str] = []
-    for file in sorted(catalog.sizes):
-        if file not in own and "_versions/" not in file and names.stand_in(catalog.root.child(file)):
+    for file in sorted(contents.catalogue.files):
+        if file not in own and "_versions/" not in file and names.stand_in(contents.root.child(file)):
             (cards if _CARD.fullmatch(file) else others).append(file)
     return cards, others
 
 
-def contents(file: Location, overlap_bytes: int) -> Iterator[bytes]:
+def unpacked(file: Location, overlap_bytes: int) -> Iterator[bytes]:
     """The bytes of a file block by block, and what they unpack to: of gzip all, of Parquet each text once.
 
     Arguments:
@@ -148,7 +148,7 @@ def _texts(column: pa.Array) -> Iterator[bytes]:
         yield from (text if isinstance(text, bytes) else text.encode() for text in column.drop_null().unique().to_pylist())
 
 
-def rewrite(catalog: Catalog, card: str, names: Names) -> None:
+def rewrite(contents: Contents, card: str, names: Names) -> None:
     """Replace the names on a card."""
-    place = catalog.root.child(card)
+    place = contents.root.child(card)
     place.write(names.removed(place.read()))

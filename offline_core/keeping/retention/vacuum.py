@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -14,14 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from offline_core.data.datasets.dataset import VERSIONS, Dataset, is_dataset
 from offline_core.data.datasets.dataset_card import CARDS
 from offline_core.data.datasets.tags import read_tags
+from offline_core.data.store.holds import alone
 from offline_core.data.store.location import Location
 from offline_core.data.store.numbered_log import NumberedLog
-from offline_core.data.store.storage_errors import storage_errors
-from offline_core.errors import LocationError
-from offline_core.keeping.retention.catalog import Catalog, read_catalog
+from offline_core.errors import BusyError, LocationError
+from offline_core.keeping.contents import Contents, read_contents
 from offline_core.keeping.retention.config import VacuumConfig
 from offline_core.keeping.retention.descriptions import beside, named_by_results
-from offline_core.keeping.retention.holding import hold
 from offline_core.runtime.reporting.card import Card, Section
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import Argument, stage
@@ -107,16 +106,16 @@ def vacuum(config: VacuumConfig, *, root: str) -> VacuumResult:
     with contextlib.ExitStack() as held:
         if config.delete:
             wanted = plan.touched
-            busy = hold(held, plan.catalog, wanted)
+            busy = hold(held, plan.contents, wanted)
             plan = _Plan.of(config, root, only=wanted - busy)  # as it is now that no other run writes these
             for name in plan.touched:
                 _delete(plan, name)
     result = VacuumResult(
-        root=plan.catalog.root.uri,
+        root=plan.contents.root.uri,
         removed=_fates(plan, stay=False),
         kept=_fates(plan, stay=True),
-        leftovers={plan.catalog.root.child(file).uri: size for file, size in plan.leftovers.items()},
-        busy=sorted(plan.catalog.place(name).uri for name in busy),
+        leftovers={plan.contents.root.child(file).uri: size for file, size in plan.leftovers.items()},
+        busy=sorted(plan.contents.place(name).uri for name in busy),
         freed_bytes=sum(fate.bytes for fate in _fates(plan, stay=False)) + sum(plan.leftovers.values()),
         deleted=config.delete,
     )
@@ -133,11 +132,22 @@ def vacuum(config: VacuumConfig, *, root: str) -> VacuumResult:
     return result
 
 
+def hold(held: contextlib.ExitStack, contents: Contents, names: Iterable[str]) -> set[str]:
+    """Hold datasets alone until `held` ends, and return the names of those that other runs are writing."""
+    busy = set()
+    for name in sorted(names):  # in one order, so that of two runs one gets them all
+        try:
+            held.enter_context(alone(contents.place(name).child(VERSIONS)))
+        except BusyError:
+            busy.add(name)
+    return busy
+
+
 @dataclass(frozen=True)
 class _Plan:
     """What is to go."""
 
-    catalog: Catalog
+    contents: Contents
     reasons: Mapping[tuple[str, int], str]
     """By (URI, version), of those that stay."""
     leftovers: Mapping[str, int]
@@ -150,24 +160,26 @@ class _Plan:
         Arguments:
             only: names of the datasets that something may be deleted of; None: of all.
         """
-        catalog = read_catalog(root)
-        reasons = _reasons_to_stay(read_catalog(_with_users(catalog.root)), config)
-        leftovers = _leftovers(catalog, config)
+        contents = read_contents(root, is_complete=True)
+        users = _with_users(contents.root)
+        everything = contents if users == contents.root.uri else read_contents(users, is_complete=True)
+        reasons = _reasons_to_stay(everything, config)
+        leftovers = _leftovers(contents, config)
         if only is not None:
-            others = [dataset for name, known in catalog.datasets.items() if name not in only for dataset in known]
+            others = [dataset for name, known in contents.datasets.items() if name not in only for dataset in known]
             reasons |= {_key(dataset): reasons.get(_key(dataset), _BUSY) for dataset in others}
-            leftovers = {file: size for file, size in leftovers.items() if _owner(catalog, file) in only}
-        return cls(catalog, reasons, leftovers)
+            leftovers = {file: size for file, size in leftovers.items() if contents.catalogue.owner(file) in only}
+        return cls(contents, reasons, leftovers)
 
     def gone(self, name: str) -> list[Dataset]:
         """The versions of a dataset that go."""
-        return [dataset for dataset in self.catalog.datasets[name] if _key(dataset) not in self.reasons]
+        return [dataset for dataset in self.contents.datasets[name] if _key(dataset) not in self.reasons]
 
     @property
     def touched(self) -> set[str]:
         """Names of the datasets that something goes of."""
-        owners = {_owner(self.catalog, file) for file in self.leftovers}
-        return {name for name in self.catalog.datasets if name in owners or self.gone(name)}
+        owners = {self.contents.catalogue.owner(file) for file in self.leftovers}
+        return {name for name in self.contents.datasets if name in owners or self.gone(name)}
 
 
 def _with_users(root: Location) -> str:
@@ -180,12 +192,12 @@ def _with_users(root: Location) -> str:
         return root.uri
 
 
-def _reasons_to_stay(catalog: Catalog, config: VacuumConfig) -> dict[tuple[str, int], str]:
+def _reasons_to_stay(contents: Contents, config: VacuumConfig) -> dict[tuple[str, int], str]:
     """By (URI, version), of those that stay."""
     reasons: dict[tuple[str, int], str] = {}
     before = datetime.now(UTC) - timedelta(days=config.older_than_days)
-    for name, known in catalog.datasets.items():
-        tags = {version: tag for tag, version in reversed(read_tags(catalog.place(name)).items())}
+    for name, known in contents.datasets.items():
+        tags = {version: tag for tag, version in reversed(read_tags(contents.place(name)).items())}
         for age, dataset in enumerate(reversed(known)):
             number = dataset.manifest.version
             if age < config.keep_versions:
@@ -195,23 +207,22 @@ def _reasons_to_stay(catalog: Catalog, config: VacuumConfig) -> dict[tuple[str, 
             elif dataset.manifest.created_at > before:
                 reasons[_key(dataset)] = f"younger than {config.older_than_days:g} days"
     if config.keep_needed:
-        _add_needed(catalog, reasons)
+        _add_needed(contents, reasons)
     return reasons
 
 
-def _add_needed(catalog: Catalog, reasons: dict[tuple[str, int], str]) -> None:
+def _add_needed(contents: Contents, reasons: dict[tuple[str, int], str]) -> None:
     """Adds what policies, stored results and versions that stay were made from; not earlier versions of the same dataset."""
-    for name, policy in catalog.policies.items():
-        for needed in catalog.made_from(policy.parents):
-            reasons.setdefault(_key(needed), f"the policy {catalog.place(name).uri} was made from it")
-    for uri, fingerprints in named_by_results(catalog).items():
-        for dataset in catalog.versions:
-            if fingerprints & dataset.manifest.fingerprints:
-                reasons.setdefault(_key(dataset), f"{uri} names it")
-    waiting = [dataset for dataset in catalog.versions if _key(dataset) in reasons]
+    for name, policy in contents.policies.items():
+        for needed in contents.made_from(policy.parents):
+            reasons.setdefault(_key(needed), f"the policy {contents.place(name).uri} was made from it")
+    for uri, fingerprints in named_by_results(contents).items():
+        for dataset in contents.with_fingerprints(fingerprints):
+            reasons.setdefault(_key(dataset), f"{uri} names it")
+    waiting = [dataset for dataset in contents.versions if _key(dataset) in reasons]
     while waiting:
         child = waiting.pop()
-        for needed in catalog.made_from(child.manifest.parents):
+        for needed in contents.made_from(child.manifest.parents):
             if _key(needed) not in reasons and needed.location.uri != child.location.uri:
                 reasons[_key(needed)] = f"{child.location.uri} version {child.manifest.version} was made from it"
                 waiting.append(needed)
@@ -219,7 +230,7 @@ def _add_needed(catalog: Catalog, reasons: dict[tuple[str, int], str]) -> None:
 
 def _fates(plan: _Plan, *, stay: bool) -> list[VersionFate]:
     found = []
-    for known in plan.catalog.datasets.values():
+    for known in plan.contents.datasets.values():
         others = {file.path for each in known if _key(each) in plan.reasons for file in each.manifest.all_files}
         counted = set() if stay else others
         for dataset in known:
@@ -239,23 +250,24 @@ def _fates(plan: _Plan, *, stay: bool) -> list[VersionFate]:
     return found
 
 
-def _leftovers(catalog: Catalog, config: VacuumConfig) -> dict[str, int]:
+def _leftovers(contents: Contents, config: VacuumConfig) -> dict[str, int]:
     """Bytes of the files that no version lists and that are old enough, by name relative to the root."""
     before_ns = (time.time() - config.leftovers_older_than_days * 24 * 3600) * 1e9
     found = {}
-    for name, known in catalog.datasets.items():
+    for name, known in contents.datasets.items():
         listed = {file.path for dataset in known for file in dataset.manifest.all_files}
-        for file in sorted({*catalog.files_of(name), *catalog.late_files_of(name)} - listed):
+        for file in sorted({*contents.files_of(name), *contents.late_files_of(name)} - listed):
             path = f"{name}/{file}" if name else file
-            if 0 < (_changed_ns(catalog.root.child(path)) or 0) < before_ns:
-                found[path] = catalog.sizes[path]
+            state = contents.catalogue.files[path]
+            if 0 < (state.changed_ns or 0) < before_ns:
+                found[path] = state.size
     return found
 
 
 def _delete(plan: _Plan, name: str) -> None:
     """Deletes what goes of a dataset that this run holds alone."""
-    catalog, gone = plan.catalog, plan.gone(name)
-    place, stay = catalog.place(name), [dataset for dataset in catalog.datasets[name] if dataset not in gone]
+    contents, gone = plan.contents, plan.gone(name)
+    place, stay = contents.place(name), [dataset for dataset in contents.datasets[name] if dataset not in gone]
     manifests = NumberedLog(place, VERSIONS)
     committed = manifests.listed()
     manifests.mark_used(committed.numbers[-1], committed.marks)
@@ -264,23 +276,13 @@ def _delete(plan: _Plan, name: str) -> None:
     prefix = f"{name}/" if name else ""
     listed = {f"{prefix}{file.path}" for dataset in stay for file in dataset.manifest.all_files}
     files = {f"{prefix}{file.path}" for dataset in gone for file in dataset.manifest.all_files}
-    leftovers = {file for file in plan.leftovers if _owner(catalog, file) == name}
+    leftovers = {file for file in plan.leftovers if contents.catalogue.owner(file) == name}
     for file in sorted((files | leftovers) - listed):
-        catalog.root.inside(file).delete()
-    shared = {file for dataset in stay for file in beside(catalog, dataset)}
-    for file in {file for dataset in gone for file in beside(catalog, dataset)} & catalog.sizes.keys() - shared:
-        catalog.root.inside(file).delete()
-
-
-def _owner(catalog: Catalog, file: str) -> str:
-    """The innermost dataset that a file lies in."""
-    return max((name for name in catalog.datasets if not name or file.startswith(f"{name}/")), key=len)
+        contents.root.inside(file).delete()
+    shared = {file for dataset in stay for file in beside(contents, dataset)}
+    for file in {file for dataset in gone for file in beside(contents, dataset)} & contents.catalogue.files.keys() - shared:
+        contents.root.inside(file).delete()
 
 
 def _key(dataset: Dataset) -> tuple[str, int]:
     return dataset.location.uri, dataset.manifest.version
-
-
-def _changed_ns(location: Location) -> int | None:
-    with storage_errors("look at", location.uri):
-        return location.filesystem.get_file_info(location.path).mtime_ns  # type: ignore[no-any-return]

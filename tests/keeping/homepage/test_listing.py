@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from pydantic import TypeAdapter
 
 import offline_core as offline
 from flows.cli import app
@@ -48,8 +49,8 @@ def test_all_that_is_below_a_root_is_listed_with_what_it_was_made_from(root: Pat
         ("evaluation", "untrained"),
     }
     first, second = found["dataset", "recording@1"], found["dataset", "recording@2"]
-    assert first.tags == ["audited"] and first.what.startswith("20 episodes, ") and second.what.startswith("30 episodes, ")
-    assert ", check: " in second.what and second.tags == []
+    assert first.tags == ("audited",) and first.what.startswith("20 episodes, ") and second.what.startswith("30 episodes, ")
+    assert ", check: " in second.what and second.tags == ()
     training = found["training", "clones/bc"]
     assert (training.source, training.policy) == ("recording@2", "clones/bc/best")
     assert training.what.startswith("bc") and found["training", "going on"].what.startswith("not done")
@@ -76,7 +77,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_listed(root: Path, tmp_path
     assert [file for file, _ in listing.problems] == ["recording/_versions/000001.json"]
     assert "recording@2" in {each.name for each in listing.entries}
     done = CliRunner().invoke(app, ["ls", str(tmp_path / "runs")])
-    assert "recording/_versions/000001.json is not listed: Manifest 000001.json" in done.stderr
+    assert "recording/_versions/000001.json is not listed: It is not what this package writes" in done.stderr
 
 
 def test_the_verb_prints_a_line_for_each_and_the_same_as_json(root: Path) -> None:
@@ -84,7 +85,7 @@ def test_the_verb_prints_a_line_for_each_and_the_same_as_json(root: Path) -> Non
     assert len(lines) == 8 and lines[0].split() == ["when", "(UTC)", "kind", "name", "what", "from"]
     assert [line for line in lines if " recording@1 @audited " in line]
     values = json.loads(CliRunner().invoke(app, ["ls", str(root), "--json"]).stdout)
-    assert [Listed.model_validate(each) for each in values["entries"]] == list_root(str(root)).entries
+    assert TypeAdapter(list[Listed]).validate_python(values["entries"]) == list_root(str(root)).entries
 
 
 def test_a_list_needs_neither_torch_nor_polars() -> None:

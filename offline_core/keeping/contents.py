@@ -1,0 +1,233 @@
+"""What is below a root, read as what it is: datasets, policies, results, moves. Each kind is read when it is asked for."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from offline_core.data.datasets.catalogue import Catalogue, Kind, open_catalogue, read_catalogue
+from offline_core.data.datasets.dataset import Dataset, open_version
+from offline_core.data.datasets.manifest import Parent
+from offline_core.data.datasets.result_cache import RESULT_FILE
+from offline_core.data.importing.late_files import LATE
+from offline_core.data.quality.check import last_report
+from offline_core.data.quality.result import CHECKS, QualityReport
+from offline_core.data.store.location import Location
+from offline_core.data.store.stores import TEMPORARY
+from offline_core.errors import DatasetNotFoundError, OfflineError, StorageError
+from offline_core.judging.estimation.result import OffPolicyResult
+from offline_core.keeping.stored_results import read_result
+from offline_core.learning.algorithms.registry import AlgorithmChoice
+from offline_core.learning.experts.config import ExpertConfig
+from offline_core.learning.experts.result import ExpertResult
+from offline_core.learning.result import TrainingResult
+from offline_core.policies.evaluation.result import EvaluationResult
+from offline_core.policies.manifest import PolicyManifest, read_policy_manifest
+from offline_core.policies.registry.history import History, read_history
+from offline_core.runtime.parameter_errors import problems
+from offline_core.runtime.result import Result
+
+log = logging.getLogger(__name__)
+
+READERS = 16
+"""Files that are read at a time where they are remote."""
+_HASH = r"[0-9a-f]{12}\.parquet"
+_DATA = re.compile(rf"(?:[^_./][^/]*/run-\d{{6,}}-\d{{5,}}/)?(?!{re.escape(TEMPORARY)})[^_./][^/]*-\d{{6,}}-{_HASH}")
+"""What writers and recorders call data files."""
+_LATE = re.compile(rf"{LATE}/(?:cuts|rows)-(?:[^/]+-)?{_HASH}")
+T = TypeVar("T")
+
+
+class Contents:
+    """Datasets, policies and results by the names of their folders, relative to the root; the root itself is the empty one.
+
+    Arguments:
+        is_complete: All that is there, as who deletes has to know it: a file that cannot be read is an error. Otherwise what
+            people look at: such a file is a problem to report, and what others need for their work alone is left out.
+    """
+
+    def __init__(self, catalogue: Catalogue, *, is_complete: bool = False) -> None:
+        self.catalogue, self.root = catalogue, catalogue.root
+        self.problems: list[tuple[str, str]] = []
+        """(file, why it is not shown)."""
+        self._is_complete = is_complete
+
+    def place(self, name: str) -> Location:
+        """A folder or file below the root."""
+        return self.catalogue.place(name)
+
+    @functools.cached_property
+    def datasets(self) -> dict[str, list[Dataset]]:
+        """All versions, oldest first."""
+        found: dict[str, list[Dataset]] = {}
+        for name, dataset in self.each(self._names("version"), self._version):
+            found.setdefault(posixpath.dirname(posixpath.dirname(name)), []).append(dataset)
+        for versions in found.values():
+            versions.sort(key=lambda dataset: dataset.manifest.version)
+        return found
+
+    @property
+    def versions(self) -> Iterator[Dataset]:
+        """All versions of all datasets."""
+        for versions in self.datasets.values():
+            yield from versions
+
+    @functools.cached_property
+    def checks(self) -> dict[tuple[str, int], QualityReport]:
+        """The last check by folder and version."""
+        versions = {
+            posixpath.join(folder, f"{CHECKS}/{each.manifest.version:06d}.json"): (folder, each)
+            for folder, versions in self.datasets.items()
+            for each in versions
+        }
+        reports = self.each(sorted(self.catalogue.files.keys() & versions.keys()), lambda name: last_report(versions[name][1]))
+        return {(versions[name][0], versions[name][1].manifest.version): report for name, report in reports}
+
+    @functools.cached_property
+    def policies(self) -> dict[str, PolicyManifest]:
+        """Of what people look at: without copies in a registry, kept series, and the last policy where there is a best one."""
+        read = self.each(self._names("policy"), lambda name: read_policy_manifest(self.place(posixpath.dirname(name)).uri))
+        return {posixpath.dirname(name): manifest for name, manifest in read}
+
+    @functools.cached_property
+    def results(self) -> dict[str, Result]:
+        """By the folder of its `result.json`."""
+        return {posixpath.dirname(name): result for name, result in self._results("result")}
+
+    @functools.cached_property
+    def evaluations(self) -> dict[str, list[EvaluationResult]]:
+        """By policy."""
+        return _by_policy(self._results("evaluation"), EvaluationResult)
+
+    @functools.cached_property
+    def estimates(self) -> dict[str, list[OffPolicyResult]]:
+        """By policy."""
+        return _by_policy(self._results("estimate"), OffPolicyResult)
+
+    @functools.cached_property
+    def histories(self) -> list[History]:
+        """Of the names in registries."""
+        folders = dict.fromkeys(posixpath.dirname(name) for name in self._names("move"))
+        return [history for _, history in self.each(folders, lambda name: read_history(self.place(name).parent))]
+
+    @functools.cached_property
+    def unfinished(self) -> list[str]:
+        """Folders of trainings that have metrics and no result: they run, or were stopped."""
+        folders = {posixpath.dirname(name) for name in self._names("metrics")}
+        return sorted(name for name in folders if posixpath.join(name, RESULT_FILE) not in self.catalogue.files)
+
+    def policy_of(self, name: str) -> PolicyManifest | None:
+        """The policy of the experiment in a folder: the best one, or the last."""
+        return self.policies.get(posixpath.join(name, "best")) or self.policies.get(posixpath.join(name, "last"))
+
+    def algorithm_of(self, name: str) -> str:
+        """What the experiment in a folder learned with; empty if that is not known."""
+        policy, defaults = self.policy_of(name), {ExpertResult: ExpertConfig, TrainingResult: AlgorithmChoice}
+        if policy is None:
+            return ""
+        kind = type(self.results.get(name))
+        algorithm = policy.operation.config.get("algorithm", defaults[kind]().algorithm if kind in defaults else "")
+        return str(algorithm.get("name", "") if isinstance(algorithm, Mapping) else algorithm)
+
+    def name_of(self, uri: str) -> str:
+        """A URI relative to the root, if it is below it."""
+        prefix = f"{self.root.uri.rstrip('/')}/"
+        return uri.removeprefix(prefix) if uri.startswith(prefix) else uri
+
+    @functools.cached_property
+    def _by_fingerprint(self) -> dict[str, list[Dataset]]:
+        found: dict[str, list[Dataset]] = {}
+        for version in self.versions:
+            for fingerprint in version.manifest.fingerprints:  # each hashes the names of all files
+                found.setdefault(fingerprint, []).append(version)
+        return found
+
+    def with_fingerprints(self, fingerprints: Iterable[str]) -> list[Dataset]:
+        """The versions that have one of these, now or before episodes of them were forgotten."""
+        return [version for each in dict.fromkeys(fingerprints) for version in self._by_fingerprint.get(each, ())]
+
+    def made_from(self, parents: Sequence[Parent]) -> list[Dataset]:
+        """The versions that parents name, as they are now."""
+        return self.with_fingerprints(parent.fingerprint for parent in parents if parent.kind == "dataset")
+
+    def files_of(self, name: str) -> list[str]:
+        """The data files of a dataset, relative to its folder: those named as this package does, not of datasets below it."""
+        return [file for file in self.catalogue.by_dataset[name] if _DATA.fullmatch(file)]
+
+    def late_files_of(self, name: str) -> list[str]:
+        """The files of a dataset that only appends read, likewise."""
+        return [file for file in self.catalogue.by_dataset[name] if _LATE.fullmatch(file)]
+
+    def tried(self, name: str, read: Callable[[], T]) -> T | None:
+        """What `read` returns; None if it fails, which is a problem with the file of that name."""
+        try:
+            return read()
+        except ValidationError as error:
+            self.problems.append((name, problems(error)))
+        except OfflineError as error:
+            self.problems.append((name, str(error)))
+        except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError, OSError) as error:
+            self.problems.append((name, f"{type(error).__name__}: {error}"))
+        return None
+
+    def each(self, names: Iterable[str], read: Callable[[str], T | None]) -> list[tuple[str, T]]:
+        """(name, what was read) of those that can be, in this order; of a remote root several at a time."""
+        names = [*names]
+        one = read if self._is_complete else lambda name: self.tried(name, lambda: read(name))
+        if self.root.is_local:
+            values = [one(name) for name in names]
+        else:
+            with ThreadPoolExecutor(READERS) as pool:
+                values = [*pool.map(one, names)]
+        return [(name, value) for name, value in zip(names, values, strict=True) if value is not None]
+
+    def _version(self, name: str) -> Dataset | None:
+        """The version of a manifest; None: another run deleted it since it was listed."""
+        folder, number = posixpath.dirname(posixpath.dirname(name)), int(posixpath.basename(name)[:-5])
+        try:
+            return open_version(self.place(folder), number)
+        except StorageError:
+            if not self._is_complete or self.place(name).is_file():
+                raise
+            return None
+
+    def _results(self, kind: Kind) -> list[tuple[str, Result]]:
+        return self.each(self._names(kind), lambda name: read_result(self.place(name)))
+
+    def _names(self, kind: Kind) -> list[str]:
+        return self.catalogue.of(kind) if self._is_complete else self.catalogue.shown(kind)
+
+
+def read_contents(root: str, *, is_complete: bool = False) -> Contents:
+    """List a root; what describes things there is read when it is asked for, and no data.
+
+    Arguments:
+        is_complete: see `Contents`.
+
+    Raises:
+        StorageError: the root cannot be listed; of a disk, there is none.
+        DatasetNotFoundError: all that is there was asked for, and there is no dataset.
+    """
+    if not is_complete:
+        return Contents(open_catalogue(root))
+    location = Location.of(root)
+    catalogue = read_catalogue(location)
+    if not catalogue.of("version"):
+        location.check_bucket()
+        raise DatasetNotFoundError(f"There is no dataset at or below {location.uri}. Check the path.")
+    return Contents(catalogue, is_complete=True)
+
+
+def _by_policy(results: Iterable[tuple[str, Result]], model: type[T]) -> dict[str, list[T]]:
+    found: dict[str, list[T]] = {}
+    for name, result in results:
+        if isinstance(result, model):
+            found.setdefault(posixpath.dirname(posixpath.dirname(name)), []).append(result)
+    return found

@@ -1,0 +1,265 @@
+"""What each small file below a root says, in brief: as much as a list shows. Kept in a cache, so that it is read only once.
+
+    $OFFLINE_CACHE/catalogues/<hash of the root>.json     or below ~/.cache/offline
+
+A file is read again if its size or the time of its last change is another one. The cache is one file a root, replaced whole,
+and may be deleted at any time. It holds nothing that the files do not. It never decides what is deleted, promoted or verified.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+from offline_core.data.datasets.catalogue import Catalogue, FileState, Kind
+from offline_core.data.datasets.folder_kind import kind_of_result
+from offline_core.data.datasets.manifest import READS, STAGES_BEFORE
+from offline_core.data.store.json_files import without_checksum
+from offline_core.data.store.location import Location
+from offline_core.errors import CorruptFileError, OfflineError
+from offline_core.runtime.units import count_text, size_text
+
+log = logging.getLogger(__name__)
+
+CACHE = "OFFLINE_CACHE"
+"""Variable that names the folder of caches."""
+LEAST_FILES = 1_000
+"""Fewer are read faster than a cache is worth."""
+READERS = 16
+"""Files that are read at a time where they are remote."""
+_FORMAT = 1
+_SETTLED_NS = 2_000_000_000
+"""A file that changed so shortly before it was read may change again within the same tick of its store's clock."""
+_DEFAULTS = {"expert": "ppo", "training": "bc"}
+"""The algorithms of runs whose parameters do not name one."""
+
+
+class Brief(NamedTuple):
+    """What one file says."""
+
+    kind: str
+    """Of a result one of `RESULT_KINDS`; else that of the file."""
+    what: str
+    """What it is or came to, in a few words."""
+    made: float | None = None
+    """Seconds since 1970; None: it does not say."""
+    operation: str = ""
+    """What made it."""
+    sources: Sequence[str] = ()
+    """URIs of what it was made from, of datasets with `@<version>`."""
+    policy: str = ""
+    """URI of the policy that a run came to."""
+    algorithm: str = ""
+    environment: str = ""
+
+
+_Parser = Callable[[Any], Brief | None]
+_Cached = tuple[tuple[int, int], list[Any]]
+"""((size, changed_ns), brief)"""
+
+
+def read_briefs(catalogue: Catalogue, names: Mapping[Kind, Sequence[str]]) -> tuple[dict[str, Brief], list[tuple[str, str]]]:
+    """({name: what the file says}, [(name, why it is not read)]).
+
+    Arguments:
+        names: of the files to read, by one of `KINDS`.
+    """
+    place = _place(catalogue.root) if sum(map(len, names.values())) >= LEAST_FILES else None
+    cached = {} if place is None else _load(place, catalogue.root)
+    before_ns = time.time_ns() - _SETTLED_NS
+    found: dict[str, Brief] = {}
+    problems: list[tuple[str, str]] = []
+    is_new = False
+    for kind, of_kind in names.items():
+        unread = []
+        for name in of_kind:
+            entry = cached.get(name)
+            if entry is not None and entry[0] == catalogue.files[name]:
+                found[name] = Brief(*entry[1])
+            else:
+                unread.append(name)
+        for name, brief in zip(unread, _read_all(catalogue, unread, _PARSERS[kind]), strict=True):
+            if isinstance(brief, Brief):
+                found[name] = brief
+                is_new = is_new or _is_settled(catalogue.files[name], before_ns)
+            elif brief is not None:
+                problems.append((name, brief))
+    if place is not None and (is_new or len(cached) > len(found)):
+        _store(place, catalogue, {name: each for name, each in found.items() if _is_settled(catalogue.files[name], before_ns)})
+    return found, problems
+
+
+def _is_settled(state: FileState, before_ns: int) -> bool:
+    return state.changed_ns is not None and 0 < state.changed_ns < before_ns
+
+
+def _read_all(catalogue: Catalogue, names: Sequence[str], parse: _Parser) -> list[Brief | str | None]:
+    """What each file says; a text: why it cannot be read; None: another program wrote it."""
+    root = catalogue.root
+    if root.is_local:
+        return [_read(f"{root.path}/{name}", _read_local, parse) for name in names]
+    with ThreadPoolExecutor(READERS) as pool:
+        return [*pool.map(lambda name: _read(root.child(name).uri, lambda _: root.child(name).read(), parse), names)]
+
+
+def _read_local(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
+
+
+def _read(uri: str, read: Callable[[str], bytes], parse: _Parser) -> Brief | str | None:
+    try:
+        return parse(from_json(without_checksum(read(uri), uri)))
+    except OfflineError as error:
+        return str(error)
+    except OSError as error:
+        return f"{error.strerror or error}."
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        return f"It is not what this package writes ({type(error).__name__}: {error})."
+
+
+def _version(values: Mapping[str, Any]) -> Brief:
+    if (format := values["manifest_version"]) > READS:
+        raise CorruptFileError(f"It was written by a newer version of this package (format {format}): upgrade.")
+    statistics = values["statistics"]
+    size = size_text(sum(file["bytes"] for file in values["files"]))
+    return Brief(
+        "dataset",
+        f"{statistics['episodes']:,} episodes, {statistics['steps']:,} steps, {size}",
+        _seconds(values["created_at"]),
+        _stage(values["operation"]),
+        _sources(values),
+    )
+
+
+def _policy(values: Mapping[str, Any]) -> Brief:
+    algorithm = values["operation"].get("config", {}).get("algorithm", "")
+    environment = values.get("environment")
+    return Brief(
+        "policy",
+        _return(values.get("metrics", {})) or values["weights_sha256"][:16],
+        _seconds(values["created_at"]),
+        _stage(values["operation"]),
+        _sources(values),
+        algorithm=str(algorithm.get("name", "") if isinstance(algorithm, dict) else algorithm),
+        environment="" if environment is None else environment["id"],
+    )
+
+
+def _check(values: Mapping[str, Any]) -> Brief:
+    return Brief("check", str(values["result"]["verdict"]))
+
+
+def _result(values: Mapping[str, Any]) -> Brief | None:
+    result = values["result"]
+    if (kind := kind_of_result(result)) is None:
+        return None
+    dataset = result.get("dataset")
+    return Brief(
+        kind,
+        _TOLD[kind](result) if kind in _TOLD else _return(result.get("metrics", {})),
+        sources=[f"{dataset['uri']}@{dataset['version']}"] if isinstance(dataset, dict) else (),
+        policy="" if kind in _OF_POLICIES else str(result.get("checkpoint") or ""),
+        algorithm=str(result.get("algorithm") or _DEFAULTS.get(kind, "")),
+    )
+
+
+def _evaluation(result: Mapping[str, Any]) -> str:
+    return f"{_return(result['metrics'])} of {result['environment']}"
+
+
+def _estimate(result: Mapping[str, Any]) -> str:
+    values = (f"{name} {float(each['value']):.4g}" for name, each in result["estimates"].items())
+    return f"{', '.join(values)}; recorded {float(result['recorded']['value']):.4g}"
+
+
+def _sweep(result: Mapping[str, Any]) -> str:
+    settings = result["settings"]
+    return f"{len(settings):,} settings by {result['score'].replace('_', ' ')}, best: {settings[0]['name']}"
+
+
+_OF_POLICIES = ("evaluation", "estimate")
+"""Kinds of results that lie in the folder of the policy they are of."""
+_TOLD: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "evaluation": _evaluation,
+    "estimate": _estimate,
+    "decision": lambda result: f"{result['verdict']}: {result['sentence']}",
+    "sweep": _sweep,
+    "outlier ranking": lambda result: count_text(result["count"], "outlier"),
+    "export": lambda result: f"{count_text(result['episodes'], 'episode')} as {result['format']}",
+    "policy export": lambda result: ", ".join(result["models"]),
+}
+"""What results say, of kinds that have more to say than a mean return."""
+_PARSERS: Mapping[Kind, _Parser] = {
+    "version": _version,
+    "policy": _policy,
+    "check": _check,
+    "result": _result,
+    "evaluation": _result,
+    "estimate": _result,
+}
+KINDS = (*_PARSERS,)
+"""Of files that have something to say."""
+
+
+def _return(metrics: Mapping[str, float]) -> str:
+    mean, episodes = metrics.get("episode_return_mean"), metrics.get("episodes")
+    if mean is None:
+        return ""
+    return f"mean return {mean:.4g}" + ("" if episodes is None else f" over {episodes:,.0f} episodes")
+
+
+def _stage(operation: Mapping[str, Any]) -> str:
+    name = str(operation["name"])
+    return STAGES_BEFORE.get(name, name)
+
+
+def _sources(values: Mapping[str, Any]) -> list[str]:
+    parents = ((each["uri"], each.get("version")) for each in values.get("parents", ()))
+    return [*dict.fromkeys(uri if version is None else f"{uri}@{version}" for uri, version in parents)]
+
+
+def _seconds(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()
+
+
+def _place(root: Location) -> Location:
+    above = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = os.environ.get(CACHE) or os.path.join(above, "offline")
+    name = hashlib.sha256(root.uri.encode(errors="replace")).hexdigest()[:32]
+    return Location.on_disk(os.path.join(folder, "catalogues", f"{name}.json"))
+
+
+def _load(place: Location, root: Location) -> dict[str, _Cached]:
+    """What is in the cache; nothing if it is not there, or not what was written."""
+    try:
+        digest, _, body = _read_local(place.path).partition(b"\n")
+        if hashlib.sha256(body).hexdigest().encode() != digest:
+            raise ValueError("it is damaged")
+        values = from_json(body)
+        if (values["format"], values["root"]) != (_FORMAT, root.uri):
+            return {}
+        return {name: ((size, changed_ns), brief) for name, size, changed_ns, brief in values["files"]}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        log.info("The cache %s is not used: %s", place.uri, error)
+        return {}
+
+
+def _store(place: Location, catalogue: Catalogue, found: Mapping[str, Brief]) -> None:
+    files = [(name, *catalogue.files[name], brief) for name, brief in found.items()]
+    try:
+        body = to_json({"format": _FORMAT, "root": catalogue.root.uri, "files": files})
+        os.makedirs(os.path.dirname(place.path), mode=0o700, exist_ok=True)
+        place.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+    except (OfflineError, OSError, ValueError) as error:  # the list is complete without
+        log.info("The cache %s is not written: %s", place.uri, error)
