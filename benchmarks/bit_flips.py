@@ -1,4 +1,7 @@
-"""Damage: single bits flipped in data files, manifests, reports, results, checkpoints and training states.
+"""Damage: single bits flipped in everything that is kept and read again.
+
+Data files, manifests, what appends go on from, scores of outliers, reports, results, decisions, tags, moves of a registry,
+checkpoints, networks, training states and metrics.
 
     python -m benchmarks.bit_flips [--flips 2000] [--seed 0]
 
@@ -21,26 +24,40 @@ from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+import pyarrow as pa
 import safetensors.torch
 import torch
 
 from benchmarks.figure import figure
+from offline_core.data.curation.scores import SCORES, scores_of, write_scores
 from offline_core.data.datasets.commit import commit, prepare_dataset
-from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.manifest import Format, Operation
-from offline_core.data.datasets.result_cache import load_result, store_result
+from offline_core.data.datasets.dataset import open_dataset, size_and_hash
+from offline_core.data.datasets.episode_index import episode_index
+from offline_core.data.datasets.manifest import Format, Imported, Operation, SourceFile
+from offline_core.data.datasets.result_cache import RESULT_FILE, load_result, store_result
 from offline_core.data.datasets.row_groups import tables
+from offline_core.data.datasets.tags import FOLDER as TAGS
+from offline_core.data.datasets.tags import read_tags, tag_moves, write_tag
 from offline_core.data.datasets.writer import EpisodeWriter
-from offline_core.data.episodes import Episode
+from offline_core.data.episodes import Episode, columns
+from offline_core.data.importing.late_files import read_late, write_late
 from offline_core.data.quality.check import check, last_report
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import QualityReport
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError
+from offline_core.keeping.promotion.config import PromotionConfig
+from offline_core.keeping.promotion.evidence import read_decision
+from offline_core.keeping.promotion.promote import promote
+from offline_core.learning.checkpoints import load_networks, save_networks
+from offline_core.learning.metrics import METRICS_FILE, MetricsLog, read_metrics
+from offline_core.learning.result import NETWORKS_FILE
 from offline_core.learning.state import States, TrainingState
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
 from offline_core.policies.policy import Policy
+from offline_core.policies.registry.history import HISTORY, entry_of, read_history
+from tests.keeping.promotion.decisions import decision_at
 
 EPISODES = 20
 STEPS = 50
@@ -135,6 +152,79 @@ def _targets(root: Path) -> Iterator[Target]:
     made = root / "result.json"
     yield Target("result", made, lambda: load_result(place, "benchmark", QualityReport, fingerprint=fingerprint_of))
 
+    yield from _judged(root, uri)
+    yield from _moved(root, uri)
+    yield from _learned(root)
+    yield from _appended(root)
+
+
+def _judged(root: Path, data: str) -> Iterator[Target]:
+    """Scores of episodes, and a decision."""
+    dataset = open_dataset(data)
+    place = Location.of(str(root / "outliers"))
+    index, score = episode_index(dataset, [columns.EPS_ID, columns.T_STARTED]), np.linspace(0, 5, EPISODES)
+    features = np.random.default_rng(0).random((EPISODES, 2))
+    write_scores(place.child(SCORES), dataset, index, score, score > 3, [""] * EPISODES, ["a", "b"], features)
+    report = last_report(dataset)
+    assert report is not None
+    store_result(
+        place.child(RESULT_FILE), "benchmark", report, fingerprints={place.child(SCORES).uri: _sha256(place.child(SCORES))}
+    )
+    for kind, name in (("scores", SCORES), ("result of scores", RESULT_FILE)):
+        yield Target(kind, root / "outliers" / name, lambda: scores_of(place.uri, dataset).table.rows())
+    decision = decision_at(root / "decision", str(root / "policy"))
+    yield Target("decision", root / "decision" / RESULT_FILE, lambda: read_decision(decision))
+
+
+def _moved(root: Path, data: str) -> Iterator[Target]:
+    """Tags of a dataset, and aliases of a registry."""
+    place = Location.of(data)
+    write_tag(place, "good", 1)
+    write_tag(place, "audited", 1)
+    for number in (1, 2):
+        file = root / "table" / TAGS / f"{number:06d}.json"
+        yield Target("tags", file, lambda: (read_tags(place), tag_moves(place)))
+    entry = entry_of(str(root / "registry" / "hvac"))
+    for seed in (1, 2):
+        champion = str(root / "champions" / str(seed))
+        save_policy(Policy(**SPACES, seed=seed), champion, operation=Operation(name="benchmark"))
+        promote(PromotionConfig(override="a benchmark"), registry=entry.uri, source=champion)
+    for number in (1, 2):
+        yield Target("moves", root / "registry" / "hvac" / HISTORY / f"{number:06d}.json", lambda: read_history(entry).moves)
+
+
+def _learned(root: Path) -> Iterator[Target]:
+    """Metrics of a run, and all its networks."""
+    run = Location.of(str(root / "run"))
+    with MetricsLog(run) as log:
+        for number in range(20):
+            log.add({"updates": number, "loss": 1 / (number + 1)})
+    yield Target("metrics", root / "run" / METRICS_FILE, lambda: read_metrics(run))
+    networks = torch.nn.ModuleDict({"actor": torch.nn.Linear(4, 16)})
+    sha256 = save_networks(networks, run)
+    yield Target("networks", root / "run" / NETWORKS_FILE, lambda: safetensors.torch.save(load_networks(run, sha256)))
+
+
+def _appended(root: Path) -> Iterator[Target]:
+    """What appends go on from: rows that wait for late ones, and the manifest that lists them."""
+    place = prepare_dataset(str(root / "appended"))
+    rows = pa.table({"eps_id": ["a"] * 50, "t": range(50), "rewards": np.random.default_rng(0).random(50)})
+    late = write_late(place, "rows", rows)
+    with EpisodeWriter(place, "part", format="table") as writer:
+        writer.write(_episodes())
+    statistics, imported = writer.statistics, Imported(left_out=[late], sources=[SourceFile(uri="/logs/1.csv", bytes=100)])
+    operation = Operation(name="import")
+    made = commit(
+        place.uri, writer.files, format="table", operation=operation, statistics=statistics, imported=imported, **SPACES
+    )
+    yield Target("append's rows", root / "appended" / late.path, lambda: read_late(place, late).to_pydict())
+    manifest = root / "appended" / "_versions" / "000001.json"
+    yield Target("append's manifest", manifest, lambda: open_dataset(made.location.uri).manifest.imported)
+
+
+def _sha256(place: Location) -> str:
+    return size_and_hash(place)[1]
+
 
 def _plain(table: Any) -> Any:
     return table.schema.to_string(), table.to_pydict()
@@ -145,9 +235,9 @@ def _state(states: States) -> Any:
     return found and (found[0], safetensors.torch.save(found[1]))
 
 
-def _dataset(folder: Path, format: Format) -> str:
+def _episodes() -> list[Episode]:
     rng = np.random.default_rng(0)
-    episodes = [
+    return [
         Episode(
             eps_id=f"{number:032x}",
             observations=rng.standard_normal((STEPS + 1, 4)).astype(np.float32),
@@ -159,8 +249,11 @@ def _dataset(folder: Path, format: Format) -> str:
         )
         for number in range(EPISODES)
     ]
+
+
+def _dataset(folder: Path, format: Format) -> str:
     with EpisodeWriter(prepare_dataset(str(folder)), "part", format=format) as writer:
-        writer.write(episodes)
+        writer.write(_episodes())
     operation = Operation(name="benchmark")
     commit(os.fspath(folder), writer.files, format=format, operation=operation, statistics=writer.statistics, **SPACES)
     return os.fspath(folder)

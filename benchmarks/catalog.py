@@ -19,10 +19,23 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from benchmarks.figure import environment, figure, seconds
+from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.datasets.manifest import FileEntry, Manifest, Operation, Parent, Statistics, Summary
+from offline_core.data.quality.config import QualityConfig
+from offline_core.data.quality.result import Histogram, QualityReport
 from offline_core.data.store.json_files import with_checksum
+from offline_core.data.store.json_lines import line_of
+from offline_core.judging.estimation.result import ESTIMATES as ESTIMATES_FOLDER
+from offline_core.judging.estimation.result import Estimate, Interval, OffPolicyResult
+from offline_core.learning.result import TrainingResult
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.evaluation.result import EVALUATIONS as EVALUATIONS_FOLDER
+from offline_core.policies.evaluation.result import EvaluationResult
+from offline_core.policies.manifest import PolicyManifest
+from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.result import Result
 
 VERSIONS_OF_A_DATASET = 10
 EVALUATIONS, ESTIMATES = 10, 9
@@ -107,101 +120,124 @@ def write_root(root: Path, *, results: int, versions: int) -> None:
 def _dataset(folder: Path, number: int) -> None:
     (folder / "_versions").mkdir(parents=True)
     (folder / "_checks").mkdir()
+    summary = Summary(count=20, mean=9.5, std=1.5, min=3.0, max=20.0)
+    statistics = Statistics(episodes=20, steps=600, terminated=20, returns=summary, lengths=summary)
     for version in range(1, VERSIONS_OF_A_DATASET + 1):
-        data = f"part-000000-{_hex(number, version)[:12]}.parquet"
-        (folder / data).write_bytes(b"PAR1")
-        _write(folder / "_versions" / f"{version:06d}.json", _manifest(number, version, data))
+        name = f"part-000000-{_hex(number, version)[:12]}.parquet"
+        (folder / name).write_bytes(b"PAR1")
+        file = FileEntry(path=name, rows=20, episodes=20, steps=600, bytes=4, sha256=_hex(name), footer_sha256=_hex(name, 1))
+        manifest = Manifest(
+            version=version,
+            format="table",
+            operation=Operation(name="record", version=3, config={"episodes": 20, "seed": number}),
+            parents=[Parent(kind="checkpoint", uri=f"/runs/expert-{number}", fingerprint=_hex(number)[:16])],
+            statistics=statistics,
+            files=[file],
+        )
+        (folder / "_versions" / f"{version:06d}.json").write_bytes(with_checksum(manifest.to_json()))
     (folder / "_versions" / f"last-{VERSIONS_OF_A_DATASET:06d}").write_bytes(b"")
-    check = {"dataset": _ref(folder, version), "verdict": "pass", "findings": [], "statistics": {"episodes": 20}}
-    _stored(folder / "_checks" / f"{version:06d}.json", check)
+    report = QualityReport(
+        dataset=_ref(folder, version),
+        verdict="pass",
+        findings=[],
+        statistics=statistics,
+        returns=Histogram(edges=[0.0, 1.0], counts=[20]),
+        lengths=Histogram(edges=[0.0, 1.0], counts=[20]),
+        config=QualityConfig(),
+    )
+    _stored(folder / "_checks" / f"{version:06d}.json", report, {str(folder): manifest.fingerprint})
 
 
 def _training(folder: Path, number: int) -> None:
-    (folder / "best").mkdir(parents=True)
-    data = folder.parent.parent / f"data-{number // 50 % 10:03d}" / f"recording-{number % 1000:05d}"
-    curve = [[100 * i, 9.5 + i] for i in range(10)]
-    metrics = {"episode_return_mean": 100.0 + number, "episode_return_std": 3.5, "episodes": 20.0}
     best = folder / "best"
-    policy = {
-        "checkpoint_version": 1,
-        "network": {"hidden_sizes": [256, 256], "activation": "relu"},
-        "operation": {"name": "train", "version": 5, "config": {"algorithm": "iql", "seed": number}},
-        "parents": [{"kind": "dataset", "uri": str(data), "version": 3, "fingerprint": _hex(number)[:16]}],
-        "metrics": metrics,
-        "environment": {"id": "CartPole-v1", "kwargs": {}},
-        "weights_file": "weights.safetensors",
-        "weights_sha256": _hex(number),
-        "created_at": "2026-11-27T10:00:00Z",
-    }
-    _write(best / "policy.json", policy)
+    best.mkdir(parents=True)
+    data = folder.parent.parent / f"data-{number // 50 % 10:03d}" / f"recording-{number % 1000:05d}"
+    metrics = {"episode_return_mean": 100.0 + number, "episode_return_std": 3.5, "episodes": 20.0}
+    policy = PolicyManifest(
+        network=NetworkConfig(hidden_sizes=[256, 256]),
+        value_function=False,
+        observation_space={"space": "box"},
+        action_space={"space": "discrete"},
+        environment=EnvironmentSpec(id="CartPole-v1"),
+        operation=Operation(name="train", version=5, config={"algorithm": "iql", "seed": number}),
+        parents=[Parent(kind="dataset", uri=str(data), version=3, fingerprint=_hex(number)[:16])],
+        metrics=metrics,
+        weights_file="weights.safetensors",
+        weights_sha256=_hex(number),
+    )
+    (best / "policy.json").write_bytes(with_checksum(policy.model_dump_json(indent=2)))
     (best / "weights.safetensors").write_bytes(b"0")
-    (folder / "metrics.jsonl").write_text('{"updates": 1}\n')
-    training = {"checkpoint": str(best), "metrics": metrics, "algorithm": "iql", "curve": curve, "dataset": _ref(data, 3)}
-    _stored(folder / "result.json", training | {"losses": curve, "epochs": 3.0, "updates": 1000, "seconds": 3.5})
-    for kind, count in (("_evaluations", EVALUATIONS), ("_estimates", ESTIMATES)):
+    (folder / "metrics.jsonl").write_bytes(line_of({"updates": 1}))
+    curve = [(100 * i, 9.5 + i) for i in range(10)]
+    training = TrainingResult(
+        checkpoint=str(best),
+        last_checkpoint=str(best),
+        metrics=metrics,
+        algorithm="iql",
+        curve=curve,
+        dataset=_ref(data, 3),
+        target_return=None,
+        reached_target=False,
+        updates=1000,
+        steps=256_000,
+        epochs=3.0,
+        losses=curve,
+        held_out_losses=curve,
+        training_metrics={"loss": 0.5, "q": 9.5},
+        bottleneck="updating",
+        seconds=3.5,
+        load_seconds=0.5,
+        update_seconds=2.5,
+        gather_seconds=0.25,
+        data_wait_seconds=0.25,
+        steps_per_second=10_000.0,
+    )
+    _stored(folder / "result.json", training, {str(best): policy.fingerprint})
+    returns = [9.5 + i for i in range(20)]
+    interval = Interval(value=57.25, low=40.5, high=70.125)
+    one = Estimate(value=57.25, low=40.5, high=70.125, effective_episodes=17.5, largest_weight=0.125)
+    for kind, count in ((EVALUATIONS_FOLDER, EVALUATIONS), (ESTIMATES_FOLDER, ESTIMATES)):
         (best / kind).mkdir()
         for each in range(count):
             place = best / kind / f"{_hex(kind, number, each)[:16]}.json"
-            _stored(
-                place,
-                {"checkpoint": str(best), "uri": str(place)}
-                | (_played(metrics) if kind == "_evaluations" else _estimated(data)),
+            result: Result = EvaluationResult(
+                checkpoint=str(best),
+                uri=str(place),
+                environment="CartPole-v1",
+                metrics=metrics,
+                returns=returns,
+                lengths=[20] * 20,
+                seconds=1.5,
             )
+            if kind == ESTIMATES_FOLDER:
+                result = OffPolicyResult(
+                    checkpoint=str(best),
+                    uri=str(place),
+                    dataset=_ref(data, 3),
+                    behaviour=None,
+                    explore=False,
+                    gamma=0.99,
+                    horizon=None,
+                    confidence=0.95,
+                    recorded=interval,
+                    estimates=dict.fromkeys(("fqe", "wis", "dr"), one),
+                    warnings=[],
+                    open_episodes=0,
+                    unrecorded_share=0.0,
+                    seconds=1.5,
+                )
+            _stored(place, result, {str(best): policy.fingerprint})
 
 
-def _played(metrics: dict[str, float]) -> dict[str, Any]:
-    returns = [9.5 + i for i in range(20)]
-    return {"environment": "CartPole-v1", "metrics": metrics, "returns": returns, "lengths": [int(x) for x in returns]}
+def _ref(folder: Path, version: int) -> DatasetRef:
+    fingerprint = _hex(str(folder), version)[:16]
+    return DatasetRef(uri=str(folder), version=version, fingerprint=fingerprint, episodes=20, steps=600, bytes=30_000)
 
 
-def _estimated(data: Path) -> dict[str, Any]:
-    interval = {"value": 57.25, "low": 40.5, "high": 70.125}
-    more = {"effective_episodes": 17.5, "largest_weight": 0.125}
-    estimates = dict.fromkeys(("fqe", "wis", "dr"), interval | more)
-    return {"dataset": _ref(data, 3), "recorded": interval, "estimates": estimates, "gamma": 0.99, "warnings": []}
-
-
-def _manifest(number: int, version: int, data: str) -> dict[str, Any]:
-    summary = {"count": 20, "mean": 9.5, "std": 1.5, "min": 3.0, "max": 20.0}
-    file = {
-        "path": data,
-        "rows": 20,
-        "episodes": 20,
-        "steps": 600,
-        "bytes": 30_000,
-        "sha256": _hex(data),
-        "footer_sha256": _hex(data, 1),
-    }
-    return {
-        "manifest_version": 2,
-        "version": version,
-        "format": "table",
-        "operation": {"name": "record", "version": 3, "config": {"episodes": 20, "seed": number}},
-        "parents": [{"kind": "checkpoint", "uri": f"/runs/expert-{number}", "version": None, "fingerprint": _hex(number)[:16]}],
-        "statistics": {"episodes": 20, "steps": 600, "terminated": 20, "truncated": 0, "returns": summary, "lengths": summary},
-        "created_at": "2026-11-27T10:00:00Z",
-        "provenance": {"python": "3.11.7", "torch": "2.13.0", "git": _hex(1)[:12]},
-        "files": [file],
-    }
-
-
-def _ref(folder: Path, version: int) -> dict[str, Any]:
-    return {
-        "uri": str(folder),
-        "version": version,
-        "fingerprint": _hex(str(folder), version)[:16],
-        "episodes": 20,
-        "steps": 600,
-        "bytes": 30_000,
-    }
-
-
-def _stored(place: Path, result: dict[str, Any]) -> None:
-    _write(place, {"place": str(place), "identity": _hex(str(place))[:16], "made": {}, "result": result})
-
-
-def _write(place: Path, values: dict[str, Any]) -> None:
-    place.write_bytes(with_checksum(json.dumps(values, indent=2)))
+def _stored(place: Path, result: Result, made: dict[str, str]) -> None:
+    """As `store_result` writes it, without waiting for the disk."""
+    values = {"place": str(place), "identity": _hex(str(place))[:16], "made": made, "result": result.model_dump(mode="python")}
+    place.write_bytes(with_checksum(json.dumps(values, indent=2, default=str)))
 
 
 def _hex(*values: object) -> str:

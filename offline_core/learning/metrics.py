@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import logging
 import math
@@ -15,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from offline_core.data.store.json_lines import line_of, read_lines, whole_lines
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import StorageError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # metrics are read without Torch
 log = logging.getLogger(__name__)
 
 METRICS_FILE = "metrics.jsonl"
-"""In the folder of a run, one record a line."""
+"""In the folder of a run, one record a line, with a checksum."""
 
 Record = dict[str, Any]
 """A line of the metrics: a report of an iteration, or an evaluation. `updates` so far, and of a run that plays `env_steps`."""
@@ -58,7 +58,7 @@ class MetricsLog:
         self._unwritten: list[Record] = []
         self._resumes, self._replaced, self._put_at = after is not None, False, -math.inf
         if after is not None:
-            found = _distinct((*read_metrics(folder), *map(json.loads, after.unwritten)))
+            found = _distinct((*_undamaged(folder), *map(json.loads, after.unwritten)))
             self.records = [record for record in found if _is_covered(record, after)]
             if (iterations := sum(map(is_report, self.records))) < after.iterations:
                 log.warning("%s has %s of %s iterations; the others are lost.", self._file.uri, iterations, after.iterations)
@@ -132,11 +132,27 @@ def is_report(record: Record) -> bool:
 
 
 def read_metrics(folder: Location) -> list[Record]:
-    """Return the records of the run in `folder`, finished or not, in order of its progress."""
+    """Return the records of the run in `folder`, finished or not, in order of its progress.
+
+    Raises:
+        CorruptFileError: A line is not what was written.
+    """
+    return _distinct(record for file, data in _files(folder) for record in read_lines(data, file.uri))
+
+
+def _undamaged(folder: Location) -> list[Record]:
+    """Return the records that can be read: a run that goes on needs none of them to go on as it was."""
+    lines = [line for _, data in _files(folder) for line in whole_lines(data)]
+    if damaged := lines.count(None):
+        log.warning("%d lines of the metrics in %s are damaged, and left out.", damaged, folder.uri)
+    return [line for line in lines if line is not None]
+
+
+def _files(folder: Location) -> list[tuple[Location, bytes]]:
     parts = folder.child(_PARTS)
     files = [*filter(Location.is_file, [folder.child(METRICS_FILE)]), *map(parts.child, parts.files())]
     with ThreadPoolExecutor(8) as pool:
-        return _distinct(record for data in pool.map(Location.read, files) for record in _records(data))
+        return [*zip(files, pool.map(Location.read, files), strict=True)]
 
 
 def series(folder: Location, name: str) -> list[tuple[int, float]]:
@@ -157,7 +173,7 @@ def last_updates(folder: Location) -> int:
         skipped = max(0, opened.size() - _TAIL_BYTES)
         opened.seek(skipped)
         lines = opened.read().splitlines(keepends=True)
-    found = _records(b"".join(lines[skipped > 0 :]))
+    found = read_lines(b"".join(lines[skipped > 0 :]), file.uri)
     return max((record["updates"] for record in found), default=0)
 
 
@@ -228,12 +244,7 @@ def _is_covered(record: Record, state: TrainingState) -> bool:
 
 
 def _text(records: Iterable[Record]) -> bytes:
-    return "".join(json.dumps(record) + "\n" for record in records).encode()
-
-
-def _records(data: bytes) -> Iterable[Record]:
-    """Return the records of a file, without a last line that is cut off."""
-    return map(json.loads, io.BytesIO(data[: data.rfind(b"\n") + 1]))
+    return b"".join(map(line_of, records))
 
 
 def _distinct(records: Iterable[Record]) -> list[Record]:

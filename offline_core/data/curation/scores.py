@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.datasets.result_cache import RESULT_FILE, recorded_fingerprints
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.data.store.location import Location
@@ -58,8 +60,28 @@ def write_scores(
         *(pl.Series(name, features[:, i], pl.Float64) for i, name in enumerate(names)),
     ).to_arrow()
     file = io.BytesIO()
-    pq.write_table(table.replace_schema_metadata({_DATASET: dataset.manifest.fingerprint.encode()}), file)
+    metadata = {_DATASET: dataset.manifest.fingerprint.encode()}
+    pq.write_table(table.replace_schema_metadata(metadata), file, write_page_checksum=True)
     place.write(file.getvalue())
+
+
+def read_scores(place: Location) -> bytes:
+    """The file of scores.
+
+    Raises:
+        CorruptFileError: it is not what the result beside it says.
+        StorageError: there is none.
+    """
+    data = place.read()
+    made = recorded_fingerprints(place.parent.child(RESULT_FILE))
+    recorded = {sha256 for name, sha256 in made.items() if posixpath.basename(name) == SCORES}
+    if recorded - {hashlib.sha256(data).hexdigest()}:
+        raise CorruptFileError(
+            f"{place.uri} is damaged: its SHA-256 differs from the one in {RESULT_FILE} beside it. Delete both, and make them "
+            "again with 'offline outliers'.",
+            uri=place.uri,
+        )
+    return data
 
 
 def scores_of(uri: str, dataset: Dataset) -> Scores:
@@ -75,9 +97,9 @@ def scores_of(uri: str, dataset: Dataset) -> Scores:
     place = Location.of(uri).child(SCORES)
     if not place.is_file():
         raise ConfigError(f"There is no {place.uri}: make it with 'offline outliers {dataset.location.uri} {uri}'.")
-    data = place.read()
+    data = read_scores(place)
     try:
-        table = pq.read_table(io.BytesIO(data))
+        table = pq.read_table(io.BytesIO(data), page_checksum_verification=True)
         refuse_extension_types(table.schema, place.uri)
         found = pl.DataFrame(table.select([columns.EPS_ID, *SCORE_COLUMNS]))
     except (pa.ArrowException, KeyError, OSError) as error:

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
+from offline_core.data.datasets.catalogue import read_catalogue
 from offline_core.data.datasets.dataset import VERSIONS, Dataset, size_and_hash
-from offline_core.data.datasets.manifest import FileEntry
+from offline_core.data.datasets.manifest import FileEntry, digest
 from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.data.store.parquet_files import open_parquet, read_footer
@@ -50,6 +51,16 @@ def unusable_files(dataset: Dataset) -> dict[str, str]:
         return wrong
     log.info("%s was last verified over %d days ago: its files are hashed.", dataset.ref, VERIFY_AFTER.days)
     return damaged_files(dataset)
+
+
+def state_of(dataset: Dataset) -> str:
+    """Identifies the content of a version and its files as they are on the storage: their sizes and times of change.
+
+    While it is the same, the files were not written again since.
+    """
+    states = read_catalogue(dataset.location).files
+    files = [[file.path, *states.get(file.path, ())] for file in dataset.manifest.all_files]
+    return digest([dataset.manifest.fingerprint, sorted(files)])
 
 
 def missing_files(dataset: Dataset) -> dict[str, str]:

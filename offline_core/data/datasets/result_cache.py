@@ -239,6 +239,21 @@ def stored_result(location: Location, model: type[Result]) -> Result | None:
         return None
 
 
+def recorded_fingerprints(location: Location) -> dict[str, str]:
+    """Of the outputs that a stored result has, by the names that it was stored with; none if there is no result.
+
+    Raises:
+        CorruptFileError: the result is not what was written.
+    """
+    if not location.is_file():
+        return {}
+    inside = without_checksum(location.read(), location.uri)
+    try:
+        return {str(name): str(fingerprint) for name, fingerprint in json.loads(inside)["made"].items()}
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptFileError(f"{location.uri} is no result that a stage stored. Delete it.", uri=location.uri) from error
+
+
 def is_result(location: Location) -> bool:
     """Whether `store_result` wrote this file."""
     if posixpath.basename(location.path) != RESULT_FILE:

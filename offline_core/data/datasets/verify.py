@@ -1,35 +1,37 @@
-"""Compare versions, checkpoints, training states and results with the hashes that were written with them."""
+"""Compare what is below a root with the hashes that were written with it: versions, policies, results, tags, moves, metrics."""
 
 from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from offline_core.data.datasets.catalogue import Catalogue, Kind, read_catalogue
 from offline_core.data.datasets.damage import damaged_files
-from offline_core.data.datasets.dataset import VERSIONS, open_version, size_and_hash, versions
-from offline_core.data.datasets.result_cache import RESULT_FILE
+from offline_core.data.datasets.dataset import addressed, open_version, size_and_hash, versions
+from offline_core.data.datasets.tags import read_tags, tag_moves
 from offline_core.data.store.json_files import without_checksum
+from offline_core.data.store.json_lines import read_lines
 from offline_core.data.store.location import Location
+from offline_core.data.store.numbered_log import NumberedLog
 from offline_core.data.store.stores import TEMPORARY
-from offline_core.errors import DatasetNotFoundError, OfflineError, VersionNotFoundError
+from offline_core.errors import DatasetNotFoundError, LocationError, OfflineError, VersionNotFoundError
 
 _TENSORS = ("weights", "tensors")
 """A JSON file names these files by `<name>_file` and `<name>_sha256`: a policy its weights, a training its state."""
-
-
-_FOLDERS = {"_checks", "_evaluations", "_estimates", "checkpoints", "history"}
-_FILES = {"policy.json", RESULT_FILE}
-"""Folders and files with a checksum of their own; other files are skipped."""
+_NETWORKS = "networks.safetensors"
+"""The result of a training has the hash of this file, if it wrote one."""
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A version, checkpoint or result that was compared with its hashes."""
+    """What was compared with its hashes: a version, a checkpoint, a result, the tags of a dataset, and so on."""
 
-    what: Literal["version", "checkpoint", "result"]
+    what: Literal["version", "checkpoint", "result", "log of tags", "log of moves", "file of metrics"]
     name: str
     """URI, of a version with its number."""
     wrong: tuple[str, ...] = ()
@@ -40,38 +42,50 @@ def verify(uri: str, version: int | None = None) -> Iterator[Verified]:
     """Everything at or below `uri` that has hashes, each as soon as it was compared; reads every byte.
 
     Arguments:
+        uri: folder, or the address of a version, `runs/data@tag`.
         version: only that version of the dataset at `uri`.
 
     Raises:
         DatasetNotFoundError: nothing there has hashes.
         VersionNotFoundError: the dataset has no such version.
     """
+    uri, version = addressed(uri, version)
     root = Location.of(uri)
     if version is not None:
         if version not in (known := versions(uri)):
             raise VersionNotFoundError(f"Dataset {uri} has no version {version}; it has {known or 'none'}.")
-        yield _of_version(root, version)
+        yield _version(root, version)
         return
     found = False
-    for name in root.files():
-        folder, base = posixpath.split(name)
-        if not name.endswith(".json") or any(part.startswith(TEMPORARY) for part in name.split("/")):
-            continue
-        if posixpath.basename(folder) == VERSIONS and base[:-5].isdigit():
-            dataset = posixpath.dirname(folder)
-            one = _of_version(root.child(dataset) if dataset else root, int(base[:-5]))
-        elif (other := _of_json(root.child(name))) is not None:
-            one = other
-        else:
-            continue
+    for each in _everything(read_catalogue(root)):
         found = True
-        yield one
+        yield each
     if not found:
         root.check_bucket()
         raise DatasetNotFoundError(f"There is nothing to verify at {uri}: neither a committed version nor a policy.")
 
 
-def _of_version(root: Location, version: int) -> Verified:
+def _everything(catalogue: Catalogue) -> Iterator[Verified]:
+    logs: set[str] = set()
+    kinds = {name: kind for kind in catalogue.by_kind for name in catalogue.of(kind)}
+    for name, kind in sorted(kinds.items()):
+        if any(part.startswith(TEMPORARY) for part in name.split("/")):
+            continue
+        place, folder = catalogue.place(name), posixpath.dirname(name)
+        if kind == "version":
+            yield _version(catalogue.place(posixpath.dirname(folder)), int(posixpath.basename(name)[:-5]))
+        elif kind == "metrics":
+            if (lines := _metrics(place)) is not None:
+                yield lines
+        elif kind in ("tag", "move"):
+            if folder not in logs:
+                logs.add(folder)
+                yield _log(catalogue.place(folder), kind)
+        elif kind != "mark" and (one := _json(place, kind)) is not None:
+            yield one
+
+
+def _version(root: Location, version: int) -> Verified:
     name = f"{root.uri} version {version}"
     try:
         wrong = damaged_files(open_version(root, version))
@@ -80,14 +94,42 @@ def _of_version(root: Location, version: int) -> Verified:
     return Verified("version", name, tuple(f"{path} {what}" for path, what in wrong.items()))
 
 
-def _of_json(place: Location) -> Verified | None:
-    """None if another program wrote it, or an older version without checksums that names no hashed file."""
-    folder, name = place.uri.split("/")[-2:]
-    if folder not in _FOLDERS and name not in _FILES:
-        return None
+def _log(folder: Location, kind: Kind) -> Verified:
+    """The tags of a dataset, or the moves of a name in a registry."""
+    what: Literal["log of tags", "log of moves"] = "log of moves"
+    above = folder.parent
+
+    def moves() -> object:
+        return NumberedLog(above, posixpath.basename(folder.uri)).entries()
+
+    def tags() -> object:
+        return tag_moves(above.parent), read_tags(above.parent)
+
+    read: Callable[[], object] = moves
+    if kind == "tag":
+        what, read = "log of tags", tags
+    try:
+        read()
+    except OfflineError as error:
+        return Verified(what, folder.uri, (str(error),))
+    return Verified(what, folder.uri)
+
+
+def _metrics(place: Location) -> Verified | None:
+    """None: an earlier version wrote it, without checksums."""
     try:
         data = place.read()
-        if name == RESULT_FILE and folder not in _FOLDERS and b'"identity"' not in data:
+        read_lines(data, place.uri)
+    except OfflineError as error:
+        return Verified("file of metrics", place.uri, (str(error),))
+    return Verified("file of metrics", place.uri) if b'"checksum"' in data else None
+
+
+def _json(place: Location, kind: Kind) -> Verified | None:
+    """None: another program wrote it, or an older version without checksums that names no hashed file."""
+    try:
+        data = place.read()
+        if kind == "result" and b'"identity"' not in data:
             return None
         inside = without_checksum(data, place.uri)
         values = json.loads(inside)
@@ -99,12 +141,30 @@ def _of_json(place: Location) -> Verified | None:
     named = [(values[f"{name}_file"], values.get(f"{name}_sha256")) for name in _TENSORS if f"{name}_file" in values]
     if named:
         return Verified("checkpoint", place.uri, tuple(filter(None, (_wrong(place.parent, *each) for each in named))))
-    return None if inside is data else Verified("result", place.uri)
+    outputs = _outputs(values)
+    if inside is data and not outputs:
+        return None
+    return Verified("result", place.uri, tuple(filter(None, (_wrong(place.parent, *each) for each in outputs.items()))))
+
+
+def _outputs(values: Mapping[str, Any]) -> Mapping[str, str]:
+    """Hashes of the files that a stage left beside its result, by their names relative to it."""
+    made, result, place = (values.get(name) for name in ("made", "result", "place"))
+    found = {}
+    if isinstance(made, dict) and isinstance(place, str):
+        folder = f"{posixpath.dirname(place)}/"
+        named = {name: sha256 for name, sha256 in made.items() if name.startswith(folder)}
+        found = {name.removeprefix(folder): sha256 for name, sha256 in named.items() if _SHA256.fullmatch(str(sha256))}
+    if isinstance(result, dict) and isinstance(sha256 := result.get("networks_sha256"), str):
+        found[_NETWORKS] = sha256
+    return found
 
 
 def _wrong(folder: Location, name: Any, sha256: Any) -> str | None:
     try:
-        _, found = size_and_hash(folder.child(posixpath.basename(str(name))))
+        _, found = size_and_hash(folder.inside(str(name)))
+    except LocationError:
+        return f"it names {str(name)[:200]!r}, which is no file beside it"
     except OfflineError as error:
         return str(error)
     return None if found == sha256 else f"{name} is damaged: its SHA-256 differs from the one that was written"

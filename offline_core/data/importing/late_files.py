@@ -13,7 +13,7 @@ from offline_core.data.datasets.data_file import DataFile, FilesConfig
 from offline_core.data.datasets.manifest import FileEntry, Imported
 from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
-from offline_core.data.store.parquet_files import open_parquet, parquet_errors
+from offline_core.data.store.parquet_files import open_parquet, parquet_errors, read_footer
 from offline_core.errors import StorageError
 
 LATE = "_late"
@@ -29,9 +29,13 @@ def write_late(root: Location, name: str, rows: pa.Table) -> FileEntry:
 
 
 def read_late(root: Location, entry: FileEntry, names: Sequence[str] | None = None) -> pa.Table:
-    """The rows of a file, with the columns `names` or all."""
+    """The rows of a file, with the columns `names` or all.
+
+    Raises:
+        CorruptFileError: it is not what was written.
+    """
     file = root.child(entry.path)
-    with parquet_errors(file.uri), open_parquet(file) as parquet:
+    with parquet_errors(file.uri), open_parquet(file, read_footer(file, entry.footer_sha256)) as parquet:
         return parquet.read(columns=None if names is None else list(names))
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from offline_core.data.datasets.damage import damaged_files, unusable_files
+from offline_core.data.datasets.damage import damaged_files, state_of, unusable_files
 from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.datasets.manifest import Statistics, Summary
-from offline_core.data.datasets.result_cache import StoredResult, stored_result
+from offline_core.data.datasets.result_cache import StoredResult, recorded_fingerprints, stored_result
 from offline_core.data.datasets.statistics import StatisticsBuilder
 from offline_core.data.episodes import columns
 from offline_core.data.importing.ends import IMPORT
@@ -76,16 +76,18 @@ def check(
     opened = open_dataset(dataset, version)
     held_out = None if config.held_out is None else open_dataset(config.held_out)
     looked_at = [dataset for dataset in (opened, held_out) if dataset is not None]
+    by_name = {f"{each.location.uri}@{each.manifest.version}": each for each in looked_at}
 
-    def fingerprint(_: str) -> str | None:
-        return None if any(map(unusable_files, looked_at)) else opened.manifest.fingerprint
+    def fingerprint(name: str) -> str | None:
+        """Files that were written again since are hashed again, whatever their footers say."""
+        return None if name not in by_name or unusable_files(by_name[name]) else state_of(by_name[name])
 
     yield StoredResult(
         QualityReport,
         opened.location.child(CHECKS),
         [each.parent_entry for each in looked_at],
         fingerprint,
-        outputs=lambda _: [opened.location.uri],
+        outputs=lambda _: by_name,
         config=config,
         exclude={"held_out"},
         name=_name(opened),
@@ -169,8 +171,17 @@ def default_rules(config: QualityConfig, held_out: Dataset | None = None, *, abo
 
 
 def last_report(dataset: Dataset) -> QualityReport | None:
-    """What the last check of this version found, None if there was none that can be read."""
-    return stored_result(dataset.location.child(f"{CHECKS}/{_name(dataset)}"), QualityReport)
+    """What the last check of this version found; None if there was none that can be read, or files were written again since."""
+    place = dataset.location.child(f"{CHECKS}/{_name(dataset)}")
+    report = stored_result(place, QualityReport)
+    if report is None:
+        return None
+    made = recorded_fingerprints(place)
+    is_older = dataset.manifest.fingerprint in made.values()  # earlier versions did not note the state of files
+    if not is_older and state_of(dataset) not in made.values():
+        log.warning("%s: files were written again since it was checked. Check it again.", dataset.ref)
+        return None
+    return report
 
 
 def _name(dataset: Dataset) -> str:

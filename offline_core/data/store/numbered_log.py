@@ -33,7 +33,7 @@ _MARK = re.compile(r"last-(\d{1,18})")
 _RESTORE = "Restore the log from a copy."
 
 
-class Listed(NamedTuple):
+class LogFiles(NamedTuple):
     """The names in the folder of a log."""
 
     numbers: list[int]
@@ -64,7 +64,7 @@ class NumberedLog:
         """The file of an entry, which may not exist."""
         return self.folder.child(f"{number:06d}.json")
 
-    def listed(self) -> Listed:
+    def listed(self) -> LogFiles:
         """What is in the folder; nothing if there is none."""
         return listed(self.folder.files(recursive=False))
 
@@ -170,9 +170,9 @@ class _Entry(NamedTuple):
     """Of the whole file."""
 
 
-def listed(names: Iterable[str]) -> Listed:
+def listed(names: Iterable[str]) -> LogFiles:
     """The numbers and marks among the names of files in the folder of a log."""
-    found = Listed([], [], [])
+    found = LogFiles([], [], [])
     for name in names:
         if match := _ENTRY.fullmatch(name):
             found.numbers.append(int(match[1]))
@@ -180,7 +180,7 @@ def listed(names: Iterable[str]) -> Listed:
             found.marks.append(int(match[1]))
         else:
             found.others.append(name)
-    return Listed(*map(sorted, found))  # type: ignore[arg-type]
+    return LogFiles(*map(sorted, found))  # type: ignore[arg-type]
 
 
 def _digest(data: bytes) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from offline_core.data.curation.scores import REASON, SCORE
+from offline_core.data.curation.scores import read_scores as stored_scores
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.episode_index import episode_index, indexed_row_groups
 from offline_core.data.episodes import columns
@@ -96,8 +97,9 @@ def read_scores(place: Location) -> pl.DataFrame:
 
     Raises:
         StorageError: there are none.
+        CorruptFileError: they are not what was written.
         UnsafeDataError: reading a column could run code.
     """
-    scores = pl.read_parquet(io.BytesIO(place.read()), columns=[SCORE, REASON])
+    scores = pl.read_parquet(io.BytesIO(stored_scores(place)), columns=[SCORE, REASON])
     refuse_extension_types(scores.clear().to_arrow().schema, place.uri)
     return scores

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import offline_core as offline
 from flows.cli import app
 from offline_core.data.datasets.verify import verify
 from offline_core.data.store.json_files import without_checksum
@@ -84,3 +85,39 @@ def test_files_of_other_programs_are_left_alone(root: Path) -> None:
     (root / "result.json").write_text('{"score": 3}\n{"score": 4}\n')
     names = ["data version 1", "data version 2", "data version 3", "policy/policy.json"]
     assert wrong(root) == dict.fromkeys(names, ())
+
+
+def test_tags_moves_metrics_scores_and_networks_are_compared(root: Path) -> None:
+    """Each is found damaged when one bit of it is flipped."""
+    offline.tag(root / "data", "good", version=1)
+    offline.promote(root / "policy", registry=root / "registry" / "hvac", override="a test")
+    offline.outliers(root / "data", output=root / "outliers")
+    offline.train(root / "data", algorithm="bc", optimizer={"max_epochs": 1}, output=root / "run")
+    whole = wrong(root)
+    assert not any(whole.values())
+    files = {
+        "data/_versions/tags": "data/_versions/tags/000001.json",
+        "registry/hvac/history": "registry/hvac/history/000001.json",
+        "outliers/result.json": "outliers/scores.parquet",
+        "run/result.json": "run/networks.safetensors",
+        "run/metrics.jsonl": "run/metrics.jsonl",
+    }
+    for name, file in files.items():
+        flip_bit(root / file, 8 * 40)
+        assert {each for each, problems in wrong(root).items() if problems} == {name}
+        flip_bit(root / file, 8 * 40)
+    (root / "outliers" / "scores.parquet").unlink()
+    assert "outliers/scores.parquet" in wrong(root)["outliers/result.json"][0]
+
+
+def test_tags_of_earlier_versions_are_compared_with_what_a_number_is(root: Path) -> None:
+    (root / "data" / "_versions" / "tags").mkdir()
+    (root / "data" / "_versions" / "tags" / "good").write_text("1\n")
+    assert wrong(root)["data/_versions/tags"] == ()
+    (root / "data" / "_versions" / "tags" / "good").write_text("q\n")
+    assert "does not hold the number of a version" in wrong(root)["data/_versions/tags"][0]
+
+
+def test_a_version_is_verified_by_its_tag(root: Path) -> None:
+    offline.tag(root / "data", "good", version=2)
+    assert [each.name for each in verify(f"{root}/data@good")] == [f"{root}/data version 2"]
