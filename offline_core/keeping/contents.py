@@ -157,6 +157,25 @@ class Contents:
         """The versions that parents name, as they are now."""
         return self.with_fingerprints(parent.fingerprint for parent in parents if parent.kind == "dataset")
 
+    @functools.cached_property
+    def parents(self) -> Mapping[str, list[str]]:
+        """The other datasets below the root that any version of each one was made from."""
+        names = {versions[0].location.uri: name for name, versions in self.datasets.items()}
+        made_from = {
+            name: {names[each.location.uri] for dataset in versions for each in self.made_from(dataset.manifest.parents)}
+            for name, versions in self.datasets.items()
+        }
+        return {name: sorted(parents - {name}) for name, parents in made_from.items()}
+
+    def parents_first(self) -> list[str]:
+        """The datasets in an order in which each comes after those that it was made from, as far as they are no circle."""
+        done: dict[str, None] = {}
+        while rest := [name for name in self.parents if name not in done]:
+            missing = {name: sum(parent not in done for parent in self.parents[name]) for name in rest}
+            ready = [name for name in rest if not missing[name]] or [min(rest, key=lambda name: (missing[name], name))]
+            done |= dict.fromkeys(sorted(ready))
+        return [*done]
+
     def files_of(self, name: str) -> list[str]:
         """The data files of a dataset, relative to its folder: those named as this package does, not of datasets below it."""
         return [file for file in self.catalogue.by_dataset[name] if _DATA.fullmatch(file)]

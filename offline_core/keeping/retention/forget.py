@@ -23,12 +23,13 @@ from offline_core.data.episodes import columns
 from offline_core.data.importing.late_files import imported_without
 from offline_core.data.store.json_files import with_checksum
 from offline_core.data.store.location import Location
+from offline_core.data.store.numbered_log import NumberedLog
 from offline_core.data.store.stores import WRITER
 from offline_core.errors import BusyError
 from offline_core.keeping.contents import Contents, read_contents
 from offline_core.keeping.retention.config import ForgetConfig
 from offline_core.keeping.retention.descriptions import descriptions
-from offline_core.keeping.retention.subjects import Subjects, find_subjects, parents_first
+from offline_core.keeping.retention.subjects import Subjects, find_subjects
 from offline_core.keeping.retention.texts import Names, mentions, rewrite
 from offline_core.keeping.retention.vacuum import hold
 from offline_core.policies.manifest import PolicyManifest
@@ -145,21 +146,21 @@ def _found(contents: Contents, where: Condition, config: ForgetConfig) -> Forget
     """What is found, and taken out if `config` says so."""
     found, unreadable = find_subjects(contents, where)
     names = Names.of({id for subjects in found.values() for id in subjects.ids}, config.where)
-    versions = [each for name in found for each in _versions_without(contents, name, found[name])]
-    policies = _policies(contents, {(each.uri, each.version) for each in versions})
-    removed = descriptions(contents, _opened(contents, versions), policies)
+    holding = [(each, found[name]) for name in found for each in contents.datasets[name] if _files(each, found[name])]
+    policies = _policies(contents, [each for each, _ in holding])
+    removed = descriptions(contents, [each for each, _ in holding], policies)
     texts, left = ([file for file in files if file not in removed] for files in mentions(contents, names))
     if config.delete:
         for file in removed:
             contents.root.child(file).delete()
         for text in texts:
             rewrite(contents, text, names)
-        for name in reversed(parents_first(contents)):
+        for name in reversed(contents.parents_first()):
             _forget(contents, name, found.get(name, Subjects()), names)
     result = ForgetResult(
         root=contents.root.uri,
         ids=len({id for subjects in found.values() for id in subjects.ids}),
-        versions=versions,
+        versions=[_without(*each) for each in holding],
         policies=[contents.place(name).uri for name in policies],
         addresses=[address for name in policies for address in _addresses(contents.place(name))],
         removed=[contents.root.child(file).uri for file in removed],
@@ -200,16 +201,13 @@ def _forget(contents: Contents, name: str, subjects: Subjects, names: Names) -> 
 
 def _manifests_left(contents: Contents, names: Names) -> list[str]:
     """Manifests that hold a name in a file's URI, a category or a column: what these are is not changed."""
-    told = ((version, names.redacted(version.manifest.operation.config, everywhere=False)) for version in contents.versions)
-    left = (
-        (version.location, version.manifest.model_copy(update={"operation": Operation(name=""), "report": {}}), config)
-        for version, config in told
-    )
-    return [
-        f"{location.uri}/{VERSIONS}/{manifest.version:06d}.json"
-        for location, manifest, config in left
-        if manifest.to_json().encode() in names or json.dumps(config).encode() in names
-    ]
+    left = []
+    for version in contents.versions:
+        config = names.redacted(version.manifest.operation.config, everywhere=False)
+        rest = version.manifest.model_copy(update={"operation": Operation(name=""), "report": {}})
+        if rest.to_json().encode() in names or json.dumps(config).encode() in names:
+            left.append(NumberedLog(version.location, VERSIONS).file(rest.version).uri)
+    return left
 
 
 def _finish(contents: Contents) -> None:
@@ -221,44 +219,35 @@ def _finish(contents: Contents) -> None:
             contents.place(name).inside(path).delete()
 
 
-def _versions_without(contents: Contents, name: str, subjects: Subjects) -> list[VersionWithout]:
-    found = []
-    for dataset in contents.datasets[name]:
-        files = [file.path for file in dataset.manifest.files if file.path in subjects.files]
-        if files:
-            found.append(
-                VersionWithout(
-                    uri=dataset.location.uri,
-                    version=dataset.manifest.version,
-                    episodes=sum(int(subjects.files[path].sum()) for path in files),
-                    steps=sum(subjects.steps[path] for path in files),
-                )
-            )
-    return found
+def _files(dataset: Dataset, subjects: Subjects) -> list[str]:
+    """The files of a version that hold some of the episodes."""
+    return [file.path for file in dataset.manifest.files if file.path in subjects.files]
 
 
-def _policies(contents: Contents, versions: set[tuple[str, int]]) -> list[str]:
-    """The policies that learned from these versions, now or before a run that was killed, or began as one that did."""
-    fingerprints: set[str] = set()
-    found: dict[str, None] = {}
-    grows = True
-    while grows:
-        learned = {name: manifest for name, manifest in contents.policies.items() if _learned(contents, manifest, versions)}
-        began = {
-            name: manifest
-            for name, manifest in contents.policies.items()
-            if any(parent.kind == "checkpoint" and parent.fingerprint in fingerprints for parent in manifest.parents)
-        }
-        both = learned | began
-        grows = both.keys() != found.keys()
-        found = dict.fromkeys(both)
-        fingerprints = {manifest.fingerprint for manifest in both.values()}
+def _without(dataset: Dataset, subjects: Subjects) -> VersionWithout:
+    """What a version loses."""
+    files = _files(dataset, subjects)
+    episodes, steps = sum(int(subjects.files[path].sum()) for path in files), sum(subjects.steps[path] for path in files)
+    return VersionWithout(uri=dataset.location.uri, version=dataset.manifest.version, episodes=episodes, steps=steps)
+
+
+def _policies(contents: Contents, versions: Collection[Dataset]) -> list[str]:
+    """The policies that learned from these versions, now or before a run that was killed, or began as one that did.
+
+    The first parent of a policy is what it learned from; others were held out.
+    """
+    known = {fingerprint for dataset in versions for fingerprint in dataset.manifest.fingerprints}
+    known |= {each.fingerprint for dataset in contents.versions for each in dataset.manifest.forgotten if each.episodes}
+    found: set[str] = set()
+
+    def learned(manifest: PolicyManifest) -> bool:
+        began = [parent for parent in manifest.parents if parent.kind == "checkpoint"]
+        return any(parent.fingerprint in known for parent in (*manifest.parents[:1], *began))
+
+    while new := {name for name, manifest in contents.policies.items() if name not in found and learned(manifest)}:
+        found |= new
+        known |= {contents.policies[name].fingerprint for name in new}
     return sorted(found)
-
-
-def _opened(contents: Contents, versions: list[VersionWithout]) -> list[Dataset]:
-    wanted = {(each.uri, each.version) for each in versions}
-    return [dataset for dataset in contents.versions if (dataset.location.uri, dataset.manifest.version) in wanted]
 
 
 def _addresses(checkpoint: Location) -> list[str]:
@@ -269,16 +258,6 @@ def _addresses(checkpoint: Location) -> list[str]:
     entry = checkpoint.parent.parent
     aliases = read_history(entry).aliases
     return [f"{entry.uri}@{alias}" for alias, move in aliases.items() if move.checkpoint == f"{CHECKPOINTS}/{name}"]
-
-
-def _learned(contents: Contents, manifest: PolicyManifest, versions: set[tuple[str, int]]) -> bool:
-    """Whether a policy learned from one of these versions: the first parent is what it learned from, others were held out."""
-    first = manifest.parents[:1]
-    data: list[Dataset] = contents.made_from(first)
-    former = {each.fingerprint for dataset in data for each in dataset.manifest.forgotten if each.episodes}
-    return any(parent.fingerprint in former for parent in first) or any(
-        (dataset.location.uri, dataset.manifest.version) in versions for dataset in data
-    )
 
 
 def manifest_without(
@@ -323,8 +302,7 @@ def manifest_without(
 
 def replace_manifest(dataset: Dataset, manifest: Manifest) -> None:
     """Let a version be what another manifest says, at once."""
-    file = dataset.location.child(f"{VERSIONS}/{manifest.version:06d}.json")
-    file.write(with_checksum(manifest.to_json()))
+    NumberedLog(dataset.location, VERSIONS).file(manifest.version).write(with_checksum(manifest.to_json()))
 
 
 def _statistics(dataset: Dataset, *, of_columns: bool) -> Statistics:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -65,9 +65,9 @@ def find_subjects(contents: Contents, where: Condition) -> tuple[dict[str, Subje
     looked_at: dict[str, Subjects] = {}
     unreadable: list[str] = []
     has_columns = False
-    for name in parents_first(contents):
-        parents = [each for each in _parents(contents, name) if each in looked_at]
-        parent = looked_at[parents[0]] if len(_parents(contents, name)) == 1 and parents else Subjects()
+    for name in contents.parents_first():
+        parents = [each for each in contents.parents[name] if each in looked_at]
+        parent = looked_at[parents[0]] if len(contents.parents[name]) == 1 and parents else Subjects()
         inherited_contents = sorted({content for each in parents for content in looked_at[each].contents})
         subjects, listed = Subjects(), _listed(contents.datasets[name])
         for entry, dataset in _files(contents, name, unreadable):
@@ -159,19 +159,3 @@ def _met(dataset: Dataset, index: pl.DataFrame, where: Condition) -> tuple[np.nd
             return np.zeros(len(index), bool), False
         index = index.with_columns(pl.Series(name, values, strict=False))
     return where.met(index).fill_null(False).to_numpy().copy(), True
-
-
-def _parents(contents: Contents, name: str) -> list[str]:
-    """The other datasets that any version of this one was made from."""
-    made_from = [each for dataset in contents.datasets[name] for each in contents.made_from(dataset.manifest.parents)]
-    names = {dataset.location.uri: other for other, versions in contents.datasets.items() for dataset in versions}
-    return sorted({names[each.location.uri] for each in made_from} - {name})
-
-
-def parents_first(contents: Contents) -> list[str]:
-    """The datasets in an order in which each comes after those that it was made from, as far as they are no circle."""
-    waiting: Mapping[str, set[str]] = {name: set(_parents(contents, name)) for name in contents.datasets}
-    done: list[str] = []
-    while rest := [name for name in waiting if name not in done]:
-        done.append(min(rest, key=lambda name: (len(waiting[name] - {*done}), name)))
-    return done

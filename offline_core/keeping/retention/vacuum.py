@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from offline_core.data.datasets.catalogue import is_hidden
 from offline_core.data.datasets.dataset import VERSIONS, Dataset, is_dataset
 from offline_core.data.datasets.dataset_card import CARDS
 from offline_core.data.datasets.tags import read_tags
@@ -28,6 +29,8 @@ from offline_core.runtime.units import count_text, size_text
 
 log = logging.getLogger(__name__)
 
+MOST_NAMED = 20
+"""Files of other programs on a card."""
 _BUSY = "another run is writing to its dataset"
 
 
@@ -50,6 +53,7 @@ class VacuumResult(Result):
     removed: list[VersionFate] = Field(description="Versions that go.")
     kept: list[VersionFate] = Field(description="Versions that stay.")
     leftovers: dict[str, int] = Field(description="Bytes of each file that no version lists and that is old enough to go.")
+    others: list[str] = Field([], description="Parquet files of other programs in the folders of datasets: they stay.")
     busy: list[str] = Field([], description="Datasets that other runs are writing: nothing of them went.")
     freed_bytes: int = Field(description="Bytes of all files that go.")
     deleted: bool = Field(description="False: nothing was deleted, this is what would be.")
@@ -76,6 +80,7 @@ class VacuumResult(Result):
                     ],
                 ),
                 Section("Files of no version", [f"{uri} ({size_text(size)})" for uri, size in self.leftovers.items()]),
+                Section("Files of other programs, which stay", _first(self.others)),
             ],
             next="the same command with -s delete=true" if is_found and not self.deleted else "",
             about=(self.root, None),
@@ -115,6 +120,7 @@ def vacuum(config: VacuumConfig, *, root: str) -> VacuumResult:
         removed=_fates(plan, stay=False),
         kept=_fates(plan, stay=True),
         leftovers={plan.contents.root.child(file).uri: size for file, size in plan.leftovers.items()},
+        others=_others(plan.contents),
         busy=sorted(plan.contents.place(name).uri for name in busy),
         freed_bytes=sum(fate.bytes for fate in _fates(plan, stay=False)) + sum(plan.leftovers.values()),
         deleted=config.delete,
@@ -262,6 +268,22 @@ def _leftovers(contents: Contents, config: VacuumConfig) -> dict[str, int]:
             if 0 < (state.changed_ns or 0) < before_ns:
                 found[path] = state.size
     return found
+
+
+def _others(contents: Contents) -> list[str]:
+    """Parquet files in the folders of datasets that are named otherwise than this package names its data."""
+    found = []
+    for name, known in contents.datasets.items():
+        ours = {file.path for dataset in known for file in dataset.manifest.all_files}
+        ours |= {*contents.files_of(name), *contents.late_files_of(name)}
+        others = (file for file in contents.catalogue.by_dataset[name] if file.endswith(".parquet") and not is_hidden(file))
+        found += [contents.place(name).child(file).uri for file in sorted(others) if file not in ours]
+    return found
+
+
+def _first(uris: list[str]) -> list[str]:
+    more = [f"… and {len(uris) - MOST_NAMED:,} more"] if len(uris) > MOST_NAMED else []
+    return [*uris[:MOST_NAMED], *more]
 
 
 def _delete(plan: _Plan, name: str) -> None:

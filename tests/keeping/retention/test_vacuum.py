@@ -105,7 +105,9 @@ def test_only_files_named_as_ours_are_leftovers(tmp_path: Path) -> None:
         (data / name).parent.mkdir(parents=True, exist_ok=True)
         (data / name).write_bytes(b"old")
         os.utime(data / name, (1e9, 1e9))
-    assert sorted(vacuum(LATEST, root=str(tmp_path)).leftovers) == sorted(f"{data}/{name}" for name in ours)
+    result = vacuum(LATEST, root=str(tmp_path))
+    assert sorted(result.leftovers) == sorted(f"{data}/{name}" for name in ours)
+    assert result.others == sorted(f"{data}/{name}" for name in foreign)
     assert [name for name in (*ours, *foreign) if (data / name).exists()] == foreign
 
 
