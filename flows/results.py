@@ -73,12 +73,12 @@ def print_listing(listing: Listing) -> None:
     """A line for each thing, cut where the terminal ends; what cannot be read is told on stderr."""
     rows = [("when (UTC)", "kind", "name", "what", "from")]
     for each in listing.entries:
-        when = "" if each.made is None else f"{each.made:%Y-%m-%d %H:%M}"
-        name = " ".join([each.name, *(f"@{tag}" for tag in each.tags)])
+        when = "" if each.made is None else each.made.isoformat(" ", "minutes")[:16]
+        name = " ".join([each.name, *(f"@{tag}" for tag in each.tags)]) if each.tags else each.name
         rows.append((when, each.kind, name, each.what, each.source))
     if listing.entries:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        sys.stdout.write("".join(f"{line}\n" for line in _lines(rows, width)))
+        sys.stdout.write("\n".join([*_lines(rows, width), ""]))
     else:
         sys.stdout.write(f"There is nothing of this pipeline below {_printable(listing.root)}.\n")
     for file, why in listing.problems:
@@ -86,33 +86,37 @@ def print_listing(listing: Listing) -> None:
 
 
 def _lines(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
-    """The rows with columns one below the other; those after `UNCUT` share what is left of the width, None: all they need."""
-    cells = [[_printable(cell) for cell in row] for row in rows]
-    widths = [max(map(_cells, column)) for column in zip(*cells, strict=True)]
+    """The rows with columns one below the other; those after `UNCUT` share what is left of the width, None: all they need.
+
+    A list may have 10^5 rows, so what is true of a whole row or column is asked once.
+    """
+    cells = [row if "".join(row).isprintable() else [*map(_printable, row)] for row in rows]
+    columns = [*zip(*cells, strict=True)]
+    widths = [max(map(len if "".join(column).isascii() else _cells, column)) for column in columns]
     if width is not None:
         left = max(2 * LEAST, width - sum(widths[:UNCUT]) - 2 * (len(widths) - 1))
         first, second = widths[UNCUT:]
         second = min(second, max(left // 2, left - first))
         widths[UNCUT:] = [min(first, left - second), second]
+    line = "  ".join(f"{{:<{at}}}" for at in widths)
     for row in cells:
-        yield "  ".join(_fitted(cell, at) for cell, at in zip(row, widths, strict=True)).rstrip()
+        if width is None and "".join(row).isascii():
+            yield line.format(*row).rstrip()
+        else:
+            yield "  ".join(map(_fitted, row, widths)).rstrip()
 
 
 def _fitted(cell: str, width: int) -> str:
     """A text that takes so many cells of a terminal, the end of a longer one cut."""
-    if cell.isascii():
-        return f"{cell:<{width}}" if len(cell) <= width else f"{cell[: width - 1]}…"
     from rich.cells import set_cell_size
 
     return set_cell_size(cell, width) if _cells(cell) <= width else f"{set_cell_size(cell, width - 1)}…"
 
 
 def _cells(text: str) -> int:
-    if text.isascii():
-        return len(text)
     from rich.cells import cell_len
 
-    return cell_len(text)
+    return len(text) if text.isascii() else cell_len(text)
 
 
 def _printable(text: str) -> str:

@@ -5,8 +5,8 @@
 
 Some logs are chained: no number is missing, and each entry holds the SHA-256 of the whole file before it. So an entry that
 was edited, deleted or brought from elsewhere is found by its neighbours. Moves of aliases and of tags are chained: what they
-say must stay as it was. Versions of a dataset are not: old ones are deleted, and episodes are forgotten from any. Their
-numbers are marked as used instead, so that none ever stands for another version.
+say must stay as it was. Versions of a dataset are not: old ones are deleted, and episodes are forgotten from any. The mark
+keeps their numbers from being used again; in a chained log it tells that the last entry is missing.
 """
 
 from __future__ import annotations
@@ -90,9 +90,18 @@ class NumberedLog:
         """The number of entries of a chained log, by a listing.
 
         Raises:
-            CorruptFileError: one is missing.
+            CorruptFileError: one is missing, the last one included.
         """
-        return self._whole(self.listed().numbers)
+        while True:
+            listed = self.listed()
+            known = {*listed.numbers}
+            missing = next((number for number in range(1, listed.highest + 1) if number not in known), None)
+            if missing is None:
+                return listed.highest
+            if not (file := self.file(missing)).is_file():  # else it was written while the folder was listed
+                raise CorruptFileError(
+                    f"{file.uri} is missing: the log has had {listed.highest} entries. {_RESTORE}", uri=file.uri
+                )
 
     def append(self, values: Mapping[str, Any], *, after: int) -> int:
         """Add the entry that follows entry `after` of a chained log, and return its number.
@@ -104,6 +113,7 @@ class NumberedLog:
         before = _digest(self.file(after).read()) if after else None
         entry = {**values, "number": number, "before": before}
         self.file(number).create(with_checksum(json.dumps(entry, indent=2)))
+        self.mark_used(number, [after] if after else [])
         return number
 
     def entries(self) -> list[dict[str, Any]]:
@@ -128,13 +138,6 @@ class NumberedLog:
                 self._check(later, entry)
             yield entry.values
             later = entry
-
-    def _whole(self, numbers: Sequence[int]) -> int:
-        known = {*numbers}
-        if missing := next((number for number in range(1, len(known) + 1) if number not in known), None):
-            file = self.file(missing).uri
-            raise CorruptFileError(f"{file} is missing, and later entries exist. {_RESTORE}", uri=file)
-        return len(known)
 
     def _read(self, number: int) -> _Entry:
         file = self.root.inside(f"{self.name}/{number:06d}.json")

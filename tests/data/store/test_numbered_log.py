@@ -60,7 +60,7 @@ def test_an_entry_is_not_taken_for_one_of_earlier_versions_by_leaving_its_hash_o
 def test_a_gap_a_copy_and_damage_are_found(log: NumberedLog) -> None:
     whole = log.file(2).read()
     log.file(2).delete()
-    with pytest.raises(CorruptFileError, match=r"000002\.json is missing, and later entries exist"):
+    with pytest.raises(CorruptFileError, match=r"000002\.json is missing: the log has had 3 entries"):
         log.count()
     log.file(2).write(log.file(1).read())
     with pytest.raises(CorruptFileError, match=r"000002\.json is a copy of entry 1"):
@@ -68,6 +68,12 @@ def test_a_gap_a_copy_and_damage_are_found(log: NumberedLog) -> None:
     log.file(2).write(whole.replace(b"10", b"11"))
     with pytest.raises(CorruptFileError, match="checksum is missing or differs"):
         log.entries()
+
+
+def test_the_last_entry_is_missed_as_well(log: NumberedLog) -> None:
+    log.file(3).delete()
+    with pytest.raises(CorruptFileError, match=r"000003\.json is missing: the log has had 3 entries"):
+        log.count()
 
 
 def test_of_many_writers_each_gets_numbers_of_its_own(tmp_path: Path) -> None:
@@ -89,7 +95,6 @@ def test_of_many_writers_each_gets_numbers_of_its_own(tmp_path: Path) -> None:
 
 
 def test_numbers_of_deleted_entries_stay_used(log: NumberedLog) -> None:
-    log.mark_used(3, log.listed().marks)
     log.file(3).delete()
     log.folder.child("notes.txt").write(b"theirs")
     found = log.listed()

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from pydantic import TypeAdapter
+from rich.cells import cell_len
 
 import offline_core as offline
 from flows.cli import app
+from flows.results import _lines
 from offline_core.errors import StorageError
 from offline_core.keeping.homepage.listing import Listed, list_root
 from tests.data.datasets.factories import episode, write_dataset
@@ -92,3 +94,23 @@ def test_a_list_needs_neither_torch_nor_polars() -> None:
     code = "import sys, offline_core.keeping.homepage.listing; print('\\n'.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "ray", "polars", "prefect"} & {*done.stdout.split()}
+
+
+def test_a_narrow_terminal_cuts_what_and_from_and_wide_letters_take_two_cells() -> None:
+    rows = [
+        ("when", "kind", "name", "what", "from"),
+        ("2026", "dataset", "数据", "w" * 30, "f" * 30),
+        ("2026", "x", "y", "ü", "z"),
+    ]
+    lines = [*_lines(rows, 50)]
+    assert all(cell_len(line) <= 50 for line in lines)
+    assert lines[1].endswith("…") and lines[0].index("what") == lines[2].index("ü")
+    whole = [*_lines(rows, None)]
+    assert whole[1].endswith("f" * 30) and "w" * 30 in whole[1]
+
+
+def test_names_do_not_steer_the_terminal(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "data", [episode(0)])
+    (tmp_path / "data").rename(tmp_path / "a\x1b[31mb\u202ec")
+    shown = CliRunner().invoke(app, ["ls", str(tmp_path)]).stdout
+    assert "a�[31mb�c@1" in shown and "\x1b" not in shown and "\u202e" not in shown
