@@ -64,18 +64,19 @@ class Brief(NamedTuple):
 
 
 _Parser = Callable[[Any], Brief | None]
-_Cached = list[Any]
+Cached = list[Any]
 """[name, size, changed_ns, the values of a brief]"""
 
 
-def read_briefs(catalogue: Catalogue, names: Mapping[Kind, Sequence[str]]) -> tuple[dict[str, Brief], list[tuple[str, str]]]:
+def read_briefs(
+    catalogue: Catalogue, names: Mapping[Kind, Sequence[str]], cached: Mapping[str, Cached]
+) -> tuple[dict[str, Brief], list[tuple[str, str]]]:
     """({name: what the file says}, [(name, why it is not read)]).
 
     Arguments:
         names: of the files to read, by one of `KINDS`.
+        cached: from `load_cache`.
     """
-    place = _place(catalogue.root) if sum(map(len, names.values())) >= LEAST_FILES else None
-    cached = {} if place is None else _load(place, catalogue.root)
     before_ns = time.time_ns() - _SETTLED_NS
     found: dict[str, Brief] = {}
     problems: list[tuple[str, str]] = []
@@ -94,8 +95,8 @@ def read_briefs(catalogue: Catalogue, names: Mapping[Kind, Sequence[str]]) -> tu
                 is_new = is_new or _is_settled(catalogue.files[name], before_ns)
             elif brief is not None:
                 problems.append((name, brief))
-    if place is not None and (is_new or len(cached) > len(found)):
-        _store(place, catalogue, {name: each for name, each in found.items() if _is_settled(catalogue.files[name], before_ns)})
+    if len(found) >= LEAST_FILES and (is_new or len(cached) > len(found)):
+        _store(catalogue, {name: each for name, each in found.items() if _is_settled(catalogue.files[name], before_ns)})
     return found, problems
 
 
@@ -246,8 +247,9 @@ def _place(root: Location) -> Location:
     return Location.on_disk(os.path.join(folder, "catalogues", f"{name}.json"))
 
 
-def _load(place: Location, root: Location) -> dict[str, _Cached]:
-    """What is in the cache; nothing if it is not there, or not what was written."""
+def load_cache(root: Location) -> dict[str, Cached]:
+    """What is in the cache of a root, by name; nothing if it is not there, or not what was written."""
+    place = _place(root)
     try:
         digest, _, body = _read_local(place.path).partition(b"\n")
         if hashlib.sha256(body).hexdigest().encode() != digest:
@@ -263,7 +265,8 @@ def _load(place: Location, root: Location) -> dict[str, _Cached]:
         return {}
 
 
-def _store(place: Location, catalogue: Catalogue, found: Mapping[str, Brief]) -> None:
+def _store(catalogue: Catalogue, found: Mapping[str, Brief]) -> None:
+    place = _place(catalogue.root)
     files = [(name, *catalogue.files[name], brief) for name, brief in found.items()]
     try:
         body = to_json({"format": _FORMAT, "root": catalogue.root.uri, "files": files})

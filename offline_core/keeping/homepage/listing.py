@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -14,8 +15,9 @@ from offline_core.data.datasets.folder_kind import BEST, LAST
 from offline_core.data.datasets.result_cache import RESULT_FILE
 from offline_core.data.datasets.tags import FOLDER as TAGS
 from offline_core.data.datasets.tags import read_tags
+from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError
-from offline_core.keeping.homepage.briefs import KINDS, Brief, read_briefs
+from offline_core.keeping.homepage.briefs import KINDS, Brief, Cached, load_cache, read_briefs
 from offline_core.policies.registry.history import read_history
 from offline_core.runtime.garbage import collection_paused
 
@@ -59,8 +61,10 @@ def list_root(root: str) -> Listing:
         StorageError: the root cannot be listed; of a disk, there is none.
     """
     with collection_paused():  # thousands of rows are many objects, none of them garbage
-        catalogue = open_catalogue(root)
-        found = _Found(catalogue)
+        with ThreadPoolExecutor(1) as pool:
+            cached = pool.submit(load_cache, Location.of(root))  # meanwhile, the root is listed
+            catalogue = open_catalogue(root)
+        found = _Found(catalogue, cached.result())
         entries = [
             *found.datasets(),
             *found.policies(),
@@ -76,10 +80,10 @@ def list_root(root: str) -> Listing:
 class _Found:
     """What the files of a root say, as rows."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    def __init__(self, catalogue: Catalogue, cached: Mapping[str, Cached]) -> None:
         self.catalogue = catalogue
         self.names = {kind: catalogue.shown(kind) for kind in KINDS}
-        self.briefs, self.problems = read_briefs(catalogue, self.names)
+        self.briefs, self.problems = read_briefs(catalogue, self.names, cached)
         self._prefix = f"{catalogue.root.uri.rstrip('/')}/"
         self._runs = {posixpath.dirname(name) for name in self.names["result"] if name in self.briefs}
         self._policies = {posixpath.dirname(name): self.briefs[name] for name in self.names["policy"] if name in self.briefs}
