@@ -94,7 +94,8 @@ def digest(result: TrainingResult) -> str:
 
 
 def untimed(record: dict[str, float]) -> dict[str, float]:
-    return {name: value for name, value in record.items() if not name.endswith(("_seconds", "_per_second"))}
+    """Without times, and without the checksum, which is of these too."""
+    return {name: value for name, value in record.items() if not name.endswith(("_seconds", "_per_second", "checksum"))}
 
 
 ALONE = SETTINGS | {"evaluation": {}}
