@@ -31,7 +31,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 class Verified:
     """What was compared with its hashes: a version, a checkpoint, a result, the tags of a dataset, and so on."""
 
-    what: Literal["version", "checkpoint", "result", "log of tags", "log of moves", "file of metrics"]
+    what: Literal["version", "checkpoint", "result", "tag log", "move log", "metrics file"]
     name: str
     """URI, of a version with its number."""
     wrong: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ def _version(root: Location, version: int) -> Verified:
 
 def _log(folder: Location, kind: Kind) -> Verified:
     """The tags of a dataset, or the moves of a name in a registry."""
-    what: Literal["log of tags", "log of moves"] = "log of moves"
+    what: Literal["tag log", "move log"] = "move log"
     above = folder.parent
 
     def moves() -> object:
@@ -107,7 +107,7 @@ def _log(folder: Location, kind: Kind) -> Verified:
 
     read: Callable[[], object] = moves
     if kind == "tag":
-        what, read = "log of tags", tags
+        what, read = "tag log", tags
     try:
         read()
     except OfflineError as error:
@@ -121,8 +121,8 @@ def _metrics(place: Location) -> Verified | None:
         data = place.read()
         read_lines(data, place.uri)
     except OfflineError as error:
-        return Verified("file of metrics", place.uri, (str(error),))
-    return Verified("file of metrics", place.uri) if b'"checksum"' in data else None
+        return Verified("metrics file", place.uri, (str(error),))
+    return Verified("metrics file", place.uri) if b'"checksum"' in data else None
 
 
 def _json(place: Location, kind: Kind) -> Verified | None:

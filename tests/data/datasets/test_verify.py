@@ -95,6 +95,8 @@ def test_tags_moves_metrics_scores_and_networks_are_compared(root: Path) -> None
     offline.train(root / "data", algorithm="bc", optimizer={"max_epochs": 1}, output=root / "run")
     whole = wrong(root)
     assert not any(whole.values())
+    told = CliRunner().invoke(app, ["verify", str(root)]).stdout.partition("\n")[0]
+    assert "1 metrics file, 1 move log, " in told and "1 tag log, 3 versions: all as written" in told
     files = {
         "data/_versions/tags": "data/_versions/tags/000001.json",
         "registry/hvac/history": "registry/hvac/history/000001.json",
