@@ -7,10 +7,11 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
 from pydantic import BaseModel
 
+from flows.console import say
 from flows.verbs import as_json
+from offline_core.control_characters import visible_line
 from offline_core.data.store.location import Location
 from offline_core.runtime.reporting.card import Card, Verdict
 from offline_core.runtime.stage import Stage, load
@@ -31,9 +32,9 @@ COLORS: Mapping[Verdict, str | None] = {"good": "green", "fair": "yellow", "bad"
 def print_card(card: Card, *, verbose: bool = False) -> None:
     """The card in a few lines, the first of them in its colour; or all of it."""
     first, _, rest = card.terminal(verbose=verbose).partition("\n")
-    click.secho(first, fg=COLORS[card.verdict], bold=True)
+    say(first, color=COLORS[card.verdict], bold=True)
     if rest:
-        click.echo(rest)
+        say(rest)
 
 
 def print_json(result: BaseModel) -> None:
@@ -59,7 +60,7 @@ def _print_import(plan: ImportPlan, output: str) -> None:
     """The page and the YAML; where the output is a file or a pipe, the page as comments, so that all of it is YAML."""
     if output.endswith(PARAMETER_FILES):
         Location.of(output).write(_as_comments(plan).encode())
-        sys.stdout.write(f"{plan.page}\nThe parameters are in {output}; go on with: {plan.command(parameters=output)}\n")
+        say(f"{plan.page}\nThe parameters are in {output}; go on with: {plan.command(parameters=output)}")
     else:
         sys.stdout.write(str(plan) if sys.stdout.isatty() else _as_comments(plan))
 
@@ -78,7 +79,7 @@ def print_listing(listing: Listing) -> None:
     for each in listing.entries:
         when = "" if each.made is None else f"{each.made:%Y-%m-%d %H:%M}"
         name = " ".join([each.name, *(f"@{tag}" for tag in each.tags)])
-        table.add_row(when, *(Text(cell) for cell in (each.kind, name, each.what, each.source)))
+        table.add_row(when, *(Text(visible_line(cell)) for cell in (each.kind, name, each.what, each.source)))
     for number, column in enumerate(table.columns):
         column.no_wrap, column.overflow = True, "ellipsis"
         if number < UNCUT:
@@ -89,6 +90,6 @@ def print_listing(listing: Listing) -> None:
     if listing.entries:
         console.print(table)
     else:
-        console.print(f"There is nothing of this pipeline below {listing.root}.", markup=False, soft_wrap=True)
+        say(f"There is nothing of this pipeline below {listing.root}.")
     for file, why in listing.problems:
-        sys.stderr.write(f"{file} is not listed: {why}\n")
+        say(f"{file} is not listed: {why}", err=True)
