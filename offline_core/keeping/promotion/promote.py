@@ -79,7 +79,9 @@ def promote(config: PromotionConfig, *, registry: str, source: str) -> Promotion
 
 
 def result_of(history: History, move: Move, *, reused: bool = False) -> PromotionResult:
-    """What an alias names after a move."""
+    """What an alias names after a move. Moves that nobody with the key wrote are told."""
+    for unsigned in history.unsigned:
+        log.warning("%s Look with 'offline registry %s'.", unsigned, history.entry.uri)
     result = PromotionResult(
         checkpoint=history.checkpoint(move).uri, address=f"{history.entry.uri}@{move.alias}", move=move, reused=reused
     )
