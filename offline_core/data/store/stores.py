@@ -19,9 +19,8 @@ from typing import IO, NoReturn
 from pyarrow import fs
 
 from offline_core.data.store.cloud_errors import RefusedError
-
-TEMPORARY = ".tmp-"
-"""Prefix of files that are still being written: readers skip them, and a crash leaves nothing else behind."""
+from offline_core.data.store.temporary_names import TEMPORARY as TEMPORARY
+from offline_core.data.store.temporary_names import temporary_name
 
 _LOCK = ".lock"
 
@@ -150,7 +149,7 @@ class LocalStore(Store):
     def new_file(self, path: str) -> IO[bytes]:
         folder = posixpath.dirname(path)
         os.makedirs(folder, exist_ok=True)
-        return open(posixpath.join(folder, f"{TEMPORARY}{uuid.uuid4().hex}"), "w+b")
+        return open(posixpath.join(folder, temporary_name()), "w+b")
 
     def put_file(self, file: IO[bytes], path: str) -> None:
         file.flush()
@@ -241,7 +240,7 @@ def _local() -> fs.LocalFileSystem:
 @contextlib.contextmanager
 def _written(path: str, data: bytes) -> Iterator[str]:
     folder = posixpath.dirname(path)
-    temporary = posixpath.join(folder, f"{TEMPORARY}{uuid.uuid4().hex}")
+    temporary = posixpath.join(folder, temporary_name())
     try:
         try:
             os.makedirs(folder, exist_ok=True)
