@@ -121,6 +121,9 @@ class ScannedFile(FrameReader):
     def check_expansion(self, file: Location, expansion: Expansion) -> None:
         """Checks the expansion before Polars allocates memory."""
 
+    def check_columns(self, path: str, schema: pl.Schema) -> None:
+        """Checks the expansion by the columns that all rows will have."""
+
     def stated(self, path: str) -> dict[bytes, bytes] | None:
         """The spaces that the file states."""
         return None
@@ -142,6 +145,7 @@ class ScannedFile(FrameReader):
             schema = self._scanned(path, self.scan_arguments).collect_schema()
             if SOURCE_ROW in schema:
                 raise SchemaError(f"{self.uri} has a column {SOURCE_ROW}, a reserved name; rename it in the file.")
+            self.check_columns(path, schema)
             spaces = self.stated(path)
             known = {"schema": schema} if self.is_text else {}  # otherwise Polars infers it again from all rows
             rows = self._scanned(path, {**self.scan_arguments, **known, "row_index_name": SOURCE_ROW})

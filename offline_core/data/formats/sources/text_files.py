@@ -53,6 +53,9 @@ _QUOTED = re.compile(rb'"[^"]*"')
 _NAME_ENCODING = "if the file is in another encoding, name it by source.arguments: {encoding: cp1252}, for example"
 _Numbered = tuple[int, bytes]
 _HEAD_BYTES = 1024
+_COUNTED_BYTES = 2**20
+MANY_NAMES = 1000
+"""In JSON; with fewer, the rows of a file cannot have many more values than it has bytes."""
 JSON_SUFFIXES = tuple(f".{kind}{packed}" for kind in ("json", "jsonl", "ndjson") for packed in _PACKED)
 
 
@@ -193,6 +196,13 @@ class JsonFile(TextFile):
             found = pl.read_json(io.BytesIO(stream.read()), **arguments).lazy()
         found = found if rows is None else found.head(rows)
         return found if row_index_name is None else found.with_row_index(row_index_name)
+
+    def check_columns(self, path: str, schema: pl.Schema) -> None:
+        """Each row gets a value of every name that any row has: a megabyte with other names in each line becomes gigabytes."""
+        if len(schema) > MANY_NAMES and not _is_list(path):
+            with pa.input_stream(path) as stream:
+                lines = sum(text.count(b"\n") for text in iter(lambda: stream.read(_COUNTED_BYTES), b""))
+            self.expansion(path).add(lines * len(schema))
 
     @contextlib.contextmanager
     def cut(self) -> Iterator[tuple[Self, bool]]:

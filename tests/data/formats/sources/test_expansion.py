@@ -143,6 +143,26 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], object], str]] = {
         lambda path: zipped(path, **{"a.json": b'{"type": "SampleBatch", "obs": [' + b"1," * 10**7}),
         MANY,
     ),
+    "json of other names in each line": (
+        "x.ndjson",
+        lambda path: path.write_text("".join(f'{{"a{row}": 1, "b{row}": 1}}\n' for row in range(5000))),
+        MANY,
+    ),
+    "npz of a header that does not end": (
+        "x.npz",
+        lambda path: zipped(path, obs=b"\x93NUMPY\1\0\xff\0" + b"[" * 255),
+        "header of",
+    ),
+    "npz of a header of wrong types": (
+        "x.npz",
+        lambda path: zipped(path, obs=npy("<f8", (1, 3), bytes(24)).replace(b"(1, 3)", b"(True,)")),
+        "not an .npz file, or damaged",
+    ),
+    "zip of many files": (
+        "x.zip",
+        lambda path: zipped(path, **{f"{number}.csv": b"a" for number in range(3000)}),
+        "lists 3,000 files",
+    ),
     "json 100,000 deep": ("x.ndjson", lambda path: path.write_text(f'{{"obs": {"[" * 10**5}{"]" * 10**5}}}\n'), "recursion"),
     "batch 100,000 deep": (
         "x.json",
