@@ -18,6 +18,8 @@ from offline_core.errors import UnsafeDataError
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _PIECE_BYTES = 2**20
+_BROKEN = (EOFError, ValueError, LookupError, TypeError, AttributeError, RecursionError, zlib.error)
+"""What looking at a damaged one raises."""
 
 
 def check_avro(path: str, expansion: Expansion) -> None:
@@ -26,7 +28,7 @@ def check_avro(path: str, expansion: Expansion) -> None:
     Raises:
         UnsafeDataError: it unpacks to too much, or its schema has values without bytes, of which any number fits.
     """
-    with contextlib.suppress(EOFError, ValueError, zlib.error, RecursionError), open(path, "rb") as file:  # reading tells it
+    with contextlib.suppress(*_BROKEN), open(path, "rb") as file:  # reading raises the error
         if file.read(len(_MAGIC)) != _MAGIC:
             return
         header = dict(_pairs(file))

@@ -148,6 +148,11 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], object], str]] = {
         lambda path: path.write_text("".join(f'{{"a{row}": 1, "b{row}": 1}}\n' for row in range(5000))),
         MANY,
     ),
+    "json list of other names in each row": (
+        "x.json",
+        lambda path: path.write_text("[" + ",".join(f'{{"a{row}": 1, "b{row}": 1}}' for row in range(5000)) + "]"),
+        MANY,
+    ),
     "npz of a header that does not end": (
         "x.npz",
         lambda path: zipped(path, obs=b"\x93NUMPY\1\0\xff\0" + b"[" * 255),
@@ -326,15 +331,21 @@ def test_avro_that_packs_well_is_read(tmp_path: Path) -> None:
         assert sum(batch.num_rows for batch in read(tmp_path / f"{codec}.avro")) == 10**5
 
 
-@pytest.mark.parametrize("at", range(0, 600, 7))
-def test_damaged_arrow_is_an_error_or_read(tmp_path: Path, at: int) -> None:
-    rng = np.random.default_rng(at)
-    one_batch(tmp_path / "x.arrow", pa.record_batch({"obs": np.zeros(100), "note": ["a"] * 100}), stream=bool(at % 2))
-    data = bytearray((tmp_path / "x.arrow").read_bytes())
-    data[-min(at, len(data)) or 0] = rng.integers(256)
-    (tmp_path / "x.arrow").write_bytes(data)
-    with contextlib.suppress(DataError):
-        read(tmp_path / "x.arrow")
+@pytest.mark.parametrize("kind", ["file", "stream", "avro"])
+def test_damage_is_an_error_of_data_or_nothing(tmp_path: Path, kind: str) -> None:
+    """Wherever it is, and though sizes are looked at before the file is read."""
+    path = tmp_path / f"x.{'avro' if kind == 'avro' else 'arrow'}"
+    if kind == "avro":
+        pl.DataFrame({"obs": np.zeros(100), "note": ["a"] * 100}).write_avro(path)
+    else:
+        one_batch(path, pa.record_batch({"obs": np.zeros(100), "note": ["a"] * 100}), stream=kind == "stream")
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    for _ in range(50):
+        data = bytearray(whole)
+        data[rng.integers(len(data))] = rng.choice([0, 127, 255])
+        path.write_bytes(data[: rng.integers(len(data) // 2, len(data) * 2)])
+        with contextlib.suppress(DataError):
+            read(path)
 
 
 def test_a_stream_of_arrow_that_unpacks_to_too_much_is_not_read_as_a_whole(
