@@ -180,6 +180,7 @@ class LocalStore(Store):
     @contextlib.contextmanager
     def share(self, path: str) -> Iterator[None]:
         os.makedirs(path, exist_ok=True)
+        self.has_writers(path)  # which deletes the files of dead ones
         while True:
             file = posixpath.join(path, f"{WRITER}{uuid.uuid4().hex}")
             with _file_lock(file) as is_mine:
@@ -193,15 +194,16 @@ class LocalStore(Store):
                 return
 
     def has_writers(self, path: str) -> bool:
+        is_alive = False
         with contextlib.suppress(FileNotFoundError):
             for name in os.listdir(path):
                 if not name.startswith(WRITER):
                     continue
                 with _file_lock(file := posixpath.join(path, name)) as is_mine:
-                    if not is_mine:
-                        return True
-                    self.delete(file)
-        return False
+                    is_alive |= not is_mine
+                    if is_mine:
+                        self.delete(file)
+        return is_alive
 
 
 @contextlib.contextmanager

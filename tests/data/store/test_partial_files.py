@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from offline_core.data.datasets.commit import prepare_dataset
+from offline_core.data.datasets.commit import prepare_dataset, prepared
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.store.partial_files import MIN_AGE_DAYS
 from offline_core.data.store.temporary_names import is_of_dead_process, temporary_name
@@ -60,9 +60,12 @@ def test_younger_ones_stay(tmp_path: Path) -> None:
 
 WRITING = """
 import sys
+from offline_core.data.store.holds import writing
 from offline_core.data.store.location import Location, temporary_folder
 
 root = Location.of(sys.argv[1])
+held = writing(root.child("_versions"))
+held.__enter__()
 file = root.store.new_file(root.child("data.parquet").path)
 file.write(b"half a file")
 file.flush()
@@ -92,12 +95,16 @@ def test_what_a_killed_process_wrote_goes_at_once_and_what_one_writes_stays(tmp_
     with writer(tmp_path / "data"):
         alive = found(tmp_path / "data")
         with writer(tmp_path / "data") as killed:
-            assert len(found(tmp_path / "data")) == 2 * len(alive) == 4
+            assert len(found(tmp_path / "data")) == 2 * len(alive) == 6
             killed.kill()
             killed.wait()
-            prepare_dataset(str(tmp_path / "data"))
+            with prepared(str(tmp_path / "data")):
+                assert len(there := {*found(tmp_path / "data")} - {*alive}) == 1 and there.pop().startswith(
+                    "_versions/.writer-"
+                )
             assert found(tmp_path / "data") == alive
-    prepare_dataset(str(tmp_path / "data"))
+    with prepared(str(tmp_path / "data")):
+        pass
     assert found(tmp_path / "data") == [] and not [*(tmp_path / "data").glob(".tmp-*")]
 
 
