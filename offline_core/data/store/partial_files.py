@@ -53,6 +53,12 @@ def remove_partial_files(root: Location, *, recursive: bool = True) -> None:
         log.info("Removed partial files of killed runs at %s: %d temporary paths and unfinished uploads", root.uri, removed)
 
 
+def remove_partial_files_on_disk(root: Location, *, recursive: bool = True) -> None:
+    """The same where `root` is on a disk. Elsewhere small files appear whole, and looking for others takes requests."""
+    if root.is_local:
+        remove_partial_files(root, recursive=recursive)
+
+
 def _remove_remote(root: Location) -> int:
     """The age of a temporary name is that of the youngest file below it: object stores have no folders."""
     found = root.filesystem.get_file_info(fs.FileSelector(root.path, recursive=True, allow_not_found=True))

@@ -6,7 +6,7 @@ import logging
 from typing import NamedTuple
 
 from offline_core.data.store.location import Location
-from offline_core.data.store.partial_files import remove_partial_files
+from offline_core.data.store.partial_files import remove_partial_files_on_disk
 from offline_core.errors import PromotionError
 from offline_core.keeping.promotion.config import PromotionConfig
 from offline_core.keeping.promotion.evidence import StoredDecision, check_decision, read_decision
@@ -50,7 +50,7 @@ def promote(config: PromotionConfig, *, registry: str, source: str) -> Promotion
         ConfigError: The name is none.
     """
     entry = entry_of(registry)
-    remove_partial_files(entry)
+    remove_partial_files_on_disk(entry)
     history = read_history(entry)
     chosen = _chosen(config, source)
     uri, manifest = find_policy(chosen.uri)
