@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import click
 
+from flows.console import say
+from offline_core.control_characters import visible_line
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.planning.answers import asked
 from offline_core.data.store.location import Location
@@ -17,17 +19,19 @@ def ask_for_import(config: ImportConfig, *, source: str | Sequence[str], output:
     plan = asked(config, paths, _ask)
     place = Location.of(output if output.endswith((".yaml", ".yml")) else f"{output.rstrip('/')}.yaml")
     place.write(plan.yaml.encode())
-    click.echo(plan.verdict)
+    say(plan.verdict)
     for decision in plan.decisions:
-        click.echo(f"  {decision.name}: {decision.question}")
+        say(f"  {decision.name}: {decision.question}")
     data = output.removesuffix(".yaml").removesuffix(".yml")
-    click.echo(f"The parameters are in {place.uri}; go on with: {plan.command(data, place.uri)}")
+    say(f"The parameters are in {place.uri}; go on with: {plan.command(data, place.uri)}")
 
 
 def _ask(question: str, candidates: list[str]) -> str:
     if candidates:
-        click.echo(f"{question[:1].upper()}{question[1:]}. Candidates, the likeliest first: {', '.join(candidates)}.")
+        say(f"{question[:1].upper()}{question[1:]}. Candidates, the likeliest first: {', '.join(candidates)}.")
     else:
-        click.echo(f"{question[:1].upper()}{question[1:]}.")
-    answer: str = click.prompt("  Yours", default=candidates[0] if candidates else None)
+        say(f"{question[:1].upper()}{question[1:]}.")
+    likeliest = candidates[0] if candidates else None
+    shown = "" if likeliest is None else f" [{visible_line(likeliest)}]"
+    answer: str = click.prompt(f"  Yours{shown}", default=likeliest, show_default=False)
     return answer

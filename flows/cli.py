@@ -197,10 +197,11 @@ def verify(place: str, version: int | None) -> None:
 )
 def tag(dataset: str, name: str, version: int | None, remove: bool) -> None:
     """Let a name stand for a version of a dataset; tagged versions stay when old ones are deleted."""
+    from flows.console import say
     from offline_core.door import tag
 
     ref = tag(_place(dataset), name, version=version, remove=remove)
-    click.echo(f"{ref} {'has lost the tag' if remove else 'is tagged'} {name}.")
+    say(f"{ref} {'has lost the tag' if remove else 'is tagged'} {name}.")
 
 
 @verb(
@@ -335,9 +336,10 @@ def main() -> None:
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """The traceback of a bug, which may repeat what was given."""
+    from flows.console import say
     from offline_core.secrets import masked_text
 
-    sys.stderr.write(masked_text("".join(traceback.format_exception(kind, error, trace))))
+    say(masked_text("".join(traceback.format_exception(kind, error, trace))).rstrip(), err=True)
 
 
 def _run_verb() -> None:
@@ -359,6 +361,7 @@ def _run_verb() -> None:
 
 
 def _fail(message: str, code: int = 1) -> None:
+    from flows.console import say
     from offline_core.secrets import masked_text
 
     message = masked_text(message)
@@ -366,5 +369,5 @@ def _fail(message: str, code: int = 1) -> None:
         kind, colon, rest = message.partition(": ")
         named = (kind, rest) if colon and kind.isidentifier() else ("Error", message)
         click.echo(json.dumps({"error": dict(zip(("type", "message"), named, strict=True))}))
-    click.secho(f"\n{message}", fg="red", err=True)
+    say(f"\n{message}", err=True, color="red")
     sys.exit(code)

@@ -1,4 +1,7 @@
-"""What a command shows of the log while it works: plain lines on stderr, beside its progress bars. The card says the rest."""
+"""The terminal of a command: what it says itself, and what it shows of the log while it works, beside its progress bars.
+
+Control characters that names bring along are written out.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import logging
 import sys
 from typing import Any
 
+import click
 from tqdm import tqdm
 
 from flows.verbs import as_json, is_verbose
+from offline_core.control_characters import visible
 
 # Named by texts, for the temporary server imports this module, too.
 TOLD = ("offline_core.chain", "offline_core.runtime.progress", "offline_core.policies.manifest")
@@ -28,6 +33,11 @@ AT_THE_END = (
 """How lines begin that tell what ended a flow run, or come after: what the command itself says of it comes last."""
 
 
+def say(text: str, *, err: bool = False, color: str | None = None, bold: bool | None = None) -> None:
+    """Writes lines to stdout, or stderr; in a colour where that is a terminal."""
+    click.secho(visible(text), err=err, fg=color, bold=bold)
+
+
 class ConsoleHandler(logging.Handler):
     """Writes messages to stderr, with their level from warnings on. A bar of tqdm goes out of their way."""
 
@@ -45,7 +55,7 @@ class ConsoleHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            message = _PLAIN.format(record)
+            message = visible(_PLAIN.format(record))
             if record.name.startswith("prefect") and record.levelno < logging.WARNING:
                 message = message.partition("\n")[0]  # without advice on servers
             tqdm.write(message if record.levelno < logging.WARNING else f"{record.levelname}: {message}", file=sys.stderr)

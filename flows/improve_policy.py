@@ -114,7 +114,7 @@ def improve_policy(
         decided = chain.run(
             "decide",
             tasks.decide,
-            decision.model_copy(update={"against": address} if champion else {}),
+            decision.model_copy(update={"registry": entry_of(registry).uri} | ({"against": address} if champion else {})),
             dataset=sides.held_out,
             candidates=swept.checkpoints,
             output=f"decisions/{data.ref.fingerprint}-{_name(champion)}",

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
 from pydantic import BaseModel
 
+from flows.console import say
 from flows.verbs import as_json
+from offline_core.control_characters import visible_line
 from offline_core.data.store.location import Location
 from offline_core.runtime.reporting.card import Card, Verdict
 from offline_core.runtime.stage import Stage, load
@@ -32,9 +33,9 @@ COLORS: Mapping[Verdict, str | None] = {"good": "green", "fair": "yellow", "bad"
 def print_card(card: Card, *, verbose: bool = False) -> None:
     """The card in a few lines, the first of them in its colour; or all of it."""
     first, _, rest = card.terminal(verbose=verbose).partition("\n")
-    click.secho(first, fg=COLORS[card.verdict], bold=True)
+    say(first, color=COLORS[card.verdict], bold=True)
     if rest:
-        click.echo(rest)
+        say(rest)
 
 
 def print_json(result: BaseModel) -> None:
@@ -60,7 +61,7 @@ def _print_import(plan: ImportPlan, output: str) -> None:
     """The page and the YAML; where the output is a file or a pipe, the page as comments, so that all of it is YAML."""
     if output.endswith(PARAMETER_FILES):
         Location.of(output).write(_as_comments(plan).encode())
-        sys.stdout.write(f"{plan.page}\nThe parameters are in {output}; go on with: {plan.command(parameters=output)}\n")
+        say(f"{plan.page}\nThe parameters are in {output}; go on with: {plan.command(parameters=output)}")
     else:
         sys.stdout.write(str(plan) if sys.stdout.isatty() else _as_comments(plan))
 
@@ -80,9 +81,9 @@ def print_listing(listing: Listing) -> None:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         sys.stdout.write("\n".join([*_lines(rows, width), ""]))
     else:
-        sys.stdout.write(f"There is nothing of this pipeline below {_printable(listing.root)}.\n")
+        say(f"There is nothing of this pipeline below {listing.root}.")
     for file, why in listing.problems:
-        sys.stderr.write(f"{_printable(file)} is not listed: {_printable(why)}\n")
+        say(f"{file} is not listed: {why}", err=True)
 
 
 def _lines(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
@@ -90,7 +91,7 @@ def _lines(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
 
     A list may have 10^5 rows, so what is true of a whole row or column is asked once.
     """
-    cells = [row if "".join(row).isprintable() else [*map(_printable, row)] for row in rows]
+    cells = [row if "".join(row).isprintable() else [*map(visible_line, row)] for row in rows]
     columns = [*zip(*cells, strict=True)]
     widths = [max(map(len if "".join(column).isascii() else _cells, column)) for column in columns]
     if width is not None:
@@ -117,8 +118,3 @@ def _cells(text: str) -> int:
     from rich.cells import cell_len
 
     return len(text) if text.isascii() else cell_len(text)
-
-
-def _printable(text: str) -> str:
-    """A text without what steers a terminal or turns the direction of writing."""
-    return text if text.isprintable() else "".join(each if each.isprintable() else "�" for each in text)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from offline_core.control_characters import visible
 from offline_core.runtime.stage import Argument
 
 if TYPE_CHECKING:
@@ -23,6 +24,12 @@ _verbose: ContextVar[bool] = ContextVar("verbose", default=False)
 
 class Verbs(click.Group):
     """The verbs in the order in which people need them."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:  # it repeats what was typed, or what a shell put in its place
+            raise click.UsageError(visible(error.format_message()), error.ctx) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self.commands]

@@ -38,6 +38,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from offline_core.control_characters import visible
 from offline_core.secrets import masked_text
 
 
@@ -72,6 +73,10 @@ class OfflineError(Exception):
         # In __dict__, which pickle keeps beside the message.
         self.uri, self.column, self.step = uri and masked_text(uri), column, step
         self.episode = None if episode is None else str(episode)
+
+    def __str__(self) -> str:
+        """The message, with the control characters of names that it repeats written out."""
+        return visible(super().__str__())
 
     def within(self, where: str, **fields: Any) -> OfflineError:
         """Return the error with its place before the message; `fields` fill `uri`, `episode`, `column`, `step` if unset."""

@@ -17,7 +17,7 @@ _SECRET_WORDS = frozenset({"pwd", "sas", "sig", "signature", "credential", "cred
 _SECRET_PARTS = ("password", "passwd", "passphrase", "secret")
 _SECRET_ENDS = (
     *("token", "auth", "authstring", "connectionstring", "sharedaccesssignature"),
-    *(f"{what}key" for what in ("api", "access", "account", "private", "secret", "shared", "encryption")),
+    *(f"{what}key" for what in ("api", "access", "account", "private", "secret", "shared", "encryption", "signing")),
     "accesskeyid",
 )
 _NUMBERS_TOO = ("password", "passwd", "passphrase", "pwd")

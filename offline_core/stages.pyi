@@ -688,6 +688,7 @@ def decide(
     output: Path,
     config: Given[DecisionConfig] = ...,
     against: Trained = ...,
+    registry: str | None = ...,
     by: str = ...,
     judge_share: float = ...,
     finalists: int = ...,

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from offline_core.data.store.location import Location
+from offline_core.data.store.partial_files import remove_partial_files_on_disk
 from offline_core.errors import OfflineError, StorageError
 from offline_core.policies.lineage import Lineage, lineage, mermaid, outline
 from offline_core.runtime.config import without_defaults
@@ -149,6 +150,7 @@ def _says_otherwise(card: Card, place: Location) -> bool:
 def _put(card: Card, place: Location, *, replace: bool) -> bool:
     """Whether the files of the card are at this place now."""
     folder, name = place.parent, place.uri.rpartition("/")[2]
+    remove_partial_files_on_disk(folder, recursive=False)
     try:
         if replace or not all(folder.child(f"{name}{ending}").is_file() for ending in (".html", ".md")):
             for file, data in card.files(name).items():

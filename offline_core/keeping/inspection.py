@@ -163,6 +163,7 @@ def registry_card(uri: str) -> Card:
         word="Registry",
         sentence=f"{count_text(len(aliases), 'alias', 'aliases')} of {count_text(len(histories), 'policy', 'policies')}, "
         f"moved {count_text(len(moves), 'time')}.",
+        warnings=[told for history in histories for told in history.unsigned],
         sections=[
             Section("Aliases", columns=("address", "checkpoint", "policy", "moved", "by", "because"), rows=aliases),
             Section(

@@ -18,6 +18,7 @@ import psutil
 
 from offline_core.errors import ClusterError, ConfigError, OfflineError, first_line
 from offline_core.runtime.ray_address import check_address
+from offline_core.runtime.ray_guard import children_ended_with_this_process
 from offline_core.runtime.ray_watchdog import terminable, watch_raylet
 
 log = logging.getLogger(__name__)
@@ -135,13 +136,15 @@ def _connected() -> Iterator[None]:
         starting.enter_context(_patiently())
     # In a thread that lives as long as Ray: Linux ends Ray with the thread that started it, and in the main thread Ray
     # would replace the SIGTERM handler, by which Prefect cancels runs.
-    with ThreadPoolExecutor(1, thread_name_prefix="ray") as keeper:
+    with ThreadPoolExecutor(1, thread_name_prefix="ray") as keeper, contextlib.ExitStack() as guarded:
         try:
             with starting:
                 node = keeper.submit(_init, where).result()
             if url := node.address_info.get("webui_url"):
                 log.info("Ray's dashboard is at http://%s", url)
-            with watch_raylet(None if joins else node.all_processes["raylet"][0].process.pid):
+            raylet = None if joins else node.all_processes["raylet"][0].process.pid
+            guarded.enter_context(children_ended_with_this_process(raylet))
+            with watch_raylet(raylet):
                 yield
         finally:
             keeper.submit(_shutdown, is_own=not joins).result()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from offline_core.control_characters import visible_line
 from offline_core.runtime.reporting.card import Card
 
 
@@ -19,7 +20,7 @@ class Result(BaseModel):
         raise NotImplementedError(f"{type(self).__name__} has no card.")
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.card().headline})"
+        return visible_line(f"{type(self).__name__}({self.card().headline})")
 
     def __str__(self) -> str:
         return repr(self)

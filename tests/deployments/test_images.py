@@ -28,7 +28,7 @@ KUBERNETES_VERSION = "1.31"
 COMPOSE = yaml.safe_load((FOLDER / "compose.yaml").read_text())
 COMPOSE_SCHEMA = Path(check_jsonschema.__file__).parent / "builtin_schemas/vendor/compose-spec.json"
 MANIFESTS = {
-    f"{path.stem} {each['kind']}": each
+    f"{path.stem} {each['kind']} {each['metadata'].get('name', '')}".strip(): each
     for path in sorted(KUBERNETES.glob("*.yaml"))
     for each in yaml.safe_load_all(path.read_text())
     if each["kind"] != "Kustomization"
@@ -141,9 +141,75 @@ def environment() -> Iterator[tuple[str, object]]:
         if service["image"].startswith("offline:"):
             yield from ((each, value) for each, value in service.get("environment", {}).items())
         else:
-            assert name in ("database", "store")
+            assert name in ("database", "store", "store-user")
     for container in containers():
         yield from ((each["name"], each.get("value")) for each in container.get("env", ()))
+
+
+def test_root_file_systems_are_read_only_and_what_is_written_to_has_a_place() -> None:
+    for template in templates():
+        spec = template["spec"]
+        for container in (*spec.get("initContainers", ()), *spec["containers"]):
+            assert container["securityContext"]["readOnlyRootFilesystem"] is True, container["name"]
+            mounted = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+            assert mounted.keys() >= {"/tmp", "/home/offline"} and {*mounted.values()} <= {
+                each["name"] for each in spec["volumes"]
+            }
+    for name, service in COMPOSE["services"].items():
+        assert service["read_only"] is True and service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        places = [each.partition(":")[0] for each in service["tmpfs"]]
+        assert "/tmp" in places and ("/home/offline" in places) == service["image"].startswith("offline:"), name
+
+
+def test_pods_reach_nothing_but_names_each_other_and_two_places_outside() -> None:
+    policies = [each for each in MANIFESTS.values() if each["kind"] == "NetworkPolicy"]
+    [denied] = [each for each in policies if each["metadata"]["name"] == "default-deny"]
+    assert denied["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    outside = []
+    for policy in policies:
+        for rule in policy["spec"].get("egress", ()):
+            assert rule["to"], "an empty list is all"
+            blocks = [each["ipBlock"] for each in rule["to"] if "ipBlock" in each]
+            outside += [port["port"] for port in rule.get("ports", ()) if blocks]
+            assert all(block["except"] == ["169.254.0.0/16"] and rule["ports"] for block in blocks)
+    assert sorted(outside) == [443, 5432]
+    clients = [each for each in templates() if "prefect-server:4200" in json.dumps(each)]
+    assert len(clients) == 2 and all(each["metadata"]["labels"]["offline/prefect-client"] == "true" for each in clients)
+
+
+def test_what_runs_says_which_places_and_code_parameters_may_name() -> None:
+    worker = COMPOSE["services"]["worker"]["environment"]
+    running = [worker, *({each["name"]: each.get("value") for each in found.get("env", ())} for found in containers())]
+    running = [
+        each for each in running if "PREFECT_API_URL" in each and (each is worker or "RAY_HEAD" in each or len(each) > 3)
+    ]
+    assert len(running) == 3, "the worker of compose, that of Kubernetes, and the job"
+    for variables in running:
+        assert variables["OFFLINE_ROOTS"] and variables["OFFLINE_IMPORTS"] and "OFFLINE_SIGNING_KEY" in variables
+
+
+def test_the_worker_is_not_the_root_of_the_store() -> None:
+    store, worker, user = (COMPOSE["services"][name]["environment"] for name in ("store", "worker", "store-user"))
+    assert worker["AWS_ACCESS_KEY_ID"] != store["MINIO_ROOT_USER"]
+    assert (
+        "STORE_USER_PASSWORD" in worker["AWS_SECRET_ACCESS_KEY"]
+        and user["STORE_USER_PASSWORD"] == worker["AWS_SECRET_ACCESS_KEY"]
+    )
+    [script] = COMPOSE["services"]["store-user"]["command"]
+    assert subprocess.run(["sh", "-n"], input=script.replace("$$", "$"), text=True, check=False).returncode == 0
+    policy = script.partition("printf '")[2].partition("'")[0]
+    [statement] = json.loads(policy.replace("%s", "lake"))["Statement"]
+    assert statement["Resource"] == ["arn:aws:s3:::lake", "arn:aws:s3:::lake/*"]
+
+
+def test_every_image_of_others_can_be_named_by_digest() -> None:
+    example = (FOLDER / "env.example").read_text()
+    for name, service in COMPOSE["services"].items():
+        if not service["image"].startswith("offline:"):
+            variable = re.match(r"\$\{(\w+_IMAGE):-", service["image"])
+            assert variable is not None and f"# {variable[1]}=" in example and "@sha256:" in example, name
+    assert "@sha256:" in (FOLDER / "Dockerfile").read_text() and "@sha256:" in (KUBERNETES / "kustomization.yaml").read_text()
 
 
 def test_variables_are_those_that_are_read() -> None:

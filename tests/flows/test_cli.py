@@ -23,6 +23,7 @@ from flows.local_flow import LocalFlow
 from flows.prefect_server import trouble
 from flows.settings import read_values
 from flows.stages import flow_of
+from offline_core.control_characters import visible
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.quality.config import QualityConfig
 from offline_core.errors import ConfigError, OfflineError
@@ -153,6 +154,58 @@ def test_an_error_is_one_message_and_not_a_traceback(tmp_path: Path) -> None:
     shown = subprocess.run([*OFFLINE, "inspect", "nowhere"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert shown.returncode == 1 and shown.stderr.startswith("\nDatasetNotFoundError: There is no dataset at")
     assert "Traceback" not in shown.stderr
+
+
+HOSTILE, TURNED = "a\x1b[2J\x1b]0;owned\x07\u202efdp\r\x9b31m", "a\u202efdp"
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory, cartpole_policy: str) -> Path:
+    """Logs, a dataset with a damaged file, and a registry, whose names and words turn a terminal around."""
+    folder = tmp_path_factory.mktemp("hostile") / TURNED
+    for name in ("damaged", "whole", TURNED):
+        write_dataset(folder / name, [episode(1, eps_id=HOSTILE), episode(2)])
+    [file] = (folder / "damaged").glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-1])
+    (folder / "logs").mkdir()
+    rows = [["episode", "t", "obs", "action", "reward", HOSTILE], *([HOSTILE, t, t, t % 2, t, HOSTILE] for t in range(4))]
+    lines = [",".join(f'"{cell}"' for cell in row) for row in rows]
+    (folder / "logs" / f"{HOSTILE}.csv").write_text("\n".join(lines), newline="")
+    stage = STAGES["promote"]
+    config = load(stage.config)(override=HOSTILE, moved_by=HOSTILE)
+    perform(stage, config, {"registry": f"{folder}/registry/policy", "source": cartpole_policy})
+    return folder
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("verify", "{0}"),
+        ("inspect", "{0}/damaged"),
+        ("inspect", "{0}/nowhere"),
+        ("ls", "{0}"),
+        ("ls", "{0}/nowhere"),
+        ("registry", "{0}/registry"),
+        ("registry", "{0}/registry/policy"),
+        ("tag", "{0}/whole", "audited"),
+        ("import", "{0}/logs", "--plan"),
+        ("import", "{0}/logs", "-o", "{0}/imported"),
+        ("import", "{0}/logs", "-o", "{0}/imported", "-s", "mapping.rewards={1}"),
+        ("import", "{1}.csv", "-o", "{0}/imported"),
+        ("prune", "{0}/damaged", "{0}/pruned", "-s", "keep_top_fraction=0.5"),
+        ("prune", "{0}/whole", "{0}/pruned", "-s", "where={1} = 1"),
+        ("check", "{0}/damaged"),
+        ("compact", "{0}/whole", "{0}/compact", "--{1}"),
+        ("{1}",),
+    ],
+)
+def test_no_name_acts_on_the_terminal(
+    arguments: tuple[str, ...], hostile: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    *_, out, err = ended(monkeypatch, capsys, *(argument.format(hostile, HOSTILE) for argument in arguments))
+    shown = out + err
+    assert not [each for each in shown if each != "\n" and visible(each) != each]
+    assert "\\u202efdp" in shown
 
 
 def test_settings_override_the_file(tmp_path: Path) -> None:

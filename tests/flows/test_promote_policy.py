@@ -48,7 +48,8 @@ def test_the_verbs_move_an_alias_and_show_why(tmp_path: Path) -> None:
     code, shown = run("promote", registry, policy, "-s", "override=again")
     assert code == 0 and "nothing is moved" in shown
     challenger = ("-s", "alias=challenger", "-s", "moved_by=the building team")
-    code, shown = run("promote", str(tmp_path / "others" / "pool"), decision_at(tmp_path / "decision", policy), *challenger)
+    decision = decision_at(tmp_path / "decision", policy, registry=str(tmp_path / "others" / "pool"))
+    code, shown = run("promote", str(tmp_path / "others" / "pool"), decision, *challenger)
     assert code == 0 and "pool@challenger names policy " in shown and "is better." in shown
     code, shown = run("rollback", registry)
     assert code == 1 and "it named nothing before move 1" in shown

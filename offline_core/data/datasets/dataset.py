@@ -22,6 +22,7 @@ import gymnasium as gym
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from offline_core.control_characters import visible_line
 from offline_core.data.datasets import tags
 from offline_core.data.datasets.catalogue import VERSIONS as VERSIONS
 from offline_core.data.datasets.folder_kind import not_a_dataset
@@ -88,7 +89,7 @@ class Dataset:
         return self.manifest.statistics
 
     def __repr__(self) -> str:
-        return f"Dataset({', '.join(f'{name}={value}' for name, value in self._described().items())})"
+        return visible_line(f"Dataset({', '.join(f'{name}={value}' for name, value in self._described().items())})")
 
     def _repr_html_(self) -> str:
         return Card("Dataset", self._described()).html(is_page=False)

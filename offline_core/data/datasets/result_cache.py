@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from offline_core.data.datasets.manifest import Operation, Parent, identity_of
 from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.data.store.location import Location
+from offline_core.data.store.partial_files import remove_partial_files_on_disk
 from offline_core.errors import CorruptFileError, StorageError, StorageUnavailableError
 from offline_core.runtime.config import Config
 from offline_core.runtime.parameter_errors import problems
@@ -111,6 +112,7 @@ class StoredResult(Generic[Result]):
         if self.is_beside:
             result = work(begun)
             try:
+                remove_partial_files_on_disk(begun.place.parent, recursive=False)
                 self._store(begun, result)
             except StorageError as error:
                 log.warning("The result is not kept at %s: %s", begun.place.uri, error)
@@ -122,6 +124,7 @@ class StoredResult(Generic[Result]):
                 nonlocal is_started
                 is_started = True
                 held.enter_context(self.folder.make_folder().locked())
+                remove_partial_files_on_disk(self.folder)
                 if (known := self.found(stage)) is not None:
                     raise _FoundMeanwhile(known)
                 invalidate_result(begun.place)

@@ -7,7 +7,6 @@ import errno
 import os
 import posixpath
 import shutil
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
@@ -17,7 +16,8 @@ from pyarrow import fs
 from offline_core.data.store.cloud_errors import NO_BUCKET, NoBucketError, RefusedError, os_errors
 from offline_core.data.store.fsspec_adapter import EXCLUSIVE, open_filesystem
 from offline_core.data.store.lease import LeasingStore
-from offline_core.data.store.stores import LINK_SECONDS, TEMPORARY
+from offline_core.data.store.stores import LINK_SECONDS
+from offline_core.data.store.temporary_names import temporary_name
 
 _COPY_BYTES = 16 * 2**20
 _MARKER = ".folder"
@@ -104,7 +104,7 @@ class FilesystemStore(LeasingStore):
     def _moved_to(self, path: str) -> Iterator[str]:
         """Yield a temporary name, and move it to `path` if the block succeeds."""
         folder = posixpath.dirname(path)
-        temporary = posixpath.join(folder, f"{TEMPORARY}{uuid.uuid4().hex}")
+        temporary = posixpath.join(folder, temporary_name())
         if folder.strip("/"):
             self.filesystem.create_dir(folder, recursive=True)
         try:

@@ -11,7 +11,6 @@ import os
 import posixpath
 import re
 import stat
-import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -24,7 +23,8 @@ from offline_core.data.store.filesystems import open_store, schemes
 from offline_core.data.store.hadoop import hadoop_uri
 from offline_core.data.store.lease import LeaseLostError
 from offline_core.data.store.storage_errors import storage_errors
-from offline_core.data.store.stores import TEMPORARY, LocalStore, Store
+from offline_core.data.store.stores import LocalStore, Store
+from offline_core.data.store.temporary_names import temporary_name
 from offline_core.data.store.user_filesystem import UserFilesystemStore
 from offline_core.errors import BusyError, LocationError, VersionExistsError
 
@@ -363,7 +363,7 @@ def refuse_credentials(uri: str) -> None:
 @contextlib.contextmanager
 def temporary_folder(parent: Location) -> Iterator[Location]:
     """Yield a new folder below `parent` that readers do not see, and delete it afterwards."""
-    folder = parent.child(f"{TEMPORARY}{uuid.uuid4().hex}")
+    folder = parent.child(temporary_name())
     with storage_errors("write", folder.uri):
         folder.filesystem.create_dir(folder.path, recursive=True)
     try:

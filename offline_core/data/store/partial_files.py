@@ -1,4 +1,8 @@
-"""Temporary files and folders of killed writers, which no reader sees."""
+"""Temporary files and folders of killed writers, which no reader sees.
+
+They go when the next run writes there if their names say that their writer is dead (see `temporary_names`). Those of other
+machines and containers, whose processes are not seen from here, go by their age.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +19,21 @@ from pyarrow import fs
 
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
-from offline_core.data.store.stores import TEMPORARY
+from offline_core.data.store.temporary_names import DIGITS, TEMPORARY, is_of_dead_process
 from offline_core.errors import StorageError
 
 log = logging.getLogger(__name__)
 
 MIN_AGE_DAYS = 7
-"""Longer than a writer takes between two writes."""
+"""Of what an unknown process writes: longer than any takes between two writes."""
 
-_NAME = re.compile(re.escape(TEMPORARY) + "[0-9a-f]{32}")
+_NAME = re.compile(re.escape(TEMPORARY) + f"[0-9a-f]{{{DIGITS}}}")
 _BELOW = re.compile(f".*?/{_NAME.pattern}(?=/|$)")
 
 
 def remove_partial_files(root: Location, *, recursive: bool = True) -> None:
-    """Delete files and folders with a temporary name below `root` that did not change for `MIN_AGE_DAYS`.
+    """Delete files and folders with a temporary name below `root` whose writer is dead, or that did not change for
+    `MIN_AGE_DAYS`.
 
     In an object store, abort uploads of that age too. Never raises: a failed deletion is a warning.
 
@@ -48,15 +53,25 @@ def remove_partial_files(root: Location, *, recursive: bool = True) -> None:
         log.info("Removed partial files of killed runs at %s: %d temporary paths and unfinished uploads", root.uri, removed)
 
 
+def remove_partial_files_on_disk(root: Location, *, recursive: bool = True) -> None:
+    """The same where `root` is on a disk. Elsewhere small files appear whole, and looking for others takes requests."""
+    if root.is_local:
+        remove_partial_files(root, recursive=recursive)
+
+
 def _remove_remote(root: Location) -> int:
-    """Delete by the age of the youngest file below a temporary name: object stores have no folders."""
+    """The age of a temporary name is that of the youngest file below it: object stores have no folders."""
     found = root.filesystem.get_file_info(fs.FileSelector(root.path, recursive=True, allow_not_found=True))
     temporary: dict[str, list[fs.FileInfo]] = {}
     for file in found:
         if file.type == fs.FileType.File and (name := _BELOW.match(file.path.removeprefix(root.path))):
             temporary.setdefault(name[0], []).append(file)
     before_ns = (time.time() - MIN_AGE_DAYS * 24 * 3600) * 1e9
-    old = [files for files in temporary.values() if all(0 < (file.mtime_ns or 0) < before_ns for file in files)]
+    old = [
+        files
+        for name, files in temporary.items()
+        if is_of_dead_process(name.rpartition("/")[2]) or all(0 < (file.mtime_ns or 0) < before_ns for file in files)
+    ]
     for file in itertools.chain.from_iterable(old):
         root.store.delete(file.path)
     return len(old)
@@ -68,7 +83,7 @@ def _remove_files(root: Location, *, recursive: bool) -> None:
     for path in _temporary(root.path, recursive=recursive):
         try:
             changed, size = _last_change_and_bytes(path)
-            if changed > before:
+            if changed > before and not is_of_dead_process(os.path.basename(path)):
                 continue
             if os.path.isdir(path):
                 shutil.rmtree(path)

@@ -19,9 +19,8 @@ from typing import IO, NoReturn
 from pyarrow import fs
 
 from offline_core.data.store.cloud_errors import RefusedError
-
-TEMPORARY = ".tmp-"
-"""Prefix of files that are still being written: readers skip them, and a crash leaves nothing else behind."""
+from offline_core.data.store.temporary_names import TEMPORARY as TEMPORARY
+from offline_core.data.store.temporary_names import temporary_name
 
 _LOCK = ".lock"
 
@@ -150,7 +149,7 @@ class LocalStore(Store):
     def new_file(self, path: str) -> IO[bytes]:
         folder = posixpath.dirname(path)
         os.makedirs(folder, exist_ok=True)
-        return open(posixpath.join(folder, f"{TEMPORARY}{uuid.uuid4().hex}"), "w+b")
+        return open(posixpath.join(folder, temporary_name()), "w+b")
 
     def put_file(self, file: IO[bytes], path: str) -> None:
         file.flush()
@@ -181,6 +180,7 @@ class LocalStore(Store):
     @contextlib.contextmanager
     def share(self, path: str) -> Iterator[None]:
         os.makedirs(path, exist_ok=True)
+        self.has_writers(path)  # which deletes the files of dead ones
         while True:
             file = posixpath.join(path, f"{WRITER}{uuid.uuid4().hex}")
             with _file_lock(file) as is_mine:
@@ -194,15 +194,16 @@ class LocalStore(Store):
                 return
 
     def has_writers(self, path: str) -> bool:
+        is_alive = False
         with contextlib.suppress(FileNotFoundError):
             for name in os.listdir(path):
                 if not name.startswith(WRITER):
                     continue
                 with _file_lock(file := posixpath.join(path, name)) as is_mine:
-                    if not is_mine:
-                        return True
-                    self.delete(file)
-        return False
+                    is_alive |= not is_mine
+                    if is_mine:
+                        self.delete(file)
+        return is_alive
 
 
 @contextlib.contextmanager
@@ -241,7 +242,7 @@ def _local() -> fs.LocalFileSystem:
 @contextlib.contextmanager
 def _written(path: str, data: bytes) -> Iterator[str]:
     folder = posixpath.dirname(path)
-    temporary = posixpath.join(folder, f"{TEMPORARY}{uuid.uuid4().hex}")
+    temporary = posixpath.join(folder, temporary_name())
     try:
         try:
             os.makedirs(folder, exist_ok=True)

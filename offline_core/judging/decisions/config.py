@@ -39,6 +39,11 @@ class DecisionConfig(Config):
         description="What runs today: behaviour, which is what the log recorded, or the policy, such as "
         "runs/registry/hvac@champion.",
     )
+    registry: Annotated[str | None, IsUri()] = Field(
+        None,
+        description="Folder of the registry and name of the policy in it that the decision is for, such as runs/registry/hvac: "
+        "it promotes there and nowhere else. None: that of against, and where that is none of a registry it promotes nowhere.",
+    )
     by: str = Field(
         "episodes",
         min_length=1,

@@ -13,6 +13,9 @@ from offline_core.judging.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.judging.decisions.contenders import Contender, contenders_of
 from offline_core.judging.decisions.result import DecisionResult
 from offline_core.policies.manifest import fingerprint_of
+from offline_core.policies.registry.address import parse_address
+from offline_core.policies.registry.history import entry_of
+from offline_core.runtime.signing import key_id
 from offline_core.runtime.stage import DATASET, VERSION, Argument, Made, output, stage
 
 log = logging.getLogger(__name__)
@@ -20,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @stage(
     "decide",
-    version=2,
+    version=3,
     after="estimate",
     arguments=(
         DATASET,
@@ -32,6 +35,7 @@ log = logging.getLogger(__name__)
     run_name="decide on {dataset} among {candidates}, seed {config.seed}",
     short=(
         "against",
+        "registry",
         "by",
         "risk",
     ),
@@ -62,7 +66,7 @@ def decide(
     contenders = contenders_of(candidates)
     today = None if config.against == BEHAVIOUR else contenders_of([config.against])[0]
     model = None if config.estimate.behaviour is None else contenders_of([config.estimate.behaviour])[0]
-    config = _with_checkpoints(config, today, model)
+    config = _with_checkpoints(_with_registry(config), today, model)
     others = {"against": today, "behaviour": model}
     named = {name: None if each is None else each.manifest.fingerprint for name, each in others.items()}
     policies = [*contenders, *(each for each in others.values() if each is not None)]
@@ -73,16 +77,24 @@ def decide(
         fingerprint_of,
         outputs=lambda _: [each.uri for each in policies],
         config=_without_places(config),
-        more={"policies": named},
+        more={"policies": named} | ({} if (key := key_id()) is None else {"signed_by": key}),
         starts_itself=True,
     )
     from offline_core.judging.decisions.work import check, decided  # here, for what is reused needs no Torch
 
     check(config, source, [*contenders, *([today] if today else [])], model)
     begun.start()
-    result = decided(config, source, contenders, today, begun.folder, start)
+    result = decided(config, source, contenders, today, begun.folder, start).signed()
     log.info("%s", result.sentence)
     return result
+
+
+def _with_registry(config: DecisionConfig) -> DecisionConfig:
+    """With the name in a registry that the decision is for, if it is known."""
+    if config.registry is not None:
+        return config.model_copy(update={"registry": entry_of(config.registry).uri})
+    address = None if config.against == BEHAVIOUR else parse_address(config.against)
+    return config if address is None else config.model_copy(update={"registry": address.entry.uri})
 
 
 def _with_checkpoints(config: DecisionConfig, today: Contender | None, model: Contender | None) -> DecisionConfig:

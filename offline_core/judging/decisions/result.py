@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,6 +14,7 @@ from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Mark, Section, command
 from offline_core.runtime.reporting.card import Verdict as CardVerdict
 from offline_core.runtime.result import PolicyResult
+from offline_core.runtime.signing import signature_of, wrong_with
 from offline_core.runtime.units import duration_text, number_text
 
 if TYPE_CHECKING:
@@ -132,6 +133,9 @@ class DecisionResult(PolicyResult):
     fingerprint: str = Field(description="Of that policy.")
     against: str
     against_fingerprint: str | None = Field(None, description="Of that checkpoint; None: the behaviour.")
+    registry: str | None = Field(
+        None, description="Folder of the registry and name in it, where alone it promotes; None: it was made for none."
+    )
     worth_testing: list[str] = Field(description="Checkpoints for an A/B test, the best first.")
     episodes_needed: int | None = Field(description="About how many more would let the bound clear the margin.")
     recorded: float = Field(description="Mean discounted return of the judging episodes.")
@@ -153,13 +157,28 @@ class DecisionResult(PolicyResult):
     seconds: float
     margin: float = Field(0.0, description="Discounted return by which a candidate has to be better, at least.")
     min_overlap: float = Field(0.8, description="Overlap that a candidate has to have, at least.")
+    signature: str | None = Field(
+        None, description="By the key of those who may decide, over all else; None: there was no key."
+    )
+
+    def signed(self) -> DecisionResult:
+        """It with a signature, if a key is set."""
+        return self.model_copy(update={"signature": signature_of("decision", self._content())})
+
+    @property
+    def wrong_signature(self) -> str | None:
+        """Why it is not as somebody with the key made it, as the end of a sentence; None if it is, or if no key is set."""
+        return wrong_with("decision", self._content(), self.signature)
+
+    def _content(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", exclude={"signature", "reused"}, exclude_defaults=True)
 
     def card(self) -> Card:
         first = self.first
         judged = [each for each in self.candidates if each.judged is not None]
         guardrails = [(each, finding) for each in judged for finding in each.guardrails]
         calibration = "" if self.calibration_error is None else f"; off by {100 * self.calibration_error:.1f} % on average"
-        promote = command("offline", "promote", "runs/registry/policy", self.uri)
+        promote = command("offline", "promote", self.registry or "runs/registry/policy", self.uri)
         return Card(
             "Decision",
             verdict=COLORS.get(self.verdict, "grey"),
@@ -167,6 +186,7 @@ class DecisionResult(PolicyResult):
             sentence=self.sentence,
             facts={
                 "Against": "what the log recorded" if self.against == BEHAVIOUR else self.against,
+                **({} if self.registry is None else {"For": self.registry}),
                 "Ranked first": f"{first.name}{f', difference {first.judged}' if first.judged else ''}",
                 "Policy": self.checkpoint,
                 "Dataset": self.dataset,

@@ -93,6 +93,7 @@ def decided(
         fingerprint=best.fingerprint,
         against=config.against,
         against_fingerprint=None if today is None else today.manifest.fingerprint,
+        registry=config.registry,
         worth_testing=ruling.worth_testing,
         episodes_needed=ruling.episodes_needed,
         recorded=float(first.episodes.returns.mean()),

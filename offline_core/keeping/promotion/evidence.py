@@ -52,6 +52,7 @@ def read_decision(uri: str) -> StoredDecision | None:
         verdict=result.verdict,
         sentence=result.sentence,
         against=result.against,
+        signature=result.signature,
     )
     return StoredDecision(result, evidence)
 
@@ -60,16 +61,29 @@ def check_decision(decision: StoredDecision, history: History, alias: str) -> No
     """Check that a decision moves an alias without an override.
 
     Raises:
-        PromotionError: Its verdict is another one, it moved the alias before, or it compared with another policy than the
-            alias names.
+        PromotionError: Nobody with the key made it, its verdict is another one, it was made for another registry, it moved the
+            alias before, or it compared with another policy than the alias names.
     """
     result, evidence = decision
     where, present = f"{alias} of {history.entry.uri}", history.aliases.get(alias)
     otherwise = "or say why it is moved all the same: -s override='why'."
+    if (why := result.wrong_signature) is not None:
+        raise PromotionError(
+            f"{where} is not moved: the decision in {evidence.decision} {why}. Decide again with the key, {otherwise}",
+            uri=history.entry.uri,
+        )
     if result.verdict != "promote":
         raise PromotionError(
             f"{where} is not moved: the verdict of {evidence.decision} is {result.verdict}. {result.sentence} Promote by a "
             f"decision whose verdict is promote, {otherwise}",
+            uri=history.entry.uri,
+        )
+    if result.registry != history.entry.uri:
+        made_for = "for no registry" if result.registry is None else f"for {result.registry}"
+        so = f"registry={history.entry.uri}" if present is None else f"against={history.entry.uri}@{alias}"
+        raise PromotionError(
+            f"{where} is not moved: the decision in {evidence.decision} was made {made_for}. Decide for this one, by "
+            f"'offline decide' with -s {so}, {otherwise}",
             uri=history.entry.uri,
         )
     if present is None:
@@ -90,9 +104,12 @@ def check_decision(decision: StoredDecision, history: History, alias: str) -> No
 
 
 def _used(evidence: PromotionEvidence, history: History, alias: str) -> Move | None:
-    """The move that the same decision made before."""
-    moves = (move for move in history.moves if move.alias == alias and move.kind == "promote" and move.evidence is not None)
-    return next((move for move in moves if move.evidence and move.evidence.identity == evidence.identity), None)
+    """The move that the same decision made before. What it was decided on is not signed, and the decision may be."""
+    for move in history.moves:
+        made = move.evidence if move.alias == alias and move.kind == "promote" else None
+        if made is not None and (made.identity == evidence.identity or (made.signature or "") == evidence.signature):
+            return move
+    return None
 
 
 def _is_of(result: DecisionResult, history: History, present: Move) -> bool:

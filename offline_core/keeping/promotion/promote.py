@@ -6,6 +6,7 @@ import logging
 from typing import NamedTuple
 
 from offline_core.data.store.location import Location
+from offline_core.data.store.partial_files import remove_partial_files_on_disk
 from offline_core.errors import PromotionError
 from offline_core.keeping.promotion.config import PromotionConfig
 from offline_core.keeping.promotion.evidence import StoredDecision, check_decision, read_decision
@@ -50,6 +51,7 @@ def promote(config: PromotionConfig, *, registry: str, source: str) -> Promotion
         ConfigError: The name is none.
     """
     entry = entry_of(registry)
+    remove_partial_files_on_disk(entry)
     history = read_history(entry)
     chosen = _chosen(config, source)
     uri, manifest = find_policy(chosen.uri)
@@ -80,7 +82,9 @@ def promote(config: PromotionConfig, *, registry: str, source: str) -> Promotion
 
 
 def result_of(history: History, move: Move, *, reused: bool = False) -> PromotionResult:
-    """What an alias names after a move."""
+    """What an alias names after a move. Moves that nobody with the key wrote are told."""
+    for unsigned in history.unsigned:
+        log.warning("%s Look with 'offline registry %s'.", unsigned, history.entry.uri)
     result = PromotionResult(
         checkpoint=history.checkpoint(move).uri, address=f"{history.entry.uri}@{move.alias}", move=move, reused=reused
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from offline_core.data.store.partial_files import remove_partial_files_on_disk
 from offline_core.errors import PromotionError, StorageError, StorageUnavailableError
 from offline_core.keeping.promotion.config import RollbackConfig
 from offline_core.keeping.promotion.promote import result_of
@@ -35,6 +36,7 @@ def rollback(config: RollbackConfig, *, registry: str) -> PromotionResult:
         ConfigError: The name is none.
     """
     entry = entry_of(registry)
+    remove_partial_files_on_disk(entry)
     history = read_history(entry)
     where, present = f"{config.alias} of {entry.uri}", history.aliases.get(config.alias)
     if present is None:

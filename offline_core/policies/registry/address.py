@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -10,6 +11,8 @@ from offline_core.data.store.location import Location
 from offline_core.errors import CheckpointError, ConfigError, LocationError
 from offline_core.policies.registry.history import History, count_moves, entry_of, last_move, read_history
 from offline_core.policies.registry.move import ALIAS, Move
+
+log = logging.getLogger(__name__)
 
 MOST_NAMED = 20
 """Names in a message."""
@@ -35,6 +38,8 @@ class Address(NamedTuple):
             CorruptFileError: A move is missing or damaged.
         """
         if (found := last_move(self.entry, self.alias)) is not None:
+            if (why := found.wrong_signature(self.entry.uri.rpartition("/")[2])) is not None:
+                log.warning("Move %d of %s, %s, %s.", found.number, self.entry.uri, found, why)
             return found
         missing = f"There is no policy at {self.entry.uri}@{self.alias}:"
         if self.exists:

@@ -41,6 +41,12 @@ class History:
         """The last move of each alias, which says what it names."""
         return dict(sorted({move.alias: move for move in self.moves}.items()))
 
+    @property
+    def unsigned(self) -> list[str]:
+        """The moves that nobody with the key wrote as they are, a sentence each; empty if no key is set."""
+        wrong = ((move, move.wrong_signature(self.name)) for move in self.moves)
+        return [f"Move {move.number} of {self.entry.uri}, {move}, {why}." for move, why in wrong if why is not None]
+
     def before(self, alias: str) -> Move | None:
         """The move whose checkpoint a rollback leads to; None: there is none.
 
@@ -120,7 +126,7 @@ def commit_move(history: History, move: Move) -> Move:
     """
     seen = history.aliases.get(move.alias)
     while True:
-        move = move.model_copy(update={"number": len(history.moves) + 1})
+        move = move.model_copy(update={"number": len(history.moves) + 1}).signed(history.name)
         try:
             _log(history.entry).append(move.model_dump(mode="json"), after=len(history.moves))
             return move

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from offline_core.runtime.signing import signature_of, wrong_with
 
 READS: Literal[1] = 1
 """The version of the format that is written and read."""
@@ -27,6 +29,7 @@ class PromotionEvidence(BaseModel):
     verdict: str
     sentence: str = Field(description="The verdict in one sentence.")
     against: str = Field(description="What the checkpoint was compared with: behaviour, or a checkpoint.")
+    signature: str | None = Field(None, description="Of the decision; None: it was made without a key.")
 
 
 class Move(BaseModel):
@@ -49,6 +52,20 @@ class Move(BaseModel):
     reason: str | None = Field(None, description="Why, in the words of the one who moved it: of an override or a rollback.")
     moved_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
     moved_by: str = Field(max_length=200)
+    signature: str | None = Field(
+        None, description="By the key of those who may move aliases, over all else and the name; None: there was no key."
+    )
+
+    def signed(self, name: str) -> Move:
+        """It as it is written to the history of a name, which signs it if a key is set."""
+        return self.model_copy(update={"signature": signature_of("move", self._content(name))})
+
+    def wrong_signature(self, name: str) -> str | None:
+        """Why it is not as somebody with the key wrote it to the history of a name; None if it is, or if no key is set."""
+        return wrong_with("move", self._content(name), self.signature)
+
+    def _content(self, name: str) -> dict[str, Any]:
+        return {"name": name, **self.model_dump(mode="json", exclude={"signature"}, exclude_defaults=True)}
 
     @property
     def because(self) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from offline_core.control_characters import visible_line
 from offline_core.errors import OfflineError
 from offline_core.runtime.reporting import palette
 from offline_core.runtime.reporting.values import text_of
@@ -128,7 +129,10 @@ class Card:
         return None if self.draw is None else self.draw()
 
     def terminal(self, *, verbose: bool = False) -> str:
-        """The verdict, the facts, warnings, and what comes next, in a few lines; or all that there is, without pictures."""
+        """The verdict, the facts, warnings, and what comes next, in a few lines; or all that there is, without pictures.
+
+        Control characters of names are written out.
+        """
         lines = [f"{MARKS[self.verdict]} {self.headline or text_of(self.title)}", *_aligned(self.facts)]
         shown = self.warnings if verbose else self.warnings[:MOST_WARNINGS]
         lines += [f"  ! {text_of(warning)}" for warning in shown]
@@ -146,7 +150,7 @@ class Card:
             lines.append(f"again: {self.ran.command}")
         lines += [f"card: {place}.html" for place in self.places[:1]]
         lines += [f"next: {self.next}"] if self.next else []
-        return _below_here("\n".join(lines))
+        return _below_here("\n".join(map(visible_line, lines)))
 
     def markdown(self, link: str | None = None) -> str:
         """The card as Markdown; the picture is in the text itself unless a link to it is given."""

@@ -212,6 +212,7 @@ def test_killed_in_the_middle(tmp_path: Path, module: str, function: str) -> Non
     undisturbed, expected = run_import(source, tmp_path / "undisturbed", partitions=24)
     assert result.dataset.fingerprint == undisturbed.dataset.fingerprint
     assert again == expected
+    assert not any(TEMPORARY in name for name in found(output)), "nothing of the killed run is left"
     assert sum(table.num_rows for table in tables(open_dataset(str(output)))) == len(expected) == 8
     assert result.dataset.version == 1
 

@@ -1,18 +1,23 @@
-"""What killed runs left is removed after a week, and nothing else ever is."""
+"""What killed runs left is removed by the next one, or after a week where nothing is known of them; nothing else ever is."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from offline_core.data.datasets.commit import prepare_dataset
+from offline_core.data.datasets.commit import prepare_dataset, prepared
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.store.partial_files import MIN_AGE_DAYS
+from offline_core.data.store.temporary_names import is_of_dead_process, temporary_name
 from tests.data.datasets.factories import episode, found, write_dataset
 
 NAME = ".tmp-" + 32 * "0"
@@ -51,6 +56,73 @@ def test_younger_ones_stay(tmp_path: Path) -> None:
     before = found(tmp_path)
     prepare_dataset(str(tmp_path))
     assert found(tmp_path) == before and len(before) == 3
+
+
+WRITING = """
+import sys
+from offline_core.data.store.holds import writing
+from offline_core.data.store.location import Location, temporary_folder
+
+root = Location.of(sys.argv[1])
+held = writing(root.child("_versions"))
+held.__enter__()
+file = root.store.new_file(root.child("data.parquet").path)
+file.write(b"half a file")
+file.flush()
+with temporary_folder(root) as folder:
+    folder.child("part").write(b"rows")
+    print("writing", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def writer(root: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that writes until it is killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITING, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "writing\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_what_a_killed_process_wrote_goes_at_once_and_what_one_writes_stays(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    with writer(tmp_path / "data"):
+        alive = found(tmp_path / "data")
+        with writer(tmp_path / "data") as killed:
+            assert len(found(tmp_path / "data")) == 2 * len(alive) == 6
+            killed.kill()
+            killed.wait()
+            with prepared(str(tmp_path / "data")):
+                assert len(there := {*found(tmp_path / "data")} - {*alive}) == 1 and there.pop().startswith(
+                    "_versions/.writer-"
+                )
+            assert found(tmp_path / "data") == alive
+    with prepared(str(tmp_path / "data")):
+        pass
+    assert found(tmp_path / "data") == [] and not [*(tmp_path / "data").glob(".tmp-*")]
+
+
+def test_a_process_is_dead_before_it_is_reaped_and_after_another_got_its_number() -> None:
+    code = "from offline_core.data.store.temporary_names import temporary_name; print(temporary_name())"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        name = process.stdout.readline().strip()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert is_of_dead_process(name)
+    assert is_of_dead_process(name)
+    own = temporary_name()
+    assert not is_of_dead_process(own) and own != temporary_name() and len(own) == len(NAME)
+    place, number, start = own[5:15], own[15:21], own[21:29]
+    assert int(number, 16) == os.getpid()
+    assert is_of_dead_process(own.replace(start, f"{int(start, 16) - 1:08x}"))
+    assert not is_of_dead_process(own.replace(place, f"{int(place, 16) ^ 1:010x}")), "of another machine"
+    assert not is_of_dead_process(NAME) and not is_of_dead_process(OTHER) and not is_of_dead_process(".tmp-mine")
 
 
 def test_nothing_else_goes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -31,7 +31,10 @@ def policy_at(uri: str | Path, seed: int) -> str:
 
 
 def decision_at(uri: str | Path, checkpoint: str, *, identity: str | None = None, **changes: Any) -> str:
-    """A decision that promotes `checkpoint` against the behaviour; `changes` are other fields of its result."""
+    """A decision that promotes `checkpoint` against the behaviour, as it is stored; `changes` are other fields of its result.
+
+    It is for the name `hvac` in the registry beside it, and signed if a key is set.
+    """
     folder = Location.of(str(uri))
     fingerprint = read_policy_manifest(checkpoint).fingerprint
     values = {
@@ -41,6 +44,7 @@ def decision_at(uri: str | Path, checkpoint: str, *, identity: str | None = None
         "checkpoint": checkpoint,
         "fingerprint": fingerprint,
         "against": "behaviour",
+        "registry": folder.parent.child("registry/hvac").uri,
         "worth_testing": [],
         "episodes_needed": None,
         "recorded": 1.0,
@@ -57,6 +61,6 @@ def decision_at(uri: str | Path, checkpoint: str, *, identity: str | None = None
         "warnings": [],
         "seconds": 1.0,
     }
-    result = DecisionResult.model_validate(values | changes)
+    result = DecisionResult.model_validate(values | changes).signed()
     store_result(folder.child(RESULT_FILE), identity or folder.uri, result, fingerprints={checkpoint: fingerprint})
     return folder.uri

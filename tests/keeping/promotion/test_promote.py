@@ -130,6 +130,33 @@ def test_a_decision_against_another_policy_than_the_champion_is_refused(hvac: st
     assert offline.promote(copied, registry=hvac).move.previous == first.move.checkpoint
 
 
+@pytest.mark.parametrize(
+    ("made_for", "told"),
+    [("registry/lights", r"for .*/registry/lights"), ("other/hvac", "for .*/other/hvac"), (None, "for no")],
+)
+def test_a_decision_promotes_in_the_registry_it_was_made_for_and_in_no_other(
+    hvac: str, tmp_path: Path, made_for: str | None, told: str
+) -> None:
+    registry = made_for and str(tmp_path / made_for)
+    decision = decision_at(tmp_path / "decision", policy_at(tmp_path / "policy", 1), registry=registry)
+    with pytest.raises(PromotionError, match=rf"was made {told}.* Decide for this one, .* -s registry={hvac}, or say"):
+        offline.promote(decision, registry=hvac)
+    first = promoted(hvac, tmp_path, 2)
+    same = decision_at(
+        tmp_path / "again",
+        str(tmp_path / "policy"),
+        against=first.checkpoint,
+        against_fingerprint=first.move.fingerprint,
+        registry=registry,
+    )
+    with pytest.raises(PromotionError, match=rf"was made {told}.* -s against={hvac}@champion, or say"):
+        offline.promote(same, registry=hvac)
+    assert champion(hvac) == first.move.fingerprint
+    if registry:
+        assert offline.promote(decision, registry=registry).address == f"{registry}@champion"
+    assert offline.promote(decision, registry=hvac, override="it fits here, too").move.kind == "assign"
+
+
 def test_a_decision_moves_an_alias_once(hvac: str, tmp_path: Path) -> None:
     """A schedule that reuses last night's decision does not undo a rollback."""
     promoted(hvac, tmp_path, 1)

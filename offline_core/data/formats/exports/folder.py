@@ -23,7 +23,7 @@ from offline_core.data.store.json_files import without_checksum
 from offline_core.data.store.location import Location
 from offline_core.data.store.partial_files import remove_partial_files
 from offline_core.data.store.storage_errors import storage_errors
-from offline_core.data.store.stores import TEMPORARY
+from offline_core.data.store.temporary_names import TEMPORARY, temporary_name
 from offline_core.errors import BusyError, CorruptFileError, EpisodeError, StorageError, StorageUnavailableError
 
 _TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT}
@@ -95,7 +95,7 @@ class NewFolder:
 
     def __post_init__(self) -> None:
         self.path = os.path.realpath(self.location.path)  # of a link, its target is replaced
-        self.temporary = _next_to(self.path)
+        self.temporary = Location.on_disk(os.path.dirname(self.path)).child(temporary_name())
 
     def __enter__(self) -> Location:
         self._older = self._replaceable()
@@ -117,7 +117,7 @@ class NewFolder:
     def _appear(self) -> None:
         if self._replaceable() != self._older:
             raise self._busy()
-        aside = _next_to(self.path).path
+        aside = posixpath.join(os.path.dirname(self.path), f"{TEMPORARY}{uuid.uuid4().hex}")  # not gone with this process
         with storage_errors("write", self.location.uri):
             try:
                 if self._older is not None:
@@ -205,10 +205,6 @@ class UploadedFolder:
         if older and (strange := strange_files(self.location)) != []:
             raise refusal(self.location, strange)
         return older
-
-
-def _next_to(path: str) -> Location:
-    return Location.on_disk(os.path.dirname(path)).child(f"{TEMPORARY}{uuid.uuid4().hex}")
 
 
 def check_whole(episodes: Sequence[Episode], format: str) -> None:

@@ -112,17 +112,6 @@ def check_parquet(file: Location, expansion: Expansion) -> None:
     check_footer(footer, expansion)
 
 
-def check_stream(path: str, expansion: Expansion) -> None:
-    """Checks a stream of Arrow, which declares no sizes: unpacks it batch by batch, with no more than one in memory.
-
-    Raises:
-        UnsafeDataError: it unpacks to too much.
-    """
-    with contextlib.suppress(OSError, pa.ArrowException), pa.memory_map(path) as file:  # reading it raises the error
-        for batch in pa.ipc.open_stream(file):
-            expansion.add(batch.nbytes)
-
-
 def check_footer(footer: pq.FileMetaData, expansion: Expansion) -> None:
     """Checks a Parquet file by its footer, see `check_parquet`.
 

@@ -27,7 +27,7 @@ from offline_core.data.formats.sources.readers import BATCH_BYTES, FileReader, c
 from offline_core.data.formats.sources.step_reader import with_note
 from offline_core.data.formats.sources.whole_episodes import canonical, episode_steps, id_in_file
 from offline_core.data.store.location import Location
-from offline_core.errors import CorruptFileError, SchemaError, SpaceError, UnsafeDataError
+from offline_core.errors import CorruptFileError, SchemaError, SpaceError, UnsafeDataError, first_line
 
 _STARTS = ("indices",)
 """Where all trajectories but the first begin."""
@@ -156,7 +156,7 @@ def _arrays(stream: Any, chosen: tuple[str, ...] | None, expansion: Expansion) -
             expansion.add(sum(member.file_size for member in wanted.values()))  # no more is ever unpacked
             return {name: _member(archive, member) for name, member in wanted.items()}
     except (
-        *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError),
+        *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, TypeError),
         *(OverflowError, RuntimeError, NotImplementedError),  # encrypted, or packed in another way
     ) as error:
         if "allow_pickle" in str(error):
@@ -177,7 +177,11 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
     """
     with archive.open(member) as file:  # so that no memory is allocated for a false header
         is_short = np.lib.format.read_magic(file) == (1, 0)
-        shape, _, dtype = (np.lib.format.read_array_header_1_0 if is_short else np.lib.format.read_array_header_2_0)(file)
+        read_header = np.lib.format.read_array_header_1_0 if is_short else np.lib.format.read_array_header_2_0
+        try:
+            shape, _, dtype = read_header(file)
+        except Exception as error:  # NumPy parses it as Python's literals, and says all that can go wrong with these
+            raise ValueError(f"the header of {member.filename} is none of an array: {first_line(error)}") from error
         if not dtype.hasobject and math.prod(shape) * max(1, dtype.itemsize) > member.file_size:
             raise ValueError(f"{member.filename} claims {dtype} of shape {shape} in {member.file_size:,} bytes")
     with archive.open(member) as file:

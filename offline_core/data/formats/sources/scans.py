@@ -18,8 +18,10 @@ import pyarrow.parquet as pq
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.data.episodes.table import stated_spaces
+from offline_core.data.formats.sources.arrow_messages import check_arrow, is_arrow_file
+from offline_core.data.formats.sources.avro_blocks import check_avro
 from offline_core.data.formats.sources.episode_rows import may_hold_episodes, steps_in
-from offline_core.data.formats.sources.expansion import COLUMNAR, Expansion, check_parquet, check_stream
+from offline_core.data.formats.sources.expansion import COLUMNAR, Expansion, check_parquet
 from offline_core.data.formats.sources.first_rows import FIRST_ROWS, first_batch, rows_to_read
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.local_copy import local_file
@@ -34,7 +36,6 @@ from offline_core.secrets import masked_text
 
 _MEASURED_ROWS = 1000
 """Rows that are measured to choose the rows of a batch."""
-_ARROW_FILE = b"ARROW1"
 FILE_PATHS = "include_file_paths"
 """The argument that names a column for the URI of the file."""
 OF_SCANS = f"n_rows low_memory {FILE_PATHS}"
@@ -120,6 +121,9 @@ class ScannedFile(FrameReader):
     def check_expansion(self, file: Location, expansion: Expansion) -> None:
         """Checks the expansion before Polars allocates memory."""
 
+    def check_columns(self, path: str, schema: pl.Schema) -> None:
+        """Checks the expansion by the columns that all rows will have."""
+
     def stated(self, path: str) -> dict[bytes, bytes] | None:
         """The spaces that the file states."""
         return None
@@ -141,6 +145,7 @@ class ScannedFile(FrameReader):
             schema = self._scanned(path, self.scan_arguments).collect_schema()
             if SOURCE_ROW in schema:
                 raise SchemaError(f"{self.uri} has a column {SOURCE_ROW}, a reserved name; rename it in the file.")
+            self.check_columns(path, schema)
             spaces = self.stated(path)
             known = {"schema": schema} if self.is_text else {}  # otherwise Polars infers it again from all rows
             rows = self._scanned(path, {**self.scan_arguments, **known, "row_index_name": SOURCE_ROW})
@@ -228,19 +233,13 @@ class ArrowFile(ScannedFile):
     """Files and streams of Arrow; Polars scans files only, and reads streams as a whole."""
 
     def scan(self, path: str, **arguments: Any) -> pl.LazyFrame:
-        if not _is_stream(path):
+        if is_arrow_file(path):
             return pl.scan_ipc(path, glob=False, **arguments)
         rows = pl.read_ipc_stream(path, n_rows=arguments.pop("n_rows", None)).lazy()
         return _numbered(rows, **arguments)
 
     def check_expansion(self, file: Location, expansion: Expansion) -> None:
-        if _is_stream(file.path):
-            check_stream(file.path, expansion)
-
-
-def _is_stream(path: str) -> bool:
-    with open(path, "rb") as file:
-        return file.read(len(_ARROW_FILE)) != _ARROW_FILE
+        check_arrow(file.path, expansion)
 
 
 def _numbered(rows: pl.LazyFrame, *, row_index_name: str | None = None) -> pl.LazyFrame:
@@ -331,6 +330,9 @@ class AvroFile(ScannedFile):
 
     def scan(self, path: str, *, row_index_name: str | None = None, **arguments: Any) -> pl.LazyFrame:
         return _numbered(pl.read_avro(path, **arguments).lazy(), row_index_name=row_index_name)
+
+    def check_expansion(self, file: Location, expansion: Expansion) -> None:
+        check_avro(file.path, expansion)
 
 
 def condition_on(where: str, schema: Mapping[str, Any], uri: str) -> pl.Expr:

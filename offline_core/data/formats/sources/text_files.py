@@ -50,9 +50,13 @@ _PLAIN_LINES = _SAME_LINES | {"skip_lines", "has_header"}
 """With only these, bad lines can be found without Polars."""
 
 _QUOTED = re.compile(rb'"[^"]*"')
+_NAME_IN_JSON = re.compile(rb'"([^"]*)"\s*:')
 _NAME_ENCODING = "if the file is in another encoding, name it by source.arguments: {encoding: cp1252}, for example"
 _Numbered = tuple[int, bytes]
 _HEAD_BYTES = 1024
+_COUNTED_BYTES = 2**20
+MANY_NAMES = 1000
+"""In JSON; with fewer, the rows of a file cannot have many more values than it has bytes."""
 JSON_SUFFIXES = tuple(f".{kind}{packed}" for kind in ("json", "jsonl", "ndjson") for packed in _PACKED)
 
 
@@ -190,9 +194,24 @@ class JsonFile(TextFile):
             return pl.scan_ndjson(glob.escape(path), **arguments)
         rows, row_index_name = arguments.pop("n_rows", None), arguments.pop("row_index_name", None)
         with pa.input_stream(path) as stream:  # unpacks by the file's name
-            found = pl.read_json(io.BytesIO(stream.read()), **arguments).lazy()
+            text = stream.read()
+        self._check_list(path, text)
+        found = pl.read_json(io.BytesIO(text), **arguments).lazy()
         found = found if rows is None else found.head(rows)
         return found if row_index_name is None else found.with_row_index(row_index_name)
+
+    def check_columns(self, path: str, schema: pl.Schema) -> None:
+        """Each row gets a value of every name that any row has: a megabyte with other names in each line becomes gigabytes."""
+        if len(schema) > MANY_NAMES and not _is_list(path):
+            with pa.input_stream(path) as stream:
+                lines = sum(text.count(b"\n") for text in iter(lambda: stream.read(_COUNTED_BYTES), b""))
+            self.expansion(path).add(lines * len(schema))
+
+    def _check_list(self, path: str, text: bytes) -> None:
+        """The same of a list, which Polars reads as a whole, names and rows at once."""
+        expansion, objects = self.expansion(path), text.count(b"{")
+        if objects * text.count(b":") > expansion.limit:
+            expansion.add(objects * len(set(_NAME_IN_JSON.findall(text))))
 
     @contextlib.contextmanager
     def cut(self) -> Iterator[tuple[Self, bool]]:

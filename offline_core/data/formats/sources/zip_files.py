@@ -29,13 +29,15 @@ from offline_core.data.formats.sources.readers import (
 from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
-from offline_core.errors import ConfigError, CorruptFileError, EmptyDatasetError, StorageError
+from offline_core.errors import ConfigError, CorruptFileError, EmptyDatasetError, StorageError, UnsafeDataError
 
 _BROKEN = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, KeyError, RuntimeError, NotImplementedError, pa.ArrowException),
 )
 """What reading a damaged or encrypted one raises."""
 _COPY_BYTES = 2**20
+MAX_FILES = 2_000
+"""Of an archive: 3 MB that list 30,000 files would take an hour to read."""
 
 
 @reader(ZIP, suffixes=(f".{ZIP}",), arguments=FORMATS["csv"].arguments)
@@ -59,7 +61,7 @@ class ZipFile(FileReader):
         Raises:
             ConfigError: there are files of several formats.
             EmptyDatasetError: there are none.
-            UnsafeDataError: they unpack to too much.
+            UnsafeDataError: they unpack to too much, or there are too many.
         """
         try:
             with self._archive() as (archive, size):
@@ -72,6 +74,11 @@ class ZipFile(FileReader):
         if not found:
             raise EmptyDatasetError(
                 f"{self.uri} holds no file of a known format: {', '.join(names[:5]) or 'nothing'}. Unpack it first."
+            )
+        if len(sizes) > MAX_FILES:
+            raise UnsafeDataError(
+                f"{self.uri} lists {len(sizes):,} files, and its list is read again for each of them; {MAX_FILES:,} are the "
+                "most. Unpack it first."
             )
         Expansion(self.uri, size, self.max_expansion).add(sum(sizes[name] for name in found))  # no more is ever unpacked
         formats = {kinds[name][-1] for name in found}

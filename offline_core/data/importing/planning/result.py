@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from offline_core.control_characters import visible, visible_line
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.names import UNDERSTOOD
 from offline_core.data.importing.config import ImportConfig
@@ -131,14 +132,14 @@ class ImportPlan(BaseModel):
     @property
     def yaml(self) -> str:
         """The parameters with their reasons as comments, for `offline import SOURCE -c FILE`."""
-        return "".join(f"{line}\n" for line in _lines(self))
+        return "".join(f"{visible_line(line)}\n" for line in _lines(self))
 
     @property
     def page(self) -> str:
         """What was read and what it is taken for, as text."""
         of = (_head(self), _rows(self), _columns(self), _roles(self), _episodes(self), _notes(self), _refused(self))
         parts = [list(part) for part in of]
-        return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+        return "\n\n".join("\n".join(map(visible_line, part)) for part in parts if part) + "\n"
 
     def command(self, output: str = "runs/imported", parameters: str = "plan.yaml") -> str:
         """What to type next."""
@@ -366,6 +367,8 @@ def _line(indent: str, name: str, value: Any, reason: str) -> Iterator[str]:
 
 def _flow(value: Any) -> str:
     text = yaml.safe_dump(value, default_flow_style=True, width=math.inf, allow_unicode=True, sort_keys=False)
+    if visible(text) != text:  # else a reader would see another name than the parser
+        text = yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False)
     return text.removesuffix("\n").removesuffix("\n...")
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import io
+import json
 import resource
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -18,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from offline_core.data.episodes import columns
-from offline_core.data.formats.sources import expansion
+from offline_core.data.formats.sources import arrow_messages, expansion
 from offline_core.data.formats.sources.opening import SourceConfig, open_source
 from offline_core.errors import CorruptFileError, DataError, OfflineError, UnsafeDataError
 from offline_core.runtime.config import parse
@@ -74,6 +78,45 @@ def rows(count: int) -> bytes:
     return b"obs,actions,rewards\n" + b"1,0,1\n" * count
 
 
+def one_batch(path: Path, batch: pa.RecordBatch, *, stream: bool = False) -> None:
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with (pa.ipc.new_stream if stream else pa.ipc.new_file)(path, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+
+
+def listed_again(path: Path) -> None:
+    """A file of Arrow whose footer lists its only batch 20,000 times."""
+    one_batch(path, pa.record_batch({"obs": np.random.default_rng(0).random(10**5)}))
+    data = path.read_bytes()
+    footer_bytes = int.from_bytes(data[-10:-6], "little")
+    footer = bytearray(data[-10 - footer_bytes : -10])
+    table = int.from_bytes(footer[:4], "little")
+    vtable = table - int.from_bytes(footer[table : table + 4], "little", signed=True)
+    field = table + int.from_bytes(footer[vtable + 10 : vtable + 12], "little")
+    vector = field + int.from_bytes(footer[field : field + 4], "little")
+    again = footer[vector + 4 : vector + 28] * 20_000
+    footer[field : field + 4] = (len(footer) - field).to_bytes(4, "little")
+    footer += (20_000).to_bytes(4, "little") + again
+    path.write_bytes(data[: -10 - footer_bytes] + footer + len(footer).to_bytes(4, "little") + b"ARROW1")
+
+
+def avro(path: Path, kind: object, rows: int, data: bytes, *, codec: bytes = b"null") -> None:
+    """One block of `rows` rows with a field obs."""
+    schema = json.dumps({"type": "record", "name": "row", "fields": [{"name": "obs", "type": kind}]}).encode()
+    if codec == b"deflate":
+        data = zlib.compress(data, wbits=-zlib.MAX_WBITS)
+    pairs = b"".join(avro_long(len(part)) + part for part in (b"avro.schema", schema, b"avro.codec", codec))
+    head = b"Obj\x01" + avro_long(2) + pairs + avro_long(0) + bytes(16)
+    path.write_bytes(head + avro_long(rows) + avro_long(len(data)) + data + bytes(16))
+
+
+def avro_long(number: int) -> bytes:
+    number, written = number << 1, b""
+    while number > 0x7F:
+        written, number = written + bytes([number & 0x7F | 0x80]), number >> 7
+    return written + bytes([number])
+
+
 HOSTILE: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "npz of zeros": ("x.npz", lambda path: zipped(path, obs=npy("<f8", (10**6,), bytes(8 * 10**6))), MANY),
     "npz with a pickle": ("x.npz", lambda path: zipped(path, obs=pickled()), "Python objects"),
@@ -99,6 +142,31 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], object], str]] = {
         "x.zip",
         lambda path: zipped(path, **{"a.json": b'{"type": "SampleBatch", "obs": [' + b"1," * 10**7}),
         MANY,
+    ),
+    "json of other names in each line": (
+        "x.ndjson",
+        lambda path: path.write_text("".join(f'{{"a{row}": 1, "b{row}": 1}}\n' for row in range(5000))),
+        MANY,
+    ),
+    "json list of other names in each row": (
+        "x.json",
+        lambda path: path.write_text("[" + ",".join(f'{{"a{row}": 1, "b{row}": 1}}' for row in range(5000)) + "]"),
+        MANY,
+    ),
+    "npz of a header that does not end": (
+        "x.npz",
+        lambda path: zipped(path, obs=b"\x93NUMPY\1\0\xff\0" + b"[" * 255),
+        "header of",
+    ),
+    "npz of a header of wrong types": (
+        "x.npz",
+        lambda path: zipped(path, obs=npy("<f8", (1, 3), bytes(24)).replace(b"(1, 3)", b"(True,)")),
+        "not an .npz file, or damaged",
+    ),
+    "zip of many files": (
+        "x.zip",
+        lambda path: zipped(path, **{f"{number}.csv": b"a" for number in range(3000)}),
+        "lists 3,000 files",
     ),
     "json 100,000 deep": ("x.ndjson", lambda path: path.write_text(f'{{"obs": {"[" * 10**5}{"]" * 10**5}}}\n'), "recursion"),
     "batch 100,000 deep": (
@@ -127,6 +195,28 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], object], str]] = {
         ),
         MANY,
     ),
+    "arrow file of one value": ("x.feather", lambda path: one_batch(path, pa.record_batch({"obs": np.zeros(3 * 10**7)})), MANY),
+    "arrow stream of one value": (
+        "x.arrow",
+        lambda path: one_batch(path, pa.record_batch({"obs": np.zeros(3 * 10**7)}), stream=True),
+        MANY,
+    ),
+    "arrow file of nothing": ("x.arrow", lambda path: one_batch(path, pa.record_batch({"obs": pa.nulls(10**9)})), MANY),
+    "arrow file of one category": (
+        "x.arrow",
+        lambda path: one_batch(path, pa.record_batch({"a": pa.DictionaryArray.from_arrays([0], ["x" * 2 * 10**8])})),
+        MANY,
+    ),
+    "arrow file of one batch many times": ("x.arrow", listed_again, MANY),
+    "avro of nothing": ("x.avro", lambda path: avro(path, "null", 10**9, b""), MANY),
+    "avro of more rows than bytes": ("x.avro", lambda path: avro(path, "int", 2**50, b"\2"), MANY),
+    "avro of zeros": ("x.avro", lambda path: avro(path, "bytes", 1, avro_long(10**7) + bytes(10**7), codec=b"deflate"), MANY),
+    "avro of a list of nothing": (
+        "x.avro",
+        lambda path: avro(path, {"type": "array", "items": ["int", {"type": "map", "values": "null"}]}, 1, b"\2\0"),
+        "has lists in 'obs' whose values take no bytes",
+    ),
+    "avro of a lie": ("x.avro", lambda path: avro(path, "string", 1, avro_long(2**40) + b"a"), "cannot be read as avro"),
     "hdf5 of a huge shape": (
         "x.hdf5",
         lambda path: hdf5(path, lambda file, _: file.create_dataset("observations", (10**12,), "f8", chunks=(10**6,))),
@@ -216,6 +306,46 @@ def test_bz2_is_counted_while_it_unpacks(tmp_path: Path) -> None:
     (tmp_path / "x.json.bz2").write_bytes(bz2.compress(b'{"type": "SampleBatch", "obs": [' + b"1," * 10**6))
     with pytest.raises(DataError, match=MANY):
         read(tmp_path / "x.json.bz2", format="sample_batch")
+
+
+@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
+@pytest.mark.parametrize("write", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_what_arrow_declares_is_what_it_unpacks_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[..., Any], compression: str | None
+) -> None:
+    counted: list[int] = []
+    monkeypatch.setattr(expansion.Expansion, "add", lambda _, size: counted.append(size))
+    text = pa.array(["x", "yy"] * 500)
+    table = pa.table({"obs": np.arange(1000.0), "note": text, "kind": text.dictionary_encode(), "on": [True, None] * 500})
+    with write(tmp_path / "x.arrow", table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as file:
+        file.write_table(table, max_chunksize=400)
+    arrow_messages.check_arrow(str(tmp_path / "x.arrow"), expansion.Expansion("x.arrow", 1))
+    assert len([*filter(None, counted)]) == 4, "a dictionary and three batches"
+    assert table.nbytes <= sum(counted) < 1.2 * table.nbytes
+
+
+def test_avro_that_packs_well_is_read(tmp_path: Path) -> None:
+    for codec in ("uncompressed", "deflate", "snappy"):
+        rows = pl.DataFrame({"obs": np.zeros(10**5), "note": ["a"] * 10**5, "list": [[1, 2]] * 10**5})
+        rows.write_avro(tmp_path / f"{codec}.avro", compression=codec)
+        assert sum(batch.num_rows for batch in read(tmp_path / f"{codec}.avro")) == 10**5
+
+
+@pytest.mark.parametrize("kind", ["file", "stream", "avro"])
+def test_damage_is_an_error_of_data_or_nothing(tmp_path: Path, kind: str) -> None:
+    """Wherever it is, and though sizes are looked at before the file is read."""
+    path = tmp_path / f"x.{'avro' if kind == 'avro' else 'arrow'}"
+    if kind == "avro":
+        pl.DataFrame({"obs": np.zeros(100), "note": ["a"] * 100}).write_avro(path)
+    else:
+        one_batch(path, pa.record_batch({"obs": np.zeros(100), "note": ["a"] * 100}), stream=kind == "stream")
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    for _ in range(50):
+        data = bytearray(whole)
+        data[rng.integers(len(data))] = rng.choice([0, 127, 255])
+        path.write_bytes(data[: rng.integers(len(data) // 2, len(data) * 2)])
+        with contextlib.suppress(DataError):
+            read(path)
 
 
 def test_a_stream_of_arrow_that_unpacks_to_too_much_is_not_read_as_a_whole(
