@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import email.utils
+import hmac
 import json
 import os
 import shutil
@@ -10,13 +13,12 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-import fsspec
 import httpx
 import pytest
 
+from offline_core.data.store.clouds import AzureCloud
 from tests.e2e.orchestra import free_port
 from tests.waiting import wait_until
 
@@ -34,13 +36,8 @@ def gcs_server() -> Iterator[dict[str, str]]:
     """The environment in which `gs://` is an emulator; its bucket `forbidden` refuses everything."""
     port = free_port()
     endpoint = f"http://127.0.0.1:{port}"
-    with _serving([sys.executable, str(Path(__file__).with_name("gcs_server.py")), str(port)], endpoint):
-        yield gcs_environment(endpoint)
-
-
-def gcs_environment(endpoint: str) -> dict[str, str]:
-    """The last is for quiet: the emulator does not know of zones."""
-    return {"STORAGE_EMULATOR_HOST": endpoint, "GOOGLE_CLOUD_PROJECT": "test", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
+    with _serving([sys.executable, "-m", "tests.object_storage.gcs_server", str(port)], endpoint):
+        yield {"STORAGE_EMULATOR_HOST": endpoint}
 
 
 @contextlib.contextmanager
@@ -78,11 +75,23 @@ def new_bucket(scheme: str) -> str:
     """The URI of a bucket, or container, that was not there before."""
     name = f"bucket-{uuid.uuid4().hex[:12]}"
     if scheme == "gs":
-        url = f"{os.environ['STORAGE_EMULATOR_HOST']}/storage/v1/b?project=test"
-        httpx.post(url, json={"name": name}).raise_for_status()
+        httpx.put(f"{os.environ['STORAGE_EMULATOR_HOST']}/{name}").raise_for_status()
     else:
-        fsspec.filesystem("abfs", connection_string=os.environ["AZURE_STORAGE_CONNECTION_STRING"]).mkdir(name)
+        _new_container(name)
     return f"{scheme}://{name}"
+
+
+def _new_container(name: str) -> None:
+    """obstore makes none: a request that is signed by its account's key."""
+    account = AzureCloud.of({})
+    assert account.endpoint and account.account_key
+    now = email.utils.formatdate(usegmt=True)
+    headers = {"x-ms-date": now, "x-ms-version": "2021-08-06"}
+    resource = f"/{AZURE_ACCOUNT}/{AZURE_ACCOUNT}/{name}\nrestype:container"
+    signed = "\n".join(["PUT", *[""] * 11, *(f"{header}:{value}" for header, value in headers.items()), resource])
+    digest = hmac.digest(base64.b64decode(account.account_key), signed.encode(), "sha256")
+    headers["Authorization"] = f"SharedKey {AZURE_ACCOUNT}:{base64.b64encode(digest).decode()}"
+    httpx.put(f"{account.endpoint.rstrip('/')}/{name}?restype=container", headers=headers).raise_for_status()
 
 
 def defined(monkeypatch: pytest.MonkeyPatch, **filesystems: dict[str, Any]) -> None:

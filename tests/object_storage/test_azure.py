@@ -10,7 +10,7 @@ import pytest
 
 from offline_core.data.store.location import Location
 from offline_core.errors import LocationError, StorageError, StorageUnavailableError
-from tests.object_storage.contract import PlaceContract
+from tests.object_storage.contract import ServedContract
 from tests.object_storage.emulators import AZURE_SECRET, azure_connection, azure_server, defined, environment, new_bucket
 
 
@@ -33,13 +33,13 @@ def denied(place: str, monkeypatch: pytest.MonkeyPatch) -> Location:
     return Location.of(place.replace("abfs", "named")).child("x")
 
 
-class TestAzure(PlaceContract):
+class TestAzure(ServedContract):
     """See there."""
 
 
 def test_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING")
-    defined(monkeypatch, named={"filesystem": "abfs", "arguments": {"max_concurrency": 2}})  # as what was made is kept
+    defined(monkeypatch, named={"filesystem": "abfs", "arguments": {"endpoint": "http://nowhere:1"}})
     with pytest.raises(StorageError, match="no account was named: set AZURE_STORAGE_CONNECTION_STRING"):
         Location.of("named://bucket/x").files()
 

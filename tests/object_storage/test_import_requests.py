@@ -13,7 +13,7 @@ import pytest
 from offline_core.data.datasets.dataset import versions
 from offline_core.data.episodes import encode
 from offline_core.data.importing.report import ImportResult
-from offline_core.data.store import s3
+from offline_core.data.store import object_store
 from offline_core.data.store.location import Location
 from offline_core.errors import StorageUnavailableError
 from tests.cases import slow_but
@@ -26,7 +26,7 @@ from tests.object_storage.test_imports import PLAIN, SCALAR, imported_there, sam
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """One refusal is an outage."""
-    monkeypatch.setattr(s3, "READ_ATTEMPTS", 1)
+    monkeypatch.setattr(object_store, "RETRY_SECONDS", 0.0)
 
 
 def away(method: str, part: str) -> Plan:

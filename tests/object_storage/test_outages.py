@@ -10,7 +10,7 @@ import pytest
 
 from offline_core.data.datasets.result_cache import RESULT_FILE
 from offline_core.data.formats.exports.folder import strange_files
-from offline_core.data.store import lease, s3
+from offline_core.data.store import lease, object_store
 from offline_core.data.store.location import Location
 from offline_core.errors import StorageUnavailableError
 from offline_core.learning.config import TrainingConfig
@@ -27,8 +27,7 @@ from tests.object_storage.faults import Fault, Plan, Proxy, Request, no_faults, 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """One refusal is an outage."""
-    monkeypatch.setattr(s3, "READ_ATTEMPTS", 1)
-    monkeypatch.setattr(s3, "WRITE_ATTEMPTS", 1)
+    monkeypatch.setattr(object_store, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(lease, "LEASE_SECONDS", 1.0)  # for which a folder is held that could not be given back
 
 

@@ -17,7 +17,7 @@ from offline_core.data.datasets.commit import commit, prepare_dataset
 from offline_core.data.datasets.dataset import open_dataset, versions
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.writer import EpisodeWriter
-from offline_core.data.store import s3
+from offline_core.data.store import object_store, s3
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, OfflineError, StorageError, StorageUnavailableError
 from tests.cases import slow_but
@@ -36,7 +36,7 @@ class Case:
     """Where it does not, which is in answers to HEAD."""
 
 
-NOT_LET = r"access denied without a reason: check the permission, AWS_ACCESS_KEY_ID, .* clock"
+NOT_LET = r"access denied without a reason: check the permission, the credentials .*AWS_ACCESS_KEY_ID, .* clock"
 NOTHING_SAID = r"without a reason: check AWS_REGION, the bucket's name, and whether the session token has expired"
 ELSEWHERE = r"the bucket is in the region eu-west-1: set AWS_REGION"
 IN_IRELAND = {"x_amz_bucket_region": "eu-west-1"}
@@ -110,7 +110,6 @@ def message_of(ask: Callable[[str], object], uri: str) -> str:
     "what", slow_but(CASES, "no permission", "wrong secret", "expired", "moved", "wrong region", "bucket's name")
 )
 def test_whatever_is_asked_the_reason_is_told(bucket: str, proxied: Proxy, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    monkeypatch.setattr(s3, "READ_ATTEMPTS", 2)  # PyArrow asks again when the clock is wrong, as if it were set meanwhile
     case = CASES[what]
     proxied.plan = lambda request: case.answer
     for name, ask in WORDY.items():
@@ -174,7 +173,7 @@ CONFIGURED = {
 
 
 def forget_clients() -> None:
-    for made in (s3._session, s3._client, s3._endpoint):
+    for made in (s3._session, s3._credentials, s3._boto_client, s3._endpoint):
         made.cache_clear()
 
 
@@ -207,10 +206,9 @@ def test_an_endpoint_that_is_no_url(bucket: str, monkeypatch: pytest.MonkeyPatch
 # Nobody there, or somebody else.
 
 
-@pytest.mark.parametrize("attempts", [2, pytest.param(None, marks=pytest.mark.slow)])
-def test_an_endpoint_that_is_down(bucket: str, monkeypatch: pytest.MonkeyPatch, attempts: int | None, silent_port: int) -> None:
-    for name in ("READ_ATTEMPTS", "WRITE_ATTEMPTS"):
-        monkeypatch.setattr(s3, name, attempts or getattr(s3, name))
+@pytest.mark.parametrize("seconds", [0.1, pytest.param(object_store.RETRY_SECONDS, marks=pytest.mark.slow)])
+def test_an_endpoint_that_is_down(bucket: str, monkeypatch: pytest.MonkeyPatch, seconds: float, silent_port: int) -> None:
+    monkeypatch.setattr(object_store, "RETRY_SECONDS", seconds)
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent_port}")
     for ask in (WORDY["list"], WORDY["write"]):
         with pytest.raises(StorageUnavailableError, match=r"[Cc]ould not connect to .*Try again when the storage answers"):
@@ -218,8 +216,7 @@ def test_an_endpoint_that_is_down(bucket: str, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_server_that_speaks_no_tls(bucket: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("READ_ATTEMPTS", "WRITE_ATTEMPTS"):
-        monkeypatch.setattr(s3, name, 2)
+    monkeypatch.setattr(object_store, "RETRY_SECONDS", 0.1)
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint.replace("http:", "https:"))
     for ask in (SILENT["read"], WORDY["write"]):
         assert "the TLS handshake failed, or the certificate is not trusted" in message_of(ask, f"{bucket}/runs/x")
@@ -227,8 +224,8 @@ def test_a_server_that_speaks_no_tls(bucket: str, s3_endpoint: str, monkeypatch:
 
 @pytest.mark.slow
 def test_a_server_that_takes_connections_and_says_nothing(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"REQUEST_SECONDS": 1.0, "READ_ATTEMPTS": 1, "WRITE_ATTEMPTS": 1}.items():
-        monkeypatch.setattr(s3, name, value)
+    for name, value in {"ANSWER_SECONDS": 1, "RETRY_SECONDS": 0.0}.items():
+        monkeypatch.setattr(object_store, name, value)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
         for ask in (WORDY["list"], WORDY["write"]):

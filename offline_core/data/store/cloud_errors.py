@@ -1,7 +1,7 @@
 """Errors of object stores' clients as `OSError`s with a number, as a filesystem would raise them.
 
-botocore and Azure raise classes, PyArrow raises texts, gcsfs both. The answer to a HEAD has no body with a reason: the message
-then lists the possible ones.
+What happened is told from the types of errors, from the status of an answer, and from the code that S3, Google and Azure give a
+refusal. The answer to a HEAD has neither code nor text: the message then lists the possible reasons.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import re
 import socket
 from collections.abc import Iterator
 
-from offline_core.errors import OfflineError
+from offline_core.errors import OfflineError, first_line
 
 _OTHER_REGION = "the bucket is in another region: set AWS_REGION"
+_NO_PERMISSION = "access denied: ask for the permission, or choose another location"
 _REFUSALS = {
-    "AccessDenied": "access denied: ask for the permission, or choose another location",
+    "AccessDenied": _NO_PERMISSION,
     "AccountProblem": "the account has a problem: look into its console",
+    "AuthenticationFailed": "access denied: check the account's key or token, and this machine's clock",
     "AuthorizationHeaderMalformed": _OTHER_REGION,
     "ExpiredToken": "the session token has expired: log in again",
     "IllegalLocationConstraintException": _OTHER_REGION,
@@ -29,32 +31,21 @@ _REFUSALS = {
     "RequestTimeTooSkewed": "this machine's clock is wrong: set it",
     "SignatureDoesNotMatch": "the secret key does not match the access key: check AWS_SECRET_ACCESS_KEY or AWS_PROFILE",
 }
-"""Reason and remedy for an answer of S3, by its code."""
+"""Reason and remedy by the code of a refusal."""
 
 _UNSAID = {
-    301: _REFUSALS["PermanentRedirect"],
+    301: _OTHER_REGION,
     400: "the server refused the request without a reason: check AWS_REGION, the bucket's name, and whether the session "
     "token has expired",
-    403: "access denied without a reason: check the permission, AWS_ACCESS_KEY_ID, "
-    "AWS_SECRET_ACCESS_KEY, AWS_PROFILE, and this machine's clock",
+    401: _NO_PERMISSION,
+    403: "access denied without a reason: check the permission, the credentials (of S3 AWS_ACCESS_KEY_ID, "
+    "AWS_SECRET_ACCESS_KEY and AWS_PROFILE), and this machine's clock",
 }
-"""Possible reasons for an answer of S3 without a code, by its status."""
+"""Possible reasons for an answer without a code, by its status."""
 
-_ARROW = re.compile(
-    r"AWS Error (?:([A-Z0-9_]+)|\[code \d+\])(?: \(HTTP status (\d+)\))? during (\w+) operation: (.*)", re.DOTALL
-)
-"""PyArrow's messages for errors of S3."""
-
-_ARROW_CODE = re.compile(r"Unable to parse ExceptionName: (\w+) Message: ")
-_ARROW_REGION = re.compile(r"the bucket is located in '([\w-]+)'")
-_NO_TLS = re.compile(r"curlCode: (35|51|58|60|66|77|80|83|90|91),")
-_UNTRUSTED = (
-    "the TLS handshake failed, or the certificate is not trusted: check the endpoint (http or https), or set AWS_CA_BUNDLE to "
-    "its certificate authority"
-)
-
-_EXISTS = {"PreconditionFailed", "BlobAlreadyExists", "BucketAlreadyExists", "BucketAlreadyOwnedByYou"}
-_PASSING = {"ConditionalRequestConflict", "OperationAborted", "RequestTimeout", "SlowDown"}
+_NO_BUCKET_CODES = {"NoSuchBucket", "ContainerNotFound"}
+_EXISTS_CODES = {"PreconditionFailed", "BlobAlreadyExists", "BucketAlreadyExists", "BucketAlreadyOwnedByYou"}
+_PASSING_CODES = {"ConditionalRequestConflict", "OperationAborted", "RequestTimeout", "SlowDown", "ContainerBeingDeleted"}
 
 _HERE = f"on {platform.node()}"
 """Each node of a cluster has its own credentials."""
@@ -68,10 +59,15 @@ NO_CREDENTIALS = (
 
 UNUSABLE = f"the client's configuration is invalid: correct it, {_HERE}"
 
+_UNTRUSTED = (
+    "the TLS handshake failed, or the certificate is not trusted: check the endpoint (http or https), or set AWS_CA_BUNDLE to "
+    "its certificate authority"
+)
+
 _LOCAL_REASONS = {
     "NoCredentialsError": NO_CREDENTIALS,
     "DefaultCredentialsError": f"no credentials were found: set GOOGLE_APPLICATION_CREDENTIALS, or log in with gcloud, {_HERE}",
-    "CredentialUnavailableError": f"no credentials were found: set AZURE_STORAGE_CONNECTION_STRING, or log in with az, {_HERE}",
+    "ClientAuthenticationError": f"no credentials were found: set AZURE_STORAGE_CONNECTION_STRING, or log in with az, {_HERE}",
     "ProfileNotFound": f"AWS_PROFILE names a profile that does not exist, {_HERE}",
     "PartialCredentialsError": "a part of the credentials is missing: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY both",
     "UnauthorizedSSOTokenError": "the session has expired: log in again, as with aws sso login",
@@ -81,19 +77,18 @@ _LOCAL_REASONS = {
     "ParamValidationError": _REFUSALS["InvalidBucketName"],
     "SSLError": _UNTRUSTED,
 }
-"""Errors that clients raise before they send a request, by class."""
-
-_CLIENTS = ("adlfs", "aiohttp", "azure", "boto3", "botocore", "gcsfs", "google", "requests", "s3transfer")
+"""Errors that clients raise before they send a request, by the name of their class: only who uses a client imports it."""
 
 _NETWORK_ERRORS = {
-    *("ConnectionError", "HTTPClientError", "IncompleteReadError", "ChecksumError", "FlexibleChecksumError"),  # botocore
+    *("ConnectionError", "HTTPClientError", "ChecksumError", "FlexibleChecksumError"),  # botocore
     *("CredentialRetrievalError", "MetadataRetrievalError"),  # of the machine's role
-    *("Timeout", "ChunkedEncodingError", "ContentDecodingError"),  # requests
-    *("ServiceRequestError", "ServiceResponseError", "DecodeError"),  # Azure
-    *("ClientConnectionError", "ClientPayloadError", "HttpError"),  # aiohttp and gcsfs
-    *("TransportError", "TimeoutError", "ResponseError"),  # Google
+    *("Timeout", "ChunkedEncodingError", "ContentDecodingError", "TransportError"),  # requests, google.auth
+    *("ServiceRequestError", "ServiceResponseError"),  # azure.identity
+    *("ClientConnectionError", "ClientPayloadError"),  # aiohttp
 }
 """Classes of clients' errors about the network, or about an answer without content."""
+
+_CLIENTS = ("aiohttp", "azure", "boto3", "botocore", "google", "requests", "s3transfer")
 
 _NUMBERS: dict[type[OSError], int] = {
     FileExistsError: errno.EEXIST,
@@ -103,6 +98,24 @@ _NUMBERS: dict[type[OSError], int] = {
     PermissionError: errno.EACCES,
 }
 """Numbers for errors that are raised without one."""
+
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+_REGION = re.compile(r"<Region>([\w-]+)</Region>")
+_STATUS = re.compile(r"\bstatus: (\d{3})\b")
+_SERVER = re.compile(r"\b(https?://[^/\s,]+)")
+_NETWORK = re.compile(r"\bHttpError \{\s*kind: (\w+)")
+"""What obstore says of an answer, or of the network if there is none: its errors carry them as text alone."""
+
+_NETWORK_REASONS = {"Connect": "could not connect to", "Timeout": "no answer in time from"}
+
+_TLS = re.compile(r"\bInvalid(Certificate|Message)\b")
+"""Errors of Rust's TLS: a certificate that is not trusted, and a server that speaks none."""
+
+_ARROW = re.compile(r"AWS Error ([A-Z_]+|\[code \d+\])(?: \(HTTP status (\d+)\))? during \w+ operation: (.*)", re.DOTALL)
+"""Errors of PyArrow's own client of S3, which users may name or give as a filesystem: it raises texts alone."""
+
+_ARROW_PASSING = {"NETWORK_CONNECTION", "INTERNAL_FAILURE", "SERVICE_UNAVAILABLE", "SLOW_DOWN"}
 
 
 class RefusedError(PermissionError):
@@ -122,7 +135,7 @@ class RemoteError(OSError):
 
 @contextlib.contextmanager
 def os_errors() -> Iterator[None]:
-    """Turn whatever a client raises in the block, or the decorated function, into an `OSError` with a number."""
+    """Turn whatever a filesystem raises in the block, or the decorated function, into an `OSError` with a number."""
     try:
         yield
     except (OfflineError, MemoryError):
@@ -138,30 +151,87 @@ def os_errors() -> Iterator[None]:
         raise known from error
 
 
+@contextlib.contextmanager
+def obstore_errors() -> Iterator[None]:
+    """Turn what obstore raises in the block into an `OSError` with a number."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise _of_obstore(error) from error
+    except Exception as error:
+        if not type(error).__module__.startswith(("obstore", "pyo3_object_store")):
+            raise
+        raise _of_obstore(error) from error
+
+
+@contextlib.contextmanager
+def set_up_errors() -> Iterator[None]:
+    """Report errors before a request as those of the configuration: a missing file is one of this machine."""
+    try:
+        yield
+    except (OfflineError, RefusedError):
+        raise
+    except Exception as error:
+        known = as_os_error(error)
+        if isinstance(known, RemoteError | RefusedError):
+            raise known from error
+        text = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)
+        raise RefusedError(errno.EACCES, f"{UNUSABLE}: {text}") from error
+
+
 def as_os_error(error: Exception) -> OSError | None:
     """Return the error as an `OSError` with a number; None if no store raised it."""
     if type(error).__module__.partition(".")[0] in _CLIENTS:  # first, as some of them are OSErrors
         return _of_client(error)
     if type(error) is OSError and error.errno is None:
-        return _of_arrow(error)
+        found = _ARROW.search(str(error))
+        return None if found is None else _of_arrow(*found.groups())
     if isinstance(error, TimeoutError | ConnectionError | socket.gaierror) and (error.errno or 0) <= 0:
         return RemoteError(errno.ETIMEDOUT, str(error) or "no answer in time")
     return error if isinstance(error, OSError) else None
 
 
+def _of_obstore(error: Exception) -> OSError:
+    from obstore.exceptions import AlreadyExistsError, InvalidPathError
+
+    text = str(error)
+    code, region, message, server, status, network = (
+        found[1] if (found := part.search(text)) else "" for part in (_CODE, _REGION, _MESSAGE, _SERVER, _STATUS, _NETWORK)
+    )
+    if code or status:
+        return _of_answer(code, int(status or 0), f"{server} answers {status} {message} ({code})", region=region)
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(errno.ENOENT, "does not exist")
+    if isinstance(error, AlreadyExistsError):
+        return FileExistsError(errno.EEXIST, "exists already")
+    if isinstance(error, InvalidPathError):
+        return RefusedError(
+            errno.EACCES, f"an object there has a name that is no path: rename or delete it ({first_line(error)})"
+        )
+    if "BareRedirect" in text:
+        return _of_answer("", 301, text)
+    if _TLS.search(text):
+        return RefusedError(errno.EACCES, _UNTRUSTED)
+    if network:
+        return RemoteError(errno.ETIMEDOUT, f"{_NETWORK_REASONS.get(network, 'the connection broke off to')} {server}")
+    return RefusedError(errno.EACCES, f"{UNUSABLE}: {first_line(error)}")
+
+
 def _of_client(error: Exception) -> OSError:
-    name = type(error).__name__
-    passes = _passes(error)
+    """Return an error of what finds credentials, of boto3, or of a filesystem of fsspec."""
+    if (code := getattr(error, "response", None)) and isinstance(code, dict):  # botocore
+        status = int(code.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        headers = code.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+        region = code.get("Error", {}).get("Region") or headers.get("x-amz-bucket-region") or ""
+        return _of_answer(str(code.get("Error", {}).get("Code", "")), status, str(error), region=str(region))
+    name, passes = type(error).__name__, _passes(error)
     if name in _LOCAL_REASONS and not (name == "RefreshError" and passes):
         return RefusedError(errno.EACCES, _LOCAL_REASONS[name])
     if isinstance(error, OSError) and (error.errno or 0) > 0:  # an unresolved host name has a negative one
         return error
-    code, status = _code_and_status(error)
-    if name == "ClientAuthenticationError" and not status:  # Azure's client found no credentials
-        return RefusedError(errno.EACCES, _LOCAL_REASONS["CredentialUnavailableError"])
-    if not (code or status or passes):
-        return RefusedError(errno.EACCES, f"{UNUSABLE}: {error}")
-    return _of_answer(code, status, str(error), region=_region(error))
+    return RemoteError(errno.ETIMEDOUT, str(error)) if passes else RefusedError(errno.EACCES, f"{UNUSABLE}: {error}")
 
 
 def _passes(error: BaseException) -> bool:
@@ -173,69 +243,26 @@ def _passes(error: BaseException) -> bool:
     return error.__cause__ is not None and _passes(error.__cause__)  # google.auth, where a machine's role is unavailable
 
 
-def _of_arrow(error: OSError) -> OSError | None:
-    found = _ARROW.search(str(error))
-    if found is None:
-        return RefusedError(errno.EACCES, _REFUSALS["AccessDenied"]) if str(error).startswith("Forbidden") else None
-    name, status, operation, said = found.groups()
-    said = said.strip() or "no reason was given"
-    if name == "NETWORK_CONNECTION":
-        _, _, details = said.rpartition("Details: ")
-        untrusted = RefusedError(errno.EACCES, f"{_UNTRUSTED} ({details})")
-        return untrusted if _NO_TLS.search(said) else RemoteError(errno.ETIMEDOUT, details)
-    if name is None:
-        return RemoteError(errno.EPROTO, f"{said} ({operation})")
-    code = _ARROW_CODE.search(said)
-    region = _ARROW_REGION.search(said)
-    if "No response body" in said and (unsaid := _UNSAID.get(403 if name == "ACCESS_DENIED" else int(status or 0))):
-        if region is not None:
-            return _of_answer("PermanentRedirect", 301, said, region=region[1])
-        return RefusedError(errno.EACCES, unsaid)
-    spelled = code[1] if code else _spelled(name)
-    return _of_answer(spelled, int(status or 0), f"{said} ({spelled} in {operation})", region=region[1] if region else "")
-
-
-def _spelled(name: str) -> str:
-    """Return a code as S3 spells it: PyArrow turns NoSuchBucket into NO_SUCH_BUCKET."""
-    plain = name.replace("_", "").lower()
-    known = (*_REFUSALS, *_PASSING, "NoSuchBucket", "NoSuchKey")
-    return next((code for code in known if code.lower() == plain), name)
+def _of_arrow(name: str, status: str | None, said: str) -> OSError:
+    known = {code.upper(): code for code in (*_REFUSALS, *_NO_BUCKET_CODES, "NoSuchKey")}
+    code = known.get(name.replace("_", ""), name)
+    return _of_answer(code, 503 if name in _ARROW_PASSING else int(status or 0), f"{said.strip()} ({name})")
 
 
 def _of_answer(code: str, status: int, text: str, *, region: str = "") -> OSError:
-    if code in _REFUSALS:
-        reason = _REFUSALS[code]
-        if reason is _OTHER_REGION and region:
+    if code in _REFUSALS or (not code and status in _UNSAID):
+        reason = _REFUSALS[code] if code else _UNSAID[status]
+        if region and reason is _OTHER_REGION:
             reason = f"the bucket is in the region {region}: set AWS_REGION"
-        return RefusedError(errno.EACCES, f"{reason} ({code})")
-    if code in ("NoSuchBucket", "ContainerNotFound"):
+        return RefusedError(errno.EACCES, f"{reason} ({code or status})")
+    if code in _NO_BUCKET_CODES:
         return NoBucketError(errno.ENOENT, NO_BUCKET)
-    if code in _EXISTS or status == 412:
+    if code in _PASSING_CODES:
+        return RemoteError(errno.ETIMEDOUT, text)
+    if code in _EXISTS_CODES or status in (409, 412):
         return FileExistsError(errno.EEXIST, "exists already")
     if code == "NoSuchKey" or status == 404:
         return FileNotFoundError(errno.ENOENT, "does not exist")
-    if status == 301:
-        return RefusedError(errno.EACCES, f"{_OTHER_REGION} (301)")
     if status in (401, 403):
-        return RefusedError(errno.EACCES, f"{_REFUSALS['AccessDenied']} ({status})")
-    if 400 <= status < 500 and status not in (408, 429) and code not in _PASSING:
-        return RemoteError(errno.EPROTO, text)
-    return RemoteError(errno.ETIMEDOUT, text)
-
-
-def _code_and_status(error: Exception) -> tuple[str, int]:
-    response = getattr(error, "response", None)
-    if isinstance(response, dict):  # botocore
-        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        return str(response.get("Error", {}).get("Code", "")), int(status)
-    code = str(getattr(error, "error_code", "") or "")  # Azure
-    statuses = [str(getattr(error, name, "")) for name in ("status_code", "status", "code")]
-    return code, next((int(status) for status in statuses if status.isdigit()), 0)
-
-
-def _region(error: Exception) -> str:
-    response = getattr(error, "response", None)
-    if not isinstance(response, dict):
-        return ""
-    headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    return str(response.get("Error", {}).get("Region") or headers.get("x-amz-bucket-region") or "")
+        return RefusedError(errno.EACCES, f"{_NO_PERMISSION} ({code})")
+    return RemoteError(errno.EPROTO if 400 <= status < 500 and status not in (408, 429) else errno.ETIMEDOUT, text)

@@ -20,11 +20,13 @@ from typing import Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from offline_core.data.store.clouds import AzureCloud, GoogleCloud, MemoryCloud, NamedStore, azure_account
 from offline_core.data.store.filesystem_store import FilesystemStore
-from offline_core.data.store.fsspec_adapter import parse_url, with_variables
+from offline_core.data.store.fsspec_adapter import parse_url
 from offline_core.data.store.hadoop import MAKER, hadoop_place
 from offline_core.data.store.s3 import S3Settings, S3Store
 from offline_core.data.store.stores import Store
+from offline_core.data.store.variables import with_variables
 from offline_core.errors import ConfigError, LocationError
 from offline_core.runtime.config import Config
 from offline_core.runtime.parameter_errors import problems
@@ -35,13 +37,15 @@ VARIABLE = "OFFLINE_FILESYSTEMS"
 class FilesystemSpec(Config):
     """A filesystem with its arguments."""
 
-    filesystem: str = Field(description="s3, a protocol of fsspec, or module:callable that makes one of PyArrow's or fsspec's.")
+    filesystem: str = Field(
+        description="s3, gs, abfs, memory, a protocol of fsspec, or module:callable that makes one of PyArrow's or fsspec's."
+    )
     arguments: dict[str, Any] = Field({}, description="Its arguments; ${NAME} in a text stands for an environment variable.")
     path: str = Field("", description="Folder in it that <scheme>:// stands for.")
     one_writer: bool = Field(
         False,
         description="No two runs ever write to the same folder. Needed for filesystems that cannot create a file exclusively: "
-        "all but s3, gs and abfs.",
+        "all but s3, gs, abfs and memory.",
     )
 
 
@@ -49,6 +53,18 @@ _BUILT_IN = {scheme: FilesystemSpec(filesystem=scheme) for scheme in ("s3", "gs"
 _SYNONYMS = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "az": "abfs", "abs": "abfs", "adl": "abfs"}
 _ANONYMOUS = "anonymous@"
 """Before a bucket: access without credentials, as PyArrow's URIs of S3 say it."""
+_CLOUDS: dict[str, type[Any]] = {
+    "s3": S3Settings,
+    "gs": GoogleCloud,
+    "abfs": AzureCloud,
+    "abfss": AzureCloud,
+    "memory": MemoryCloud,
+}
+"""The stores with buckets, by the name of their filesystem; their fields are its arguments."""
+_HINT = (
+    " Credentials are found as the cloud's own tools find them: for s3 give a profile, or set AWS_ACCESS_KEY_ID and "
+    "AWS_SECRET_ACCESS_KEY."
+)
 _NAME = re.compile(r"[a-z][a-z0-9+.-]+")
 _SPECS = TypeAdapter(dict[str, FilesystemSpec])
 
@@ -76,27 +92,32 @@ def open_store(scheme: str, rest: str) -> tuple[Store, str]:
         path, arguments = hadoop_place(f"hdfs://{rest}", spec.arguments)
         path = "/".join(["", *filter(None, [*spec.path.split("/"), *path.split("/")])]) or "/"
         return FilesystemStore(MAKER, json.dumps(arguments, sort_keys=True), spec.one_writer), path
-    arguments = spec.arguments
-    if spec.filesystem == "s3" and rest.startswith(_ANONYMOUS):
-        rest, arguments = rest.removeprefix(_ANONYMOUS), arguments | {"anonymous": True}
+    if spec.filesystem in _CLOUDS:
+        return _object_store(scheme, spec, rest)
     path = "/".join(filter(None, [*spec.path.split("/"), *rest.split("/")]))
-    if spec.filesystem == "s3":
-        return S3Store(_s3_settings(scheme, arguments)), path
     if spec.path.startswith("/"):
         path = f"/{path}"
+    arguments = spec.arguments
     if ":" not in spec.filesystem:
-        path, arguments = parse_url(spec.filesystem, path, spec.arguments)
+        path, arguments = parse_url(spec.filesystem, path, arguments)
     return FilesystemStore(spec.filesystem, json.dumps(arguments, sort_keys=True), spec.one_writer), path
 
 
-def _s3_settings(scheme: str, arguments: dict[str, Any]) -> S3Settings:
-    known = S3Settings.model_fields
+def _object_store(scheme: str, spec: FilesystemSpec, rest: str) -> tuple[Store, str]:
+    arguments = dict(spec.arguments)
+    if rest.startswith(_ANONYMOUS):
+        rest, arguments = rest.removeprefix(_ANONYMOUS), arguments | {"anonymous": True}
+    path = "/".join(filter(None, [*spec.path.split("/"), *rest.split("/")]))
+    kind = _CLOUDS[spec.filesystem]
+    known = kind.model_fields
     if strange := ", ".join(arguments.keys() - known):  # without values, which may be secret
-        raise ConfigError(
-            f"{VARIABLE}: {scheme} has no argument {strange}; s3 takes {', '.join(known)}. boto3 finds the "
-            "credentials: give a profile, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
-        )
-    return S3Settings.of(with_variables(arguments))
+        raise ConfigError(f"{VARIABLE}: {scheme} has no argument {strange}; {spec.filesystem} takes {', '.join(known)}.{_HINT}")
+    if spec.filesystem == "s3":
+        return S3Store(S3Settings.of(with_variables(arguments))), path
+    if kind is AzureCloud:
+        path, account = azure_account(path)
+        arguments |= account
+    return NamedStore(kind, json.dumps(arguments, sort_keys=True)), path
 
 
 @functools.lru_cache(maxsize=8)

@@ -7,9 +7,7 @@ import errno
 import functools
 import importlib
 import json
-import logging
 import os
-import string
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,38 +17,23 @@ from pyarrow import fs
 
 from offline_core.data.store.cloud_errors import RefusedError
 from offline_core.data.store.hadoop import NO_CLIENT, is_missing_client
+from offline_core.data.store.variables import with_variables
 from offline_core.errors import ConfigError, LocationError, first_line
 
-EXCLUSIVE = ("gs", "gcs", "abfs", "abfss", "az")
-"""Protocols of fsspec whose `pipe_file(mode="create")` lets exactly one writer win."""
-
-CONNECT_SECONDS, REQUEST_SECONDS = 5.0, 15.0
-
-_PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
-_NO_ACCOUNT = (
-    "no account was named: set AZURE_STORAGE_CONNECTION_STRING or AZURE_STORAGE_ACCOUNT_NAME, or write "
-    "abfs://container@account.dfs.core.windows.net/folder"
-)
-_NOISY_LOGGERS = ("gcsfs", "azure")
 _MODIFIED = ("mtime", "last_modified", "LastModified", "modified")
 """Names of the modification time in fsspec's filesystems."""
 
 
 def parse_url(protocol: str, rest: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return (path, arguments) of `<protocol>://<rest>`; its host may name a server or an account, as fsspec reads it.
+    """Return (path, arguments) of `<protocol>://<rest>`; its host may name a server, as fsspec reads it.
 
     Raises:
         LocationError: the protocol is unknown, or its package is not installed.
     """
-    # gcsfs would ask Google itself about each bucket, whichever server is configured, and wait for the answer.
-    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     try:
         kind: Any = fsspec.get_filesystem_class(protocol)
     except ImportError as error:
-        package = _PACKAGES.get(protocol)
-        raise LocationError(
-            f"{protocol}:// needs the package {package}: pip install {package}." if package else f"{protocol}://: {error}."
-        ) from error
+        raise LocationError(f"{protocol}://: {error}.") from error
     except ValueError as error:
         raise LocationError(f"{protocol}:// is no protocol of fsspec: {error}.") from error
     url = f"{protocol}://{rest}"
@@ -69,17 +52,14 @@ def open_filesystem(maker: str, arguments: str) -> tuple[fs.FileSystem, Any]:
         made = (
             getattr(importlib.import_module(module), name)(**values)
             if name
-            else fsspec.filesystem(maker, **_defaults(maker) | values)
+            else fsspec.filesystem(maker, **{"use_listings_cache": False} | values)  # listings have to be current
         )
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        if "Must provide either" in str(error):  # adlfs
-            raise RefusedError(errno.EACCES, _NO_ACCOUNT) from error
         raise ConfigError(f"The filesystem {maker} cannot be made of its arguments: {first_line(error)}.") from error
     except OSError as error:
         if is_missing_client(error):
             raise RefusedError(errno.ENOENT, NO_CLIENT) from error
         raise
-    _check_account(values.get("account_name"), made)
     if isinstance(made, fs.FileSystem | fsspec.AbstractFileSystem):
         return as_pyarrow(made), made
     raise ConfigError(f"{maker} makes a {type(made).__name__}, which is neither PyArrow's nor fsspec's filesystem.")
@@ -88,49 +68,6 @@ def open_filesystem(maker: str, arguments: str) -> tuple[fs.FileSystem, Any]:
 def as_pyarrow(filesystem: Any) -> fs.FileSystem:
     """Return the filesystem with PyArrow's interface."""
     return filesystem if isinstance(filesystem, fs.FileSystem) else fs.PyFileSystem(_Handler(filesystem))
-
-
-def _check_account(asked: str | None, made: Any) -> None:
-    """Refuse another account: Azure's client prefers a connection string to the account of its arguments."""
-    client = getattr(made, "service_client", None)
-    if asked and client is not None and client.account_name not in (asked, None):
-        raise ConfigError(
-            f"The account {asked} is asked for, and AZURE_STORAGE_CONNECTION_STRING leads to {client.account_name}: unset it, "
-            "or leave the account out of the URI."
-        )
-
-
-def _defaults(protocol: str) -> dict[str, Any]:
-    defaults: dict[str, Any] = {"use_listings_cache": False}  # listings have to be current
-    if protocol in EXCLUSIVE:
-        for name in _NOISY_LOGGERS:  # they log tracebacks of what they also raise
-            logging.getLogger(name).setLevel(logging.CRITICAL)
-    if protocol in ("gs", "gcs"):
-        from aiohttp import ClientTimeout
-
-        defaults["requests_timeout"] = ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=REQUEST_SECONDS)
-    return defaults
-
-
-def with_variables(value: Any) -> Any:
-    """Return the value with `${NAME}` replaced by environment variables.
-
-    Raises:
-        ConfigError: one is not set.
-    """
-    match value:
-        case dict():
-            return {key: with_variables(each) for key, each in value.items()}
-        case list():
-            return [with_variables(each) for each in value]
-        case str():
-            try:
-                return string.Template(value).substitute(os.environ)
-            except KeyError as error:
-                raise ConfigError(f"OFFLINE_FILESYSTEMS needs the variable {error.args[0]}, which is not set.") from None
-            except ValueError as error:
-                raise ConfigError("OFFLINE_FILESYSTEMS: a $ that begins no ${NAME} is written $$.") from error
-    return value
 
 
 class _Handler(fs.FSSpecHandler):  # type: ignore[misc]
@@ -160,9 +97,7 @@ class _Handler(fs.FSSpecHandler):  # type: ignore[misc]
         return pa.PythonFile(self.fs.open(path, mode="rb"), mode="r")
 
     def open_input_file(self, path: str) -> pa.PythonFile:
-        # Random access: reading ahead would fetch unused bytes.
-        without = {"cache_type": "none"} if self.fs.protocol and set(EXCLUSIVE) & {*self.fs.protocol} else {}
-        return pa.PythonFile(self.fs.open(path, mode="rb", **without), mode="r")
+        return pa.PythonFile(self.fs.open(path, mode="rb"), mode="r")
 
     def move(self, src: str, dest: str) -> None:
         if type(self.fs).mv is not fsspec.AbstractFileSystem.mv:

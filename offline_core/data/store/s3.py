@@ -1,7 +1,7 @@
 """Amazon S3 and compatible servers.
 
-PyArrow reads and lists; boto3 does the rest: conditional puts, multipart uploads, buckets, signed links. Both use the
-credentials that boto3 finds.
+obstore reads, lists and writes. boto3 finds the credentials and the settings, and does what obstore has not: making a bucket,
+marking a folder, and aborting unfinished uploads.
 """
 
 from __future__ import annotations
@@ -9,47 +9,29 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import logging
-import mimetypes
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import IO, Any
+from pathlib import Path
+from typing import Any
 
-from pyarrow import fs
 from pydantic import Field
 
-from offline_core.data.store.cloud_errors import (
-    NO_CREDENTIALS,
-    UNUSABLE,
-    NoBucketError,
-    RefusedError,
-    RemoteError,
-    as_os_error,
-    os_errors,
-)
-from offline_core.data.store.lease import LeasingStore
-from offline_core.data.store.stores import LINK_SECONDS
+from offline_core.data.store import object_store
+from offline_core.data.store.cloud_errors import NO_CREDENTIALS, NoBucketError, RefusedError, os_errors, set_up_errors
+from offline_core.data.store.object_store import Cloud, FoundCredentials, ObjectStore
 from offline_core.errors import ConfigError
-from offline_core.runtime.config import Config, parse
-
-log = logging.getLogger(__name__)
-
-CONNECT_SECONDS, REQUEST_SECONDS = 5.0, 15.0
-READ_ATTEMPTS, WRITE_ATTEMPTS = 5, 8
-"""Attempts of PyArrow and of boto3, which waits a 20th as long between them: both give up after some 8 and 3 seconds."""
-
-CONFLICT_ATTEMPTS = 5
-"""Attempts of a conditional put while another one is under way, up to 0.8 s apart."""
-
-PART_BYTES = 16 * 2**20
+from offline_core.runtime.config import parse
 
 _TRUE = ("1", "true", "yes")
 
+_KEPT = timedelta(minutes=6)
+"""How long credentials are kept; boto3 renews those of roles long before they expire."""
 
-class S3Settings(Config):
+
+class S3Settings(Cloud):
     """Where S3 is. Without credentials: it is sent to other processes and shown."""
 
     endpoint: str | None = Field(
@@ -77,36 +59,42 @@ class S3Settings(Config):
             raise ConfigError("The endpoint of S3 has credentials in it: write it without them, and set them as variables.")
         return parse(cls, usual | dict(arguments))
 
+    @property
+    def server(self) -> str:
+        return _endpoint(self)[0]
+
+    @property
+    def is_path_style(self) -> bool:
+        return _endpoint(self)[1] if self.path_style is None else self.path_style
+
+    def credentials(self) -> FoundCredentials | None:
+        return None if self.anonymous else _credentials(self)
+
+    def authorities(self) -> bytes | None:
+        bundle = _session(self)._session.get_config_variable("ca_bundle")
+        return Path(bundle).read_bytes() if bundle else None
+
+    def open(self, bucket: str, options: dict[str, Any]) -> Any:
+        from obstore.store import S3Store as Client
+
+        config: Any = {
+            "aws_endpoint_url_s3": self.server if self.is_path_style else self.server.replace("://", f"://{bucket}.", 1),
+            "region": _session(self).region_name or "us-east-1",
+            "virtual_hosted_style_request": not self.is_path_style,
+            "skip_signature": self.anonymous,
+            "disable_bulk_delete": True,
+        }
+        return Client(bucket, config=config, **options)
+
 
 @dataclass(frozen=True)
-class S3Store(LeasingStore):
-    """See `Store`. Paths are bucket/key."""
+class S3Store(ObjectStore):
+    """See `ObjectStore`."""
 
     settings: S3Settings
 
-    @property
-    def has_buckets(self) -> bool:
-        return True
-
-    @property
-    def filesystem(self) -> fs.FileSystem:
-        with _set_up():
-            return _filesystem(self.settings, _credentials(self.settings))
-
-    def put(self, path: str, data: bytes) -> None:
-        self._ask("put_object", path, Body=data)
-
-    @os_errors()
-    def create(self, path: str, data: bytes) -> None:
-        try:
-            self._ask("put_object", path, Body=data, IfNoneMatch="*")
-        except FileExistsError:
-            # A retried put whose first answer was lost finds its own bytes.
-            if self._ask("get_object", path)["Body"].read() != data:
-                raise
-
-    def delete(self, path: str) -> None:
-        self._ask("delete_object", path)
+    def cloud(self) -> S3Settings:
+        return self.settings
 
     def make_folder(self, path: str) -> None:
         try:
@@ -118,38 +106,33 @@ class S3Store(LeasingStore):
             self._mark(path)
 
     def remove_empty_folder(self, path: str) -> None:
-        selector = fs.FileSelector(path, recursive=True, allow_not_found=True)
-        if self.filesystem.get_file_info(selector):
-            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
-        self.delete(f"{path.strip('/')}/")
+        super().remove_empty_folder(path)
+        self._unmark(path)
+
+    def delete_folder(self, path: str) -> None:
+        super().delete_folder(path)
+        self._unmark(path)
 
     def _mark(self, folder: str) -> None:
+        """Mark a folder as Amazon's console does, by an object whose name ends with a slash: obstore has no such names."""
         bucket, _, key = folder.strip("/").partition("/")
         if key:
-            self.put(f"{bucket}/{key}/", b"")  # as PyArrow and Amazon's console mark a folder
+            self._ask("put_object", bucket, Key=f"{key}/", Body=b"")
         else:
             self._ask("list_objects_v2", bucket, MaxKeys=1)  # no folder to mark; a HEAD would not say what is wrong
 
-    def put_file(self, file: IO[bytes], path: str) -> None:
-        from boto3.s3.transfer import TransferConfig
-
-        file.seek(0)
-        config = TransferConfig(multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=4)
-        self._ask("upload_fileobj", path, Fileobj=file, Config=config)  # in parts, all aborted if one fails
-        file.close()
+    def _unmark(self, folder: str) -> None:
+        """Delete the marks of a folder and of those below it, when their files are deleted."""
+        bucket, _, key = folder.strip("/").partition("/")
+        for found in self._ask("list_objects_v2", bucket, Prefix=f"{key}/").get("Contents", []):
+            if found["Key"].endswith("/"):
+                self._ask("delete_object", bucket, Key=found["Key"])
 
     def link(self, path: str) -> str | None:
-        with _set_up():
-            credentials = _credentials(self.settings)
-            client = _client(self.settings)
-        if credentials is None or credentials.token:  # unsigned, or a link with a session token in it
-            return None
-        bucket, _, key = path.partition("/")
-        kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
-        url: str = client.generate_presigned_url(
-            "get_object", Params={"Bucket": bucket, "Key": key, "ResponseContentType": kind}, ExpiresIn=LINK_SECONDS
-        )
-        return url
+        with set_up_errors():
+            find = self.settings.credentials()
+            signs = find is not None and not find()["token"]  # which a link would contain
+        return super().link(path) if signs else None
 
     def abort_uploads(self, path: str, *, older_than_days: float) -> int:
         """See `Store`; unfinished uploads of killed writers cost money."""
@@ -162,7 +145,7 @@ class S3Store(LeasingStore):
             found = self._ask("list_multipart_uploads", bucket, Prefix=prefix and f"{prefix}/", **markers)
             for upload in found.get("Uploads", []):
                 if upload["Initiated"] < before:
-                    self._ask("abort_multipart_upload", f"{bucket}/{upload['Key']}", UploadId=upload["UploadId"])
+                    self._ask("abort_multipart_upload", bucket, Key=upload["Key"], UploadId=upload["UploadId"])
                     removed += 1
         return removed
 
@@ -172,59 +155,24 @@ class S3Store(LeasingStore):
         with contextlib.suppress(FileExistsError):
             self._ask("create_bucket", bucket, **elsewhere)
 
-    def _ask(self, operation: str, path: str, **arguments: Any) -> Any:
-        """Call boto3, and raise its errors as a filesystem would."""
-        bucket, _, key = path.partition("/")
-        with _set_up():
-            _credentials(self.settings)  # here, where an error is one of the configuration
-            client = _client(self.settings)
+    def _ask(self, operation: str, bucket: str, **arguments: Any) -> Any:
+        """Call boto3."""
+        with set_up_errors():
+            if find := self.settings.credentials():
+                find()
+            client = _boto_client(self.settings, object_store.RETRY_SECONDS)
         with os_errors():
-            return getattr(client, operation)(Bucket=bucket, **({"Key": key} if key else {}), **arguments)
+            return getattr(client, operation)(Bucket=bucket, **arguments)
 
 
-@contextlib.contextmanager
-def _set_up() -> Iterator[None]:
-    """Report errors before a request as those of the configuration: a missing file is one of this machine."""
-    try:
-        yield
-    except RefusedError:
-        raise
-    except Exception as error:
-        known = as_os_error(error)
-        if isinstance(known, RemoteError | RefusedError):
-            raise known from error
-        text = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)
-        raise RefusedError(errno.EACCES, f"{UNUSABLE}: {text}") from error
+@functools.cache
+def _credentials(settings: S3Settings) -> FoundCredentials:
+    from obstore.auth.boto3 import Boto3CredentialProvider
 
-
-def _credentials(settings: S3Settings) -> Any:
-    """Return current credentials, refreshed before they expire; None for anonymous access."""
-    if settings.anonymous:
-        return None
-    found = _session(settings).get_credentials()
-    if found is None:
+    session = _session(settings)
+    if session.get_credentials() is None:
         raise RefusedError(errno.EACCES, NO_CREDENTIALS)
-    return found.get_frozen_credentials()
-
-
-@functools.lru_cache(maxsize=16)
-def _filesystem(settings: S3Settings, credentials: Any) -> fs.S3FileSystem:
-    endpoint = _endpoint(settings)
-    scheme, _, host = (endpoint or "https://").partition("://")
-    return fs.S3FileSystem(
-        endpoint_override=host.rstrip("/") or None,
-        scheme=scheme,
-        region=_session(settings).region_name,
-        access_key=credentials and credentials.access_key,
-        secret_key=credentials and credentials.secret_key,
-        session_token=credentials and credentials.token,
-        anonymous=settings.anonymous,
-        force_virtual_addressing=not _is_path_style(settings),
-        connect_timeout=CONNECT_SECONDS,
-        request_timeout=REQUEST_SECONDS,
-        tls_ca_file_path=os.environ.get("AWS_CA_BUNDLE"),
-        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=READ_ATTEMPTS),
-    )
+    return FoundCredentials(Boto3CredentialProvider(session, ttl=_KEPT))
 
 
 _CREATION = threading.Lock()
@@ -232,48 +180,27 @@ _CREATION = threading.Lock()
 
 
 @functools.cache
-def _client(settings: S3Settings) -> Any:
+def _boto_client(settings: S3Settings, retry_seconds: float) -> Any:
     from botocore import UNSIGNED
     from botocore.config import Config as BotoConfig
 
     config = BotoConfig(
-        connect_timeout=CONNECT_SECONDS,
-        read_timeout=REQUEST_SECONDS,
-        retries={"mode": "standard", "total_max_attempts": WRITE_ATTEMPTS},
-        s3={"addressing_style": "path" if _is_path_style(settings) else "virtual"},
+        connect_timeout=object_store.CONNECT_SECONDS,
+        read_timeout=object_store.ANSWER_SECONDS,
+        retries={"mode": "standard", "total_max_attempts": 8 if retry_seconds else 1},
+        s3={"addressing_style": "path" if settings.is_path_style else "virtual"},
         signature_version=UNSIGNED if settings.anonymous else "s3v4",
     )
-    endpoint = _endpoint(settings)  # outside the lock: it makes clients
+    endpoint, is_own = _endpoint(settings)  # outside the lock: it makes clients
     with _CREATION:
-        client = _session(settings).client("s3", endpoint_url=endpoint, config=config)
-    client.meta.events.register("needs-retry.s3", _tell_of_silence)
-    client.meta.events.register("needs-retry.s3.PutObject", _wait_after_conflict)
-    return client
-
-
-def _wait_after_conflict(attempts: int, response: tuple[Any, dict[str, Any]] | None = None, **_: Any) -> float | None:
-    """Return the seconds to wait before a conditional put that met another one is retried, which boto3 does not do itself."""
-    code = response and response[1].get("Error", {}).get("Code")
-    return 0.05 * 2**attempts if code == "ConditionalRequestConflict" and attempts < CONFLICT_ATTEMPTS else None
-
-
-def _tell_of_silence(caught_exception: Exception | None = None, **_: Any) -> None:
-    """Log each request without an answer: a run may wait for minutes."""
-    from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
-
-    if isinstance(caught_exception, ConnectTimeoutError | ReadTimeoutError):
-        log.warning("An object store does not answer: %s", caught_exception)
-
-
-def _is_path_style(settings: S3Settings) -> bool:
-    return _endpoint(settings) is not None if settings.path_style is None else settings.path_style
+        return _session(settings).client("s3", endpoint_url=endpoint if is_own else None, config=config)
 
 
 @functools.cache
-def _endpoint(settings: S3Settings) -> str | None:
-    """Return the endpoint if it is not Amazon's. boto3 also reads it from a profile; PyArrow does not."""
+def _endpoint(settings: S3Settings) -> tuple[str, bool]:
+    """Return (URL of the server, whether it is another than Amazon's), which boto3 also reads from a profile."""
     if settings.endpoint:
-        return settings.endpoint
+        return settings.endpoint.rstrip("/"), True
     from botocore.config import Config as BotoConfig
 
     with _CREATION:
@@ -281,7 +208,7 @@ def _endpoint(settings: S3Settings) -> str | None:
             _session(settings).client("s3", config=BotoConfig(ignore_configured_endpoint_urls=ignored)).meta.endpoint_url
             for ignored in (None, True)
         )
-    return None if found == usual else str(found)
+    return str(found), found != usual
 
 
 @functools.cache

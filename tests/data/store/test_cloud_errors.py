@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import pickle
 import socket
-from typing import Any
 
 import pytest
 import requests
@@ -14,46 +13,46 @@ from aiohttp.client_reqrep import ConnectionKey
 from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError, ServiceResponseError
 from botocore import exceptions as boto
 from google.auth.exceptions import RefreshError, TransportError
+from obstore import exceptions as obstore
 
-from offline_core.data.store.cloud_errors import NoBucketError, RefusedError, RemoteError, as_os_error, os_errors
+from offline_core.data.store.cloud_errors import (
+    NoBucketError,
+    RefusedError,
+    RemoteError,
+    as_os_error,
+    obstore_errors,
+    os_errors,
+)
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import ConfigError, StorageError, StorageUnavailableError
+
+
+def body(code: str) -> str:
+    return f"<Error><Code>{code}</Code><Message>No.</Message></Error>"
+
 
 HEAD = "When reading information for key 'runs/x' in bucket 'b': AWS Error {} during HeadObject operation: {}"
 LIST = "When listing objects under key 'runs/x/' in bucket 'b': AWS Error {} during ListObjectsV2 operation: {}"
 NO_BODY = "No response body."
-ELSEWHERE = "Looks like the configured region is 'us-east-1' while the bucket is located in 'eu-west-1'."
 
 ARROW = {
-    HEAD.format("ACCESS_DENIED", NO_BODY): (RefusedError, "access denied without a reason"),
-    HEAD.format("UNKNOWN (HTTP status 400)", NO_BODY): (RefusedError, "without a reason: check AWS_REGION"),
-    HEAD.format("UNKNOWN (HTTP status 400)", f"{NO_BODY} {ELSEWHERE}"): (
-        RefusedError,
-        "in the region eu-west-1: set AWS_REGION",
-    ),
-    HEAD.format("UNKNOWN (HTTP status 301)", NO_BODY): (RefusedError, "in another region: set AWS_REGION"),
+    HEAD.format("ACCESS_DENIED", NO_BODY): (RefusedError, "access denied"),
+    HEAD.format("UNKNOWN (HTTP status 400)", NO_BODY): (RemoteError, "No response body"),
     HEAD.format("UNKNOWN (HTTP status 503)", NO_BODY): (RemoteError, "No response body"),
-    LIST.format("ACCESS_DENIED", "No."): (RefusedError, "ask for the permission"),
     LIST.format("NO_SUCH_BUCKET", "No."): (NoBucketError, "the bucket does not exist"),
-    LIST.format("UNKNOWN (HTTP status 400)", "Unable to parse ExceptionName: ExpiredToken Message: No."): (
-        RefusedError,
-        "expired",
-    ),
-    LIST.format("SLOW_DOWN", "No."): (RemoteError, "No. (SlowDown in ListObjectsV2)"),
-    LIST.format("[code 138]", "Not so."): (RemoteError, "Not so. (ListObjectsV2)"),
+    LIST.format("SLOW_DOWN", "No."): (RemoteError, "No. (SLOW_DOWN)"),
+    LIST.format("[code 138]", "Not so."): (RemoteError, "Not so. ([code 138])"),
     LIST.format("NETWORK_CONNECTION", "curlCode: 7, No; Details: Failed to connect to h:1"): (
         RemoteError,
         "Failed to connect to h:1",
     ),
-    LIST.format("NETWORK_CONNECTION", "curlCode: 60, No; Details: self-signed"): (RefusedError, "(self-signed)"),
-    LIST.format("SERVICE_UNAVAILABLE", ""): (RemoteError, "no reason was given (SERVICE_UNAVAILABLE in ListObjectsV2)"),
-    "Forbidden: https://storage.googleapis.com/b": (RefusedError, "ask for the permission"),
 }
-MAY_PASS = ("503", "SLOW_DOWN", "SERVICE_UNAVAILABLE", "curlCode: 7")
+MAY_PASS = ("503", "SLOW_DOWN", "curlCode: 7", "code 138")
 
 
 @pytest.mark.parametrize("text", ARROW)
 def test_texts_of_pyarrow(text: str) -> None:
+    """Of its own client of S3, which users may name or give."""
     kind, told = ARROW[text]
     found = as_os_error(OSError(text))
     assert type(found) is kind and told in str(found.strerror)
@@ -62,6 +61,66 @@ def test_texts_of_pyarrow(text: str) -> None:
         raise OSError(text)
     assert isinstance(caught.value, StorageUnavailableError) == passes
     assert "Errno" not in str(caught.value)
+
+
+ANSWER = """Generic S3 error: Error performing GET http://h:1/b/x in 4ms - Server returned non-2xx status code: {status}: {body}
+
+Debug source:
+RetryError(RetryErrorImpl {{ uri: Some(http://h:1/b/x,), inner: Status {{ status: {status}, body: Some("{body}",), }} }})"""
+REGION = "<Error><Code>AuthorizationHeaderMalformed</Code><Message>No.</Message><Region>eu-west-1</Region></Error>"
+NETWORK = "Debug source:\nuri: Some(https://h:1/b/x,), inner: Http(HttpError {{ kind: {kind}, source: {source} }})"
+
+OBSTORE: list[tuple[Exception, type[OSError], str, bool]] = [
+    (obstore.PermissionDeniedError(ANSWER.format(status=403, body="")), RefusedError, "access denied without a reason", False),
+    (obstore.GenericError(ANSWER.format(status=400, body="")), RefusedError, "without a reason: check AWS_REGION", False),
+    (
+        obstore.GenericError(ANSWER.format(status=400, body=REGION)),
+        RefusedError,
+        "in the region eu-west-1: set AWS_REGION",
+        False,
+    ),
+    (obstore.GenericError(ANSWER.format(status=400, body=body("ExpiredToken"))), RefusedError, "expired: log in again", False),
+    (obstore.GenericError(ANSWER.format(status=400, body=body("TooLarge"))), RemoteError, "answers 400 No. (TooLarge)", False),
+    (obstore.GenericError(ANSWER.format(status=503, body="")), RemoteError, "http://h:1 answers 503", True),
+    (obstore.GenericError(ANSWER.format(status=429, body="")), RemoteError, "http://h:1 answers 429", True),
+    (FileNotFoundError(ANSWER.format(status=404, body=body("NoSuchBucket"))), NoBucketError, "bucket does not exist", False),
+    (FileNotFoundError(ANSWER.format(status=404, body="")), FileNotFoundError, "does not exist", False),
+    (FileNotFoundError("No data in memory found. Location: nope"), FileNotFoundError, "does not exist", False),
+    (obstore.AlreadyExistsError(ANSWER.format(status=412, body="")), FileExistsError, "exists already", False),
+    (
+        obstore.AlreadyExistsError(ANSWER.format(status=409, body=body("ConditionalRequestConflict"))),
+        RemoteError,
+        "ConditionalRequestConflict",
+        True,
+    ),
+    (
+        obstore.GenericError("Received redirect\n\ninner: BareRedirect"),
+        RefusedError,
+        "in another region: set AWS_REGION",
+        False,
+    ),
+    (obstore.GenericError(NETWORK.format(kind="Connect", source="Os")), RemoteError, "could not connect to https://h:1", True),
+    (obstore.GenericError(NETWORK.format(kind="Timeout", source="")), RemoteError, "no answer in time from https://h:1", True),
+    (obstore.GenericError(NETWORK.format(kind="Interrupted", source="")), RemoteError, "broke off to https://h:1", True),
+    (
+        obstore.GenericError(NETWORK.format(kind="Connect", source="InvalidCertificate(UnknownIssuer)")),
+        RefusedError,
+        "not trusted: check the endpoint",
+        False,
+    ),
+    (obstore.InvalidPathError('Error parsing Path "a//b"'), RefusedError, "rename or delete it", False),
+    (obstore.GenericError("missing region"), RefusedError, "is invalid: correct it", False),
+]
+
+
+@pytest.mark.parametrize(("error", "kind", "told", "passes"), OBSTORE, ids=lambda value: type(value).__name__)
+def test_errors_of_obstore(error: Exception, kind: type[OSError], told: str, passes: bool) -> None:
+    with pytest.raises(OSError) as caught, obstore_errors():
+        raise error
+    assert type(caught.value) is kind and told in str(caught.value.strerror)
+    with pytest.raises(StorageError) as raised, storage_errors("write", "s3://b/x"):
+        raise caught.value
+    assert raised.value.may_pass == passes
 
 
 def answered(code: str, status: int, **error: str) -> boto.ClientError:
@@ -102,25 +161,13 @@ def test_errors_of_boto3(error: Exception, kind: type[OSError], told: str, passe
     assert caught.value.may_pass == passes
 
 
-class HttpError(Exception):
-    """As gcsfs has it, which is not imported: it looks at variables then that tests set later."""
-
-    __module__ = "gcsfs.retry"
-
-    def __init__(self, answer: dict[str, Any]) -> None:
-        super().__init__(answer["message"])
-        self.code = answer["code"]
-
-
 def of_cause(error: Exception, cause: Exception) -> Exception:
     error.__cause__ = cause
     return error
 
 
 OTHERS: list[tuple[Exception, bool]] = [
-    (HttpError({"code": 503, "message": "later"}), True),
-    (HttpError({"code": 400, "message": "no"}), False),
-    (requests.exceptions.ProxyError(), True),  # gcsfs makes it of a 502
+    (requests.exceptions.ProxyError(), True),
     (requests.exceptions.InvalidURL("h:x"), False),
     (ServiceRequestError("Connection reset"), True),
     (ServiceResponseError("Connection broken"), True),
@@ -145,7 +192,7 @@ def test_errors_of_others(error: Exception, passes: bool) -> None:
 @pytest.mark.parametrize(
     ("raised", "number"),
     [
-        (HttpError({"code": 503, "message": "later"}), errno.ETIMEDOUT),
+        (TimeoutError("later"), errno.ETIMEDOUT),
         (FileExistsError("b/x"), errno.EEXIST),
         (FileNotFoundError("b/x"), errno.ENOENT),
         (OSError("no number"), errno.EPROTO),
@@ -157,7 +204,7 @@ def test_what_leaves_a_store_has_a_number(raised: Exception, number: int) -> Non
     with pytest.raises(OSError) as caught, os_errors():
         raise raised
     assert caught.value.errno == number
-    if type(raised) is not OSError and isinstance(raised, OSError):
+    if type(raised) is not OSError and isinstance(raised, OSError) and not isinstance(raised, TimeoutError):
         assert type(caught.value) is type(raised)
 
 

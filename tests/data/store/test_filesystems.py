@@ -14,9 +14,9 @@ from pyarrow import fs
 
 from offline_core.data.datasets.dataset import open_dataset, versions
 from offline_core.data.datasets.reader import episodes
-from offline_core.data.store.filesystem_store import FilesystemStore
 from offline_core.data.store.filesystems import VARIABLE
 from offline_core.data.store.location import Location
+from offline_core.data.store.object_store import ObjectStore
 from offline_core.data.store.partial_files import remove_partial_files
 from offline_core.data.store.s3 import S3Store
 from offline_core.data.store.stores import TEMPORARY
@@ -151,7 +151,7 @@ def test_a_built_in_name_may_be_given_other_settings(monkeypatch: pytest.MonkeyP
     assert (place.uri, place.path) == ("s3://runs", "lake/rl/runs")
     with pytest.raises(LocationError, match="s3://runs is a whole bucket"):
         _ = place.parent
-    assert isinstance(Location.of("gs://b/x").store, FilesystemStore)
+    assert isinstance(Location.of("gs://b/x").store, ObjectStore)
 
 
 def test_a_uri_asks_for_anonymous_access_as_pyarrows_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,6 +178,10 @@ WRONG: dict[str, tuple[str, str]] = {
     "upper case": ('{"Named": {"filesystem": "memory"}}', "defines Named: a name has"),
     "an unknown protocol": ('{"named": {"filesystem": "nosuch"}}', "nosuch:// is no protocol of fsspec"),
     "a missing package": ('{"named": {"filesystem": "sftp"}}', "sftp://: .*paramiko"),
+    "an argument of gs": (
+        '{"named": {"filesystem": "gs", "arguments": {"token": "SECRET"}}}',
+        "has no argument token; gs takes anonymous, endpoint",
+    ),
     "an argument of s3": (
         '{"named": {"filesystem": "s3", "arguments": {"secret": "SECRET"}}}',
         "has no argument secret; s3",
@@ -193,10 +197,10 @@ WRONG: dict[str, tuple[str, str]] = {
         "LocalFileSystem cannot be made of its arguments: .*nope",
     ),
     "a variable that is not set": (
-        '{"named": {"filesystem": "memory", "arguments": {"a": "${NO_SUCH_VARIABLE}"}}}',
+        '{"named": {"filesystem": "zip", "arguments": {"a": "${NO_SUCH_VARIABLE}"}}}',
         "needs the variable NO_SUCH_VARIABLE, which is not set",
     ),
-    "a dollar": ('{"named": {"filesystem": "memory", "arguments": {"a": "5$"}}}', r"is written \$\$"),
+    "a dollar": ('{"named": {"filesystem": "zip", "arguments": {"a": "5$"}}}', r"is written \$\$"),
 }
 
 
