@@ -27,11 +27,11 @@ import torch
 from benchmarks.figure import figure
 from offline_core.data.datasets.commit import commit, prepare_dataset
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.manifest import Format, Operation
+from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.result_cache import load_result, store_result
-from offline_core.data.datasets.row_groups import tables
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import Episode
+from offline_core.data.episodes.codecs import Format
 from offline_core.data.quality.check import check, last_report
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import QualityReport
@@ -112,7 +112,7 @@ def _targets(root: Path) -> Iterator[Target]:
     for format in ("episodes", "table"):
         uri = _dataset(root / format, format)
         [data] = (root / format).glob("*.parquet")
-        yield Target(f"data ({format})", data, lambda uri=uri: [_plain(table) for table in tables(open_dataset(uri))])
+        yield Target(f"data ({format})", data, lambda uri=uri: [_plain(table) for table in open_dataset(uri).tables()])
         yield Target("manifest", root / format / "_versions" / "000001.json", lambda uri=uri: open_dataset(uri).manifest)
     report = check(QualityConfig(), dataset=uri)
     yield Target("report", root / "table" / "_checks" / "000001.json", lambda: last_report(open_dataset(uri)))

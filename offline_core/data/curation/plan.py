@@ -84,7 +84,7 @@ def plan_pruning(
     source = open_committed(dataset, version)
     of_episodes = condition(config, where)
     unplanned = ["drop_non_finite"] * config.drop_non_finite
-    if config.drop_duplicates and source.manifest.format == "table":
+    if config.drop_duplicates and columns.CONTENT not in source.codec.metadata:
         unplanned.append("drop_duplicates")
         config = config.model_copy(update={"drop_duplicates": False})
     unplanned += ["new_since"] * (config.new_since is not None)

@@ -13,7 +13,6 @@ from offline_core.data.curation.condition import Condition, without_nan
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.scores import SCORE_COLUMNS, Scores
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.datasets.episode_index import episode_index
 from offline_core.data.episodes import columns
 from offline_core.errors import ConfigError
 from offline_core.runtime.sql import has_aggregates
@@ -121,7 +120,7 @@ def pruning_index(source: Dataset, config: PruningConfig, where: Condition | Non
     Raises:
         SchemaError: a foreign folder, which has no such columns.
     """
-    index = episode_index(source, index_names(config, where))
+    index = source.index(index_names(config, where))
     return index if scores is None else index.hstack(scores.table.select(SCORE_COLUMNS))
 
 

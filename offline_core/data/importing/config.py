@@ -8,12 +8,12 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from offline_core.data.datasets.data_file import FilesConfig
-from offline_core.data.datasets.manifest import Format
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.episodes import space_from_json
-from offline_core.data.episodes.mapping import canonical_mapping
+from offline_core.data.episodes.codecs import Format
 from offline_core.data.formats.sources.opening import SourceConfig
 from offline_core.data.importing.columns_config import ColumnsConfig
+from offline_core.data.importing.mapping import canonical_mapping
 from offline_core.data.importing.masked import Spaces, masked_spaces, without_masks
 from offline_core.errors import ConfigError, SpaceError
 from offline_core.runtime.config import Config, EnvironmentSpec, closed

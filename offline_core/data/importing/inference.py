@@ -9,8 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from offline_core.data.datasets.manifest import Statistics
-from offline_core.data.datasets.statistics import ColumnStatistics
+from offline_core.data.datasets.statistics import ColumnStatistics, Statistics
 from offline_core.data.episodes import Episode, columns
 from offline_core.data.episodes.action_masks import ACTION_MASK, is_masked
 from offline_core.data.episodes.nested import PATH_SEPARATOR, Nested

@@ -10,7 +10,7 @@ import numpy as np
 
 from offline_core.data.episodes import action_masks, columns
 from offline_core.data.episodes.action_masks import ACTION_MASK, NEW_ACTION_MASK, OBSERVATIONS
-from offline_core.data.episodes.mapping import ColumnMapping
+from offline_core.data.importing.mapping import ColumnMapping
 from offline_core.errors import ConfigError, SchemaError, SpaceError
 
 Spaces = tuple[gym.Space[Any] | None, gym.Space[Any] | None]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import gymnasium as gym
 
-from offline_core.data.datasets.manifest import Statistics
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import columns
 from offline_core.data.importing.assembly import Spaces
 from offline_core.data.importing.config import ImportConfig

@@ -16,17 +16,17 @@ import pyarrow.compute as pc
 from offline_core.data.episodes import arrow, columns
 from offline_core.data.episodes.action_masks import ACTION_MASK
 from offline_core.data.episodes.arrow import to_arrow
-from offline_core.data.episodes.mapping import ColumnMapping, map_columns
-from offline_core.data.episodes.names import ENDS, named
 from offline_core.data.episodes.nested import PATH_SEPARATOR, Nested, flatten
-from offline_core.data.episodes.table import spaces_of
+from offline_core.data.episodes.spaces import spaces_of
 from offline_core.data.formats.packed import PACKED, read_foreign_column
+from offline_core.data.formats.sources.names import ENDS, named
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.small_files import FilesRows
 from offline_core.data.importing.action_units import EnvActions, Range, in_env_units
 from offline_core.data.importing.assembly import Spaces
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.extras import extra_columns
+from offline_core.data.importing.mapping import ColumnMapping, map_columns
 from offline_core.data.importing.masked import MASKS, masked_spaces, with_masks, without_masks
 from offline_core.data.importing.recognised import end_names, recognised, with_ends
 from offline_core.data.importing.report import Unreadable

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from offline_core.data.datasets.manifest import FileEntry, Imported, Parent, Statistics
+from offline_core.data.datasets.manifest import FileEntry, Parent
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import Episode
 from offline_core.data.formats.sources.fingerprint import changes_show, fingerprint
 from offline_core.data.formats.sources.listing import Listing
@@ -21,6 +22,7 @@ from offline_core.data.importing.assembly import Spaces
 from offline_core.data.importing.columns_config import Join
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_files import EpisodeFiles
+from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.joins import open_join
 from offline_core.data.importing.notes import notes_on
 from offline_core.data.importing.report import Counts, Findings, Late, Unreadable, list_unreadable, refuse

@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 
 from offline_core.data.episodes import Episode, columns, nested
-from offline_core.data.episodes.codec import pack
+from offline_core.data.episodes.episode_codec import pack
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.episodes.spaces import space_to_json
 from offline_core.data.formats.exports.episode_sink import writer

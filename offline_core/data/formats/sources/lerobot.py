@@ -19,10 +19,9 @@ import pyarrow.compute as pc
 
 from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.arrow import from_arrow, to_arrow
-from offline_core.data.episodes.codec import unpack
+from offline_core.data.episodes.episode_codec import unpack
 from offline_core.data.episodes.nested import Nested
-from offline_core.data.episodes.spaces import space_leaves
-from offline_core.data.episodes.table import space_metadata, spaces_of
+from offline_core.data.episodes.spaces import space_leaves, space_metadata, spaces_of
 from offline_core.data.formats.packed import read_foreign_column
 from offline_core.data.formats.sources.readers import SOURCE_ROW, FileReader, reader
 from offline_core.data.formats.sources.scans import ParquetFile

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.episodes import columns
-from offline_core.data.episodes.names import UNDERSTOOD
+from offline_core.data.formats.sources.names import UNDERSTOOD
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.planning.schema import Column
 from offline_core.data.importing.report import Counts
