@@ -94,16 +94,16 @@ def plan_pruning(
         unplanned.append("where_steps")
     scores = None if config.outliers is None else scores_of(config.outliers, source)
     index = pruning_index(source, config, of_episodes, scores)
-    choice = choose(index, config, where=of_episodes)
+    keep, dropped = choose(index, config, where=of_episodes)
     returns, lengths = index[columns.RETURN].to_numpy(), index[columns.LENGTH].to_numpy()
     return PruningPlan(
         source=source.ref,
-        episodes=int(choice.keep.sum()),
-        steps=int(lengths[choice.keep].sum()),
-        bytes=_estimated_bytes(source, lengths, choice.keep),
-        dropped=choice.dropped,
+        episodes=int(keep.sum()),
+        steps=int(lengths[keep].sum()),
+        bytes=_estimated_bytes(source, lengths, keep),
+        dropped=dropped,
         before=Returns.of(returns),
-        after=Returns.of(returns[choice.keep]),
+        after=Returns.of(returns[keep]),
         unplanned=unplanned,
     )
 

@@ -118,12 +118,12 @@ def prune(
             new = None if config.new_since is None else ~known_episodes(source, part, open_committed(dataset, config.new_since))
             finite = finite_episodes(part) if config.drop_non_finite else None
             refused = functools.partial(refusals, part, index, filters) if filters else None
-            choice = choose(index, config, new=new, where=of_episodes, finite=finite, refusals=refused)
-            dropped |= choice.dropped
+            keep, by_rule = choose(index, config, new=new, where=of_episodes, finite=finite, refusals=refused)
+            dropped |= by_rule
             if of_steps is None:
-                copy_episodes(part, index, np.where(choice.keep, 0, NOWHERE), [writer], names=names, what="prune")
+                copy_episodes(part, index, np.where(keep, 0, NOWHERE), [writer], names=names, what="prune")
             else:
-                dropped["where_steps"] = write_pieces(part, index, choice.keep, of_steps, writer, names=names)
+                dropped["where_steps"] = write_pieces(part, index, keep, of_steps, writer, names=names)
         return writer.written
 
     def result(pruned: Dataset) -> PruningResult:

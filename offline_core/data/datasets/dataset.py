@@ -30,12 +30,12 @@ from offline_core.data.datasets import tags
 from offline_core.data.datasets.folder_kind import VERSIONS as VERSIONS
 from offline_core.data.datasets.folder_kind import not_a_dataset
 from offline_core.data.datasets.manifest import READS, FileEntry, Manifest, Operation, Parent
-from offline_core.data.datasets.row_group import READERS, RowGroup, StoredSpaces, batches, read_together, row_groups_of
+from offline_core.data.datasets.row_group import READERS, RowGroup, batches, read_together, row_groups_of
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import Episode, columns, space_from_json, space_to_json
 from offline_core.data.episodes.codecs import Codec, codec_of
 from offline_core.data.episodes.index import index_schema
-from offline_core.data.episodes.spaces import spaces_of
+from offline_core.data.episodes.spaces import StoredSpaces, spaces_of
 from offline_core.data.store.cloud_errors import as_os_error
 from offline_core.data.store.json_files import reason_of, without_checksum
 from offline_core.data.store.location import Location
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BATCH_BYTES = 16 * 2**20
-"""Row groups that a thread reads together for the index, before compression; most of their columns it does not read."""
+"""Row groups that a thread reads together for the index, before compression, as long as it reads few of their columns."""
 LAST = "last-"
 """Prefix of the file in `VERSIONS` whose name has the highest number used, also if manifests were deleted."""
 
@@ -255,9 +255,10 @@ class Dataset:
             with within(uri=groups[0].uri):
                 return pl.DataFrame(self.codec.index(names, functools.partial(read_together, groups, numbered=True)))
 
+        is_stored = {*names} <= {*self.codec.metadata, columns.ROW_GROUP}
         pool = ThreadPoolExecutor(READERS)
         try:
-            found = pool.map(read, batches(self.row_groups(), BATCH_BYTES))
+            found = pool.map(read, batches(self.row_groups(), BATCH_BYTES if is_stored else 0))
             return pl.concat([pl.DataFrame(index_schema(names).empty_table()), *found])
         finally:
             pool.shutdown(cancel_futures=True)

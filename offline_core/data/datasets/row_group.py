@@ -9,9 +9,8 @@ from collections import deque
 from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +19,7 @@ from offline_core.data.datasets.manifest import FileEntry
 from offline_core.data.episodes import Episode
 from offline_core.data.episodes.codecs import CODECS, Codec, Format
 from offline_core.data.episodes.columns import ROW_GROUP
+from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.store.location import Location
 from offline_core.data.store.parquet_files import open_parquet, parquet_errors, read_footer
 from offline_core.errors import within
@@ -27,8 +27,6 @@ from offline_core.errors import within
 if TYPE_CHECKING:
     import ray.data
 
-StoredSpaces: TypeAlias = tuple[gym.Space[Any] | None, gym.Space[Any] | None]
-"""(observation space, action space), None where they are not known."""
 
 READERS = 8
 PREFETCH_BYTES = 64 * 2**20

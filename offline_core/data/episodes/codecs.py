@@ -20,7 +20,10 @@ Format = Literal["episodes", "table"]
 
 
 class Codec(Protocol):
-    """How episodes lie in the rows of files. A row group holds whole episodes, or whole pieces of them."""
+    """How episodes lie in the rows of files. A row group holds whole episodes, or whole pieces of them.
+
+    So rows of chosen episodes, of which `rows_of` says how many each has, are filtered and joined without decoding them.
+    """
 
     @property
     def name(self) -> Format:

@@ -10,7 +10,7 @@ import math
 import reprlib
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -19,6 +19,9 @@ from gymnasium import spaces
 
 from offline_core.data.episodes.nested import PATH_SEPARATOR
 from offline_core.errors import SpaceError
+
+StoredSpaces: TypeAlias = tuple[gym.Space[Any] | None, gym.Space[Any] | None]
+"""(observation space, action space), None where they are not known."""
 
 MAX_PARTS = 1000
 MAX_BOUNDS_BYTES = 256 * 2**20
@@ -129,7 +132,7 @@ def stated_spaces(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] 
     return {key: value for key, value in (metadata or {}).items() if key in _SPACE_KEYS.values()} or None
 
 
-def spaces_of(schema: pa.Schema) -> tuple[gym.Space[Any] | None, gym.Space[Any] | None]:
+def spaces_of(schema: pa.Schema) -> StoredSpaces:
     """(observation space, action space) that `space_metadata` stored, None where there is none."""
     metadata = schema.metadata or {}
     stored = (metadata.get(_SPACE_KEYS[which]) for which in ("observation", "action"))

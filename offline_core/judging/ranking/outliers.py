@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +14,7 @@ from offline_core.data.curation.scores import SCORES, write_scores
 from offline_core.data.datasets.dataset import Dataset, open_committed, size_and_hash
 from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.episodes import columns
+from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.judging.ranking import features as f
@@ -167,9 +168,7 @@ def _look(source: Dataset, config: OutlierConfig) -> _Looked:
     return _Looked(features, joined, usual, offsets, measures, notes)
 
 
-def _clone(
-    sample: Sample, spaces: tuple[gym.Space[Any] | None, gym.Space[Any] | None], config: OutlierConfig
-) -> tuple[Clone | None, list[str]]:
+def _clone(sample: Sample, spaces: StoredSpaces, config: OutlierConfig) -> tuple[Clone | None, list[str]]:
     if spaces[0] is None or spaces[1] is None:
         return None, ["No action surprise: the dataset does not name its spaces."]
     from offline_core.judging.ranking.clone import Clone  # here, for what is reused needs no Torch

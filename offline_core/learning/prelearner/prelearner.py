@@ -11,6 +11,7 @@ import pyarrow as pa
 from offline_core.data.environments.vector_env import Spaces
 from offline_core.data.episodes import Episode, EpisodeBatch, columns
 from offline_core.data.episodes.codecs import CODECS, Codec, Format
+from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.errors import ConfigError
 from offline_core.learning.prelearner.connectors import a_pair
 from offline_core.runtime.user_code import UserCode, import_object
@@ -39,9 +40,7 @@ class PreLearner:
         self.needs_next_obs = needs_next_obs
         self.where = where
 
-    def spaces(
-        self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
-    ) -> tuple[gym.Space[Any] | None, gym.Space[Any] | None]:
+    def spaces(self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None) -> StoredSpaces:
         """The spaces of the episodes before any connector, given those of the dataset; None where unknown."""
         return observation_space, action_space
 
@@ -101,9 +100,7 @@ def make_prelearner(
     return user_code.make("prelearner", **arguments)  # type: ignore[no-any-return]
 
 
-def spaces_made(
-    user_code: UserCode, format: Rows, stored: tuple[gym.Space[Any] | None, gym.Space[Any] | None], *, where: str
-) -> Spaces | None:
+def spaces_made(user_code: UserCode, format: Rows, stored: StoredSpaces, *, where: str) -> Spaces | None:
     """Return the spaces of what a user's prelearner makes, before any connector; None if neither it nor the data declares them.
 
     Raises:
