@@ -32,14 +32,14 @@ from benchmarks.figure import figure
 from offline_core.data.curation.scores import SCORES, scores_of, write_scores
 from offline_core.data.datasets.commit import commit, prepare_dataset
 from offline_core.data.datasets.dataset import open_dataset, size_and_hash
-from offline_core.data.datasets.episode_index import episode_index
-from offline_core.data.datasets.manifest import Format, Imported, Operation, SourceFile
+from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.result_cache import RESULT_FILE, load_result, store_result
-from offline_core.data.datasets.row_groups import tables
 from offline_core.data.datasets.tags import FOLDER as TAGS
 from offline_core.data.datasets.tags import read_tags, tag_moves, write_tag
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import Episode, columns
+from offline_core.data.episodes.codecs import Format
+from offline_core.data.importing.imported import Imported, SourceFile
 from offline_core.data.importing.late_files import read_late, write_late
 from offline_core.data.quality.check import check, last_report
 from offline_core.data.quality.config import QualityConfig
@@ -129,7 +129,7 @@ def _targets(root: Path) -> Iterator[Target]:
     for format in ("episodes", "table"):
         uri = _dataset(root / format, format)
         [data] = (root / format).glob("*.parquet")
-        yield Target(f"data ({format})", data, lambda uri=uri: [_plain(table) for table in tables(open_dataset(uri))])
+        yield Target(f"data ({format})", data, lambda uri=uri: [_plain(table) for table in open_dataset(uri).tables()])
         yield Target("manifest", root / format / "_versions" / "000001.json", lambda uri=uri: open_dataset(uri).manifest)
     report = check(QualityConfig(), dataset=uri)
     yield Target("report", root / "table" / "_checks" / "000001.json", lambda: last_report(open_dataset(uri)))
@@ -162,7 +162,7 @@ def _judged(root: Path, data: str) -> Iterator[Target]:
     """Scores of episodes, and a decision."""
     dataset = open_dataset(data)
     place = Location.of(str(root / "outliers"))
-    index, score = episode_index(dataset, [columns.EPS_ID, columns.T_STARTED]), np.linspace(0, 5, EPISODES)
+    index, score = dataset.index([columns.EPS_ID, columns.T_STARTED]), np.linspace(0, 5, EPISODES)
     features = np.random.default_rng(0).random((EPISODES, 2))
     write_scores(place.child(SCORES), dataset, index, score, score > 3, [""] * EPISODES, ["a", "b"], features)
     report = last_report(dataset)

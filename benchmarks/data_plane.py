@@ -182,8 +182,8 @@ def manifest(uri: str) -> None:
     """A version of 10^5 files with 10^6 row groups that are not there: opening it, and listing its row groups."""
     from offline_core.data.datasets.commit import commit, prepare_dataset
     from offline_core.data.datasets.dataset import open_dataset
-    from offline_core.data.datasets.manifest import FileEntry, Operation, Statistics
-    from offline_core.data.datasets.row_groups import row_groups
+    from offline_core.data.datasets.manifest import FileEntry, Operation
+    from offline_core.data.datasets.statistics import Statistics
 
     def entry(number: int) -> FileEntry:
         digest = hashlib.sha256(str(number).encode()).hexdigest()
@@ -197,7 +197,7 @@ def manifest(uri: str) -> None:
     fields = {"files": MANIFEST_FILES, "row_groups": MANIFEST_FILES * GROUPS_PER_FILE}
     figure("data_plane.manifest.open_seconds", seconds(open_dataset, uri), "s", **fields)
     opened = open_dataset(uri)
-    figure("data_plane.manifest.plan_seconds", seconds(lambda: list(row_groups(opened))), "s", **fields)
+    figure("data_plane.manifest.plan_seconds", seconds(lambda: list(opened.row_groups())), "s", **fields)
 
 
 def files_of(uri: str) -> list[str]:

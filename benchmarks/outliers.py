@@ -21,7 +21,8 @@ import offline_core as offline
 from offline_core.data.datasets.commit import commit, prepare_dataset
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.manifest import Operation
-from offline_core.data.datasets.writer import EpisodeWriter, statistics_of
+from offline_core.data.datasets.statistics import Statistics
+from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import Episode
 from offline_core.judging.ranking.config import OutlierConfig
 from offline_core.judging.ranking.outliers import outliers
@@ -102,7 +103,7 @@ def write(folder: Path, episodes: Sequence[Episode]) -> str:
         writer.files,
         format="episodes",
         operation=Operation(name="damage"),
-        statistics=statistics_of(writer.metadata),
+        statistics=Statistics.of(writer.summaries),
         observation_space=episodes[0].observation_space,
         action_space=episodes[0].action_space,
     )

@@ -94,11 +94,10 @@ def clone(root: str, seed: int) -> None:
 def decode(root: str) -> None:
     """Bytes of column `item` → episodes, on one core."""
     from offline_core.data.datasets.dataset import open_dataset
-    from offline_core.data.datasets.row_groups import tables
     from offline_core.data.episodes import decode as decode_episode
 
     dataset = open_dataset(f"{root}/episodes")
-    items = [item for table in tables(dataset, ["item"]) for item in table["item"].to_pylist()]
+    items = [item for table in dataset.tables(["item"]) for item in table["item"].to_pylist()]
     took = median_seconds(lambda: [decode_episode(item) for item in items], repeats=7)
     figure("decode.steps_per_second", dataset.manifest.statistics.steps / took, "steps/s")
 

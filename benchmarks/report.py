@@ -23,7 +23,8 @@ from benchmarks.figure import environment, figure
 from offline_core.data.datasets.commit import commit, prepare_dataset
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.manifest import Operation
-from offline_core.data.datasets.writer import EpisodeWriter, statistics_of
+from offline_core.data.datasets.statistics import Statistics
+from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import Episode
 from offline_core.keeping.homepage.config import ReportConfig
 from offline_core.keeping.homepage.report import report
@@ -46,7 +47,7 @@ def write_episodes(folder: Path, count: int, batch: int = BATCH) -> None:
         for start in range(0, count, batch):
             writer.write([_episode(number, random) for number in range(start, min(count, start + batch))])
     made = Operation(name="made_up")
-    commit(str(folder), writer.files, format="episodes", operation=made, statistics=statistics_of(writer.metadata), **SPACES)
+    commit(str(folder), writer.files, format="episodes", operation=made, statistics=Statistics.of(writer.summaries), **SPACES)
 
 
 def _episode(number: int, random: np.random.Generator) -> Episode:

@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 from benchmarks.figure import figure
 from offline_core.data.datasets.commit import prepare_dataset
 from offline_core.data.datasets.dataset import Dataset, open_dataset
-from offline_core.data.datasets.manifest import FileEntry, Format
-from offline_core.data.datasets.row_groups import row_groups, tables
+from offline_core.data.datasets.manifest import FileEntry
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import columns
+from offline_core.data.episodes.codecs import Format
 
 
 def verification(root: str, steps: int, *, pairs: int = 7) -> None:
@@ -38,7 +38,7 @@ def verification(root: str, steps: int, *, pairs: int = 7) -> None:
         plain = replace(
             dataset, manifest=dataset.manifest.model_copy(update={"files": list(map(_unsigned, dataset.manifest.files))})
         )
-        whole = list(tables(dataset))
+        whole = list(dataset.tables())
         read, write = ([], []), ([], [])
         for pair in range(pairs):
             read[0].append(_cpu_seconds(_read, dataset))
@@ -62,7 +62,7 @@ def _cpu_seconds(action: Callable[..., object], *arguments: object) -> float:
 
 
 def _read(dataset: Dataset) -> None:
-    for group in row_groups(dataset):
+    for group in dataset.row_groups():
         _ = group.episodes() if dataset.manifest.format == "episodes" else group.read()
 
 
@@ -82,10 +82,7 @@ def _write_rows(rows: list[pa.Table], uri: str, format: Format) -> None:
 
     with EpisodeWriter(prepare_dataset(uri), "part", format=format) as writer:
         for table in rows:
-            if format == "episodes":
-                writer.write_rows(table)
-            else:
-                count = table.num_rows // EPISODE_STEPS
-                metadata = {name: np.zeros(count) for name in columns.EPISODE_SUMMARY}
-                writer.write_table(table, metadata | {columns.LENGTH: np.full(count, EPISODE_STEPS)})
+            count = len(writer.codec.starts(table))
+            summary = {name: np.zeros(count) for name in columns.EPISODE_SUMMARY}
+            writer.copy(table, summary | {columns.LENGTH: np.full(count, EPISODE_STEPS)})
     shutil.rmtree(uri)

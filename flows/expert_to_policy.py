@@ -64,7 +64,7 @@ def expert_to_policy(
 ) -> ExpertToPolicyResult:
     """Trains an expert, records it, prunes and checks the recording, clones a policy from it and evaluates the clone.
 
-    A recording in table format is converted to episodes first, as a stage of its own.
+    A recording in another format than that of the conversion is converted first, as a stage of its own.
 
     Args:
         root: Folder for everything the run makes; one run at a time may have it.
@@ -78,7 +78,7 @@ def expert_to_policy(
             "record episodes", tasks.record, recording, policy=trained_expert.checkpoint, output="recording"
         ).dataset
         converted = None
-        if recording.format == "table":
+        if recording.format != conversion.format:
             converted = chain.run("convert to episodes", tasks.convert, conversion, dataset=recorded, output="episodes")
             source = converted.dataset
         pruned = chain.run("prune", tasks.prune, pruning, dataset=source, output="pruned")

@@ -16,7 +16,7 @@ def episodes_of(
         imported = chain.run("import", tasks.import_data, importing, source=source, output="imported")
         return open_dataset(imported.dataset.uri, imported.dataset.version), imported, None
     data = open_dataset(source)
-    if data.manifest.format == "episodes":
+    if data.codec.name == conversion.format:
         return data, None, None
     converted = chain.run("convert to episodes", tasks.convert, conversion, dataset=data.ref, output="episodes")
     return open_dataset(converted.dataset.uri, converted.dataset.version), None, converted

@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from pydantic import BaseModel
 
 from offline_core.data.datasets import dataset as datasets
-from offline_core.data.datasets import reader
 from offline_core.data.datasets.dataset import DatasetRef
-from offline_core.data.episodes import Episode, columns
+from offline_core.data.episodes import columns
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import Config, parse
 from offline_core.runtime.stage import STAGES, Argument, Stage, load
@@ -60,24 +59,13 @@ class Dataset(datasets.Dataset):
     result: BaseModel | None = field(default=None, compare=False)
     """What the stage that wrote it reported; None if it was opened by its URI."""
 
-    def episodes(self) -> Iterator[Episode]:
-        """Its episodes one after the other, each once and validated.
-
-        Raises:
-            CorruptFileError, EpisodeError, UnsafeDataError: naming the file and the episode.
-            SchemaError: step tables that were not imported.
-        """
-        return reader.episodes(self)
-
     def table(self) -> pl.DataFrame:
         """One row an episode: eps_id, t_started, length, return, terminated, truncated, success, policy_id.
 
         Raises:
             SchemaError: files that were not imported.
         """
-        from offline_core.data.datasets.episode_index import episode_index  # here, as polars is slow to import
-
-        return episode_index(self, (*columns.EPISODE_SUMMARY, columns.SUCCESS, columns.POLICY_ID))
+        return self.index((*columns.EPISODE_SUMMARY, columns.SUCCESS, columns.POLICY_ID))
 
     def prune(
         self, where: str | pl.Expr | None = None, *, output: Path, config: Given[PruningConfig] = None, **parameters: Any

@@ -13,7 +13,7 @@ from offline_core.data.curation.merge import MergeResult
 from offline_core.data.curation.prune import PruningResult
 from offline_core.data.curation.split import SplitResult
 from offline_core.data.datasets.dataset import DatasetRef
-from offline_core.data.datasets.manifest import Statistics
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.formats.exporting import ExportResult
 from offline_core.data.formats.publishing import PublishResult
 from offline_core.data.importing.report import Counts, ImportResult

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import nested
 from offline_core.runtime.config import EnvironmentSpec
 from tests import defaults
@@ -33,7 +32,7 @@ GOLDEN = {
 def content(uri: str) -> str:
     """12 hex digits for all that is in the episodes of a dataset, and their order."""
     sha256 = hashlib.sha256()
-    for episode in episodes(open_dataset(uri)):
+    for episode in open_dataset(uri).episodes():
         trees = (episode.observations, episode.actions, episode.rewards, *episode.extras.values())
         arrays = [array for tree in trees for array in nested.leaves(tree)]
         sha256.update(f"{episode.eps_id} {episode.terminated} {episode.truncated} {[a.dtype.str for a in arrays]}".encode())

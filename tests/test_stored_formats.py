@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import offline_core as offline
-from offline_core.data.datasets.reader import episodes
 
 STORED = sorted((Path(__file__).parent / "data" / "stored").iterdir())
 
@@ -27,7 +26,7 @@ def test_a_dataset_of_an_earlier_version_is_read_whole(stored: Path) -> None:
     dataset = offline.open_dataset(stored / "recording")
     assert not any(each.wrong for each in offline.verify(stored / "recording"))
     assert (dataset.ref.version, dataset.ref.fingerprint, dataset.ref.steps) == (1, "95d19fd8dd9970a4", 46)
-    found = list(episodes(dataset))
+    found = list(dataset.episodes())
     assert sum(len(each) for each in found) == 46 and sum(float(each.rewards.sum()) for each in found) == 46.0
     assert offline.check(stored / "recording").verdict != "fail"
     assert offline.prune(stored / "recording", "return >= 0", output=stored / "kept").ref.steps == 46

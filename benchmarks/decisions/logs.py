@@ -13,7 +13,8 @@ import torch
 
 from benchmarks.decisions.simulators import WORLDS, World, play, value_of
 from offline_core.data.datasets.commit import commit, prepare_dataset
-from offline_core.data.datasets.manifest import Operation, Statistics, Summary
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.statistics import Statistics, Summary
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes.episode import return_of
 from offline_core.policies.checkpoint import save_policy

@@ -21,9 +21,10 @@ import psutil
 import pyarrow as pa
 import torch
 
-from offline_core.data.datasets.row_groups import READ_SECONDS, ROW_GROUP
-from offline_core.data.episodes import EpisodeBatch, columns
-from offline_core.data.episodes.batch import run_starts
+from offline_core.data.datasets.row_group import READ_SECONDS
+from offline_core.data.episodes import EpisodeBatch
+from offline_core.data.episodes.codecs import codec_of
+from offline_core.data.episodes.columns import ROW_GROUP
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.data_loader import joined
@@ -230,11 +231,7 @@ def through_small_tables(numbers: Sequence[int] | None, read: Read) -> Iterator[
 
 def _episode_starts(table: pa.Table) -> np.ndarray:
     """Return the rows at which the table may be cut."""
-    if ROW_GROUP in table.column_names and columns.ITEM in table.column_names:
-        return np.arange(table.num_rows)
-    if ROW_GROUP in table.column_names and columns.EPS_ID in table.column_names:
-        return run_starts(table[columns.EPS_ID].combine_chunks())
-    return np.zeros(1, np.int64)
+    return codec_of(table.schema).starts(table) if ROW_GROUP in table.column_names else np.zeros(1, np.int64)
 
 
 def _read_some(batches: Iterator[EpisodeBatch]) -> tuple[list[EpisodeBatch], float]:

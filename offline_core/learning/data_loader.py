@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from offline_core.data.datasets.row_groups import ROW_GROUP
 from offline_core.data.episodes import EpisodeBatch, columns
+from offline_core.data.episodes.columns import ROW_GROUP
 from offline_core.errors import DataError, EmptyDatasetError
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.config import ComputeConfig, DataConfig, ReplayBufferConfig, RewardsConfig

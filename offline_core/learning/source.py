@@ -17,17 +17,10 @@ import pyarrow as pa
 
 from offline_core.data.datasets.dataset import Dataset, DatasetRef
 from offline_core.data.datasets.manifest import Parent, digest
-from offline_core.data.datasets.read_errors import ray_errors, reading
-from offline_core.data.datasets.reader import spaces_of
-from offline_core.data.datasets.row_groups import (
-    ROW_GROUP,
-    prefetch_tables,
-    read_with_ray,
-    row_groups,
-    schema_of,
-)
+from offline_core.data.datasets.row_group import prefetch_tables, read_with_ray
 from offline_core.data.environments.vector_env import Spaces
 from offline_core.data.episodes import EpisodeBatch, columns
+from offline_core.data.episodes.columns import ROW_GROUP
 from offline_core.data.episodes.nested import PATH_SEPARATOR
 from offline_core.data.episodes.spaces import space_leaves
 from offline_core.data.formats.sources.fingerprint import FileFacts, changes_show, facts, files_of, fingerprint
@@ -52,6 +45,7 @@ from offline_core.learning.prelearner.connectors import Pipeline, a_pair, check_
 from offline_core.learning.prelearner.mapper import SECONDS, Mapper
 from offline_core.learning.prelearner.prelearner import Rows, spaces_made
 from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.engine import ray_errors
 from offline_core.runtime.progress import progress
 from offline_core.runtime.units import size_text
 from offline_core.runtime.user_errors import user_errors
@@ -184,7 +178,7 @@ class Recorded(StepSource):
             ConfigError: The dataset does not say what its spaces are, or a connector cannot be made.
         """
         uri, manifest = dataset.location.uri, dataset.manifest
-        stored = mapped = spaces_of(dataset)
+        stored = mapped = dataset.spaces
         if config.prelearner is not None:
             mapped = spaces_made(config.prelearner, manifest.format, stored, where=uri) or (None, None)
         observations, actions = mapped
@@ -206,10 +200,10 @@ class Recorded(StepSource):
     @property
     def row_groups(self) -> int:
         listed = [entry.group_rows for entry in self.dataset.manifest.files]
-        return sum(1 for _ in row_groups(self.dataset)) if None in listed else sum(len(rows or ()) for rows in listed)
+        return sum(1 for _ in self.dataset.row_groups()) if None in listed else sum(len(rows or ()) for rows in listed)
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
-        return reading(self.dataset)
+        return self.dataset.reading()
 
     def _tables(self, mapper: Mapper, numbers: Sequence[int] | None, *, singly: bool) -> Iterator[pa.Table]:
         return self._read(prefetch_tables, mapper, numbers, singly)  # type: ignore[no-any-return]
@@ -219,12 +213,12 @@ class Recorded(StepSource):
 
     def _read(self, read: Callable[..., Any], mapper: Mapper, numbers: Sequence[int] | None, singly: bool) -> Any:
         stored = mapper.stored_columns()
-        names = schema_of(self.dataset).names if stored is None else list(stored)
+        names = self.dataset.schema.names if stored is None else list(stored)
         if numbers is None:
-            groups = list(row_groups(self.dataset, names))
+            groups = list(self.dataset.row_groups(names))
         else:
             only = frozenset(numbers)
-            by_number = {group.number_in_dataset: group for group in row_groups(self.dataset, names, only=only)}
+            by_number = {group.number_in_dataset: group for group in self.dataset.row_groups(names, only=only)}
             groups = [by_number[number] for number in numbers]
         return read(groups, names, together=1 if singly else self.config.row_groups_per_read, timed=not singly, numbered=True)
 

@@ -12,8 +12,6 @@ from offline_core.data.curation.config import CompactionConfig
 from offline_core.data.curation.converting import ConversionResult, convert
 from offline_core.data.datasets.copying import NOWHERE, copy_episodes
 from offline_core.data.datasets.dataset import Dataset, open_committed
-from offline_core.data.datasets.episode_index import episode_index
-from offline_core.data.datasets.row_groups import row_groups
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.importing.config import ConversionConfig
 from offline_core.plans.plan import Amount, MeasuredSample, Plan, peak_bytes
@@ -43,7 +41,7 @@ def plan_compaction(config: CompactionConfig, *, dataset: str, output: str, vers
         DataError: the dataset cannot be read.
     """
     source = open_committed(dataset, version)
-    index = episode_index(source)
+    index = source.index()
     _copied(source, index, config, episodes=1)
     sample = _copied(source, index, config, episodes=max(1, len(index) // max(1, len(source.manifest.files))))
     known = compact.known(config, dataset=dataset, version=version, output=output)
@@ -55,7 +53,7 @@ def _converted(source: Dataset, config: ConversionConfig, *, seconds: float) -> 
     begin = time.perf_counter()
 
     def write(writer: EpisodeWriter) -> None:
-        for group in row_groups(source):
+        for group in source.row_groups():
             writer.write(group.episodes())
             if time.perf_counter() - begin >= seconds:
                 return

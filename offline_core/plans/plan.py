@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.dataset import DatasetRef
-from offline_core.data.datasets.manifest import Format
 from offline_core.data.datasets.writer import EpisodeWriter
+from offline_core.data.episodes.codecs import Format
 from offline_core.data.store.location import Location
 from offline_core.runtime.reporting.card import Card, Section
 from offline_core.runtime.units import duration_text, size_text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, TypeVar
 
@@ -42,3 +44,22 @@ def map_items(engine: Engine, function: Callable[[Item], Result], items: Sequenc
         while wanted in results:
             yield results.pop(wanted)
             wanted += 1
+
+
+@contextlib.contextmanager
+def ray_errors() -> Iterator[None]:
+    """Unwrap errors of this package from Ray's."""
+    try:
+        yield
+    except Exception as error:
+        cause = getattr(error, "cause", None) if is_rays(error) else None
+        if not isinstance(cause, OfflineError):
+            raise
+        message, _, _ = str(cause).partition("\nFailed to ")  # Ray Data appends advice on retries
+        cause.args = (message,)  # the error itself: it keeps its uri, episode, column and step
+        raise cause from None
+
+
+def is_rays(error: Exception) -> bool:
+    """Whether Ray raises it for an error of a task."""
+    return "ray" in sys.modules and isinstance(error, sys.modules["ray"].exceptions.RayTaskError)

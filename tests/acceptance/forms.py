@@ -10,7 +10,6 @@ import numpy as np
 
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
@@ -60,7 +59,7 @@ def run_import(place: Any, output: Path | str, /, **config: Any) -> tuple[Import
 
 
 def by_id(dataset: str) -> dict[str, Episode]:
-    return {episode.eps_id: episode for episode in episodes(open_dataset(dataset))}
+    return {episode.eps_id: episode for episode in open_dataset(dataset).episodes()}
 
 
 def observations(dataset: str) -> np.ndarray:

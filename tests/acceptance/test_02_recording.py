@@ -13,8 +13,6 @@ import pytest
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.datasets.manifest import Operation
-from offline_core.data.datasets.reader import episodes
-from offline_core.data.datasets.row_groups import schema_of
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.errors import LocationError, StorageError
 from offline_core.policies.checkpoint import save_policy
@@ -46,7 +44,7 @@ def test_02_n_recorders_play_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_02_n_complete_episodes_a_round_in_r_rounds(own_recording: str) -> None:
-    found = list(episodes(open_dataset(own_recording)))
+    found = list(open_dataset(own_recording).episodes())
     assert len({episode.eps_id for episode in found}) == len(found) == 10 * 2
     assert all(episode.is_done for episode in found)
 
@@ -58,7 +56,7 @@ def test_02_run_folders_are_named_after_environment_worker_and_round(own_recordi
 
 def test_02_episode_format_is_an_episode_a_row(own_recording: str) -> None:
     dataset = open_dataset(own_recording)
-    assert "item" in schema_of(dataset).names
+    assert "item" in dataset.schema.names
     assert sum(file.rows for file in dataset.manifest.files) == dataset.ref.episodes == 20
 
 
@@ -75,7 +73,7 @@ def test_02_a_local_folder_is_created(table: Dataset) -> None:
 
 def test_02_table_format_is_a_step_a_row(table: Dataset) -> None:
     wanted = {"eps_id", "obs", "actions", "rewards", "new_obs", "terminateds", "truncateds"}
-    assert wanted <= {*schema_of(table).names}
+    assert wanted <= {*table.schema.names}
     assert sum(file.rows for file in table.manifest.files) == table.ref.steps
 
 
@@ -96,14 +94,14 @@ def codecs(dataset: Dataset) -> dict[str, str]:
 def test_02_compression_is_chosen_for_all_columns(table: Dataset, own_recording: str) -> None:
     assert set(codecs(table).values()) == {"UNCOMPRESSED"}
     assert set(codecs(open_dataset(own_recording)).values()) == {"ZSTD"}
-    assert np.asarray(next(episodes(table)).observations).dtype == np.float32
+    assert np.asarray(next(table.episodes()).observations).dtype == np.float32
 
 
 def test_02_at_most_so_many_rows_a_file_and_the_remainder_is_flushed(cartpole_policy: str, tmp_path: Path) -> None:
     dataset = run_record(cartpole_policy, tmp_path, episodes=11, files=FilesConfig(max_rows_per_file=4))
     rows = [file.rows for file in dataset.manifest.files]
     assert sum(rows) == 11 and max(rows) <= 4 and any(count < 4 for count in rows)
-    assert sum(1 for _ in episodes(dataset)) == 11
+    assert sum(1 for _ in dataset.episodes()) == 11
 
 
 def test_02_at_most_so_many_bytes_a_file(pendulum_policy: str, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from offline_core.data.curation.config import CompactionConfig, PruningConfig
 from offline_core.data.curation.converting import convert
 from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.row_groups import schema_of
 from offline_core.data.formats.sources import scans
 from offline_core.data.importing.config import ConversionConfig
 from offline_core.runtime.config import parse
@@ -49,7 +48,7 @@ def test_07_columns_and_rows_are_chosen_while_parquet_is_read(tmp_path: Path, mo
 
 def test_07_columns_of_a_table_are_projected(recording: str, tmp_path: Path) -> None:
     table = convert(ConversionConfig(format="table"), dataset=recording, output=str(tmp_path / "table")).dataset
-    assert "action_logp" in schema_of(open_dataset(table.uri)).names
+    assert "action_logp" in open_dataset(table.uri).schema.names
     found = pruned(table.uri, tmp_path / "out", columns=["actions"])
     assert len(found) == 20 and not any(e.extras for e in found.values())
 

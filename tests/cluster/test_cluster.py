@@ -10,7 +10,6 @@ import pytest
 
 from offline_core.data.datasets.dataset import open_dataset, versions
 from offline_core.data.datasets.manifest import Operation
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
@@ -67,7 +66,7 @@ def test_a_node_is_lost_while_recording(tmp_path: Path, slow_policy: tuple[str, 
         cluster.kill_second()
         disturbed = said(process)
     assert disturbed["dataset"]["fingerprint"] == whole["dataset"]["fingerprint"]
-    found = [episode.eps_id for episode in episodes(open_dataset(disturbed["dataset"]["uri"]))]
+    found = [episode.eps_id for episode in open_dataset(disturbed["dataset"]["uri"]).episodes()]
     assert len(found) == EPISODES == len(set(found))
 
 

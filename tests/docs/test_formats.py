@@ -45,7 +45,7 @@ def episode() -> Episode:
 
 
 def test_the_manifest(tmp_path: Path) -> None:
-    assert set(first_cells("A dataset")) == set(Manifest.model_fields)
+    assert set(first_cells("A dataset")) == {field.alias or name for name, field in Manifest.model_fields.items()}
     assert all(f"`{name}`" in section("A dataset") for name in FileEntry.model_fields if name not in ("path",))
 
 

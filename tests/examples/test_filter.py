@@ -9,7 +9,6 @@ import numpy as np
 import offline_core as offline
 from examples.filter import upright
 from flows.settings import read_values
-from offline_core.data.datasets.reader import episodes
 from tests.examples.recordings import record
 
 
@@ -21,7 +20,7 @@ def test_it_keeps_the_episodes_whose_pole_stays_up(cartpole_policy: str, tmp_pat
     kept = offline.prune(tmp_path / "recording", filters=filters, output=tmp_path / "upright")
     assert kept.manifest.report == {"dropped": {"examples.filter:upright": 11}}
     expected = [episode for episode, lean in zip(recorded, leans, strict=True) if lean <= limit]
-    assert list(episodes(kept)) == expected
+    assert list(kept.episodes()) == expected
     assert kept.manifest.operation.code.keys() == {"examples.filter:upright"}, "a changed file would be another pruning"
     assert all(upright(episode, limit=limit) for episode in expected)
 

@@ -10,7 +10,6 @@ import pytest
 
 import offline_core as offline
 from examples.writer import Sqlite
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
 from tests.examples.recordings import record
 
@@ -35,7 +34,7 @@ def read(folder: Path, *, engine: str = "local", **arguments: Any) -> offline.Da
 def test_it_reads_what_was_written(recorded: list[Episode], tmp_path: Path, rows: int) -> None:
     imported = read(tmp_path, rows=rows)
     assert imported.ref.steps == sum(map(len, recorded))
-    found = {episode.eps_id: episode for episode in episodes(imported)}
+    found = {episode.eps_id: episode for episode in imported.episodes()}
     assert found.keys() == {episode.eps_id for episode in recorded}
     for episode in recorded:
         again = found[episode.eps_id]

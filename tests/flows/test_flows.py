@@ -25,7 +25,6 @@ from flows.local_flow import flow
 from flows.stages import evaluate, prune, train
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
 from offline_core.data.store.location import Location
 from offline_core.errors import BusyError, CheckpointError, EmptyDatasetError
@@ -78,7 +77,7 @@ def test_from_nothing_to_a_policy(ray_up: None, tmp_path: Path, monkeypatch: pyt
     assert result.expert.metrics["episode_return_mean"] >= 30
     assert len(result.evaluation.returns) == 10
 
-    recorded = list(episodes(open_dataset(result.recording.uri, result.recording.version)))
+    recorded = list(open_dataset(result.recording.uri, result.recording.version).episodes())
     assert len(recorded) == 60 == len({e.eps_id for e in recorded})
     assert all(isinstance(e, Episode) and e.is_done for e in recorded)
     kept = open_dataset(result.pruning.dataset.uri)

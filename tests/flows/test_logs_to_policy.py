@@ -9,7 +9,7 @@ import pytest
 from flows.logs_to_policy import _behaviour, logs_to_policy
 from offline_core.data.curation.split import SplitResult
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.manifest import Statistics
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.formats.sources.opening import SourceConfig
 from offline_core.data.importing.config import EpisodesConfig, ImportConfig
 from offline_core.data.importing.importing import import_data

@@ -13,7 +13,6 @@ import gymnasium as gym
 
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Operation
-from offline_core.data.datasets.reader import episodes
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.policies.evaluation.evaluate import evaluate
@@ -50,7 +49,7 @@ def inputs(folder: Path) -> dict[str, Callable[[], Any]]:
     calls: dict[str, Callable[[], Any]] = {}
 
     def read(place: Path) -> Any:
-        return list(episodes(open_dataset(str(place))))
+        return list(open_dataset(str(place)).episodes())
 
     def load(place: Path) -> Any:
         return load_policy(str(place)), evaluate(EvaluationConfig(episodes=1), policy=str(place))

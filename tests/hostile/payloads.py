@@ -14,7 +14,7 @@ import msgpack
 import numpy as np
 
 from offline_core.data.episodes import decode
-from offline_core.data.episodes.codec import unpack
+from offline_core.data.episodes.episode_codec import unpack
 from offline_core.data.episodes.unpickle import load_nested
 from offline_core.data.formats.packed import unpack_column, unpack_values
 from tests.data.datasets.factories import episode
@@ -117,7 +117,7 @@ def inputs(folder: Path) -> dict[str, Callable[[], Any]]:
         "is_terminated": True,
         "is_truncated": False,
     }
-    from offline_core.data.episodes.codec import encode
+    from offline_core.data.episodes.episode_codec import encode
 
     whole = encode(episode(1))
     calls: dict[str, Callable[[], Any]] = {}

@@ -23,9 +23,6 @@ from ray.data._internal.object_extensions.arrow import ArrowPythonObjectType
 
 from offline_core.data.curation.scores import scores_of, write_scores
 from offline_core.data.datasets.dataset import Dataset, open_dataset
-from offline_core.data.datasets.manifest import Imported
-from offline_core.data.datasets.reader import episodes, spaces_of
-from offline_core.data.datasets.row_groups import row_groups, tables
 from offline_core.data.datasets.verify import verify
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.extension_types import refuse_extension_types
@@ -33,6 +30,7 @@ from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.opening import CustomReader, SourceConfig, open_source
 from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.data.formats.sources.small_files import small_files
+from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.stored import schema_of
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, DataError, UnsafeDataError
@@ -97,9 +95,9 @@ def mapped(dataset: Dataset) -> None:
 
 
 READS: dict[str, Callable[[Dataset], Any]] = {
-    "episodes": lambda dataset: list(episodes(dataset)),
-    "row groups": lambda dataset: [group.episodes() for group in row_groups(dataset)],
-    "tables": lambda dataset: [table.to_pylist() for table in tables(dataset)],
+    "episodes": lambda dataset: list(dataset.episodes()),
+    "row groups": lambda dataset: [group.episodes() for group in dataset.row_groups()],
+    "tables": lambda dataset: [table.to_pylist() for table in dataset.tables()],
     "prelearner": mapped,
 }
 
@@ -117,7 +115,7 @@ def test_the_spaces_of_a_dataset_are_not_unpickled(tmp_path: Path) -> None:
     hide(write_dataset(tmp_path / "data", EPISODES), columns.ITEM)
     edit_json(tmp_path / "data" / "_versions" / "000001.json", observation_space=None)
     with pytest.raises(UnsafeDataError, match=f"'item' of .*{REFUSED}"):
-        spaces_of(open_dataset(str(tmp_path / "data")))
+        _ = open_dataset(str(tmp_path / "data")).spaces
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -135,7 +133,7 @@ def test_a_manifest_without_its_checksum(tmp_path: Path) -> None:
     with pytest.raises(CorruptFileError, match=r"000001\.json is not what was written: .* checksum is missing or differs"):
         open_dataset(str(tmp_path / "data"))
     manifest.write_text(json.dumps(values | {"manifest_version": 1}))
-    assert list(episodes(open_dataset(str(tmp_path / "data")))) == EPISODES, "of the format that had none at first"
+    assert list(open_dataset(str(tmp_path / "data")).episodes()) == EPISODES, "of the format that had none at first"
 
 
 def table_of(shape: Callable[[int], pa.Array], rows: int = 3) -> pa.Table:

@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 
 from offline_core.data.datasets.dataset import Dataset, open_dataset
-from offline_core.data.datasets.reader import episodes
-from offline_core.data.datasets.row_groups import tables
 from offline_core.data.episodes import columns
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
@@ -40,8 +38,8 @@ def test_rllib_reads_imported_episodes(rllib_recordings: Path, tmp_path: Path, n
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
     dataset = imported(rllib_recordings / name, tmp_path, "episodes")
-    items = [item for table in tables(dataset, [columns.ITEM]) for item in table[columns.ITEM].to_pylist()]
-    ours = list(episodes(dataset))
+    items = [item for table in dataset.tables([columns.ITEM]) for item in table[columns.ITEM].to_pylist()]
+    ours = list(dataset.episodes())
     assert len(items) == len(ours) > 0
     for item, own in zip(items, ours, strict=True):
         theirs = SingleAgentEpisode.from_state(msgpack.unpackb(item, object_hook=msgpack_numpy.decode))
@@ -76,7 +74,7 @@ def test_rllib_reads_imported_tables(rllib_recordings: Path, tmp_path: Path, nam
         prelearner: Any = SimpleNamespace(config=BCConfig())
         for step in OfflinePreLearner._map_to_episodes(prelearner, batch)["episodes"]:
             theirs.setdefault(step.id_, []).append(step)
-    ours = {e.eps_id: e for e in episodes(dataset)}
+    ours = {e.eps_id: e for e in dataset.episodes()}
     assert theirs.keys() == ours.keys()
     for eps_id, steps in theirs.items():
         own = ours[eps_id]

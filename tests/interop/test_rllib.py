@@ -14,8 +14,6 @@ import pytest
 
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Operation
-from offline_core.data.datasets.reader import episodes
-from offline_core.data.datasets.row_groups import tables
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.episodes import Episode, columns, encode
 from offline_core.policies.checkpoint import save_policy
@@ -70,8 +68,8 @@ def assert_same(theirs: Any, ours: Episode) -> None:
 
 def test_rllib_loads_every_recorded_episode_as_it_was(tmp_path: Path, cartpole_policy: str) -> None:
     dataset = open_dataset(recorded(tmp_path, cartpole_policy, "episodes"))
-    items = [item for table in tables(dataset, [columns.ITEM]) for item in table[columns.ITEM].to_pylist()]
-    ours = list(episodes(dataset))
+    items = [item for table in dataset.tables([columns.ITEM]) for item in table[columns.ITEM].to_pylist()]
+    ours = list(dataset.episodes())
     assert len(items) == len(ours) == 40
     for item, episode in zip(items, ours, strict=True):
         assert_same(as_rllib_reads(item), episode)
@@ -79,7 +77,7 @@ def test_rllib_loads_every_recorded_episode_as_it_was(tmp_path: Path, cartpole_p
 
 def test_rllib_loads_its_own_recordings_after_they_went_through_here(rllib_recordings: Path) -> None:
     for folder in ("cartpole_episodes", "pendulum_episodes"):
-        for episode in episodes(open_dataset(str(rllib_recordings / folder))):
+        for episode in open_dataset(str(rllib_recordings / folder)).episodes():
             assert_same(as_rllib_reads(encode(episode)), episode)
 
 
@@ -122,7 +120,7 @@ def test_rllib_reads_observations_with_masks_of_actions(tmp_path: Path, format: 
     policy = Policy(*spaces_of(environment), NetworkConfig(hidden_sizes=[8]))
     save_policy(policy, str(tmp_path / "policy"), operation=Operation(name="test"), environment=environment)
     dataset = open_dataset(recorded(tmp_path / "data", str(tmp_path / "policy"), format))
-    for ours in episodes(dataset):
+    for ours in dataset.episodes():
         theirs = as_rllib_reads(encode(ours))
         assert theirs.observation_space == ours.observation_space
         masks = theirs.get_observations()["action_mask"]

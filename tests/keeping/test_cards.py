@@ -20,7 +20,6 @@ from offline_core.data.curation.config import CompactionConfig, PruningConfig, S
 from offline_core.data.curation.prune import prune
 from offline_core.data.curation.split import split
 from offline_core.data.datasets.dataset import Dataset, open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
 from offline_core.data.quality.check import check
@@ -222,12 +221,12 @@ def test_readers_do_not_see_cards(source: Dataset, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     beside = {path.suffix for path in folder.rglob("*") if path.is_file() and not path.name.startswith(("last-", ".lock"))}
     assert beside == {".parquet", ".json", ".md", ".html", ".png", ".verified"}
-    ids = [each.eps_id for each in episodes(open_dataset(str(folder)))]
+    ids = [each.eps_id for each in open_dataset(str(folder)).episodes()]
     assert len(ids) == 8
     for manifest in (folder / "_versions").iterdir():
         manifest.unlink()
     (folder / "_versions").rmdir()
-    assert [each.eps_id for each in episodes(open_dataset(str(folder)))] == ids
+    assert [each.eps_id for each in open_dataset(str(folder)).episodes()] == ids
 
 
 def test_hostile_names_stay_names(tmp_path: Path) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from offline_core.data.datasets.commit import commit
-from offline_core.data.datasets.manifest import Format, Operation
-from offline_core.data.datasets.writer import statistics_of
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.episodes import Episode
+from offline_core.data.episodes.codecs import Format
 from offline_core.runtime.config import EnvironmentSpec
 from tests.data.datasets.factories import write_files
 
@@ -31,7 +32,7 @@ def dataset_of(
         writer.files,
         format=format,
         operation=Operation(name="made up"),
-        statistics=statistics_of(writer.metadata),
+        statistics=Statistics.of(writer.summaries),
         environment=environment,
         observation_space=spaces[0],
         action_space=spaces[1],

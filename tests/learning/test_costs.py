@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.row_groups import ROW_GROUP
 from offline_core.data.episodes import EpisodeBatch
+from offline_core.data.episodes.columns import ROW_GROUP
 from offline_core.errors import ConfigError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.costs import (

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.data.datasets.row_groups import ROW_GROUP
 from offline_core.data.episodes import EpisodeBatch
+from offline_core.data.episodes.columns import ROW_GROUP
 from offline_core.errors import DataError, EmptyDatasetError
 from offline_core.learning.data_loader import DataLoader, check_steps
 from offline_core.learning.shards import ReadingOrder, Shards, batches

@@ -15,7 +15,6 @@ from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.commit import prepare_dataset
 from offline_core.data.datasets.dataset import Dataset, open_dataset, versions
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.store import lease
 from offline_core.data.store import partial_files as leftovers
 from offline_core.data.store.location import Location, temporary_folder
@@ -159,7 +158,7 @@ class PlaceContract:
             open_dataset(place)
         made = write_dataset(f"{place}/made")
         assert open_dataset(made.location.uri).ref == made.ref
-        assert [e.eps_id for e in episodes(open_dataset(f"{place}/made"))] == [f"episode-{n:04}" for n in range(6)]
+        assert [e.eps_id for e in open_dataset(f"{place}/made").episodes()] == [f"episode-{n:04}" for n in range(6)]
         assert write_dataset(f"{place}/made").ref == made.ref
         assert versions(f"{place}/made") == [1]
         write_dataset(f"{place}/made", 7)

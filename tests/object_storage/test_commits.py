@@ -9,7 +9,8 @@ import pytest
 
 from offline_core.data.datasets.commit import commit, prepare_dataset
 from offline_core.data.datasets.dataset import open_dataset, versions
-from offline_core.data.datasets.manifest import FileEntry, Operation, Statistics
+from offline_core.data.datasets.manifest import FileEntry, Operation
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.store import lease
 from offline_core.data.store.location import Location
 from offline_core.errors import VersionExistsError

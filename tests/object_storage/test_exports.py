@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from offline_core.data.datasets.dataset import Dataset, open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.formats.exporting import ExportConfig, ExportResult, export
 from offline_core.data.formats.exports.folder import UploadedFolder
 from offline_core.data.importing.config import ImportConfig
@@ -54,8 +53,8 @@ def test_the_files_are_those_of_a_local_export(format: str, dataset: Dataset, bu
 def test_a_bucket_gives_back_what_it_was_given(dataset: Dataset, bucket: str) -> None:
     run_export(dataset, f"{bucket}/out", "minari")
     found = import_data(ImportConfig(), source=f"{bucket}/out/{ID}", output=f"{bucket}/back").dataset
-    back = list(episodes(open_dataset(found.uri)))
-    for one, other in zip(episodes(dataset), back, strict=True):
+    back = list(open_dataset(found.uri).episodes())
+    for one, other in zip(dataset.episodes(), back, strict=True):
         assert (one.eps_id, one.terminated, one.rewards.tolist()) == (other.eps_id, other.terminated, other.rewards.tolist())
         assert one.observations.tobytes() == other.observations.tobytes()
 

@@ -15,8 +15,8 @@ from offline_core.data.datasets.damage import missing_files
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.dataset import DatasetRef, open_dataset, versions
 from offline_core.data.datasets.manifest import Operation
-from offline_core.data.datasets.reader import episodes
-from offline_core.data.datasets.writer import EpisodeWriter, statistics_of
+from offline_core.data.datasets.statistics import Statistics
+from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import Episode
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError, StorageError
@@ -58,7 +58,7 @@ def run_record(uri: str) -> DatasetRef:
         with ThreadPoolExecutor(WRITERS) as pool:
             writers = list(pool.map(lambda part: write_part(uri, part), range(WRITERS)))
         files = [file for writer in writers for file in writer.files]
-        statistics = statistics_of([rows for writer in writers for rows in writer.metadata])
+        statistics = Statistics.of([rows for writer in writers for rows in writer.summaries])
         return commit(uri, files, format="episodes", operation=OPERATION, statistics=statistics).ref
 
 
@@ -78,7 +78,7 @@ def until_it_succeeds(uri: str) -> DatasetRef:
 
 
 def read_back(uri: str) -> list[Episode]:
-    return tried(lambda: list(episodes(open_dataset(uri))))
+    return tried(lambda: list(open_dataset(uri).episodes()))
 
 
 def by_id(some: list[Episode]) -> list[Episode]:
@@ -117,7 +117,7 @@ def test_every_request_fails_once(bucket: str, proxied: Proxy, fault: Fault) -> 
     made = commit(uri, writer.files, format="episodes", operation=OPERATION, statistics=writer.statistics)
     assert made.ref.version == 1 and proxied.faults
     proxied.plan = lambda request: fault if request.nth == 1 else None
-    assert list(episodes(open_dataset(uri))) == small
+    assert list(open_dataset(uri).episodes()) == small
     assert versions(uri) == [1]
 
 
@@ -155,8 +155,8 @@ def test_recording_pruning_and_training_get_through(bucket: str, proxied: Proxy,
     assert len(proxied.faults) >= 5
     proxied.plan = no_faults
     assert made.fingerprint == calm.fingerprint
-    found = list(episodes(open_dataset(raw)))
+    found = list(open_dataset(raw).episodes())
     assert len({each.eps_id for each in found}) == len(found) == 30
-    assert found == list(episodes(open_dataset(f"{bucket}/calm")))
-    assert best.episodes == len(list(episodes(open_dataset(pruned)))) == 15
+    assert found == list(open_dataset(f"{bucket}/calm").episodes())
+    assert best.episodes == len(list(open_dataset(pruned).episodes())) == 15
     assert load_policy(policy.checkpoint) is not None

@@ -17,7 +17,6 @@ from flows.expert_to_policy import ExpertToPolicyResult, expert_to_policy
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.dataset import open_dataset, versions
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.store import lease
 from offline_core.data.store.location import Location
 from offline_core.data.store.s3 import S3Store
@@ -96,7 +95,7 @@ def test_the_chain_in_a_bucket_is_the_chain_on_disk(bucket: str, tmp_path: Path,
     recorded = open_dataset(result.recording.uri)
     assert result.recording.uri == f"{root}/recording" and len(recorded.manifest.files) == 2
     assert uploaded and not [path for path in uploaded if "/recording/" in path], "recorders write to the bucket themselves"
-    assert len({episode.eps_id for episode in episodes(recorded)}) == 20
+    assert len({episode.eps_id for episode in recorded.episodes()}) == 20
 
     place = Location.of(root)
     for name in ("card.md", "card.png", "policy/card.png", "recording/_cards/000001.md", "pruned/_cards/000001.png"):

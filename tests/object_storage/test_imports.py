@@ -19,7 +19,6 @@ import pyarrow as pa
 import pytest
 
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import encode
 from offline_core.data.formats.exporting import ExportConfig, export
 from offline_core.data.formats.sources.ray_reads import RayRead
@@ -71,7 +70,7 @@ def sample_batch() -> bytes:
 
 
 def contents(uri: str) -> list[tuple[bytes, bytes, bytes]]:
-    found = episodes(open_dataset(uri))
+    found = open_dataset(uri).episodes()
     return [(e.observations.tobytes(), e.actions.tobytes(), e.rewards.tobytes()) for e in found]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.store.location import Location
 from offline_core.errors import StorageError
 from offline_core.policies.recording.config import RecordingConfig
@@ -44,7 +43,7 @@ def test_what_one_name_writes_the_others_read(lake: str) -> None:
     assert made.location.uri == "lake://made"
     for uri in ("lake://made", "minio://made", f"{lake}/rl/made"):
         assert open_dataset(uri).ref.fingerprint == made.ref.fingerprint
-        assert len(list(episodes(open_dataset(uri)))) == 6
+        assert len(list(open_dataset(uri).episodes())) == 6
     assert SECRET.encode() not in Location.of("minio://made/_versions/000001.json").read()
     written = set(Location.of(f"{lake}/rl").files())
     assert written == {f"made/{name}" for name in (file.path for file in made.manifest.files)} | {
@@ -57,7 +56,7 @@ def test_what_one_name_writes_the_others_read(lake: str) -> None:
 def test_reading_needs_no_promise(lake: str) -> None:
     """That there is one writer; writing a version does."""
     write_dataset("minio://made")
-    assert len(list(episodes(open_dataset("shared://made")))) == 6
+    assert len(list(open_dataset("shared://made").episodes())) == 6
     with pytest.raises(StorageError, match="set one_writer"):
         write_dataset("shared://made", 7)
 
@@ -66,5 +65,5 @@ def test_reading_needs_no_promise(lake: str) -> None:
 def test_actors_record_through_it(lake: str, cartpole_policy: str, capfd: pytest.CaptureFixture[str]) -> None:
     """With the variables that are set when Ray starts."""
     result = record(SMALL, policy=cartpole_policy, output="lake://recorded")
-    assert len(list(episodes(open_dataset("minio://recorded")))) == result.dataset.episodes == 4
+    assert len(list(open_dataset("minio://recorded").episodes())) == result.dataset.episodes == 4
     assert SECRET not in "".join(capfd.readouterr()) + result.model_dump_json()

@@ -7,13 +7,12 @@ import pytest
 
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.prune import prune
-from offline_core.data.datasets import row_groups as row_groups_module
+from offline_core.data.datasets import row_group as row_groups_module
 from offline_core.data.datasets import writer as writer_module
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.datasets.episode_index import episode_index
-from offline_core.data.datasets.manifest import Format
-from offline_core.data.datasets.row_groups import prefetch_tables, row_groups, tables
+from offline_core.data.datasets.row_group import prefetch_tables
 from offline_core.data.episodes import Episode, columns
+from offline_core.data.episodes.codecs import Format
 from offline_core.data.store.location import Location
 from tests.cases import slow_but
 from tests.data.datasets.factories import episode, write_dataset
@@ -37,7 +36,7 @@ def fat(number: int) -> Episode:
 
 def stored(uri: str, format: Format) -> Dataset:
     dataset = write_dataset(uri, [fat(number) for number in range(GROUPS)], format, batch=1)
-    assert len(list(row_groups(dataset))) == GROUPS and len(dataset.manifest.files) == 1
+    assert len(list(dataset.row_groups())) == GROUPS and len(dataset.manifest.files) == 1
     return dataset
 
 
@@ -51,12 +50,12 @@ def fetched(proxied: Proxy) -> tuple[float, int]:
 def test_two_columns_of_a_table_are_a_small_part_of_it(bucket: str, proxied: Proxy) -> None:
     dataset = stored(f"{bucket}/runs/x", "table")
     proxied.seen.clear()
-    found = list(tables(dataset, [columns.REWARDS, columns.EPS_ID]))
+    found = list(dataset.tables([columns.REWARDS, columns.EPS_ID]))
     size, requests = fetched(proxied)
     assert sum(table.num_rows for table in found) == GROUPS * 200
     assert size < dataset.ref.bytes / 50, f"{size:,} of {dataset.ref.bytes:,} bytes"
     assert requests <= 2 + 2 * GROUPS, "the footer, and columns that lie apart"
-    list(tables(dataset))
+    list(dataset.tables())
     size, requests = fetched(proxied)
     assert dataset.ref.bytes * 0.95 < size < dataset.ref.bytes * 1.1
     assert requests <= 2 + GROUPS, "columns that lie side by side come together"
@@ -66,7 +65,7 @@ def test_two_columns_of_a_table_are_a_small_part_of_it(bucket: str, proxied: Pro
 def test_looking_over_episodes_does_not_fetch_them(bucket: str, proxied: Proxy, format: Format) -> None:
     dataset = stored(f"{bucket}/runs/x", format)
     proxied.seen.clear()
-    assert len(episode_index(dataset)) == GROUPS
+    assert len(dataset.index()) == GROUPS
     size, requests = fetched(proxied)
     assert size < dataset.ref.bytes / 50, f"{size:,} of {dataset.ref.bytes:,} bytes"
     assert requests <= 2 + 4 * GROUPS
@@ -86,7 +85,7 @@ def test_a_stream_begins_before_all_is_fetched(bucket: str, proxied: Proxy, monk
     monkeypatch.setattr(row_groups_module, "PREFETCH_BYTES", 2**20)
     dataset = stored(f"{bucket}/runs/x", "table")
     names = [columns.OBS, columns.ACTIONS]
-    found = prefetch_tables(list(row_groups(dataset, names)), names)
+    found = prefetch_tables(list(dataset.row_groups(names)), names)
     proxied.seen.clear()
     next(found)
     assert fetched(proxied)[0] < dataset.ref.bytes / 2

@@ -17,7 +17,8 @@ from offline_core.data.datasets.commit import commit, prepare_dataset
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.manifest import Operation
-from offline_core.data.datasets.writer import EpisodeWriter, statistics_of
+from offline_core.data.datasets.statistics import Statistics
+from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import Episode
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
@@ -110,7 +111,7 @@ def large_dataset(uri: str, episodes: int = 180, steps: int = 200) -> Dataset:
         writer.files,
         format="episodes",
         operation=Operation(name="noise"),
-        statistics=statistics_of(writer.metadata),
+        statistics=Statistics.of(writer.summaries),
         observation_space=spaces[0],
         action_space=spaces[1],
     )

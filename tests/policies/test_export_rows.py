@@ -17,7 +17,6 @@ from gymnasium import spaces
 
 from examples.logs.building import write_day
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
 from offline_core.data.importing.planning.plan import plan_import
@@ -64,7 +63,7 @@ class Log(NamedTuple):
 def imported(source: Path | str, given: ImportConfig, rows: Rows, numbers: list[str], folder: Path) -> Log:
     dataset = open_dataset(import_data(given, source=str(source), output=str(folder / "data")).dataset.uri)
     known = dataset.manifest.input_columns, dataset.observation_space, dataset.action_space
-    stored = frozenset(each.tobytes() for episode in episodes(dataset) for each in episode.observations[: len(episode)])
+    stored = frozenset(each.tobytes() for episode in dataset.episodes() for each in episode.observations[: len(episode)])
     assert None not in known and stored
     return Log(*known, rows, numbers, stored)  # type: ignore[arg-type]
 

@@ -8,9 +8,8 @@ from offline_core.data.curation.config import CompactionConfig
 from offline_core.data.datasets.copying import copy_episodes
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
 from offline_core.data.datasets.dataset_card import dataset_card, reading
-from offline_core.data.datasets.episode_index import episode_index
-from offline_core.data.datasets.manifest import Statistics
 from offline_core.data.datasets.new_version import NewVersion
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.runtime.reporting.card import Card, command
 from offline_core.runtime.result import Result
@@ -70,7 +69,7 @@ def compact(config: CompactionConfig, *, dataset: str, output: str, version: int
         )
 
     begun = yield NewVersion(output, config, [source.parent_entry], result)
-    index = episode_index(source)
+    index = source.index()
     with EpisodeWriter(begun.folder, "part", format=source.manifest.format, config=config.files) as writer:
         copy_episodes(source, index, np.zeros(len(index), int), [writer], what="compact")
     return begun.commit_copy(writer.written._replace(statistics=source.manifest.statistics), [source])

@@ -11,9 +11,8 @@ from pydantic import Field
 
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
 from offline_core.data.datasets.dataset_card import dataset_card
-from offline_core.data.datasets.manifest import Statistics
 from offline_core.data.datasets.new_version import NewVersion
-from offline_core.data.datasets.row_groups import row_groups
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.data.importing.config import ConversionConfig
 from offline_core.data.store.location import Location
@@ -112,6 +111,6 @@ def _shares(source: Dataset, size_bytes: int) -> list[_Share]:
 
 def _written(root: Location, config: ConversionConfig, share: _Share) -> WrittenFiles:
     with EpisodeWriter(root, share.prefix, format=config.format, config=config.files) as writer:
-        for episodes in prefetched(group.episodes() for group in row_groups(share.files)):
+        for episodes in prefetched(group.episodes() for group in share.files.row_groups()):
             writer.write(episodes)
     return writer.written

@@ -15,12 +15,11 @@ from offline_core.data.curation.config import MergeConfig
 from offline_core.data.datasets.copying import NOWHERE, copy_episodes
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
 from offline_core.data.datasets.dataset_card import dataset_card, numbered
-from offline_core.data.datasets.episode_index import OTHER_IDS, episode_index, indexed_row_groups
-from offline_core.data.datasets.manifest import Statistics
 from offline_core.data.datasets.new_version import NewVersion
-from offline_core.data.datasets.row_groups import row_groups
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import columns, nested
+from offline_core.data.episodes.index import OTHER_IDS
 from offline_core.data.inputs.input_columns import common_inputs
 from offline_core.errors import ConfigError, EpisodeError, SchemaError
 from offline_core.runtime.reporting.card import Card
@@ -100,7 +99,7 @@ def merge(config: MergeConfig, *, datasets: Sequence[str], output: str) -> Made[
     types = [_types(source) for source in sources]
     check_alike(sources, types)
     common_inputs([(source.location.uri, source.manifest.input_columns) for source in sources])
-    indices = [episode_index(source, [*columns.EPISODE_SUMMARY, columns.CONTENT]) for source in sources]
+    indices = [source.index([*columns.EPISODE_SUMMARY, columns.CONTENT]) for source in sources]
     keep = first_occurrences(sources, indices)
     untimed, without_time = [s for s, own in zip(sources, types, strict=True) if columns.TIME not in own], 0
     with EpisodeWriter(begun.folder, "part", format=sources[0].manifest.format, config=config.files) as writer:
@@ -124,7 +123,7 @@ def merge(config: MergeConfig, *, datasets: Sequence[str], output: str) -> Made[
 
 def _copy_without_time(source: Dataset, index: pl.DataFrame, kept: np.ndarray, writer: EpisodeWriter) -> int:
     """How many episodes were copied; each is decoded, as only so a column can be left out of the episode format."""
-    for group, numbers in indexed_row_groups(source, index):
+    for group, numbers in source.indexed_row_groups(index):
         if (chosen := kept[numbers]).any():
             found = group.episodes(only=chosen)
             writer.write([replace(e, extras={n: x for n, x in e.extras.items() if n != columns.TIME}) for e in found])
@@ -185,17 +184,11 @@ def _description(dataset: Dataset, types: Mapping[str, str]) -> dict[str, str]:
 
 def _types(dataset: Dataset) -> dict[str, str]:
     """Of the columns of the first episode, by name: `float32[4]`."""
-    for group in row_groups(dataset):
-        first = group.episodes()[0]
-        trees = {
-            columns.OBS: first.observations,
-            columns.ACTIONS: first.actions,
-            columns.REWARDS: first.rewards,
-            **first.extras,
-        }
-        leaves = {path: leaf for name, tree in trees.items() for path, leaf in nested.flatten(tree, name).items()}
-        return {
-            path: "text" if leaf.dtype.kind == "U" else f"{leaf.dtype}{list(leaf.shape[1:]) or ''}"
-            for path, leaf in leaves.items()
-        }
-    return {}
+    first = dataset.first_episode()
+    if first is None:
+        return {}
+    trees = {columns.OBS: first.observations, columns.ACTIONS: first.actions, columns.REWARDS: first.rewards, **first.extras}
+    leaves = {path: leaf for name, tree in trees.items() for path, leaf in nested.flatten(tree, name).items()}
+    return {
+        path: "text" if leaf.dtype.kind == "U" else f"{leaf.dtype}{list(leaf.shape[1:]) or ''}" for path, leaf in leaves.items()
+    }

@@ -10,10 +10,9 @@ import polars as pl
 
 from offline_core.data.curation.condition import Condition, without_nan
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.datasets.episode_index import indexed_row_groups
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import Episode, nested
-from offline_core.data.episodes.steps import STEP_NAMES, step_column
+from offline_core.data.episodes.batch import STEP_NAMES, step_column
 from offline_core.errors import SchemaError
 from offline_core.runtime.progress import progress
 
@@ -45,7 +44,7 @@ def write_pieces(
     without = 0
     needed = None if names is None else [*names, *where_steps.names]
     with progress(int(keep.sum()), what="prune", unit="episode") as bar:
-        for group, numbers in indexed_row_groups(source, index):
+        for group, numbers in source.indexed_row_groups(index):
             if not keep[numbers].any():
                 continue
             some = group.episodes(needed, only=keep[numbers])

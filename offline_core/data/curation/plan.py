@@ -84,7 +84,7 @@ def plan_pruning(
     source = open_committed(dataset, version)
     of_episodes = condition(config, where)
     unplanned = ["drop_non_finite"] * config.drop_non_finite
-    if config.drop_duplicates and source.manifest.format == "table":
+    if config.drop_duplicates and columns.CONTENT not in source.codec.metadata:
         unplanned.append("drop_duplicates")
         config = config.model_copy(update={"drop_duplicates": False})
     unplanned += ["new_since"] * (config.new_since is not None)
@@ -94,16 +94,16 @@ def plan_pruning(
         unplanned.append("where_steps")
     scores = None if config.outliers is None else scores_of(config.outliers, source)
     index = pruning_index(source, config, of_episodes, scores)
-    choice = choose(index, config, where=of_episodes)
+    keep, dropped = choose(index, config, where=of_episodes)
     returns, lengths = index[columns.RETURN].to_numpy(), index[columns.LENGTH].to_numpy()
     return PruningPlan(
         source=source.ref,
-        episodes=int(choice.keep.sum()),
-        steps=int(lengths[choice.keep].sum()),
-        bytes=_estimated_bytes(source, lengths, choice.keep),
-        dropped=choice.dropped,
+        episodes=int(keep.sum()),
+        steps=int(lengths[keep].sum()),
+        bytes=_estimated_bytes(source, lengths, keep),
+        dropped=dropped,
         before=Returns.of(returns),
-        after=Returns.of(returns[choice.keep]),
+        after=Returns.of(returns[keep]),
         unplanned=unplanned,
     )
 

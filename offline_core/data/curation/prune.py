@@ -14,18 +14,16 @@ from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.pieces import write_pieces
 from offline_core.data.curation.scores import Scores, scores_of
 from offline_core.data.curation.selection import choose, condition, decides_alone, pruning_index
-from offline_core.data.datasets.copying import NOWHERE, copy_episodes
+from offline_core.data.datasets.copying import NOWHERE, copy_episodes, only_files, written_by_file
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
 from offline_core.data.datasets.dataset_card import dataset_card, reading
-from offline_core.data.datasets.deriving import only_files, written_by_file
-from offline_core.data.datasets.episode_index import STEP_CORE, episode_index, indexed_row_groups
-from offline_core.data.datasets.manifest import Statistics
 from offline_core.data.datasets.new_version import NewVersion
-from offline_core.data.datasets.row_groups import row_groups, schema_of
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.data.episodes import Episode, columns, nested
+from offline_core.data.episodes.columns import STEP_CORE
 from offline_core.data.store.location import Location
-from offline_core.errors import ConfigError, EmptyDatasetError, SchemaError
+from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.runtime.progress import progress
 from offline_core.runtime.reporting.card import Card, command
 from offline_core.runtime.result import Result
@@ -120,12 +118,12 @@ def prune(
             new = None if config.new_since is None else ~known_episodes(source, part, open_committed(dataset, config.new_since))
             finite = finite_episodes(part) if config.drop_non_finite else None
             refused = functools.partial(refusals, part, index, filters) if filters else None
-            choice = choose(index, config, new=new, where=of_episodes, finite=finite, refusals=refused)
-            dropped |= choice.dropped
+            keep, by_rule = choose(index, config, new=new, where=of_episodes, finite=finite, refusals=refused)
+            dropped |= by_rule
             if of_steps is None:
-                copy_episodes(part, index, np.where(choice.keep, 0, NOWHERE), [writer], names=names, what="prune")
+                copy_episodes(part, index, np.where(keep, 0, NOWHERE), [writer], names=names, what="prune")
             else:
-                dropped["where_steps"] = write_pieces(part, index, choice.keep, of_steps, writer, names=names)
+                dropped["where_steps"] = write_pieces(part, index, keep, of_steps, writer, names=names)
         return writer.written
 
     def result(pruned: Dataset) -> PruningResult:
@@ -148,7 +146,7 @@ def prune(
     begun = yield NewVersion(output, config, [source.parent_entry], result, more=by_scores, may_reuse=may_reuse)
     if may_reuse and decides_alone(config):
         one_by_one = functools.partial(write, dropped={})
-        written = written_by_file(output, begun.folder, begun.operation, source, one_by_one, files=config.files)
+        written = written_by_file(begun.folder, begun.operation, source, one_by_one, files=config.files)
         dropped = {} if of_episodes is None else {"where": before.episodes - written.statistics.episodes}
     elif config.new_since is None:
         written = write(begun.folder, source, dropped)
@@ -170,7 +168,7 @@ def finite_episodes(source: Dataset) -> np.ndarray:
         arrays = (array for tree in trees for array in nested.leaves(tree))
         return all(np.isfinite(array).all() for array in arrays if array.dtype.kind == "f")
 
-    return np.array([is_finite(episode) for group in row_groups(source) for episode in group.episodes(STEP_CORE)], bool)
+    return np.array([is_finite(episode) for group in source.row_groups() for episode in group.episodes(STEP_CORE)], bool)
 
 
 def known_episodes(source: Dataset, part: Dataset, earlier: Dataset) -> np.ndarray:
@@ -183,19 +181,14 @@ def known_episodes(source: Dataset, part: Dataset, earlier: Dataset) -> np.ndarr
     gone = only_files(earlier, without=source)
     if not gone.manifest.files:
         return np.zeros(sum(entry.episodes for entry in part.manifest.files), bool)
-    known = set(episode_index(gone, names).iter_rows())
-    return np.array([row in known for row in episode_index(part, names).iter_rows()], bool)
+    known = set(gone.index(names).iter_rows())
+    return np.array([row in known for row in part.index(names).iter_rows()], bool)
 
 
-def _projection(source: Dataset, config: PruningConfig) -> list[str] | None:
+def _projection(source: Dataset, config: PruningConfig) -> Sequence[str] | None:
     if config.columns is None:
         return None
-    if source.manifest.format == "episodes":
-        raise ConfigError("Columns can be chosen in table format only; in episode format an episode is one value.")
-    present = schema_of(source).names
-    if missing := sorted(set(config.columns) - set(present)):
-        raise SchemaError(f"{source.location.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
-    return [*columns.STEP_COLUMNS, *config.columns]  # those that a file lacks are passed over
+    return source.codec.projection(config.columns, source.schema, source.location.uri)
 
 
 def _nothing_left(source: Dataset, config: PruningConfig, where: Condition | None, scores: Scores | None) -> EmptyDatasetError:
@@ -238,7 +231,7 @@ def refusals(source: Dataset, index: pl.DataFrame, filters: Sequence[Filter], ke
     """
     refused_by = np.full(len(index), NO_FILTER)
     with progress(int(keep.sum()), what="filter", unit="episode") as bar:
-        for group, numbers in indexed_row_groups(source, index):
+        for group, numbers in source.indexed_row_groups(index):
             left = numbers[keep[numbers]]
             if not len(left):
                 continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -13,20 +12,9 @@ from offline_core.data.curation.condition import Condition, without_nan
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.scores import SCORE_COLUMNS, Scores
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.datasets.episode_index import episode_index
 from offline_core.data.episodes import columns
 from offline_core.errors import ConfigError
 from offline_core.runtime.sql import has_aggregates
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What is kept of a dataset's episodes."""
-
-    keep: np.ndarray
-    """(episodes,) booleans, in the order of the index."""
-    dropped: dict[str, int]
-    """How many episodes each rule dropped of those that the rules before it had left."""
 
 
 def choose(
@@ -37,15 +25,15 @@ def choose(
     where: Condition | None = None,
     finite: np.ndarray | None = None,
     refusals: Callable[[np.ndarray], np.ndarray] | None = None,
-) -> Choice:
-    """The episodes that meet the conditions, rule after rule.
+) -> tuple[np.ndarray, dict[str, int]]:
+    """((episodes,) booleans: what is kept, how many each rule dropped of those that the rules before it had left).
 
     Arguments:
         index: with the columns that `index_names` names.
         new: (episodes,) whether the version of `new_since` lacks an episode; None passes over that rule.
         where: the condition, understood (see `condition`).
         finite: (episodes,) whether all values of an episode are; None passes over that rule.
-        refusals: which filter refuses each of the episodes that are left, see `filters.refusals`; None passes over them.
+        refusals: which filter refuses each of the episodes that are left, see `refusals`; None passes over them.
     """
     keep = np.ones(len(index), bool)
     dropped: dict[str, int] = {}
@@ -77,7 +65,7 @@ def choose(
         top = np.zeros(len(index), bool)
         top[candidates[best]] = True
         apply("keep_top_fraction", top)
-    return Choice(keep, dropped)
+    return keep, dropped
 
 
 def decides_alone(config: PruningConfig) -> bool:
@@ -121,7 +109,7 @@ def pruning_index(source: Dataset, config: PruningConfig, where: Condition | Non
     Raises:
         SchemaError: a foreign folder, which has no such columns.
     """
-    index = episode_index(source, index_names(config, where))
+    index = source.index(index_names(config, where))
     return index if scores is None else index.hstack(scores.table.select(SCORE_COLUMNS))
 
 

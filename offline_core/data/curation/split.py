@@ -17,14 +17,15 @@ from pydantic import Field
 
 from offline_core.data.curation.config import SplitConfig
 from offline_core.data.datasets.commit import find_version, prepared
-from offline_core.data.datasets.copying import NOWHERE, commit_copy, copy_episodes
+from offline_core.data.datasets.copying import NOWHERE, copy_episodes, written_by_file
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
 from offline_core.data.datasets.dataset_card import dataset_card, reading
-from offline_core.data.datasets.deriving import written_by_file
-from offline_core.data.datasets.episode_index import episode_constants, episode_index, first_parts, places_of_ids, trajectory_of
-from offline_core.data.datasets.manifest import Operation, Statistics
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.new_version import BegunVersion
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.data.episodes import columns
+from offline_core.data.episodes.index import first_parts, trajectory_of
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.runtime.reporting.card import Card, command
@@ -91,50 +92,16 @@ def split(config: SplitConfig, *, dataset: str, output: str, version: int | None
     found = [find_version(place, operation, parents) for place, operation in zip(places, operations, strict=True)]
     if found[0] and found[1]:
         return _result(found[0], found[1], source, reused=True)
-    if config.by == BY_ID:
-        with contextlib.ExitStack() as stack:
-            roots = [stack.enter_context(prepared(place)) for place in places]
-            written, parts = split_by_id(config, source, roots, operations)
-            first, second = _committed(places, written, source, operations, duplicates=parts)
-        return _result(first, second, source)
-    index = episode_index(source, [*columns.EPISODE_SUMMARY, columns.CONTENT])
-    groups = None if config.by in (BY_LOT, BY_TIME) else values_of(source, index, config.by)
-    held_out = chosen_to_hold_out(index, config, groups)
-    if held_out.all() or not held_out.any():
-        units = len(np.unique(_units(index, config, groups)))
-        raise EmptyDatasetError(
-            f"A share of {config.held_out_fraction:g} of {source.ref} leaves one side of the split without an episode: "
-            f"its {len(index):,} episodes are {units:,} groups, each of which stays on one side. "
-            "Choose another held_out_fraction, or record more episodes."
-        )
     with contextlib.ExitStack() as stack:
-        roots = [stack.enter_context(prepared(place)) for place in places]
-        with contextlib.ExitStack() as opened:
-            writers = [
-                opened.enter_context(EpisodeWriter(root, "part", format=source.manifest.format, config=config.files))
-                for root in roots
-            ]
-            copy_episodes(source, index, held_out.astype(int), writers, what="split")
-        duplicates = len(index) - len(np.unique(_units(index, config)))
-        written = [writer.written for writer in writers]
-        first, second = _committed(places, written, source, operations, duplicates=duplicates)
-    return _result(first, second, source)
-
-
-def _committed(
-    places: Sequence[str],
-    written: Sequence[WrittenFiles],
-    source: Dataset,
-    operations: Sequence[Operation],
-    *,
-    duplicates: int,
-) -> tuple[Dataset, Dataset]:
-    first, second = (
-        commit_copy(place, files, [source], operation=operation, report={"duplicates": duplicates})
-        for place, files, operation in zip(places, written, operations, strict=True)
-    )
+        sides = [
+            BegunVersion(stack.enter_context(prepared(place)), each, parents)
+            for place, each in zip(places, operations, strict=True)
+        ]
+        written, duplicates = (split_by_id if config.by == BY_ID else split_by_lot)(config, source, sides)
+        report = {"duplicates": duplicates}
+        first, second = (side.commit_copy(files, [source], report=report) for side, files in zip(sides, written, strict=True))
     log.info("Split into %s and %s", first.ref, second.ref)
-    return first, second
+    return _result(first, second, source)
 
 
 def _result(train: Dataset, held_out: Dataset, source: Dataset, *, reused: bool = False) -> SplitResult:
@@ -211,8 +178,8 @@ def values_of(source: Dataset, index: pl.DataFrame, name: str) -> np.ndarray:
         ConfigError: There is no such column, or its value changes within an episode.
     """
     if name in columns.EPISODE_METADATA:
-        return np.asarray(episode_index(source, [name])[name].cast(pl.String).fill_null("").to_list())
-    values = episode_constants(source, name)
+        return np.asarray(source.index([name])[name].cast(pl.String).fill_null("").to_list())
+    values = source.constants(name)
     if None in values:
         eps_id = index[columns.EPS_ID][values.index(None)]
         raise ConfigError(
@@ -256,15 +223,39 @@ def held_out_by_id(ids: Iterable[str], config: SplitConfig) -> np.ndarray:
     return np.array([is_held_out(trajectory_of(eps_id)) for eps_id in ids], bool)
 
 
-def split_by_id(
-    config: SplitConfig, source: Dataset, roots: Sequence[Location], operations: Sequence[Operation]
-) -> tuple[list[WrittenFiles], int]:
+def split_by_lot(config: SplitConfig, source: Dataset, sides: Sequence[BegunVersion]) -> tuple[list[WrittenFiles], int]:
+    """(what is written of both sides, episodes that are copies or parts of others).
+
+    Raises:
+        ConfigError: a column of which equal values stay together is not there, or changes within an episode.
+        EmptyDatasetError: one of the sides would have no episode; nothing is written.
+    """
+    index = source.index([*columns.EPISODE_SUMMARY, columns.CONTENT])
+    groups = None if config.by in (BY_LOT, BY_TIME) else values_of(source, index, config.by)
+    held_out = chosen_to_hold_out(index, config, groups)
+    if held_out.all() or not held_out.any():
+        units = len(np.unique(_units(index, config, groups)))
+        raise EmptyDatasetError(
+            f"A share of {config.held_out_fraction:g} of {source.ref} leaves one side of the split without an episode: "
+            f"its {len(index):,} episodes are {units:,} groups, each of which stays on one side. "
+            "Choose another held_out_fraction, or record more episodes."
+        )
+    with contextlib.ExitStack() as opened:
+        writers = [
+            opened.enter_context(EpisodeWriter(side.folder, "part", format=source.manifest.format, config=config.files))
+            for side in sides
+        ]
+        copy_episodes(source, index, held_out.astype(int), writers, what="split")
+    return [writer.written for writer in writers], len(index) - len(np.unique(_units(index, config)))
+
+
+def split_by_id(config: SplitConfig, source: Dataset, sides: Sequence[BegunVersion]) -> tuple[list[WrittenFiles], int]:
     """(what is written of both sides, parts of trajectories beside the first); of an append only what is new is read.
 
     Raises:
         EmptyDatasetError: one of the sides would have no episode; nothing is written.
     """
-    ids = places_of_ids(source)[columns.EPS_ID].to_list()
+    ids = source.index([columns.EPS_ID])[columns.EPS_ID].to_list()
     held_out = held_out_by_id(ids, config)
     trajectories = len(set(map(trajectory_of, ids)))
     if held_out.all() or not held_out.any():
@@ -276,13 +267,12 @@ def split_by_id(
     def write(root: Location, part: Dataset, *, side: bool) -> WrittenFiles:
         with EpisodeWriter(root, "part", format=part.manifest.format, config=config.files) as writer:
             if part.manifest.files:
-                index = episode_index(part)
+                index = part.index()
                 to = np.where(held_out_by_id(index[columns.EPS_ID].to_list(), config) == side, 0, NOWHERE)
                 copy_episodes(part, index, to, [writer], what="split")
         return writer.written
 
-    sides = zip(roots, operations, (False, True), strict=True)
     return [
-        written_by_file(root.uri, root, operation, source, functools.partial(write, side=side), files=config.files)
-        for root, operation, side in sides
+        written_by_file(side.folder, side.operation, source, functools.partial(write, side=number == 1), files=config.files)
+        for number, side in enumerate(sides)
     ], len(ids) - trajectories

@@ -17,15 +17,14 @@ from offline_core.data.datasets.damage import missing_files, unusable_files
 from offline_core.data.datasets.dataset import VERSIONS, Dataset, open_version, versions
 from offline_core.data.datasets.manifest import (
     FileEntry,
-    Format,
-    Imported,
     Manifest,
     Operation,
     Parent,
-    Statistics,
     identity_of,
 )
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import space_to_json
+from offline_core.data.episodes.codecs import Format
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.store.holds import writing
 from offline_core.data.store.json_files import with_checksum
@@ -108,13 +107,13 @@ def commit(
     action_space: gym.Space[Any] | None = None,
     input_columns: InputColumns | None = None,
     report: Mapping[str, Any] = MappingProxyType({}),
-    imported: Imported | None = None,
+    kept: Mapping[str, Any] | None = None,
     version: int | None = None,
 ) -> Dataset:
     """Makes `files`, already written below `uri`, visible as a version: the only way to add one.
 
     Arguments:
-        imported: of an import, what appends to it have to know.
+        kept: what the operation keeps for the next of its kind, see `Manifest.kept`.
         version: the required number; None: the next one, and if another writer is first, the one after it. If the same
             operation made the same files from the same parents before, that version is returned and none is added.
 
@@ -138,7 +137,7 @@ def commit(
         statistics=statistics,
         files=list(files),
         report=dict(report),
-        imported=imported,
+        kept=None if kept is None else dict(kept),
     )
     with writing(location.child(VERSIONS)):
         _check_files(Dataset(location, manifest))

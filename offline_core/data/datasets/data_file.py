@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO, Any, Literal
 
 import numpy as np
@@ -14,8 +14,6 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from offline_core.data.datasets.manifest import FileEntry
-from offline_core.data.datasets.parquet_size import chunk_bytes, footer_bytes, stored_bytes
-from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
 from offline_core.data.store.parquet_files import footer_of
 from offline_core.data.store.storage_errors import storage_errors
@@ -23,7 +21,9 @@ from offline_core.errors import SchemaError
 from offline_core.runtime.byte_count import ByteCount
 from offline_core.runtime.config import Config
 
-Codec = Literal["zstd", "lz4", "snappy", "none"]
+Compression = Literal["zstd", "lz4", "snappy", "none"]
+CHUNK_BYTES = 192
+"""Upper bound on the metadata of one column of one row group, in pages and footer; long text may add to it."""
 
 
 class FilesConfig(Config):
@@ -37,8 +37,8 @@ class FilesConfig(Config):
         ge=2**16,
         description="Start a new file before it grows beyond this (128 MiB); only one episode alone may be larger.",
     )
-    compression: Codec = Field("zstd", description="Parquet codec.")
-    column_compression: dict[str, Codec] = Field(
+    compression: Compression = Field("zstd", description="Parquet codec.")
+    column_compression: dict[str, Compression] = Field(
         {},
         description='Another codec for some columns: {"obs": "lz4", "infos": "none"}.',
     )
@@ -79,13 +79,14 @@ class DataFile:
         size = self.sink.tell() + self.footer_bytes + stored_bytes(rows)
         return not too_many and size <= config.max_bytes_per_file and rows.schema.equals(self.schema)
 
-    def append(self, rows: pa.Table, metadata: dict[str, np.ndarray]) -> None:
+    def append(self, rows: pa.Table, lengths: Sequence[int] | np.ndarray = ()) -> None:
+        """Adds a row group; `lengths` are those of the episodes in it, in steps."""
         with self._whole_or_gone():
             self.writer.write_table(rows, row_group_size=rows.num_rows)
         self.footer_bytes += chunk_bytes(self.schema)
         self.rows += rows.num_rows
-        self.episodes += len(metadata[columns.LENGTH])
-        self.steps += int(metadata[columns.LENGTH].sum())
+        self.episodes += len(lengths)
+        self.steps += int(sum(lengths))
 
     def finish(self) -> FileEntry:
         with self._whole_or_gone():
@@ -148,7 +149,7 @@ class _HashingSink:
         self.closed = True
 
 
-def _codecs(schema: pa.Schema, config: FilesConfig) -> dict[str, Codec]:
+def _codecs(schema: pa.Schema, config: FilesConfig) -> dict[str, Compression]:
     """The codec of each leaf, by its path in Parquet (`obs.list.element`).
 
     Raises:
@@ -167,3 +168,40 @@ def _codecs(schema: pa.Schema, config: FilesConfig) -> dict[str, Codec]:
         path: next((codec for name, codec in chosen if f"{path}.".startswith(f"{name}.")), config.compression)
         for path in (leaves.column(number).path for number in range(len(leaves)))
     }
+
+
+def stored_bytes(rows: pa.Table) -> int:
+    """Upper bound on the bytes of `rows` in a file without its footer, uncompressed.
+
+    Parquet has no integers below 32 bits, and stores where each list begins. Codecs add up to 1/128 to noise.
+    """
+    widening = 0.0
+    for kind, count in _leaves(rows.schema):
+        widening += count / 4 if count > 1 else 0
+        widening += count * (4 - kind.byte_width) if pa.types.is_integer(kind) and kind.byte_width < 4 else 0
+    return int((rows.nbytes + rows.num_rows * widening) * 129 / 128) + chunk_bytes(rows.schema)
+
+
+def chunk_bytes(schema: pa.Schema) -> int:
+    """Bytes that one more row group adds to a file besides its values."""
+    return CHUNK_BYTES * sum(1 for _ in _leaves(schema))
+
+
+def footer_bytes(schema: pa.Schema) -> int:
+    """Upper bound on the footer of a file without rows: it has the schema with its metadata twice, once in base64."""
+    return 3 * int(schema.serialize().size) + 1024
+
+
+def _leaves(kinds: pa.Schema | pa.StructType) -> Iterator[tuple[pa.DataType, int]]:
+    """(type, values a step) of each leaf."""
+    for field in kinds:
+        kind, count = field.type, 1
+        while isinstance(kind, pa.BaseExtensionType) or pa.types.is_fixed_size_list(kind):
+            if isinstance(kind, pa.BaseExtensionType):
+                kind = kind.storage_type
+            else:
+                kind, count = kind.value_type, count * kind.list_size
+        if pa.types.is_struct(kind):
+            yield from _leaves(kind)
+        else:
+            yield kind, count

@@ -1,4 +1,4 @@
-"""A dataset: a folder whose versions are committed manifests.
+"""A dataset: a folder whose versions are committed manifests; a version is opened and read as a `Dataset`.
 
     <uri>/_versions/000001.json      one exclusive create makes a version visible as a whole, and only once
     <uri>/_versions/last-000001      the highest number that a version ever had, see `numbered_log`
@@ -10,15 +10,19 @@ A folder of Parquet files without `_versions` is read as version 0 of a dataset 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import logging
 import posixpath
 import shlex
-from collections.abc import Iterable
+from collections.abc import Container, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
+import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -26,9 +30,14 @@ from offline_core.control_characters import visible_line
 from offline_core.data.datasets import tags
 from offline_core.data.datasets.catalogue import VERSIONS as VERSIONS
 from offline_core.data.datasets.folder_kind import not_a_dataset
-from offline_core.data.datasets.manifest import READS, FileEntry, Format, Manifest, Operation, Parent, Statistics
-from offline_core.data.episodes import columns, space_from_json, space_to_json
-from offline_core.data.episodes.table import spaces_of
+from offline_core.data.datasets.manifest import READS, FileEntry, Manifest, Operation, Parent
+from offline_core.data.datasets.row_group import READERS, RowGroup, batches, read_together, row_groups_of
+from offline_core.data.datasets.statistics import Statistics
+from offline_core.data.episodes import Episode, columns, space_from_json, space_to_json
+from offline_core.data.episodes.codecs import Codec, codec_of
+from offline_core.data.episodes.index import index_schema
+from offline_core.data.episodes.spaces import StoredSpaces, spaces_of
+from offline_core.data.store.cloud_errors import as_os_error
 from offline_core.data.store.json_files import reason_of, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.data.store.numbered_log import NumberedLog
@@ -41,13 +50,20 @@ from offline_core.errors import (
     EmptyDatasetError,
     SchemaError,
     VersionNotFoundError,
+    within,
 )
+from offline_core.runtime.engine import is_rays, ray_errors
 from offline_core.runtime.garbage import collection_paused
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.units import count_text, size_text
 
 if TYPE_CHECKING:
-    pass
+    import polars as pl
+
+log = logging.getLogger(__name__)
+
+BATCH_BYTES = 16 * 2**20
+"""Row groups that a thread reads together for the index, before compression, as long as it reads few of their columns."""
 
 
 class DatasetRef(BaseModel):
@@ -76,7 +92,7 @@ class DatasetRef(BaseModel):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Dataset:
-    """One version of a dataset, opened: its manifest is read, its data is not."""
+    """One version of a dataset, opened: its manifest is read, its data is when it is asked for."""
 
     location: Location
     manifest: Manifest
@@ -142,9 +158,146 @@ class Dataset:
         return None if self.manifest.action_space is None else space_from_json(self.manifest.action_space)
 
     @property
+    def spaces(self) -> StoredSpaces:
+        """(observation space, action space): from the manifest, else from the first episode, else None."""
+        known = (self.observation_space, self.action_space)
+        if all(space is not None for space in known) or (self.is_foreign and self.codec.needs_import):
+            return known
+        first = self.first_episode()
+        return known if first is None else (first.observation_space, first.action_space)
+
+    @property
     def paths(self) -> list[str]:
         """The data files as the filesystem names them, in the order of the manifest."""
         return [self.location.child(file.path).path for file in self.manifest.files]
+
+    @property
+    def codec(self) -> Codec:
+        """How its files hold episodes."""
+        return self.manifest.codec
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the first file."""
+        for entry in self.manifest.files:
+            return read_footer(self.location.child(entry.path), entry.footer_sha256).schema.to_arrow_schema()
+        raise EmptyDatasetError(f"{self.location.uri} has no files.")
+
+    def row_groups(self, require: Sequence[str] = (), *, only: Container[int] | None = None) -> Iterator[RowGroup]:
+        """Its row groups in the order of the manifest; reads neither data nor, unless the manifest is old, footers.
+
+        Arguments:
+            require: columns that it must have.
+            only: numbers of those to return; None: all.
+
+        Raises:
+            SchemaError: it lacks a required column.
+            CorruptFileError: a file of an older manifest is truncated or damaged; the message names it. Others raise it when
+                they are read.
+        """
+        present = self.schema.names if require else []
+        if missing := [name for name in require if name not in present]:
+            raise SchemaError(f"{self.location.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
+        spaces = (self.observation_space, self.action_space)
+        yield from row_groups_of(self.location, self.manifest.files, self.manifest.format, spaces, only)
+
+    def tables(self, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Its rows, one table a row group, read one after the other."""
+        return (group.read(names) for group in self.row_groups())
+
+    def episodes(self) -> Generator[Episode]:
+        """Its episodes one after the other, each once and validated.
+
+        Episodes and pieces of them that occur again (same id and first step) are left out and counted in the log.
+
+        Raises:
+            CorruptFileError, EpisodeError, UnsafeDataError: naming the file and the episode.
+            SchemaError: step tables that were not imported.
+        """
+        if self.is_foreign and self.codec.needs_import:
+            raise not_imported(self.location.uri)
+        seen: set[tuple[str, int]] = set()
+        duplicates = 0
+        for group in self.row_groups():
+            found = group.episodes()
+            with within(uri=group.uri):
+                for episode in found:
+                    episode.validate()
+            for episode in found:
+                if (episode.eps_id, episode.t_started) in seen:
+                    duplicates += 1
+                    continue
+                seen.add((episode.eps_id, episode.t_started))
+                yield episode
+        if duplicates:
+            log.warning("%s: left out %d duplicate episodes, read %d", self.location.uri, duplicates, len(seen))
+
+    def first_episode(self) -> Episode | None:
+        """The first one, not validated; None if there is none."""
+        return next((group.first_episode() for group in self.row_groups() if group.num_rows), None)
+
+    def index(self, names: Sequence[str] = columns.EPISODE_SUMMARY) -> pl.DataFrame:
+        """The columns `names` of `columns.EPISODE_METADATA`, or `ROW_GROUP`; one row an episode, in the order of the data.
+
+        Reads only these columns of episode files, and five columns of step tables. In step tables, success and policy_id read
+        one more column each, and content reads all observations and actions. Older episode files lack these three: success
+        and policy_id are null, content is computed.
+
+        Raises:
+            SchemaError: it is a foreign folder, which has no such columns.
+        """
+        import polars as pl  # here, as it is slow to import
+
+        if self.is_foreign:
+            raise not_imported(self.location.uri)
+
+        def read(groups: list[RowGroup]) -> pl.DataFrame:
+            with within(uri=groups[0].uri):
+                return pl.DataFrame(self.codec.index(names, functools.partial(read_together, groups, numbered=True)))
+
+        is_stored = {*names} <= {*self.codec.metadata, columns.ROW_GROUP}
+        pool = ThreadPoolExecutor(READERS)
+        try:
+            found = pool.map(read, batches(self.row_groups(), BATCH_BYTES if is_stored else 0))
+            return pl.concat([pl.DataFrame(index_schema(names).empty_table()), *found])
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def indexed_row_groups(self, index: pl.DataFrame) -> Iterator[tuple[RowGroup, np.ndarray]]:
+        """Its row groups, each with the numbers of its episodes, which are rows of its `index`."""
+        ends = np.cumsum(self.codec.rows_of(index[columns.LENGTH].to_numpy()))
+        rows = episode = 0
+        for group in self.row_groups():
+            rows += group.num_rows
+            first, episode = episode, int(np.searchsorted(ends, rows, side="right"))
+            yield group, np.arange(first, episode)
+
+    def constants(self, name: str) -> list[object]:
+        """For each episode the value that a column of its steps has in all of them, None if it has several or none."""
+        groups = batches(self.row_groups(), BATCH_BYTES)
+        reads = (functools.partial(read_together, some, numbered=True) for some in groups)
+        return [value for read in reads for value in self.codec.constants(name, read)]
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Raise the errors of reading it, in this process or by Ray, as this package's errors, which name a damaged file."""
+        try:
+            with ray_errors():
+                yield
+        except (pa.ArrowException, OSError) as error:
+            self._find_damage()
+            if as_os_error(error) not in (None, error):  # it is a store's, whose footers can be read by now
+                with storage_errors("read", self.location.uri):
+                    raise
+            raise
+        except Exception as error:
+            if is_rays(error):
+                self._find_damage()
+            raise
+
+    def _find_damage(self) -> None:
+        for entry in self.manifest.files:
+            read_footer(self.location.child(entry.path), entry.footer_sha256)
 
 
 def versions(uri: str) -> list[int]:
@@ -241,8 +394,19 @@ def open_version(location: Location, version: int) -> Dataset:
         ) from error
     if data is stored and manifest.manifest_version != 1:  # which no version of this package wrote
         without_checksum(stored, place.uri, is_required=True)
+    _check_files(manifest, place.uri)
     location.check_names(file.path for file in manifest.all_files)
     return Dataset(location, manifest)
+
+
+def _check_files(manifest: Manifest, uri: str) -> None:
+    """Raises a CorruptFileError if a manifest contradicts itself: no program of this package wrote it so."""
+    paths: set[str] = set()
+    for file in manifest.all_files:
+        problem = "it is listed twice" if file.path in paths else file.problem
+        if problem is not None:
+            raise CorruptFileError(f"Manifest {uri} is wrong about {file.path}: {problem}. Open an older version.", uri=uri)
+        paths.add(file.path)
 
 
 def _other_kind(uri: str) -> DatasetNotFoundError | None:
@@ -281,24 +445,22 @@ def _open_foreign(location: Location, uri: str) -> Dataset:
     if not names:
         raise EmptyDatasetError(f"{location.uri} holds neither committed versions nor Parquet files.")
     schemas: dict[str, pa.Schema] = {}
-    files = []
+    files: list[FileEntry] = []
     for name in names:
         metadata = read_footer(location.child(name))
         schemas[name] = metadata.schema.to_arrow_schema()
         size, sha256 = size_and_hash(location.child(name))
         files.append(FileEntry(path=name, rows=metadata.num_rows, episodes=0, steps=0, bytes=size, sha256=sha256))
-    formats: dict[Format, list[str]] = {}
-    for name, schema in schemas.items():
-        formats.setdefault("episodes" if columns.ITEM in schema.names else "table", []).append(name)
-    if len(formats) > 1:
+    first_of = {codec_of(schema).name: name for name, schema in reversed(schemas.items())}
+    if len(first_of) > 1:
         raise SchemaError(
-            f"{location.uri} mixes episode files ({formats['episodes'][0]}, …) with table files ({formats['table'][0]}, …); "
+            f"{location.uri} mixes episode files ({first_of['episodes']}, …) with table files ({first_of['table']}, …); "
             "keep each kind in a folder of its own."
         )
     observation_space, action_space = spaces_of(next(iter(schemas.values())))
     manifest = Manifest(
         version=0,
-        format=next(iter(formats)),
+        format=next(iter(first_of)),
         operation=Operation(name="foreign"),
         observation_space=None if observation_space is None else space_to_json(observation_space),
         action_space=None if action_space is None else space_to_json(action_space),

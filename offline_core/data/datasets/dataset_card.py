@@ -69,9 +69,7 @@ def returns_and_lengths(
 
 
 def _histograms(drawn: Mapping[str, DatasetRef]) -> list[figures.Picture]:
-    from offline_core.data.datasets.episode_index import episode_index  # here, as polars is slow to import
-
-    indices = {name: episode_index(open_dataset(ref.uri, ref.version)) for name, ref in drawn.items()}
+    indices = {name: open_dataset(ref.uri, ref.version).index() for name, ref in drawn.items()}
     returns, lengths = (
         {name: index[column].to_list() for name, index in indices.items()} for column in (columns.RETURN, columns.LENGTH)
     )

@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from offline_core.data.datasets.commit import commit, find_version, prepared
-from offline_core.data.datasets.copying import commit_copy
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.data.datasets.writer import WrittenFiles
+from offline_core.data.inputs.input_columns import common_inputs
 from offline_core.data.store.location import Location
 from offline_core.runtime.config import Config
 from offline_core.runtime.result import Result
@@ -39,8 +39,22 @@ class BegunVersion:
     def commit_copy(
         self, written: WrittenFiles, sources: Sequence[Dataset], *, report: Mapping[str, Any] = MappingProxyType({})
     ) -> Dataset:
-        """As `commit_copy`."""
-        return commit_copy(self.folder.uri, written, sources, operation=self.operation, report=report)
+        """Commits copies of episodes of the sources.
+
+        The version has the spaces of the first source, and the environment if all sources have the same.
+        """
+        first = sources[0]
+        environment = first.manifest.environment
+        return self.commit(
+            written.files,
+            format=written.format,
+            statistics=written.statistics,
+            environment=environment if all(source.manifest.environment == environment for source in sources) else None,
+            observation_space=first.observation_space,
+            action_space=first.action_space,
+            input_columns=common_inputs([(str(source.location.uri), source.manifest.input_columns) for source in sources]),
+            report=report,
+        )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Statistics of the numbers in each column of a dataset, computed batch by batch and merged without loss.
+"""Statistics of a dataset: of its episodes, and of the numbers in each column, computed batch by batch and merged without loss.
 
 Quantiles come from a histogram with fixed buckets: a value, as float32, falls into the bucket that its sign, its exponent
 and the first five bits of its mantissa name. Counts add up, so any order of any batches gives the same histogram. A bucket
@@ -12,13 +12,15 @@ import base64
 import binascii
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from offline_core.data.episodes import nested
+from offline_core.data.episodes import Episode, columns, nested
+from offline_core.data.episodes.batch import step_column
+from offline_core.data.episodes.index import episode_summary
 from offline_core.data.episodes.nested import Nested
 from offline_core.errors import ConfigError, CorruptFileError
 
@@ -32,14 +34,18 @@ _INFINITY = int(np.array(np.inf, np.float32).view(np.uint32)) >> _SHIFT
 _CHUNK_VALUES = 2**17  # as float64 they stay in the processor's cache
 
 
-class ColumnStatistics(BaseModel):
+class Record(BaseModel):
+    """A part of a manifest. Later versions may add fields; numbers may be infinite, which JSON's null would lose."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
+
+
+class ColumnStatistics(Record):
     """One column: every list has one entry a dimension of a step (in C order), or a single one for all dimensions together.
 
     That is so where a step has more than `MAX_DIMENSIONS` numbers, or where steps differ in how many they have. NaN and
     infinite values are counted and are not in any other number. Without a finite value, `min` and `max` are None.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
     count: list[int] = Field(description="Finite values.")
     nan: list[int]
@@ -101,12 +107,22 @@ class StatisticsBuilder:
     def __init__(self) -> None:
         self._sums: dict[str, _Sums] = {}
 
-    def add(self, columns: Mapping[str, Nested]) -> None:
+    def add(self, steps: Mapping[str, Nested]) -> None:
         """Adds columns of shape (N, …) by name; leaves of dicts and tuples are named by their path, text is skipped."""
-        for column, tree in columns.items():
+        for column, tree in steps.items():
             for name, values in nested.flatten(tree, column).items():
                 if values.dtype.kind in "biuf":
                     self._sums[name] = self._sums[name].add(values) if name in self._sums else _Sums.of(values)
+
+    def add_episodes(self, episodes: Sequence[Episode]) -> None:
+        """Adds the steps of episodes, all at once if the episodes agree on their shapes, else episode by episode."""
+        for name in dict.fromkeys([*columns.STATISTICS, *(name for episode in episodes for name in episode.extras)]):
+            having = [episode for episode in episodes if name in columns.STATISTICS or name in episode.extras]
+            try:
+                self.add({name: step_column(having, name)})
+            except ValueError:
+                for episode in having:
+                    self.add({name: step_column([episode], name)})
 
     def result(self) -> dict[str, ColumnStatistics]:
         """The statistics of all columns so far, by the name of their leaf: `obs`, `obs/position`."""
@@ -117,6 +133,126 @@ def merge_columns(left: Mapping[str, ColumnStatistics], right: Mapping[str, Colu
     """The statistics of two datasets together; a column that one of them lacks is the other's."""
     both = {name: left[name].merge(right[name]) for name in left.keys() & right.keys()}
     return dict(sorted({**left, **right, **both}.items()))
+
+
+class Summary(Record):
+    """Count, mean, standard deviation (population), minimum and maximum of one number per episode; mergeable."""
+
+    count: int = 0
+    mean: float = 0.0
+    std: float = 0.0
+    min: float | None = None
+    max: float | None = None
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Summary:
+        if len(values) == 0:
+            return cls()
+        numbers = values.astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):  # of infinite returns the deviation is NaN
+            mean, std = float(numbers.mean()), float(numbers.std())
+        return cls(count=len(numbers), mean=mean, std=std, min=float(numbers.min()), max=float(numbers.max()))
+
+    def merge(self, other: Summary) -> Summary:
+        """Merge two summaries."""
+        if not (self.count and other.count):
+            return self if self.count else other
+        count, distance = self.count + other.count, other.mean - self.mean
+        variance = (self.count * self.std * self.std + other.count * other.std * other.std) / count
+        variance += distance * (distance * (self.count / count) * (other.count / count))
+        return Summary(
+            count=count,
+            mean=self.mean + distance * (other.count / count),
+            std=math.sqrt(variance),
+            min=min((end for end in (self.min, other.min) if end is not None), default=None),
+            max=max((end for end in (self.max, other.max) if end is not None), default=None),
+        )
+
+    def replaced(self, removed: Summary, added: Summary) -> Summary | None:
+        """As `ColumnStatistics.replaced`."""
+        if removed.count == 0 or removed.count == self.count:
+            return self.merge(added) if removed.count == 0 else added
+        ends = [self.min, self.max, removed.min, removed.max]
+        if any(end is None for end in ends):
+            return None
+        low, high, removed_low, removed_high = (float(end) for end in ends if end is not None)
+        if removed_low <= low and (added.min is None or added.min > low):
+            return None
+        if removed_high >= high and (added.max is None or added.max < high):
+            return None
+        count = self.count - removed.count
+        mean = self.mean + (self.mean - removed.mean) * (removed.count / count)
+        squares = self.count * self.std * self.std - removed.count * removed.std * removed.std
+        squares -= (removed.mean - mean) ** 2 * removed.count * (count / self.count)
+        return Summary(count=count, mean=mean, std=math.sqrt(max(0.0, squares) / count), min=low, max=high).merge(added)
+
+
+class Statistics(Record):
+    """Counts and statistics of a dataset."""
+
+    episodes: int = 0
+    steps: int = 0
+    terminated: int = 0
+    truncated: int = 0
+    returns: Summary = Summary()
+    lengths: Summary = Summary()
+    columns: dict[str, ColumnStatistics] | None = None
+    """By the name of the leaf (`obs/position`); None: unknown."""
+
+    @classmethod
+    def of(cls, summaries: Sequence[Mapping[str, np.ndarray]], builder: StatisticsBuilder | None = None) -> Statistics:
+        """Of episodes by their `episode_summary`, in the order given, and of their columns, where known."""
+        if not summaries:
+            return cls(columns=None if builder is None else builder.result())
+        joined = {name: np.concatenate([part[name] for part in summaries]) for name in columns.EPISODE_SUMMARY}
+        return cls(
+            episodes=len(joined[columns.LENGTH]),
+            steps=int(joined[columns.LENGTH].sum()),
+            terminated=int(joined[columns.TERMINATED].sum()),
+            truncated=int(joined[columns.TRUNCATED].sum()),
+            returns=Summary.of(joined[columns.RETURN]),
+            lengths=Summary.of(joined[columns.LENGTH]),
+            columns=None if builder is None else builder.result(),
+        )
+
+    @classmethod
+    def of_episodes(cls, batches: Iterable[Sequence[Episode]]) -> Statistics:
+        """Of decoded episodes, those of columns too."""
+        builder, summaries = StatisticsBuilder(), []
+        for episodes in batches:
+            builder.add_episodes(episodes)
+            summaries.append(episode_summary(episodes))
+        return cls.of(summaries, builder)
+
+    def merge(self, other: Statistics) -> Statistics:
+        """Merge the statistics of two datasets; columns stay known only if both have them."""
+        if not (self.episodes and other.episodes):
+            return self if self.episodes else other
+        return Statistics(
+            episodes=self.episodes + other.episodes,
+            steps=self.steps + other.steps,
+            terminated=self.terminated + other.terminated,
+            truncated=self.truncated + other.truncated,
+            returns=self.returns.merge(other.returns),
+            lengths=self.lengths.merge(other.lengths),
+            columns=None if self.columns is None or other.columns is None else merge_columns(self.columns, other.columns),
+        )
+
+    def replaced_columns(self, removed: Statistics, added: Statistics) -> dict[str, ColumnStatistics] | None:
+        """Of the columns, without the episodes of `removed`, which are some of these, and with those of `added`.
+
+        None where that is not known, see `ColumnStatistics.replaced`.
+        """
+        if self.columns is None or added.columns is None:
+            return None
+        found = dict(added.columns)
+        for name, before in self.columns.items():
+            less, more = (removed.columns or {}).get(name), added.columns.get(name)
+            now = before if more is None else before.merge(more) if less is None else before.replaced(less, more)
+            if now is None or (less is not None and more is None):
+                return None
+            found[name] = now
+        return dict(sorted(found.items()))
 
 
 @dataclass(slots=True)

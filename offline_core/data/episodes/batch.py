@@ -13,11 +13,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offline_core.data.episodes import columns, nested
-from offline_core.data.episodes.arrow import read_column
 from offline_core.data.episodes.episode import Episode, return_of
 from offline_core.data.episodes.nested import Nested
-from offline_core.data.episodes.steps import STEP_NAMES, step_column
-from offline_core.errors import SchemaError
+from offline_core.errors import EpisodeError, SchemaError
+
+STEP_NAMES = (
+    columns.EPS_ID,
+    columns.T,
+    columns.OBS,
+    columns.ACTIONS,
+    columns.REWARDS,
+    columns.NEW_OBS,
+    columns.TERMINATEDS,
+    columns.TRUNCATEDS,
+)
+"""Columns that every episode has; its extras come on top."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,15 +90,20 @@ class EpisodeBatch:
             has_last: with the observations after the last steps; then each episode has at least one step.
 
         Raises:
-            KeyError: an episode has no such column.
-            ValueError: the episodes do not agree on the structure or shape of one.
+            EpisodeError: an episode has no such column, or the episodes do not agree on the structure or shape of one.
         """
         if names is None:
             names = (*STEP_NAMES, *(episodes[0].extras if episodes else ()))
-        found = {name: step_column(episodes, name) for name in names} if episodes else {}
+        try:
+            found = {name: step_column(episodes, name) for name in names} if episodes else {}
+            ends = [e.get_observations(slice(len(e), len(e) + 1)) for e in episodes] if has_last else []
+            last = nested.concatenate(ends) if ends else None
+        except KeyError as error:
+            raise EpisodeError(f"Some of the episodes have no column {error}.") from error
+        except ValueError as error:
+            raise EpisodeError(f"Episodes that were read together differ in shape or structure: {error}.") from error
         lengths = [len(episode) for episode in episodes]
         if has_last:
-            last = nested.concatenate([e.get_observations(slice(len(e), len(e) + 1)) for e in episodes]) if episodes else None
             batch = cls.from_steps(found, lengths, last)
         else:
             batch = cls(columns=found, offsets=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
@@ -100,26 +115,6 @@ class EpisodeBatch:
             observation_space=episodes[0].observation_space if episodes else None,
             action_space=episodes[0].action_space if episodes else None,
         )
-
-    @classmethod
-    def from_table(cls, table: pa.Table, names: Collection[str], *, has_last: bool = False) -> EpisodeBatch:
-        """The rows of a step table, where runs of one `eps_id` whose steps follow each other are the episodes.
-
-        It is without `eps_ids`. The table may be of several row groups, in any order.
-
-        Arguments:
-            table: has the columns eps_id, t and `names`; with `has_last` new_obs, too.
-
-        Raises:
-            SchemaError: a column has nulls, or holds neither numbers nor text.
-        """
-        if not table.num_rows:
-            return cls(columns={}, offsets=np.zeros(1, np.int64), has_last=has_last)
-        jumps = np.flatnonzero(np.diff(read_column(table, columns.T)) != 1) + 1
-        starts = np.union1d(run_starts(table[columns.EPS_ID].combine_chunks()), jumps)
-        ends = np.append(starts[1:], table.num_rows) - 1
-        last = nested.map_leaves(lambda leaf: leaf[ends], read_column(table, columns.NEW_OBS)) if has_last else None
-        return cls.from_steps({name: read_column(table, name) for name in names}, ends + 1 - starts, last)
 
     @classmethod
     def concatenate(cls, batches: Sequence[EpisodeBatch]) -> EpisodeBatch:
@@ -307,6 +302,39 @@ class EpisodeBatch:
             eps_ids=None if self.eps_ids is None else np.asarray(self.eps_ids, object)[chosen].tolist(),
             t_started=None if self.t_started is None else self.t_started[chosen],
         )
+
+
+def step_column(episodes: Sequence[Episode], name: str) -> Nested:
+    """Column `name` of the step table of `episodes` as arrays, (steps of all, …).
+
+    Raises:
+        KeyError: an episode has no such column.
+        ValueError: the episodes do not agree on its structure or shape.
+    """
+    return nested.concatenate([_steps_of(episode, name) for episode in episodes])
+
+
+def _steps_of(episode: Episode, name: str) -> Nested:
+    steps = len(episode)
+    match name:
+        case columns.EPS_ID:
+            return np.full(steps, episode.eps_id)
+        case columns.T:
+            return np.arange(episode.t_started, episode.t)
+        case columns.OBS:
+            return episode.get_observations(slice(0, steps))
+        case columns.NEW_OBS:
+            return episode.get_observations(slice(1, steps + 1))
+        case columns.ACTIONS:
+            return episode.get_actions()
+        case columns.REWARDS:
+            return episode.get_rewards()
+        case columns.TERMINATEDS | columns.TRUNCATEDS:
+            ends = np.zeros(steps, bool)
+            ends[-1:] = episode.terminated if name == columns.TERMINATEDS else episode.truncated
+            return ends
+        case _:
+            return episode.get_extra(name)
 
 
 def run_starts(values: pa.Array) -> np.ndarray:

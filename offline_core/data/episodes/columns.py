@@ -48,6 +48,12 @@ STEP_COLUMNS = (
 )
 """What a step table may hold by itself; every other column of one is an extra model output."""
 
+STATISTICS = (OBS, ACTIONS, REWARDS)
+"""Columns with statistics, besides the extras."""
+
+STEP_CORE = (EPS_ID, T, REWARDS, TERMINATEDS, TRUNCATEDS, OBS, NEW_OBS, ACTIONS)
+"""The columns that make up an episode."""
+
 ITEM = "item"
 """The one column RLlib reads from episode files: msgpack bytes, one episode a row."""
 
@@ -66,3 +72,6 @@ EPISODE_SUMMARY = (EPS_ID, T_STARTED, LENGTH, RETURN, TERMINATED, TRUNCATED)
 
 EPISODE_METADATA = (*EPISODE_SUMMARY, SUCCESS, POLICY_ID, CONTENT)
 """Plain columns next to `item`, so that episodes are selected without decoding their bytes."""
+
+ROW_GROUP = "_row_group"
+"""(R,) int32, the number of the row group in its dataset: of rows that were read, and of no file."""

@@ -9,19 +9,26 @@ import json
 import math
 import reprlib
 import zlib
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
+import pyarrow as pa
 from gymnasium import spaces
 
 from offline_core.data.episodes.nested import PATH_SEPARATOR
 from offline_core.errors import SpaceError
 
+StoredSpaces: TypeAlias = tuple[gym.Space[Any] | None, gym.Space[Any] | None]
+"""(observation space, action space), None where they are not known."""
+
 MAX_PARTS = 1000
 MAX_BOUNDS_BYTES = 256 * 2**20
 """Bounds that unpack to more than this are refused: a few bytes can claim terabytes."""
 
+_SPACE_KEYS = {"observation": b"offline.observation_space", "action": b"offline.action_space"}
+"""In the metadata of a table."""
 _TOO_LARGE = f"The bounds of a stored space unpack to more than {MAX_BOUNDS_BYTES} bytes; refused."
 
 
@@ -111,6 +118,29 @@ def _build(value: dict[str, Any]) -> gym.Space[Any]:
         case "text":
             return spaces.Text(value["max_length"], min_length=value["min_length"], charset=value["charset"])
     raise SpaceError(f"Spaces of kind {value['space']!r} are unknown here.")
+
+
+def space_metadata(observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None) -> dict[bytes, bytes] | None:
+    """Schema metadata that keeps the spaces with the table."""
+    both = {"observation": observation_space, "action": action_space}
+    found = {_SPACE_KEYS[k]: json.dumps(space_to_json(s)).encode() for k, s in both.items() if s is not None}
+    return found or None
+
+
+def stated_spaces(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
+    """The part of a file's metadata that keeps the spaces, None if there is none."""
+    return {key: value for key, value in (metadata or {}).items() if key in _SPACE_KEYS.values()} or None
+
+
+def spaces_of(schema: pa.Schema) -> StoredSpaces:
+    """(observation space, action space) that `space_metadata` stored, None where there is none."""
+    metadata = schema.metadata or {}
+    stored = (metadata.get(_SPACE_KEYS[which]) for which in ("observation", "action"))
+    try:
+        observation, action = (None if text is None else space_from_json(json.loads(text)) for text in stored)
+    except ValueError as error:
+        raise SpaceError(f"The spaces in the metadata of a table cannot be read: {error}.") from error
+    return observation, action
 
 
 def space_leaves(space: gym.Space[Any] | None, prefix: str) -> dict[str, gym.Space[Any]]:

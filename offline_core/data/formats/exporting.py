@@ -13,7 +13,6 @@ from pydantic import Field, ValidationError
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
 from offline_core.data.datasets.manifest import Operation, identity_of
 from offline_core.data.datasets.result_cache import RESULT_FILE, load_result, store_result
-from offline_core.data.datasets.row_groups import row_groups
 from offline_core.data.episodes import Episode
 from offline_core.data.formats.exports import d4rl, lerobot, minari, sample_batch  # noqa: F401
 from offline_core.data.formats.exports.episode_sink import EXPORTS, EpisodeSink
@@ -124,7 +123,7 @@ def export(config: ExportConfig, *, dataset: str, output: str, version: int | No
         _sink(config, _environment(config, source), location.uri, complete) as sink,
         progress(statistics.episodes, what="export", unit="episode") as bar,
     ):
-        for group in row_groups(source):
+        for group in source.row_groups():
             episodes = group.episodes()
             sink.write(episodes)
             bar.update(len(episodes))

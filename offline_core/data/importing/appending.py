@@ -8,12 +8,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from offline_core.data.datasets.commit import commit, prepared
+from offline_core.data.datasets.copying import files_without, statistics_without
 from offline_core.data.datasets.dataset import Dataset, is_dataset, numbers, open_version
-from offline_core.data.datasets.manifest import Imported, Operation
-from offline_core.data.datasets.replacing import files_without, statistics_without
+from offline_core.data.datasets.manifest import Operation
 from offline_core.data.episodes import columns
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.ends import IMPORT
+from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.late_files import imported_without
 from offline_core.data.importing.reading import Read, Source, read
 from offline_core.data.importing.report import Appended, Counts, ImportResult, Late, result_of
@@ -62,11 +63,12 @@ def newest_import(output: str, config: ImportConfig, operation: Operation) -> Da
     if before.stage != IMPORT:
         raise ConfigError(f"{named} was made by {before.stage}; only imports are appended to. Choose the folder of an import.")
     again = "Import all of the source again, into another dataset."
-    if base.manifest.imported is None or not OLDEST <= before.version <= operation.version:
+    imported = Imported.of(base.manifest)
+    if imported is None or not OLDEST <= before.version <= operation.version:
         raise ConfigError(
             f"{named} was imported by an earlier version of this package, which did not note what it cut. {again}"
         )
-    settled = base.manifest.imported.settled or {}
+    settled = imported.settled or {}
     asked, now = before.config, operation.config
     again_so = {name: value for name, value in settled.items() if now.get(name) == asked.get(name)}
     if differ := _differences(_with_defaults({**asked, **settled}), _with_defaults({**now, **again_so})):
@@ -88,8 +90,9 @@ def append(config: ImportConfig, source: Source, output: str, operation: Operati
     Raises:
         VersionExistsError: another writer committed a version first.
     """
-    assert base.manifest.imported is not None
-    seen = source.seen(base.manifest.imported, hashed=True)
+    before = Imported.of(base.manifest)
+    assert before is not None
+    seen = source.seen(before, hashed=True)
     if not seen.to_read:
         return _nothing_new(base, seen, None)
     fresh = source.only(seen.to_read)
@@ -102,8 +105,8 @@ def append(config: ImportConfig, source: Source, output: str, operation: Operati
         names = stored.parts(found.late.replaced)[columns.EPS_ID].to_list()
         files, removed = files_without(base, stored.places, names, root, config.files)
         files += found.files
-        imported = _merged(imported_without(base.location, base.manifest.imported, found.late.replaced), found)
-        if not seen.new and files == base.manifest.files and imported == base.manifest.imported:
+        imported = _merged(imported_without(base.location, before, found.late.replaced), found)
+        if not seen.new and files == base.manifest.files and imported == before:
             return _nothing_new(base, seen, found)
         statistics = statistics_without(base, removed, found.statistics, files)
         done = _account(seen, found, base.statistics.steps, statistics.steps)
@@ -120,7 +123,7 @@ def append(config: ImportConfig, source: Source, output: str, operation: Operati
             observation_space=base.observation_space,
             action_space=base.action_space,
             report=found.report(notes) | {"appended": done.model_dump()},
-            imported=imported,
+            kept=imported.kept,
             version=next_version(base.location, base),
         )
     log.info("Appended to %s: %s", dataset.ref, done)
@@ -181,9 +184,8 @@ def _account(seen: SeenFiles, found: Read | None, steps_before: int, steps_after
     )
 
 
-def _merged(before: Imported | None, found: Read) -> Imported:
+def _merged(before: Imported, found: Read) -> Imported:
     """What later appends have to know; of ids that were put together again, `before` has nothing any more."""
-    assert before is not None
     now = found.imported
     both = {
         "sources": now.sources,

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
-import gymnasium as gym
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -19,18 +18,17 @@ import pyarrow.compute as pc
 
 from offline_core.data.episodes import Episode, arrow, columns, nested, table_to_episodes
 from offline_core.data.episodes.arrow import read_column
-from offline_core.data.episodes.mapping import ColumnMapping
-from offline_core.data.episodes.names import named
 from offline_core.data.episodes.nested import Nested
+from offline_core.data.episodes.spaces import StoredSpaces
+from offline_core.data.formats.sources.names import named
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE, hashed, id_of_part, numbered_ids
 from offline_core.data.importing.linking import chain, distinct_rows, numbered, observations, row_bytes
+from offline_core.data.importing.mapping import ColumnMapping
 from offline_core.data.importing.report import Counts, Unreadable
 from offline_core.data.importing.times import NANOSECONDS, alternating, has_timestamps, time_gaps
 from offline_core.errors import EpisodeError
-
-Spaces: TypeAlias = tuple[gym.Space[Any] | None, gym.Space[Any] | None]
 
 STORED = -1
 """The number of the file that stored rows come from: the version that is appended to."""
@@ -196,7 +194,7 @@ def assemble(
     *,
     order: str,
     files: Sequence[str],
-    spaces: Spaces,
+    spaces: StoredSpaces,
     refuse: Callable[[Unreadable], None],
     lost: Sequence[tuple[int, int]] = (),
     mapping: ColumnMapping = MappingProxyType({}),

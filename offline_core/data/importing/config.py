@@ -8,13 +8,14 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from offline_core.data.datasets.data_file import FilesConfig
-from offline_core.data.datasets.manifest import Format
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.episodes import space_from_json
-from offline_core.data.episodes.mapping import canonical_mapping
+from offline_core.data.episodes.codecs import Format
+from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.opening import SourceConfig
 from offline_core.data.importing.columns_config import ColumnsConfig
-from offline_core.data.importing.masked import Spaces, masked_spaces, without_masks
+from offline_core.data.importing.mapping import canonical_mapping
+from offline_core.data.importing.masked import masked_spaces, without_masks
 from offline_core.errors import ConfigError, SpaceError
 from offline_core.runtime.config import Config, EnvironmentSpec, closed
 from offline_core.runtime.engine import Engine
@@ -142,7 +143,7 @@ class ImportConfig(Config):
         more = [root for name in needed if not {name, root := name.partition(".")[0]} & {*listed}]
         return self.source.model_copy(update={"columns": list(dict.fromkeys([*listed, *more]))})
 
-    def spaces(self) -> Spaces:
+    def spaces(self) -> StoredSpaces:
         """(observation space, action space) as declared, None where they are not.
 
         Raises:
@@ -159,7 +160,7 @@ class ImportConfig(Config):
             raise ConfigError(f"A declared space cannot be read: {error}") from error
         return self._with_masks((observation, action))
 
-    def _with_masks(self, spaces: Spaces) -> Spaces:
+    def _with_masks(self, spaces: StoredSpaces) -> StoredSpaces:
         found = masked_spaces(spaces, self.mapping)
         without_masks(found, self.mapping)
         return found

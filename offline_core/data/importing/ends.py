@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 
 from offline_core.data.datasets.dataset import Dataset, open_dataset
-from offline_core.data.datasets.manifest import Manifest, Statistics
+from offline_core.data.datasets.manifest import Manifest
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.importing.report import Counts
 from offline_core.errors import OfflineError
 

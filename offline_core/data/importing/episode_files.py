@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from offline_core.data.episodes import Episode, columns, decode, nested
-from offline_core.data.episodes.metadata import content_of
+from offline_core.data.episodes.codecs import CODECS, codec_of
+from offline_core.data.episodes.index import content_of
+from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.locations import FILESYSTEM
 from offline_core.data.importing.action_range import infer_range, steps_of_episode
 from offline_core.data.importing.action_units import Range, in_env_units
-from offline_core.data.importing.assembly import Spaces
 from offline_core.data.importing.columns_config import ColumnsConfig
 from offline_core.data.importing.config import EpisodesConfig, ImportConfig
 from offline_core.data.importing.episode_ids import folder_of, id_of_part, unique_id
@@ -72,7 +73,7 @@ class EpisodeFiles:
     files: Sequence[Location]
     config: ImportConfig
     unreadable: list[Unreadable]
-    spaces: Spaces = (None, None)
+    spaces: StoredSpaces = (None, None)
     """The declared ones."""
     groups_per_file: int | None = None
     """The first row groups alone; None: all."""
@@ -149,7 +150,8 @@ class EpisodeFiles:
         try:
             with parquet_errors(file.uri), open_parquet(file) as parquet:
                 schema = parquet.schema_arrow
-                if columns.ITEM not in schema.names or schema.field(columns.ITEM).type not in (pa.binary(), pa.large_binary()):
+                is_rows = codec_of(schema) is CODECS["episodes"]
+                if not is_rows or schema.field(columns.ITEM).type not in (pa.binary(), pa.large_binary()):
                     raise SchemaError(f"{file.uri} holds no episodes but {schema.names}; import each kind by itself.")
                 for number in range(parquet.num_row_groups)[: self.groups_per_file]:
                     yield _items(parquet, number)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from offline_core.data.datasets.commit import commit, find_version, prepared
 from offline_core.data.datasets.dataset import Dataset, open_version, versions
-from offline_core.data.datasets.episode_index import episode_index
-from offline_core.data.datasets.manifest import Imported, Operation
+from offline_core.data.datasets.manifest import Operation
 from offline_core.data.episodes import columns
 from offline_core.data.importing.appending import append, newest_import, next_version, of_settled, with_settled
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.ends import IMPORT
 from offline_core.data.importing.episode_files import check_for_episodes
+from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.inference import inferred_spaces
 from offline_core.data.importing.late_files import remove_late
 from offline_core.data.importing.notes import notes_on_choices, reasons_for_none
@@ -75,7 +75,7 @@ def import_data(config: ImportConfig, *, source: str | Sequence[str], output: st
         try:
             if base is None:
                 return _import(config, opened, output, operation)
-            return append(with_settled(config, base.manifest.imported), opened, output, operation, base)
+            return append(with_settled(config, Imported.of(base.manifest)), opened, output, operation, base)
         except VersionExistsError as error:
             log.info("%s What it has not is appended to it.", error)
             opened = Source.of_import(paths, config)  # files may have come meanwhile
@@ -126,7 +126,7 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
             observation_space=spaces[0],
             action_space=spaces[1],
             report=found.report(notes),
-            imported=imported,
+            kept=imported.kept,
             version=next_version(Location.of(output), None) if config.append else None,
         )
     log.info("Imported %s: %s", dataset.ref, found.counts)
@@ -157,7 +157,7 @@ def replaced(dataset: Dataset) -> str | None:
         return None
     try:
         before = open_version(dataset.location, earlier[-1])
-        held, holds = (episode_index(each, [columns.CONTENT]) for each in (before, dataset))
+        held, holds = (each.index([columns.CONTENT]) for each in (before, dataset))
     except OfflineError as error:
         log.warning("What version %d of %s replaces is not known: %s", version, dataset.location.uri, error)
         return None

@@ -9,18 +9,17 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from offline_core.data.datasets.manifest import Statistics
-from offline_core.data.datasets.statistics import ColumnStatistics
+from offline_core.data.datasets.statistics import ColumnStatistics, Statistics
 from offline_core.data.episodes import Episode, columns
 from offline_core.data.episodes.action_masks import ACTION_MASK, is_masked
 from offline_core.data.episodes.nested import PATH_SEPARATOR, Nested
-from offline_core.data.importing.assembly import Spaces
+from offline_core.data.episodes.spaces import StoredSpaces
 
 MAX_CHOICES = 65_536
 """Whole numbers that differ by more are amounts and not choices."""
 
 
-def inferred_spaces(declared: Spaces, episodes: Sequence[Episode], statistics: Statistics) -> Spaces:
+def inferred_spaces(declared: StoredSpaces, episodes: Sequence[Episode], statistics: Statistics) -> StoredSpaces:
     """The declared spaces; where there is none, that of the first episode, or what its types and the values say."""
     if not episodes:
         return declared
@@ -34,7 +33,7 @@ def inferred_spaces(declared: Spaces, episodes: Sequence[Episode], statistics: S
     return _as_masks_say(found[0], found[1], inferred=declared[1] is None and own[1] is None)
 
 
-def _as_masks_say(observation: Any, action: Any, *, inferred: bool) -> Spaces:
+def _as_masks_say(observation: Any, action: Any, *, inferred: bool) -> StoredSpaces:
     """The spaces, where masks of actions show what the actions taken do not: how many there are."""
     if not is_masked(observation):
         return observation, action

@@ -1,17 +1,17 @@
-"""Files that only appends read: Parquet below `<dataset>/_late`, listed in the manifest's `imported`."""
+"""Files that only appends read: Parquet below `<dataset>/_late`, listed in what the import keeps."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterable, Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from offline_core.data.datasets.data_file import DataFile, FilesConfig
-from offline_core.data.datasets.manifest import FileEntry, Imported
+from offline_core.data.datasets.manifest import FileEntry
 from offline_core.data.episodes import columns
+from offline_core.data.importing.imported import Imported
 from offline_core.data.store.location import Location
 from offline_core.data.store.parquet_files import open_parquet, parquet_errors, read_footer
 from offline_core.errors import StorageError
@@ -23,7 +23,7 @@ SOURCE_ID = "source_id"
 def write_late(root: Location, name: str, rows: pa.Table) -> FileEntry:
     """Write a file below the folder of a dataset."""
     file = DataFile(root.child(LATE).make_folder(), name, rows.schema, FilesConfig())
-    file.append(rows, {columns.LENGTH: np.zeros(0, np.int64)})
+    file.append(rows)
     entry = file.finish()
     return entry.model_copy(update={"path": f"{LATE}/{entry.path}"})
 
@@ -39,9 +39,9 @@ def read_late(root: Location, entry: FileEntry, names: Sequence[str] | None = No
         return parquet.read(columns=None if names is None else list(names))
 
 
-def imported_without(root: Location, imported: Imported | None, ids: Collection[str]) -> Imported | None:
+def imported_without(root: Location, imported: Imported, ids: Collection[str]) -> Imported:
     """The same without what is known of these ids of the source: files with a row of one are written again without it."""
-    if imported is None or not ids:
+    if not ids:
         return imported
     cuts = _without(root, imported.cuts, SOURCE_ID, ids, "cuts")
     return imported.model_copy(

@@ -10,15 +10,14 @@ import numpy as np
 
 from offline_core.data.episodes import action_masks, columns
 from offline_core.data.episodes.action_masks import ACTION_MASK, NEW_ACTION_MASK, OBSERVATIONS
-from offline_core.data.episodes.mapping import ColumnMapping
+from offline_core.data.episodes.spaces import StoredSpaces
+from offline_core.data.importing.mapping import ColumnMapping
 from offline_core.errors import ConfigError, SchemaError, SpaceError
-
-Spaces = tuple[gym.Space[Any] | None, gym.Space[Any] | None]
 
 MASKS = (ACTION_MASK, NEW_ACTION_MASK)
 
 
-def masked_spaces(spaces: Spaces, mapping: ColumnMapping) -> Spaces:
+def masked_spaces(spaces: StoredSpaces, mapping: ColumnMapping) -> StoredSpaces:
     """Declared spaces, where the mapping names masks of actions: observations have these, too.
 
     Raises:
@@ -41,7 +40,7 @@ def masked_spaces(spaces: Spaces, mapping: ColumnMapping) -> Spaces:
         raise ConfigError(f"mapping.{ACTION_MASK}: {error}") from error
 
 
-def without_masks(spaces: Spaces, mapping: ColumnMapping) -> Spaces:
+def without_masks(spaces: StoredSpaces, mapping: ColumnMapping) -> StoredSpaces:
     """What the column `obs` itself is of, of spaces by `masked_spaces`.
 
     Raises:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import gymnasium as gym
 
-from offline_core.data.datasets.manifest import Statistics
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import columns
-from offline_core.data.importing.assembly import Spaces
+from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.ends import notes_on_ends
 from offline_core.data.importing.report import Counts, Unreadable
@@ -25,7 +25,7 @@ def notes_on(counts: Counts, statistics: Statistics) -> list[str]:
     ]
 
 
-def notes_on_choices(declared: Spaces, found: Spaces, statistics: Statistics) -> list[str]:
+def notes_on_choices(declared: StoredSpaces, found: StoredSpaces, statistics: Statistics) -> list[str]:
     """Whether a space cannot be told, or one of actions begins with choices that no row has, as ids from 1 make it."""
     notes = [
         f"The {what} space cannot be told, as for text, and nothing learns from it: give its values numbers by columns.encode, "
@@ -36,7 +36,7 @@ def notes_on_choices(declared: Spaces, found: Spaces, statistics: Statistics) ->
     return notes + _notes_on_unused(declared, found, statistics)
 
 
-def _notes_on_unused(declared: Spaces, found: Spaces, statistics: Statistics) -> list[str]:
+def _notes_on_unused(declared: StoredSpaces, found: StoredSpaces, statistics: Statistics) -> list[str]:
     space, known = found[1], (statistics.columns or {}).get(columns.ACTIONS)
     if declared[1] is not None or known is None or not isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
         return []

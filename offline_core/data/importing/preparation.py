@@ -16,17 +16,16 @@ import pyarrow.compute as pc
 from offline_core.data.episodes import arrow, columns
 from offline_core.data.episodes.action_masks import ACTION_MASK
 from offline_core.data.episodes.arrow import to_arrow
-from offline_core.data.episodes.mapping import ColumnMapping, map_columns
-from offline_core.data.episodes.names import ENDS, named
 from offline_core.data.episodes.nested import PATH_SEPARATOR, Nested, flatten
-from offline_core.data.episodes.table import spaces_of
+from offline_core.data.episodes.spaces import StoredSpaces, spaces_of
 from offline_core.data.formats.packed import PACKED, read_foreign_column
+from offline_core.data.formats.sources.names import ENDS, named
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.small_files import FilesRows
 from offline_core.data.importing.action_units import EnvActions, Range, in_env_units
-from offline_core.data.importing.assembly import Spaces
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.extras import extra_columns
+from offline_core.data.importing.mapping import ColumnMapping, map_columns
 from offline_core.data.importing.masked import MASKS, masked_spaces, with_masks, without_masks
 from offline_core.data.importing.recognised import end_names, recognised, with_ends
 from offline_core.data.importing.report import Unreadable
@@ -77,7 +76,7 @@ class Types(NamedTuple):
     """Those of them that cannot be kept, and why."""
     clock: str | None = None
     """What column t holds; None: not known yet, as of the version that is appended to."""
-    stated: Spaces = (None, None)
+    stated: StoredSpaces = (None, None)
     """(observation space, action space) that the source states with its rows."""
 
 
@@ -106,11 +105,11 @@ class Preparation:
     """
 
     mapping: ColumnMapping
-    spaces: Spaces = (None, None)
+    spaces: StoredSpaces = (None, None)
     recorded_action_range: Range | None = None
     made: RowColumns | None = None
     """Columns that are made before the mapping."""
-    within: Spaces = (None, None)
+    within: StoredSpaces = (None, None)
     """(observation space, action space) that values have to be in; None: any."""
     types: Types | None = None
     """None: not known yet, see `settled`."""
@@ -133,7 +132,7 @@ class Preparation:
             return self._for(table, stated)
         return self
 
-    def _for(self, table: pa.Table, stated: Spaces) -> Preparation:
+    def _for(self, table: pa.Table, stated: StoredSpaces) -> Preparation:
         """`settled`, of a table with the columns that are made; without types if no row of it is good.
 
         Raises:
@@ -343,13 +342,13 @@ class Preparation:
                 table = table.set_column(number, table.schema.field(number), table[name].take(pa.array(rows)))
         return table
 
-    def _stated(self, schema: pa.Schema) -> Spaces:
+    def _stated(self, schema: pa.Schema) -> StoredSpaces:
         """The spaces that a source states with columns `obs` and `actions` of its own."""
         own = (self.mapping.get(name, name) == name for name in (columns.OBS, columns.ACTIONS))
         observation, action = (space if is_own else None for space, is_own in zip(spaces_of(schema), own, strict=True))
         return observation, action
 
-    def _check_stated(self, stated: Spaces) -> None:
+    def _check_stated(self, stated: StoredSpaces) -> None:
         """Raises:
         SchemaError: a table states other spaces than the first one, which are those of the import.
         """
@@ -523,7 +522,7 @@ class Preparation:
         return MASKS if ACTION_MASK in self.mapping else ()
 
     @property
-    def _columns_spaces(self) -> Spaces:
+    def _columns_spaces(self) -> StoredSpaces:
         """What the columns of observations and actions are of, before observations get their masks."""
         return without_masks(self.spaces, self.mapping)
 

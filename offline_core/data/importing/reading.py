@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from offline_core.data.datasets.manifest import FileEntry, Imported, Parent, Statistics
+from offline_core.data.datasets.manifest import FileEntry, Parent
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import Episode
+from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.fingerprint import changes_show, fingerprint
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.opening import SourceConfig, episode_files, format_of, open_source
@@ -17,10 +19,10 @@ from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.data.formats.sources.scans import EPISODES
 from offline_core.data.formats.sources.step_reader import StepReader
 from offline_core.data.importing.action_units import range_from_json, range_to_json
-from offline_core.data.importing.assembly import Spaces
 from offline_core.data.importing.columns_config import Join
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_files import EpisodeFiles
+from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.joins import open_join
 from offline_core.data.importing.notes import notes_on
 from offline_core.data.importing.report import Counts, Findings, Late, Unreadable, list_unreadable, refuse
@@ -112,7 +114,7 @@ class Read:
     """Notes on what was not declared."""
     late: Late
     imported: Imported
-    declared: Spaces
+    declared: StoredSpaces
     """(observation space, action space) as far as they are declared or stated, or follow from categories and bins."""
     input_columns: InputColumns | None
     """What observations are made of, if that can be said."""

@@ -12,9 +12,19 @@ import pyarrow.compute as pc
 
 from offline_core.data.episodes import arrow, columns, nested
 from offline_core.data.episodes.action_masks import ACTION_MASK, NEW_ACTION_MASK
-from offline_core.data.episodes.mapping import ColumnMapping
-from offline_core.data.episodes.names import ENDS, RLDS, STEP_TYPES, SYNONYMS, UNDERSTOOD, following, named, parts_of, plain
 from offline_core.data.formats.packed import read_foreign_column
+from offline_core.data.formats.sources.names import (
+    ENDS,
+    RLDS,
+    STEP_TYPES,
+    SYNONYMS,
+    UNDERSTOOD,
+    following,
+    named,
+    parts_of,
+    plain,
+)
+from offline_core.data.importing.mapping import ColumnMapping
 from offline_core.data.importing.values import TRUTH
 from offline_core.errors import DataError
 

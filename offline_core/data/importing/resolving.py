@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.action_masks import ACTION_MASK
+from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.scans import ScannedFile
 from offline_core.data.formats.sources.step_reader import StepReader
-from offline_core.data.importing.assembly import Spaces
 from offline_core.data.importing.columns_config import ColumnsConfig, order_of
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.joins import OtherRows
@@ -93,7 +93,7 @@ def inputs_of(config: ImportConfig, made: RowColumns | None) -> InputColumns | N
     return InputColumns(steps=RowSteps(columns=dict.fromkeys(names, "number")), obs=names)
 
 
-def with_choices(declared: Spaces, made: RowColumns | None) -> Spaces:
+def with_choices(declared: StoredSpaces, made: RowColumns | None) -> StoredSpaces:
     """The declared spaces, with that of actions which are categories or bins.
 
     Raises:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.episodes import arrow, columns
 from offline_core.data.episodes.action_masks import ACTION_MASK, NEW_ACTION_MASK
-from offline_core.data.episodes.names import (
+from offline_core.data.formats.sources.names import (
     ACTION_WORDS,
     CANONICAL,
     ENDS,

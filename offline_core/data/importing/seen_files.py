@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from offline_core.data.datasets.dataset import size_and_hash
-from offline_core.data.datasets.manifest import SourceFile
 from offline_core.data.formats.sources.fingerprint import located_files
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.step_reader import StepReader
+from offline_core.data.importing.imported import SourceFile
 from offline_core.data.store.location import Location
 
 THREADS = 8

@@ -21,7 +21,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from offline_core.data.datasets.manifest import Imported
 from offline_core.data.episodes import Episode, columns
 from offline_core.data.episodes.arrow import empty_table
 from offline_core.data.formats.sources.fingerprint import files_of
@@ -37,6 +36,7 @@ from offline_core.data.importing.assembly import Assembled, assemble
 from offline_core.data.importing.config import IdsPer, ImportConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE, unique_ids
 from offline_core.data.importing.exchange import PartWriter, read_part
+from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.late_files import SOURCE_ID, remove_late
 from offline_core.data.importing.preparation import Preparation, Prepared, Types
 from offline_core.data.importing.report import Counts, Findings, Late, Unreadable, refuse

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offline_core.data.episodes import columns
-from offline_core.data.episodes.names import ENDS
+from offline_core.data.formats.sources.names import ENDS
 from offline_core.data.formats.sources.scans import ParquetFile
 from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.importing.config import EpisodesConfig, IdsPer

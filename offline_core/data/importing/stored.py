@@ -17,10 +17,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offline_core.data.datasets.copying import chosen_episodes
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.datasets.episode_index import places_of_ids
-from offline_core.data.datasets.manifest import FileEntry, Imported
-from offline_core.data.datasets.replacing import chosen_episodes
+from offline_core.data.datasets.manifest import FileEntry
 from offline_core.data.episodes import Episode, columns, episodes_to_table
 from offline_core.data.episodes.arrow import empty_table, read_column, to_arrow
 from offline_core.data.episodes.extension_types import refuse_extension_types
@@ -28,6 +27,7 @@ from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.importing.assembly import STORED, Rows, same_rows
 from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE
+from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.late_files import SOURCE_ID, read_late, write_late
 from offline_core.data.importing.report import Counts, Late, Unreadable
 from offline_core.data.store.location import Location
@@ -65,9 +65,9 @@ class Stored:
     @classmethod
     def of(cls, dataset: Dataset, rules: EpisodesConfig) -> Stored:
         """Reads the ids of all episodes and nothing else of them."""
-        imported = dataset.manifest.imported
+        imported = Imported.of(dataset.manifest)
         assert imported is not None
-        places = places_of_ids(dataset)
+        places = dataset.index([columns.EPS_ID, columns.ROW_GROUP])
         found = [read_late(dataset.location, entry) for entry in imported.cuts]
         cuts = pl.DataFrame(pa.concat_tables([CUTS.empty_table(), *found]))
         waiting = {

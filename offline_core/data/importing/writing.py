@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from offline_core.data.datasets.manifest import FileEntry, Statistics
+from offline_core.data.datasets.manifest import FileEntry
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.datasets.writer import ROW_GROUP_BYTES, EpisodeWriter
 from offline_core.data.episodes import Episode, columns, nested
 from offline_core.data.importing.config import ImportConfig

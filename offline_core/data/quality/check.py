@@ -9,9 +9,8 @@ import numpy as np
 
 from offline_core.data.datasets.damage import damaged_files, state_of, unusable_files
 from offline_core.data.datasets.dataset import Dataset, open_dataset
-from offline_core.data.datasets.manifest import Statistics, Summary
 from offline_core.data.datasets.result_cache import StoredResult, recorded_fingerprints, stored_result
-from offline_core.data.datasets.statistics import StatisticsBuilder
+from offline_core.data.datasets.statistics import Statistics, StatisticsBuilder, Summary
 from offline_core.data.episodes import columns
 from offline_core.data.importing.ends import IMPORT
 from offline_core.data.quality.batches import step_batches

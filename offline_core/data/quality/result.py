@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.data.datasets.dataset_card import BOTH, reading
-from offline_core.data.datasets.manifest import Statistics
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.quality.config import QualityConfig
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Mark, Section, command

@@ -8,7 +8,6 @@ import numpy as np
 from scipy.stats import ks_2samp, mannwhitneyu
 
 from offline_core.data.datasets.dataset import Dataset, open_dataset
-from offline_core.data.datasets.episode_index import episode_index
 from offline_core.data.episodes import columns
 from offline_core.errors import OfflineError
 from offline_core.judging.decisions.behaviour import Examined
@@ -87,7 +86,7 @@ def about_learning(candidate: Lineage, log: Lineage, judging: Dataset) -> Iterat
 
 def about_drift(dataset: Dataset) -> Iterator[str]:
     """The end of the log is not like its beginning, in the order of the dataset."""
-    index = episode_index(dataset, [columns.RETURN, columns.LENGTH])
+    index = dataset.index([columns.RETURN, columns.LENGTH])
     returns, paid = index[columns.RETURN].to_numpy(), (index[columns.RETURN] / index[columns.LENGTH]).to_numpy()
     third = len(index) // 3
     if third < FEW:
@@ -133,5 +132,5 @@ def about_behaviour(model: Examined, *, listed: bool, recorded: bool) -> Iterato
 
 def _contents(dataset: Dataset) -> set[tuple[str, str]]:
     """Ids with contents: short episodes may be equal by chance, and recordings of one seed have the same ids."""
-    index = episode_index(dataset, [columns.EPS_ID, columns.CONTENT]).drop_nulls()
+    index = dataset.index([columns.EPS_ID, columns.CONTENT]).drop_nulls()
     return {*zip(index[columns.EPS_ID].to_list(), index[columns.CONTENT].to_list(), strict=True)}

@@ -10,7 +10,6 @@ import numpy as np
 from offline_core.data.curation.condition import Condition
 from offline_core.data.curation.pieces import EPISODE, step_frame
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_dataset
-from offline_core.data.datasets.row_groups import row_groups
 from offline_core.errors import ConfigError
 from offline_core.judging.decisions.comparison import compare
 from offline_core.judging.decisions.config import DecisionConfig, Guardrail
@@ -76,7 +75,7 @@ def paid(dataset: Dataset, guardrail: Guardrail) -> np.ndarray:
     """
     try:
         condition = Condition.sql(guardrail.expression)
-        frames = (step_frame(episodes, condition) for group in row_groups(dataset) if (episodes := group.episodes()))
+        frames = (step_frame(episodes, condition) for group in dataset.row_groups() if (episodes := group.episodes()))
         return np.concatenate([condition.numbers(frame, within=EPISODE) for frame in frames])
     except ConfigError as error:
         raise ConfigError(f"Guardrail {guardrail.name!r}: {error}") from error

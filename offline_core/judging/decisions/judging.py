@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 
-from offline_core.data.datasets.episode_index import episode_index
 from offline_core.data.episodes import columns
 from offline_core.judging.decisions import diagnosis
 from offline_core.judging.decisions.comparison import certain, combined
@@ -143,7 +142,7 @@ def _about(side: Side, contender: Contender, number: int, evidence: Evidence, di
     overlap, share = overlap_of(episodes.log_ratios), unrecorded_share(episodes)
     weights = np.abs(influence(episodes))
     order = np.argsort(-weights, kind="stable")[:CARRIED]
-    index = episode_index(side.dataset, [columns.EPS_ID, columns.LENGTH])
+    index = side.dataset.index([columns.EPS_ID, columns.LENGTH])
     ids = index.filter(index[columns.LENGTH] > 0)[columns.EPS_ID].to_list()
     log_ratios = seen.of_steps(LOG_RATIOS)[:, number]
     told_regions = partial(regions, seed=config.seed, made_of=side.dataset.manifest.input_columns)

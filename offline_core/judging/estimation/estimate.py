@@ -11,7 +11,6 @@ import gymnasium as gym
 import numpy as np
 
 from offline_core.data.datasets.dataset import Dataset, open_dataset
-from offline_core.data.datasets.reader import spaces_of
 from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.spaces import space_leaves
@@ -192,7 +191,7 @@ def check_policies(config: OffPolicyConfig, policy: Policy, behaviour: Policy | 
 
 
 def _check_spaces(policy: Policy, dataset: Dataset) -> None:
-    observation_space, action_space = spaces_of(dataset)
+    observation_space, action_space = dataset.spaces
     if observation_space is not None and action_space is not None:
         policy.check_spaces(f"of dataset {dataset.location.uri}", (observation_space, action_space))
 

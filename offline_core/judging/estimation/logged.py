@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from offline_core.data.datasets.dataset import Dataset, not_imported
-from offline_core.data.datasets.episode_index import episode_index, first_parts
-from offline_core.data.datasets.read_errors import reading
-from offline_core.data.datasets.row_groups import prefetch_tables, row_groups, schema_of, tables
-from offline_core.data.episodes import EpisodeBatch, columns, decode, nested
+from offline_core.data.datasets.row_group import prefetch_tables
+from offline_core.data.episodes import EpisodeBatch, columns, nested
+from offline_core.data.episodes.index import first_parts
 from offline_core.data.episodes.nested import Nested
 from offline_core.errors import EmptyDatasetError, SchemaError
 from offline_core.judging.estimation.observations import Observations, distribution_inputs, leaves_of, tensors_of
@@ -75,7 +74,7 @@ def read_logged(
     by_column = weighing is not None and weighing.behaviour is None
     if dataset.is_foreign:
         raise not_imported(uri)
-    with reading(dataset):
+    with dataset.reading():
         if by_column:
             check_probabilities(dataset)
         read, kept, begin = [], [], 0
@@ -96,8 +95,8 @@ def read_parts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     Raises:
         EmptyDatasetError: there is no step.
     """
-    with reading(dataset):
-        index = episode_index(dataset, [columns.EPS_ID, columns.T_STARTED, columns.LENGTH, columns.TERMINATED])
+    with dataset.reading():
+        index = dataset.index([columns.EPS_ID, columns.T_STARTED, columns.LENGTH, columns.TERMINATED])
     index = index.filter(pl.col(columns.LENGTH) > 0)
     if index.is_empty():
         raise EmptyDatasetError(f"{dataset.location.uri} holds no steps to estimate from.", uri=dataset.location.uri)
@@ -114,7 +113,7 @@ def step_batches(dataset: Dataset, policy: Policy, by_column: bool, needs_next_o
     names = mapper.stored_columns()
     assert names is not None
     with progress(dataset.ref.steps, what="weigh", unit="step") as bar:
-        for table in prefetch_tables(list(row_groups(dataset, names)), names):
+        for table in prefetch_tables(list(dataset.row_groups(names)), names):
             batch = mapper(table)
             if batch.rows:
                 yield batch
@@ -182,10 +181,8 @@ def check_probabilities(dataset: Dataset) -> None:
 
 def has_probabilities(dataset: Dataset) -> bool:
     """Whether the episodes of a dataset hold the probabilities of their actions."""
-    if dataset.manifest.format == "table":
-        return columns.ACTION_LOGP in schema_of(dataset).names
-    first = next((table for table in tables(dataset, [columns.ITEM]) if table.num_rows), None)
-    return first is None or columns.ACTION_LOGP in decode(first[columns.ITEM][0].as_py()).extras
+    first = dataset.first_episode()
+    return first is None or columns.ACTION_LOGP in first.extras
 
 
 @torch.no_grad()

@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gymnasium as gym
 import numpy as np
 
 from offline_core.data.curation.scores import SCORES, write_scores
 from offline_core.data.datasets.dataset import Dataset, open_committed, size_and_hash
-from offline_core.data.datasets.episode_index import episode_index
-from offline_core.data.datasets.reader import spaces_of
 from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.episodes import columns
+from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.judging.ranking import features as f
@@ -85,7 +84,7 @@ def outliers(config: OutlierConfig, *, dataset: str, output: str, version: int |
     for i in order[: int((score >= config.threshold).sum())].tolist():
         said = features.names, features.values[i], apart[i], medians, looked.where(i)
         found_by[i] = reasons.reason(*said, threshold=config.threshold)
-    index = episode_index(source, [columns.EPS_ID, columns.T_STARTED])
+    index = source.index([columns.EPS_ID, columns.T_STARTED])
     write_scores(scores, source, index, score, score >= config.threshold, found_by, features.names, features.values)
     ids = index[columns.EPS_ID].to_list()
     listed = [
@@ -136,7 +135,7 @@ def _look(source: Dataset, config: OutlierConfig) -> _Looked:
     if sample is None:
         raise EmptyDatasetError(f"{source.location.uri} holds no steps to compare.", uri=source.location.uri)
     dynamics = Dynamics(sample, seed=config.seed)
-    clone, notes = _clone(sample, spaces_of(source), config)
+    clone, notes = _clone(sample, source.spaces, config)
     found, lengths, noise = [], [], []
     signals: dict[str, list[np.ndarray]] = {}
     for episodes, batch, numbers in numbered(source, what="outliers"):
@@ -162,16 +161,14 @@ def _look(source: Dataset, config: OutlierConfig) -> _Looked:
         noise=np.concatenate(noise) if noise else None,
         coverage=coverage_of(sample, seed=config.seed),
         density=density_of(rewards),
-        is_box=isinstance(spaces_of(source)[1], gym.spaces.Box),
+        is_box=isinstance(source.spaces[1], gym.spaces.Box),
     )
     offsets = np.concatenate([[0], np.cumsum(all_lengths)])
     usual = {name: float(np.quantile(np.abs(signal), 0.9)) for name, signal in joined.items()}
     return _Looked(features, joined, usual, offsets, measures, notes)
 
 
-def _clone(
-    sample: Sample, spaces: tuple[gym.Space[Any] | None, gym.Space[Any] | None], config: OutlierConfig
-) -> tuple[Clone | None, list[str]]:
+def _clone(sample: Sample, spaces: StoredSpaces, config: OutlierConfig) -> tuple[Clone | None, list[str]]:
     if spaces[0] is None or spaces[1] is None:
         return None, ["No action surprise: the dataset does not name its spaces."]
     from offline_core.judging.ranking.clone import Clone  # here, for what is reused needs no Torch

@@ -12,7 +12,6 @@ import polars as pl
 from offline_core.data.curation.scores import REASON, SCORE
 from offline_core.data.curation.scores import read_scores as stored_scores
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.datasets.episode_index import episode_index, indexed_row_groups
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.data.quality.result import Histogram
@@ -38,7 +37,7 @@ def explorer(
     Raises:
         CorruptFileError, EpisodeError, StorageError, UnsafeDataError: naming what cannot be read.
     """
-    index = episode_index(dataset)
+    index = dataset.index()
     returns, lengths = (index[name].to_numpy() for name in (columns.RETURN, columns.LENGTH))
     score = None if scores is None or len(scores) != len(index) else scores[SCORE].to_numpy()
     ids = index[columns.EPS_ID].to_list()
@@ -80,7 +79,7 @@ def _steps(dataset: Dataset, index: pl.DataFrame, wanted: list[int], max_numbers
     wanted = wanted[: max(1, int(np.searchsorted(expected, max_numbers)))]
     is_wanted = np.zeros(len(index), bool)
     is_wanted[wanted] = True
-    for group, numbers in indexed_row_groups(dataset, index) if wanted else ():
+    for group, numbers in dataset.indexed_row_groups(index) if wanted else ():
         here = is_wanted[numbers]
         if not here.any():
             continue

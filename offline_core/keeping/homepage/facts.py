@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.datasets.manifest import Operation, Summary
-from offline_core.data.datasets.reader import spaces_of
-from offline_core.data.datasets.row_groups import schema_of
-from offline_core.data.datasets.statistics import ColumnStatistics
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.statistics import ColumnStatistics, Summary
 from offline_core.data.episodes import columns
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.number_names import number_names
@@ -27,7 +25,7 @@ def dataset_facts(dataset: Dataset) -> dict[str, str]:
         CorruptFileError, StorageError: that file cannot be read.
     """
     manifest, statistics = dataset.manifest, dataset.statistics
-    observation_space, action_space = spaces_of(dataset)
+    observation_space, action_space = dataset.spaces
     facts = {
         "shown": f"version {manifest.version}, fingerprint {manifest.fingerprint}, {manifest.created_at:%Y-%m-%d %H:%M} UTC",
         "format": manifest.format,
@@ -47,7 +45,7 @@ def dataset_facts(dataset: Dataset) -> dict[str, str]:
     return facts | {
         "observations": str(observation_space or "not said"),
         "actions": str(action_space or "not said"),
-        "columns": ", ".join(schema_of(dataset).names),
+        "columns": ", ".join(dataset.schema.names),
     }
 
 

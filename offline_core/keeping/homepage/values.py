@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from offline_core.data.datasets.manifest import Summary
+from offline_core.data.datasets.statistics import Summary
 
 Curve = Sequence[tuple[int, float]]
 

@@ -13,13 +13,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.curation.condition import Condition
+from offline_core.data.datasets.copying import file_without
 from offline_core.data.datasets.dataset import VERSIONS, Dataset
-from offline_core.data.datasets.episode_index import episode_index
-from offline_core.data.datasets.manifest import READS, FileEntry, Forgotten, Manifest, Operation, Statistics
-from offline_core.data.datasets.replacing import file_without, statistics_of_episodes
-from offline_core.data.datasets.row_groups import row_groups
-from offline_core.data.datasets.writer import statistics_of
+from offline_core.data.datasets.manifest import READS, FileEntry, Forgotten, Manifest, Operation
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import columns
+from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.late_files import imported_without
 from offline_core.data.store.json_files import with_checksum
 from offline_core.data.store.location import Location
@@ -185,7 +184,7 @@ def _forget(contents: Contents, name: str, subjects: Subjects, names: Names) -> 
     written = {}
     for path, meant in subjects.files.items():
         holder, entry = next((each, file) for each in known for file in each.manifest.files if file.path == path)
-        index = episode_index(holder.with_files([entry]))
+        index = holder.with_files([entry]).index()
         written[path] = file_without(holder, entry, index, meant, holder.location)
     place, now = contents.place(name), []
     for dataset in reversed(known):
@@ -272,14 +271,16 @@ def manifest_without(
         ids: of the episodes, without the suffixes of parts.
     """
     before = dataset.manifest
-    imported = imported_without(dataset.location, before.imported, ids)
+    imported = Imported.of(before)
+    rest = None if imported is None else imported_without(dataset.location, imported, ids)
+    kept = before.kept if rest is None or rest == imported else rest.kept
     replaced = [entry for entry in before.files if entry.path in files]
     config = names.redacted(before.operation.config, everywhere=False)
     told = {
         "operation": before.operation.model_copy(update={"config": config}),
         "report": names.redacted(before.report, everywhere=True),
     }
-    after = before.model_copy(update={**told, "imported": imported})
+    after = before.model_copy(update={**told, "kept": kept})
     if not replaced and after == before:
         return None
     if replaced:
@@ -307,6 +308,6 @@ def replace_manifest(dataset: Dataset, manifest: Manifest) -> None:
 
 def _statistics(dataset: Dataset, *, of_columns: bool) -> Statistics:
     if of_columns:
-        return statistics_of_episodes(group.episodes() for group in row_groups(dataset))
-    index = episode_index(dataset) if dataset.manifest.files else None
-    return statistics_of([] if index is None else [{name: index[name].to_numpy() for name in columns.EPISODE_SUMMARY}])
+        return Statistics.of_episodes(group.episodes() for group in dataset.row_groups())
+    index = dataset.index() if dataset.manifest.files else None
+    return Statistics.of([] if index is None else [{name: index[name].to_numpy() for name in columns.EPISODE_SUMMARY}])

@@ -11,9 +11,9 @@ import polars as pl
 
 from offline_core.data.curation.condition import Condition
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.datasets.episode_index import episode_constants, episode_index
 from offline_core.data.datasets.manifest import FileEntry
 from offline_core.data.episodes import columns
+from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.late_files import read_late
 from offline_core.data.store.parquet_files import read_footer
 from offline_core.errors import ConfigError, CorruptFileError
@@ -56,7 +56,7 @@ def find_subjects(contents: Contents, where: Condition) -> tuple[dict[str, Subje
 
     An episode of a derived dataset is meant if it has the id of one that is meant in the only dataset it was made from, or is a
     part of it, or has the content of one in any: so an id that two merged datasets use for two episodes means one of them. Rows
-    that wait for late ones (`imported.left_out`) count as episodes by their id.
+    that wait for late ones (`Imported.left_out`) count as episodes by their id.
 
     Raises:
         ConfigError: no dataset has the columns of the condition, or it cannot be used on them.
@@ -71,7 +71,7 @@ def find_subjects(contents: Contents, where: Condition) -> tuple[dict[str, Subje
         inherited_contents = sorted({content for each in parents for content in looked_at[each].contents})
         subjects, listed = Subjects(), _listed(contents.datasets[name])
         for entry, dataset in _files(contents, name, unreadable):
-            index = episode_index(dataset, [*columns.EPISODE_METADATA])
+            index = dataset.index([*columns.EPISODE_METADATA])
             meant, knows = _met(dataset, index, where)
             has_columns |= knows
             meant |= np.array([_inherits(eps_id, parent) for eps_id in index[columns.EPS_ID].to_list()], bool)
@@ -111,8 +111,8 @@ def _waiting(versions: Sequence[Dataset], where: Condition) -> tuple[set[str], b
     """(ids of rows that wait for late ones and meet the condition, whether they have its columns)."""
     ids: set[str] = set()
     knows = False
-    imports = ((each.location, each.manifest.imported) for each in versions if each.manifest.imported is not None)
-    files = {entry.path: (root, entry) for root, imported in imports for entry in imported.left_out}
+    imports = ((each.location, Imported.of(each.manifest)) for each in versions)
+    files = {entry.path: (root, entry) for root, imported in imports if imported for entry in imported.left_out}
     for root, entry in files.values():
         rows = read_late(root, entry)
         if not where.names <= {*rows.column_names}:
@@ -154,7 +154,7 @@ def _files(contents: Contents, name: str, unreadable: list[str]) -> Iterator[tup
 def _met(dataset: Dataset, index: pl.DataFrame, where: Condition) -> tuple[np.ndarray, bool]:
     """((episodes,) bool: meets the condition, whether the file has its columns)."""
     for name in sorted(where.names - set(columns.EPISODE_METADATA)):
-        values = episode_constants(dataset, name)
+        values = dataset.constants(name)
         if all(value is None for value in values):
             return np.zeros(len(index), bool), False
         index = index.with_columns(pl.Series(name, values, strict=False))

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from offline_core.data.datasets.data_file import FilesConfig
-from offline_core.data.datasets.manifest import Format
+from offline_core.data.episodes.codecs import Format
 from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.learning.algorithms.ppo import PPO
 from offline_core.learning.algorithms.registry import AlgorithmSections, section

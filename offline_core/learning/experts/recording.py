@@ -14,8 +14,9 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 from offline_core.data.datasets.commit import commit, prepared
-from offline_core.data.datasets.manifest import FileEntry, Statistics
+from offline_core.data.datasets.manifest import FileEntry
 from offline_core.data.datasets.result_cache import BegunResult
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.episodes import Episode, decode, encode

@@ -11,9 +11,10 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from offline_core.data.datasets.row_groups import READ_SECONDS, ROW_GROUP
+from offline_core.data.datasets.row_group import READ_SECONDS
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.data.episodes.batch import run_starts
+from offline_core.data.episodes.columns import ROW_GROUP
 from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.errors import SchemaError, within
 from offline_core.learning.prelearner.connectors import Pipeline, check_batch

@@ -8,10 +8,11 @@ from typing import Any, Literal
 import gymnasium as gym
 import pyarrow as pa
 
-from offline_core.data.datasets.manifest import Format
 from offline_core.data.environments.vector_env import Spaces
-from offline_core.data.episodes import Episode, EpisodeBatch, columns, decode
-from offline_core.errors import ConfigError, EpisodeError
+from offline_core.data.episodes import Episode, EpisodeBatch, columns
+from offline_core.data.episodes.codecs import CODECS, Codec, Format
+from offline_core.data.episodes.spaces import StoredSpaces
+from offline_core.errors import ConfigError
 from offline_core.learning.prelearner.connectors import a_pair
 from offline_core.runtime.user_code import UserCode, import_object
 from offline_core.runtime.user_errors import user_errors
@@ -39,20 +40,17 @@ class PreLearner:
         self.needs_next_obs = needs_next_obs
         self.where = where
 
-    def spaces(
-        self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
-    ) -> tuple[gym.Space[Any] | None, gym.Space[Any] | None]:
+    def spaces(self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None) -> StoredSpaces:
         """The spaces of the episodes before any connector, given those of the dataset; None where unknown."""
         return observation_space, action_space
 
     def stored_columns(self) -> tuple[str, ...] | None:
         """The columns to read of a dataset; None: all."""
-        if self.format == "episodes":
-            return (columns.ITEM,)
-        if type(self).episodes is not PreLearner.episodes:
+        if self.codec is None:
             return None
         needed = (columns.EPS_ID, columns.T, *((columns.NEW_OBS,) if self.needs_next_obs else ()))
-        return tuple(dict.fromkeys((*needed, *self.wanted)))
+        stored = self.codec.stored(None if self._has_own_episodes else list(dict.fromkeys((*needed, *self.wanted))))
+        return None if stored is None else tuple(stored)
 
     def episodes(self, rows: pa.Table) -> list[Episode]:
         """The whole episodes that some rows hold; those without a step are left out later.
@@ -60,9 +58,9 @@ class PreLearner:
         Raises:
             DataError: the rows are not what they have to be.
         """
-        if self.format != "episodes":
+        if self.codec is None:
             raise ConfigError(f"{type(self).__name__} has to say by episodes(rows) how {self.where} becomes episodes.")
-        return [decode(item) for item in rows[columns.ITEM].to_pylist()]
+        return self.codec.episodes(rows)
 
     def batch(self, rows: pa.Table) -> EpisodeBatch:
         """The wanted columns of all steps of some rows, before any connector.
@@ -70,15 +68,19 @@ class PreLearner:
         Raises:
             DataError: the rows are not what they have to be.
         """
-        if self.format == "table" and type(self).episodes is PreLearner.episodes:
-            return EpisodeBatch.from_table(rows, self.wanted, has_last=self.needs_next_obs)
+        if self.codec is not None and not self._has_own_episodes:
+            return self.codec.batch(rows, self.wanted, has_last=self.needs_next_obs)
         episodes = [episode for episode in self.episodes(rows) if len(episode)]
-        try:
-            return EpisodeBatch.of(episodes, self.wanted, has_last=self.needs_next_obs)
-        except KeyError as error:
-            raise EpisodeError(f"Some of the episodes have no column {error}.") from error
-        except ValueError as error:
-            raise EpisodeError(f"Episodes that were read together differ in shape or structure: {error}.") from error
+        return EpisodeBatch.of(episodes, self.wanted, has_last=self.needs_next_obs)
+
+    @property
+    def codec(self) -> Codec | None:
+        """How rows hold episodes; None: only this knows it."""
+        return None if self.format == "rows" else CODECS[self.format]
+
+    @property
+    def _has_own_episodes(self) -> bool:
+        return type(self).episodes is not PreLearner.episodes
 
 
 def make_prelearner(
@@ -98,9 +100,7 @@ def make_prelearner(
     return user_code.make("prelearner", **arguments)  # type: ignore[no-any-return]
 
 
-def spaces_made(
-    user_code: UserCode, format: Rows, stored: tuple[gym.Space[Any] | None, gym.Space[Any] | None], *, where: str
-) -> Spaces | None:
+def spaces_made(user_code: UserCode, format: Rows, stored: StoredSpaces, *, where: str) -> Spaces | None:
     """Return the spaces of what a user's prelearner makes, before any connector; None if neither it nor the data declares them.
 
     Raises:

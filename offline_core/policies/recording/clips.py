@@ -16,7 +16,6 @@ import numpy as np
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.datasets.episode_index import episode_index
 from offline_core.data.environments.vector_env import make_vector_env, shares
 from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
@@ -73,7 +72,7 @@ def make_clips(config: RecordingConfig, policy: str, manifest: PolicyManifest, d
         ConfigError: the environment does not render.
     """
     assert config.video is not None and config.environment is not None and config.seed is not None
-    index = episode_index(dataset)
+    index = dataset.index()
     wanted = dict(_chosen(config.video, index[columns.EPS_ID].to_list(), index[columns.RETURN].to_numpy()))
     folder = dataset.location.child(f"{CLIPS}/{dataset.manifest.version:06d}")
     made = {name.rpartition(".")[0]: folder.child(name).uri for name in folder.files(recursive=False)}

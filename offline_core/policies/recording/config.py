@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from offline_core.data.datasets.data_file import FilesConfig
-from offline_core.data.datasets.manifest import Format
+from offline_core.data.episodes.codecs import Format
 from offline_core.data.formats.exporting import ExportConfig
 from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.runtime.config import Config, EnvironmentSpec, closed

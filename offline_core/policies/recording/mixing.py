@@ -7,12 +7,10 @@ import itertools
 from collections.abc import Generator, Iterable, Iterator, Mapping
 
 from offline_core.data.datasets.dataset import Dataset, open_committed
-from offline_core.data.datasets.episode_index import OTHER_IDS
 from offline_core.data.datasets.new_version import NewVersion
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import Episode
-from offline_core.data.episodes.metadata import content_of
+from offline_core.data.episodes.index import OTHER_IDS, content_of
 from offline_core.data.inputs.input_columns import common_inputs
 from offline_core.errors import ConfigError
 from offline_core.policies.manifest import PolicyManifest, environment_for, find_policy
@@ -68,7 +66,7 @@ def mix(config: MixtureConfig, *, output: str) -> Made[MixtureResult]:
     begun = yield NewVersion(output, config, parents, result, more={"environment": where})
     environments = [*(source.manifest.environment for source in sources.values()), *played_in.values()]
     inputs = common_inputs([(uri, source.manifest.input_columns) for uri, source in sources.items()])
-    streams = {uri: (weight, episodes(sources[uri])) for uri, weight in config.datasets.items()}
+    streams = {uri: (weight, sources[uri].episodes()) for uri, weight in config.datasets.items()}
     streams |= {
         uri: (weight, sample_episodes(uri, policies[uri], environment=config.environment, seed=config.seed))
         for uri, weight in config.policies.items()

@@ -6,7 +6,8 @@ import math
 import time
 from dataclasses import dataclass
 
-from offline_core.data.datasets.manifest import FileEntry, Statistics
+from offline_core.data.datasets.manifest import FileEntry
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.store.location import Location
 from offline_core.policies.policy import Policy

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.data.datasets.dataset_card import dataset_card, numbered
-from offline_core.data.datasets.manifest import Statistics
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.formats.exporting import ExportResult
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.reporting.returns import return_text

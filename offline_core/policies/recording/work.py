@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.datasets.manifest import Statistics
 from offline_core.data.datasets.new_version import BegunVersion
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy

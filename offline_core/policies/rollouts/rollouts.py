@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from offline_core.data.environments.vector_env import NUM_ENVS, info_of, make_vector_env, shares
-from offline_core.data.episodes.metadata import SUCCESS_KEYS, success_of
+from offline_core.data.episodes.index import SUCCESS_KEYS, success_of
 from offline_core.policies.policy import Policy
 from offline_core.policies.rollouts.loop import EnvironmentLoop
 from offline_core.policies.rollouts.metric import Metric

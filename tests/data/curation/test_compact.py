@@ -12,10 +12,9 @@ from offline_core.data.datasets import writer as writer_module
 from offline_core.data.datasets.commit import commit
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.episode_index import episode_index
-from offline_core.data.datasets.manifest import Format, Operation
-from offline_core.data.datasets.reader import episodes
+from offline_core.data.datasets.manifest import Operation
 from offline_core.data.episodes import columns
+from offline_core.data.episodes.codecs import Format
 from tests.cases import slow_but
 from tests.data.datasets.factories import FORMATS, episode, write_dataset, write_files
 
@@ -28,9 +27,9 @@ def test_nothing_changes_but_the_files(tmp_path: Path, format: Format) -> None:
     source = commit(str(tmp_path / "in"), writer.files, format=format, operation=operation, statistics=writer.statistics)
     result = compact(CompactionConfig(), dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
     compacted = open_dataset(str(tmp_path / "out"))
-    assert list(episodes(compacted)) == some
+    assert list(compacted.episodes()) == some
     for name in columns.EPISODE_METADATA:
-        assert episode_index(compacted, [name]).equals(episode_index(source, [name]))
+        assert compacted.index([name]).equals(source.index([name]))
     assert result.dataset == compacted.ref
     assert result.source == source.ref
     assert result.files_before == len(source.paths) >= 6
@@ -65,7 +64,7 @@ def test_pieces_of_one_episode_stay_apart(tmp_path: Path) -> None:
     source = write_dataset(tmp_path / "in", some, "table", batch=1)
     compact(CompactionConfig(), dataset=str(tmp_path / "in"), output=str(tmp_path / "out"))
     compacted = open_dataset(str(tmp_path / "out"))
-    assert list(episodes(compacted)) == some
-    assert episode_index(compacted).equals(episode_index(source))
+    assert list(compacted.episodes()) == some
+    assert compacted.index().equals(source.index())
     assert compacted.manifest.statistics == source.manifest.statistics
-    assert compacted.manifest.statistics.episodes == len(episode_index(compacted)) == 5
+    assert compacted.manifest.statistics.episodes == len(compacted.index()) == 5

@@ -9,7 +9,6 @@ import pytest
 from offline_core.data.curation.converting import convert
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.importing.config import ConversionConfig
 from offline_core.errors import CorruptFileError
 from tests.data.datasets.factories import cut_in_half, episode, write_dataset
@@ -32,7 +31,7 @@ def test_ray_writes_the_same_files_from_several(tmp_path: Path, ray_up: None) ->
     assert made["local"].fingerprint == made["ray"].fingerprint
     converted = open_dataset(made["ray"].uri)
     assert len({file.path.rpartition("-")[0] for file in converted.manifest.files}) > 1, "it was one share"
-    assert [each.eps_id for each in episodes(converted)] == [each.eps_id for each in recorded]
+    assert [each.eps_id for each in converted.episodes()] == [each.eps_id for each in recorded]
 
 
 def test_pieces_of_one_episode_stay_apart(tmp_path: Path) -> None:
@@ -40,7 +39,7 @@ def test_pieces_of_one_episode_stay_apart(tmp_path: Path) -> None:
     some = [whole.slice(0, 5), whole.slice(5, 8), whole.slice(10, 20), episode(1), whole.slice(8, 10)]
     source = write_dataset(tmp_path / "in", some)
     made = convert(ConversionConfig(format="table"), dataset=source.location.uri, output=str(tmp_path / "out"))
-    assert list(episodes(open_dataset(made.dataset.uri))) == some
+    assert list(open_dataset(made.dataset.uri).episodes()) == some
     assert made.statistics.episodes == 5
 
 

@@ -12,11 +12,10 @@ import pytest
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.plan import plan_pruning
 from offline_core.data.curation.prune import PruningResult
-from offline_core.data.datasets import row_groups
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.manifest import Format, Operation
-from offline_core.data.datasets.reader import episodes
-from offline_core.data.episodes import Episode
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.episodes import Episode, episode_codec
+from offline_core.data.episodes.codecs import Format
 from offline_core.errors import ConfigError, DataError, EmptyDatasetError, OfflineError, SchemaError
 from tests.data.curation.test_prune import run_prune
 from tests.data.datasets.factories import FORMATS, episode, write_dataset
@@ -68,7 +67,7 @@ def own(name: str, /, **arguments: Any) -> dict[str, Any]:
 
 
 def kept(result: PruningResult) -> list[int]:
-    found = episodes(open_dataset(result.dataset.uri, result.dataset.version))
+    found = open_dataset(result.dataset.uri, result.dataset.version).episodes()
     return [int(one.eps_id.removeprefix("episode-")) for one in found]
 
 
@@ -115,8 +114,8 @@ def test_steps_are_chosen_of_what_filters_keep(tmp_path: Path) -> None:
 def test_only_what_is_left_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_dataset(tmp_path / "in", ten(), batch=3)
     decoded = []
-    decode = row_groups.decode
-    monkeypatch.setattr(row_groups, "decode", lambda item: decoded.append(one := decode(item)) or one)
+    decode = episode_codec.decode
+    monkeypatch.setattr(episode_codec, "decode", lambda item: decoded.append(one := decode(item)) or one)
     run_prune(tmp_path, where="return in (4, 9)", filters=[own("at_least"), own("at_least")])
     assert [one.eps_id for one in decoded] == ["episode-0002", "episode-0005"]
 

@@ -14,9 +14,9 @@ from offline_core.data.curation.config import MergeConfig
 from offline_core.data.curation.merge import MergeResult, merge
 from offline_core.data.datasets.commit import commit
 from offline_core.data.datasets.dataset import Dataset, open_dataset, versions
-from offline_core.data.datasets.manifest import Format, Operation
-from offline_core.data.datasets.reader import episodes
+from offline_core.data.datasets.manifest import Operation
 from offline_core.data.episodes import Episode
+from offline_core.data.episodes.codecs import Format
 from offline_core.errors import ConfigError, EpisodeError, SchemaError
 from offline_core.runtime.config import EnvironmentSpec
 from tests.data.datasets.factories import FORMATS, episode, write_files
@@ -42,7 +42,7 @@ def run_merge(folder: Path, *names: str) -> MergeResult:
 
 
 def kept(result: MergeResult) -> list[Episode]:
-    return list(episodes(open_dataset(result.dataset.uri, result.dataset.version)))
+    return list(open_dataset(result.dataset.uri, result.dataset.version).episodes())
 
 
 @pytest.mark.parametrize("format", FORMATS)

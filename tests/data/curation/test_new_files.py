@@ -11,9 +11,8 @@ import pytest
 from offline_core.data.curation.config import PruningConfig, SplitConfig
 from offline_core.data.curation.prune import prune
 from offline_core.data.curation.split import split
-from offline_core.data.datasets import deriving
+from offline_core.data.datasets import copying as deriving
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.policies.recording.config import MixtureConfig
@@ -24,7 +23,7 @@ DECLARED = {"action_space": {"space": "discrete", "n": 3}, "files": {"max_rows_p
 
 
 def held(uri: str | Path) -> list[Episode]:
-    return sorted(episodes(open_dataset(str(uri))), key=lambda e: e.eps_id)
+    return sorted(open_dataset(str(uri)).episodes(), key=lambda e: e.eps_id)
 
 
 class World:
@@ -93,7 +92,7 @@ def test_a_new_day(world: World, read_files: list[int]) -> None:
     for name in ("split/train", "split/held_out", "pruned"):
         world.split("all/split"), world.prune("all/pruned")
         made, whole = (open_dataset(str(world.folder / place / name)) for place in ("", "all"))
-        assert list(episodes(made)) == list(episodes(whole))
+        assert list(made.episodes()) == list(whole.episodes())
         assert made.manifest.statistics.episodes == whole.manifest.statistics.episodes
         assert made.manifest.report == whole.manifest.report
         assert made.manifest.identity == whole.manifest.identity

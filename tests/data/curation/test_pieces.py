@@ -18,8 +18,8 @@ from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.pieces import pieces
 from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.dataset import versions
-from offline_core.data.datasets.manifest import Format
 from offline_core.data.episodes import Episode, nested
+from offline_core.data.episodes.codecs import Format
 from offline_core.errors import ConfigError, EmptyDatasetError, SchemaError
 from tests.cases import examples
 from tests.data.curation.test_prune import kept, run_prune

@@ -14,7 +14,7 @@ from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.plan import QUANTILES, plan_pruning
 from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.data_file import FilesConfig
-from offline_core.data.datasets.manifest import Format
+from offline_core.data.episodes.codecs import Format
 from offline_core.errors import ConfigError, SchemaError
 from tests.data.datasets.factories import FORMATS, episode, found, write_dataset, write_items
 

@@ -23,10 +23,11 @@ from offline_core.data.datasets import writer as writer_module
 from offline_core.data.datasets.commit import commit
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.dataset import open_dataset, versions
-from offline_core.data.datasets.manifest import Format, Operation
-from offline_core.data.datasets.reader import episodes
-from offline_core.data.datasets.writer import statistics_of
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import Episode
+from offline_core.data.episodes.codecs import CODECS, Format
+from offline_core.data.episodes.index import episode_summary
 from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError, SchemaError, VersionNotFoundError
 from tests.cases import examples
 from tests.data.datasets.factories import (
@@ -53,7 +54,7 @@ def run_prune(folder: Path, **config: Any) -> PruningResult:
 
 
 def kept(result: PruningResult) -> list[Episode]:
-    return list(episodes(open_dataset(result.dataset.uri, result.dataset.version)))
+    return list(open_dataset(result.dataset.uri, result.dataset.version).episodes())
 
 
 # Which episodes are kept.
@@ -210,18 +211,18 @@ def test_counts_add_up(tmp_path: Path, format: Format) -> None:
 
 def test_the_bytes_of_episodes_are_copied(tmp_path: Path) -> None:
     """Not decoded and encoded again: what we do not know about a blob is kept too."""
-    rows = writer_module.episode_rows(ten())
+    rows = CODECS["episodes"].encode(ten())
     blobs = [b"whatever-%d" % i for i in range(10)]
     with writer_module.EpisodeWriter(
         writer_module.Location.of(str(tmp_path / "in")), "part", format="episodes", config=FilesConfig(max_rows_per_file=4)
     ) as writer:
-        writer.write_rows(rows.set_column(0, rows.schema.field(0), [blobs]))
+        writer.copy(rows.set_column(0, rows.schema.field(0), [blobs]), episode_summary(ten()))
     commit(
         str(tmp_path / "in"),
         writer.files,
         format="episodes",
         operation=Operation(name="test"),
-        statistics=statistics_of(writer.metadata),
+        statistics=Statistics.of(writer.summaries),
     )
     run_prune(tmp_path, where="return >= 4")
     [path] = open_dataset(str(tmp_path / "out")).paths
@@ -311,7 +312,7 @@ def test_pruning_into_the_same_dataset_makes_its_next_version(tmp_path: Path, fo
     result = prune(PruningConfig(where="return >= 5"), dataset=str(tmp_path / "in"), output=str(tmp_path / "in"))
     assert (result.source.version, result.dataset.version) == (1, 2)
     assert kept(result) == [e for e in ten() if e.return_ >= 5]
-    assert list(episodes(open_dataset(str(tmp_path / "in"), 1))) == ten()
+    assert list(open_dataset(str(tmp_path / "in"), 1).episodes()) == ten()
     assert open_dataset(str(tmp_path / "in")).manifest.parents == [source.parent_entry]
     again = prune(PruningConfig(), dataset=str(tmp_path / "in"), output=str(tmp_path / "in"), version=1)
     assert (again.source.version, again.dataset.version, again.dropped_episodes) == (1, 3, 0)

@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 from offline_core.data.curation.config import SplitConfig
 from offline_core.data.curation.split import SplitResult, chosen_to_hold_out, split, tied
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.manifest import Format
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode, columns
-from offline_core.data.episodes.metadata import content_of
+from offline_core.data.episodes.codecs import Format
+from offline_core.data.episodes.index import content_of
 from offline_core.errors import ConfigError, EmptyDatasetError
 from tests.cases import examples
 from tests.data.datasets.factories import FORMATS, episode, write_dataset
@@ -31,7 +30,7 @@ def run_split(folder: Path, name: str = "out", **config: Any) -> SplitResult:
 
 
 def sides(result: SplitResult) -> tuple[list[Episode], list[Episode]]:
-    train, held_out = (list(episodes(open_dataset(ref.uri, ref.version))) for ref in (result.train, result.held_out))
+    train, held_out = (list(open_dataset(ref.uri, ref.version).episodes()) for ref in (result.train, result.held_out))
     return train, held_out
 
 

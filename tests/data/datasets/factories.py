@@ -21,9 +21,11 @@ from gymnasium import spaces
 from offline_core.data.datasets.commit import commit, prepare_dataset
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.dataset import VERSIONS, Dataset
-from offline_core.data.datasets.manifest import Format, Operation
-from offline_core.data.datasets.writer import EpisodeWriter, statistics_of
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.statistics import Statistics
+from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import Episode
+from offline_core.data.episodes.codecs import Format
 from offline_core.data.store.json_files import with_checksum
 
 FORMATS: tuple[Format, ...] = ("episodes", "table")
@@ -68,7 +70,7 @@ def write_dataset(
         writer.files,
         format=format,
         operation=Operation(name="test"),
-        statistics=statistics_of(writer.metadata),
+        statistics=Statistics.of(writer.summaries),
         observation_space=episodes[0].observation_space,
         action_space=episodes[0].action_space,
     )

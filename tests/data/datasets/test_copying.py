@@ -11,19 +11,20 @@ import pytest
 
 from offline_core.data.datasets import copying
 from offline_core.data.datasets.commit import prepare_dataset
-from offline_core.data.datasets.copying import NOWHERE, commit_copy, copy_episodes
+from offline_core.data.datasets.copying import NOWHERE, copy_episodes
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.datasets.episode_index import episode_index
-from offline_core.data.datasets.manifest import Format, Operation
-from offline_core.data.datasets.reader import episodes
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.new_version import BegunVersion
 from offline_core.data.datasets.writer import EpisodeWriter
+from offline_core.data.episodes.codecs import Format
+from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError
 from tests.data.datasets.factories import FORMATS, cut_in_half, episode, found, write_dataset
 
 
 def copy(source: Dataset, to: np.ndarray, *folders: Path) -> list[EpisodeWriter]:
     writers = [EpisodeWriter(prepare_dataset(str(folder)), "part", format=source.manifest.format) for folder in folders]
-    copy_episodes(source, episode_index(source), to, writers)
+    copy_episodes(source, source.index(), to, writers)
     for writer in writers:
         writer.__exit__(None)
     return writers
@@ -42,8 +43,10 @@ def test_each_episode_goes_where_it_is_sent(
     writers = copy(source, to, *folders)
     for number, (folder, writer) in enumerate(zip(folders, writers, strict=True)):
         sent = [e for e, target in zip(some, to, strict=True) if target == number]
-        dataset = commit_copy(str(folder), writer, [source], operation=Operation(name="copy"))
-        assert list(episodes(dataset)) == sent
+        dataset = BegunVersion(Location.of(str(folder)), Operation(name="copy"), [source.parent_entry]).commit_copy(
+            writer.written, [source]
+        )
+        assert list(dataset.episodes()) == sent
         assert dataset.manifest.statistics.episodes == len(sent) > 5
         assert dataset.manifest.statistics.steps == sum(map(len, sent))
         assert dataset.manifest.parents == [source.parent_entry]
@@ -78,7 +81,7 @@ def test_small_row_groups_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_source_that_breaks_off(tmp_path: Path) -> None:
     """The thread that reads passes its error on, and the writer leaves nothing half done."""
     source = write_dataset(tmp_path / "in", [episode(i) for i in range(9)], max_rows_per_file=3)
-    index = episode_index(source)
+    index = source.index()
     cut_in_half(source.paths[2])
     with (
         pytest.raises(CorruptFileError, match=source.paths[2]),
@@ -90,7 +93,7 @@ def test_a_source_that_breaks_off(tmp_path: Path) -> None:
 
 def test_nothing_is_copied_of_a_dataset_of_which_nothing_is_wanted(tmp_path: Path) -> None:
     source = write_dataset(tmp_path / "in", [episode(i) for i in range(3)])
-    index = episode_index(source)
+    index = source.index()
     Path(source.paths[0]).write_bytes(_footer_only(source.paths[0]))
     with EpisodeWriter(prepare_dataset(str(tmp_path / "out")), "part", format="episodes") as writer:
         copy_episodes(source, index, np.full(3, NOWHERE), [writer])

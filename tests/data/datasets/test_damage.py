@@ -14,8 +14,9 @@ from offline_core.data.datasets import damage as verified
 from offline_core.data.datasets.commit import find_version
 from offline_core.data.datasets.damage import damaged_files, unusable_files
 from offline_core.data.datasets.dataset import Dataset, open_dataset
-from offline_core.data.datasets.manifest import Format, Operation
-from offline_core.data.datasets.row_groups import read_together, row_groups, schema_of, tables
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.row_group import read_together
+from offline_core.data.episodes.codecs import Format
 from offline_core.errors import CorruptFileError
 from tests.data.datasets.factories import FORMATS, edit_json, episode, flip_bit, write_dataset
 
@@ -42,12 +43,12 @@ def flip_in_footer(dataset: Dataset) -> None:
 def test_no_flipped_bit_of_a_data_file_gives_other_data(tmp_path: Path, format: Format) -> None:
     dataset = write_dataset(tmp_path, EPISODES, format)
     [path] = dataset.paths
-    whole, rng = list(tables(dataset)), random.Random(0)
+    whole, rng = list(dataset.tables()), random.Random(0)
     size, noticed = Path(path).stat().st_size, 0
     for bit in [rng.randrange(8 * size) for _ in range(100)]:
         flip_bit(path, bit)
         try:
-            assert all(read.equals(before) for read, before in zip(tables(dataset), whole, strict=True)), bit
+            assert all(read.equals(before) for read, before in zip(dataset.tables(), whole, strict=True)), bit
         except CorruptFileError as error:
             assert str(path) in str(error)
             noticed += 1
@@ -58,10 +59,10 @@ def test_no_flipped_bit_of_a_data_file_gives_other_data(tmp_path: Path, format: 
 @pytest.mark.parametrize("flip", [flip_in_data, flip_in_footer])
 def test_readers_in_any_process_notice_it(tmp_path: Path, flip: object) -> None:
     dataset = write_dataset(tmp_path, EPISODES, "table")
-    names = schema_of(dataset).names
+    names = dataset.schema.names
     flip(dataset)  # type: ignore[operator]
     with pytest.raises(CorruptFileError, match="truncated or damaged"):
-        read_together(list(row_groups(dataset, names)), names)
+        read_together(list(dataset.row_groups(names)), names)
 
 
 def test_files_of_earlier_versions_are_read(tmp_path: Path) -> None:
@@ -76,7 +77,7 @@ def test_files_of_earlier_versions_are_read(tmp_path: Path) -> None:
     old = {name: value for name, value in entry.items() if name != "footer_sha256"} | {"bytes": size, "sha256": sha256}
     edit_json(manifest, files=[old])
     again = open_dataset(str(tmp_path))
-    assert next(tables(again)).equals(before) and damaged_files(again) == {}
+    assert next(again.tables()).equals(before) and damaged_files(again) == {}
     flip_in_data(again)
     assert list(damaged_files(again)) == [entry["path"]]
 

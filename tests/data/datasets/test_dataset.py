@@ -19,9 +19,9 @@ from gymnasium import spaces
 import offline_core as offline
 from offline_core.data.datasets.commit import commit, find_version
 from offline_core.data.datasets.dataset import Dataset, open_committed, open_dataset, versions
-from offline_core.data.datasets.manifest import Format, Operation, Parent
-from offline_core.data.datasets.reader import episodes
-from offline_core.data.datasets.writer import statistics_of
+from offline_core.data.datasets.manifest import Operation, Parent
+from offline_core.data.datasets.statistics import Statistics
+from offline_core.data.episodes.codecs import Format
 from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.errors import (
     CorruptFileError,
@@ -108,7 +108,7 @@ def test_spaces_and_environment_are_kept(tmp_path: Path) -> None:
         writer.files,
         format="episodes",
         operation=Operation(name="test"),
-        statistics=statistics_of(writer.metadata),
+        statistics=Statistics.of(writer.summaries),
         environment=environment,
         observation_space=space,
         action_space=spaces.Discrete(3, start=-1),
@@ -125,7 +125,7 @@ def test_older_versions_stay_readable(tmp_path: Path) -> None:
         assert write_dataset(tmp_path, EPISODES[:number]).manifest.version == number
     assert versions(uri) == [1, 2, 3]
     for number in range(1, 4):
-        assert list(episodes(open_dataset(uri, number))) == EPISODES[:number]
+        assert list(open_dataset(uri, number).episodes()) == EPISODES[:number]
     assert open_dataset(uri).manifest.version == 3
 
 
@@ -157,7 +157,7 @@ def test_a_folder_without_data(tmp_path: Path, names: list[str]) -> None:
 def test_nothing_to_commit(tmp_path: Path) -> None:
     writer = write_files(tmp_path, [], "episodes")
     with pytest.raises(EmptyDatasetError, match=f"Nothing was written to {tmp_path}"):
-        commit(str(tmp_path), writer.files, format="episodes", operation=Operation(name="test"), statistics=statistics_of([]))
+        commit(str(tmp_path), writer.files, format="episodes", operation=Operation(name="test"), statistics=Statistics.of([]))
     assert versions(str(tmp_path)) == []
 
 
@@ -175,7 +175,7 @@ def test_of_many_writers_of_one_version_one_wins(tmp_path: Path) -> None:
                 writers[number].files,
                 format="episodes",
                 operation=Operation(name="test", config={"writer": number}),
-                statistics=statistics_of(writers[number].metadata),
+                statistics=Statistics.of(writers[number].summaries),
                 version=1,
             )
         except VersionExistsError as error:
@@ -189,7 +189,7 @@ def test_of_many_writers_of_one_version_one_wins(tmp_path: Path) -> None:
         assert "commit them as the next version" in str(outcome)
     assert versions(str(tmp_path)) == [1]
     assert open_dataset(str(tmp_path)).manifest.operation.config == {"writer": winner}
-    assert list(episodes(open_dataset(str(tmp_path)))) == [episode(winner)]
+    assert list(open_dataset(str(tmp_path)).episodes()) == [episode(winner)]
     assert found(tmp_path / "_versions") == ["000001.json", "last-000001"]
     loser = (winner + 1) % count
     again = commit(
@@ -197,10 +197,10 @@ def test_of_many_writers_of_one_version_one_wins(tmp_path: Path) -> None:
         writers[loser].files,
         format="episodes",
         operation=Operation(name="test"),
-        statistics=statistics_of(writers[loser].metadata),
+        statistics=Statistics.of(writers[loser].summaries),
     )
     assert again.manifest.version == 2
-    assert list(episodes(again)) == [episode(loser)]
+    assert list(again.episodes()) == [episode(loser)]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_corrupt_manifest(tmp_path: Path, content: bytes) -> None:
     manifest_file(tmp_path, 2).write_bytes(content)
     with pytest.raises(CorruptFileError, match=rf"000002\.json of {tmp_path}(.|\n)*Open an older version"):
         open_dataset(str(tmp_path))
-    assert list(episodes(open_dataset(str(tmp_path), 1))) == EPISODES[:1]
+    assert list(open_dataset(str(tmp_path), 1).episodes()) == EPISODES[:1]
 
 
 def test_a_manifest_of_a_newer_version_of_this_package(tmp_path: Path) -> None:
@@ -228,6 +228,26 @@ def test_a_flipped_bit_of_a_manifest_is_noticed(tmp_path: Path) -> None:
     place = manifest_file(tmp_path).read_bytes().index(b'"steps": ') + 9
     flip_bit(manifest_file(tmp_path), 8 * place)
     with pytest.raises(CorruptFileError, match=r"000001\.json is not what was written"):
+        open_dataset(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({}, "it is listed twice"),
+        ({"path": "other.parquet", "group_bytes": [1, 2]}, "it has 1 row groups by their rows and 2 by their bytes"),
+        ({"path": "other.parquet", "group_rows": [6]}, "its row groups have 6 rows together, and it has 5"),
+        ({"path": "other.parquet", "group_bytes": [-1]}, "its row groups have"),
+    ],
+    ids=["twice", "lengths", "rows", "negative"],
+)
+@pytest.mark.parametrize("times", [1, 50_000])
+def test_a_manifest_that_contradicts_itself_is_refused(tmp_path: Path, entry: dict[str, Any], problem: str, times: int) -> None:
+    """As someone could edit it who knows how checksums are made; of many such files none is opened."""
+    write_dataset(tmp_path, EPISODES)
+    [file] = json.loads(without_checksum(manifest_file(tmp_path).read_bytes(), ""))["files"]
+    edit_json(manifest_file(tmp_path), files=[file, *[file | entry] * times])
+    with pytest.raises(CorruptFileError, match=rf"000001\.json is wrong about {entry.get('path', file['path'])}: {problem}"):
         open_dataset(str(tmp_path))
 
 
@@ -279,7 +299,7 @@ def test_a_manifest_that_says_more_than_we_know(tmp_path: Path) -> None:
     known = {key: data[key] for key in ("observation_space", "action_space", "provenance")}
     manifest_file(tmp_path).write_bytes(with_checksum(json.dumps(more(data) | known)))
     opened = open_dataset(str(tmp_path))
-    assert list(episodes(opened)) == EPISODES
+    assert list(opened.episodes()) == EPISODES
     assert opened.manifest.environment == EnvironmentSpec(id="CartPole-v1", kwargs={"a": 1, "from_the_future": {"a": [1]}})
     assert opened.manifest.statistics == committed.manifest.statistics
     assert opened.manifest.parents == [Parent.model_validate(parent)]
@@ -291,7 +311,7 @@ def test_leftovers_of_a_crash_are_not_read(tmp_path: Path) -> None:
     (tmp_path / ".tmp-0123").write_bytes(b"half a file")
     (tmp_path / "_versions" / ".tmp-4567").write_bytes(b'{"half": ')
     assert versions(str(tmp_path)) == [1]
-    assert list(episodes(open_dataset(str(tmp_path)))) == EPISODES
+    assert list(open_dataset(str(tmp_path)).episodes()) == EPISODES
     assert write_dataset(tmp_path, EPISODES[:1]).manifest.version == 2
 
 
@@ -380,7 +400,7 @@ def test_the_files_of_our_dataset_without_its_versions(tmp_path: Path) -> None:
     copied = open_dataset(str(tmp_path / "copy"))
     assert copied.is_foreign
     assert (copied.observation_space, copied.action_space) == (EPISODES[0].observation_space, EPISODES[0].action_space)
-    assert list(episodes(copied)) == EPISODES
+    assert list(copied.episodes()) == EPISODES
 
 
 def test_a_dataset_inside_a_foreign_folder_is_not_part_of_it(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from offline_core.data.datasets.manifest import FileEntry, Manifest, Operation, Parent, Statistics, Summary
-from offline_core.data.datasets.statistics import ColumnStatistics
+from offline_core.data.datasets.manifest import FileEntry, Manifest, Operation, Parent
+from offline_core.data.datasets.statistics import ColumnStatistics, Statistics, Summary
 from offline_core.runtime.config import EnvironmentSpec
 
 FILE = FileEntry(path="part-0.parquet", rows=3, episodes=3, steps=9, bytes=100, sha256="ab" * 32)
@@ -133,6 +134,29 @@ def test_fingerprint_does_not_depend_on(changes: dict[str, Any]) -> None:
 )
 def test_fingerprint_depends_on(changes: dict[str, Any]) -> None:
     assert manifest(**changes).fingerprint != manifest().fingerprint
+
+
+def test_the_fingerprint_is_computed_once_and_anew_for_a_changed_copy() -> None:
+    whole = manifest()
+    assert whole.fingerprint is whole.fingerprint
+    assert whole.model_copy().fingerprint == whole.fingerprint
+    assert whole.model_copy(update={"format": "table"}).fingerprint == manifest(format="table").fingerprint != whole.fingerprint
+
+
+def test_files_that_an_operation_keeps_belong_to_the_version() -> None:
+    """It is stored as earlier versions of this program did, for imports."""
+    own = FILE.model_copy(update={"path": "_late/cuts-0.parquet"})
+    whole = manifest(
+        kept={"order": "t", "cuts": [own.model_dump(exclude_none=True)], "sources": [{"uri": "/a"}], "range": [0, 1]}
+    )
+    assert whole.all_files == [FILE, own]
+    assert whole.fingerprint == manifest().fingerprint
+    stored = json.loads(whole.to_json())
+    assert stored["imported"] == whole.kept and "kept" not in stored
+    again = Manifest.model_validate_json(whole.to_json())
+    assert (again, again.all_files) == (whole, whole.all_files)
+    with pytest.raises(ValidationError, match="sha256"):
+        manifest(kept={"cuts": [{"path": "a.parquet"}]})
 
 
 def test_the_order_of_files_matters() -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from offline_core.data.datasets.parquet_size import chunk_bytes, footer_bytes, stored_bytes
+from offline_core.data.datasets.data_file import chunk_bytes, footer_bytes, stored_bytes
 from offline_core.data.episodes.arrow import to_arrow
 
 RNG = np.random.default_rng(0)

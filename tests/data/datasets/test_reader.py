@@ -18,10 +18,8 @@ from gymnasium import spaces
 
 from offline_core.data.datasets import writer as writer_module
 from offline_core.data.datasets.dataset import Dataset, open_dataset
-from offline_core.data.datasets.manifest import Format
-from offline_core.data.datasets.reader import episodes, spaces_of
-from offline_core.data.datasets.row_groups import row_groups, schema_of, tables
 from offline_core.data.episodes import Episode, decode, encode
+from offline_core.data.episodes.codecs import Format
 from offline_core.errors import (
     CorruptFileError,
     EmptyDatasetError,
@@ -50,11 +48,11 @@ def test_rllibs_recordings(rllib_recordings: Path) -> None:
     """See tests/data/episodes/test_rllib_recordings.py for what is in them."""
     folder = rllib_recordings / "pendulum_episodes"
     items = [item for path in sorted(folder.rglob("*.parquet")) for item in pq.read_table(path)["item"].to_pylist()]
-    assert list(episodes(open_dataset(str(folder)))) == [decode(item) for item in items]
+    assert list(open_dataset(str(folder)).episodes()) == [decode(item) for item in items]
 
 
 def test_spaces_of_rllibs_recordings(rllib_recordings: Path) -> None:
-    assert spaces_of(open_dataset(str(rllib_recordings / "pendulum_episodes"))) == (
+    assert open_dataset(str(rllib_recordings / "pendulum_episodes")).spaces == (
         spaces.Box(np.array([-1, -1, -8], np.float32), np.array([1, 1, 8], np.float32)),
         spaces.Box(-2, 2, (1,), np.float32),
     )
@@ -65,12 +63,12 @@ def test_episodes_that_are_there_twice_are_read_once(
 ) -> None:
     """As RLlib's recorder makes them: every write repeats what was written before."""
     copy_tree(rllib_recordings / "pendulum_episodes", tmp_path)
-    once = [e.eps_id for e in episodes(open_dataset(str(tmp_path)))]
+    once = [e.eps_id for e in open_dataset(str(tmp_path)).episodes()]
     first = sorted(tmp_path.rglob("*.parquet"))[0]
     (tmp_path / "zzz.parquet").write_bytes(first.read_bytes())
     repeated = pq.read_metadata(first).num_rows
     with caplog.at_level(logging.WARNING):
-        assert [e.eps_id for e in episodes(open_dataset(str(tmp_path)))] == once
+        assert [e.eps_id for e in open_dataset(str(tmp_path)).episodes()] == once
     assert caplog.messages == [f"{tmp_path}: left out {repeated} duplicate episodes, read 20"]
 
 
@@ -79,7 +77,7 @@ def test_pieces_of_one_episode_are_no_duplicates(tmp_path: Path, format: Format,
     monkeypatch.setattr(writer_module, "ROW_GROUP_BYTES", 1)  # consecutive pieces in one group of a table become one
     whole = episode(0, 30)
     pieces = [whole.slice(0, 10), whole.slice(10, 25), whole.slice(25, 30)]
-    assert list(episodes(write_dataset(tmp_path, pieces, format))) == pieces
+    assert list(write_dataset(tmp_path, pieces, format).episodes()) == pieces
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -87,14 +85,14 @@ def test_parts_come_in_order_and_alone(tmp_path: Path, format: Format, monkeypat
     monkeypatch.setattr(writer_module, "ROW_GROUP_BYTES", 1000)
     some = [episode(i, 3 + i % 7) for i in range(20)]
     dataset = write_dataset(tmp_path, some, format, max_rows_per_file=8 if format == "episodes" else 30)
-    groups = list(row_groups(dataset))
+    groups = list(dataset.row_groups())
     assert len(groups) > len(dataset.manifest.files) > 1
     assert [group.uri for group in groups] == sorted(group.uri for group in groups)
-    read = [group.read() for group in row_groups(dataset)]
+    read = [group.read() for group in dataset.row_groups()]
     assert [group.num_rows for group in groups] == [table.num_rows for table in read]
     ids = pa.concat_tables(read)["eps_id"].unique().to_pylist()
     assert ids == [e.eps_id for e in some]
-    parts = list(tables(dataset, ["eps_id"]))
+    parts = list(dataset.tables(["eps_id"]))
     assert all(table.column_names == ["eps_id"] for table in parts)
     assert pa.concat_tables(parts)["eps_id"].unique().to_pylist() == ids
 
@@ -102,15 +100,15 @@ def test_parts_come_in_order_and_alone(tmp_path: Path, format: Format, monkeypat
 def test_reading_can_stop_early(tmp_path: Path) -> None:
     """And the file that was open is closed; pytest would fail on the warning."""
     dataset = write_dataset(tmp_path, [episode(i) for i in range(5)])
-    assert next(episodes(dataset)) == episode(0)
-    assert next(tables(dataset)).num_rows == 5
+    assert next(dataset.episodes()) == episode(0)
+    assert next(dataset.tables()).num_rows == 5
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_schema_and_spaces_of_ours(tmp_path: Path, format: Format) -> None:
     dataset = write_dataset(tmp_path, [episode(0)], format)
-    assert schema_of(dataset).equals(pq.read_schema(dataset.paths[0]))
-    assert spaces_of(dataset) == (OBSERVATIONS, ACTIONS)
+    assert dataset.schema.equals(pq.read_schema(dataset.paths[0]))
+    assert dataset.spaces == (OBSERVATIONS, ACTIONS)
 
 
 def test_spaces_stand_in_the_first_episode_if_nowhere_else(tmp_path: Path) -> None:
@@ -119,35 +117,35 @@ def test_spaces_stand_in_the_first_episode_if_nowhere_else(tmp_path: Path) -> No
     write_items(tmp_path / "b.parquet", [encode(episode(0))])
     dataset = open_dataset(str(tmp_path))
     assert dataset.observation_space is None
-    assert spaces_of(dataset) == (OBSERVATIONS, ACTIONS)
+    assert dataset.spaces == (OBSERVATIONS, ACTIONS)
 
 
 def test_no_spaces(tmp_path: Path) -> None:
     write_items(tmp_path / "none" / "a.parquet", [])
-    assert spaces_of(open_dataset(str(tmp_path / "none"))) == (None, None)
+    assert open_dataset(str(tmp_path / "none")).spaces == (None, None)
     pq.write_table(pa.table({"obs": [1.0]}), tmp_path / "table.parquet")
     write_items(tmp_path / "unsaid" / "a.parquet", [encode(episode(0, observation_space=None, action_space=None))])
-    assert spaces_of(open_dataset(str(tmp_path / "unsaid"))) == (None, None)
+    assert open_dataset(str(tmp_path / "unsaid")).spaces == (None, None)
 
 
 def test_a_dataset_without_files_has_no_schema(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, [episode(0)])
     empty = Dataset(dataset.location, dataset.manifest.model_copy(update={"files": []}))
     with pytest.raises(EmptyDatasetError, match=str(tmp_path)):
-        schema_of(empty)
+        _ = empty.schema
 
 
 def test_foreign_tables_are_no_episodes(tmp_path: Path) -> None:
     pq.write_table(pa.table({"obs": [1.0]}), tmp_path / "x.parquet")
     with pytest.raises(SchemaError, match=f"{tmp_path} has no manifest.*Import it first"):
-        next(episodes(open_dataset(str(tmp_path))))
+        next(open_dataset(str(tmp_path)).episodes())
 
 
 # Damage.
 
 
 def reading(dataset: Dataset) -> list[Episode]:
-    return list(episodes(dataset))
+    return list(dataset.episodes())
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -175,7 +173,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=f"Cannot read {dataset.paths[0]}: it does not exist"):
         reading(dataset)
     with pytest.raises(StorageError, match=f"Cannot read {dataset.paths[0]}"):
-        schema_of(dataset)
+        _ = dataset.schema
 
 
 def state_of(e: Episode, **changes: Any) -> bytes:

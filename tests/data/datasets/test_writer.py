@@ -17,11 +17,12 @@ from gymnasium import spaces
 from offline_core.data.datasets import writer as writer_module
 from offline_core.data.datasets.commit import prepare_dataset
 from offline_core.data.datasets.data_file import FilesConfig
-from offline_core.data.datasets.manifest import FileEntry, Format, Summary
-from offline_core.data.datasets.reader import episodes
-from offline_core.data.datasets.writer import EpisodeWriter, episode_rows, statistics_of
+from offline_core.data.datasets.manifest import FileEntry
+from offline_core.data.datasets.statistics import Statistics, Summary
+from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import Episode, episodes_to_table
-from offline_core.data.episodes.metadata import episode_summary
+from offline_core.data.episodes.codecs import CODECS, Format
+from offline_core.data.episodes.index import episode_summary
 from offline_core.data.store.location import Location
 from offline_core.errors import EpisodeError, SchemaError, StorageError
 from tests.data.datasets.factories import FORMATS, episode, found, in_small_filesystem, write_dataset, write_files
@@ -75,7 +76,7 @@ def test_what_is_written_can_be_read(tmp_path: Path, format: Format, kind: str) 
     some = [KINDS[kind](i, 1 + i % 4) for i in range(9)]
     dataset = write_dataset(tmp_path, some, format, batch=2, max_rows_per_file=4 if format == "episodes" else 7)
     assert len(dataset.manifest.files) > 1
-    assert list(episodes(dataset)) == some
+    assert list(dataset.episodes()) == some
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -83,7 +84,7 @@ def test_no_episodes_make_no_file(tmp_path: Path, format: Format) -> None:
     with EpisodeWriter(prepare_dataset(str(tmp_path)), "part", format=format) as writer:
         writer.write([])
     assert (writer.files, found(tmp_path)) == ([], [])
-    assert statistics_of(writer.metadata).episodes == 0
+    assert Statistics.of(writer.summaries).episodes == 0
 
 
 # Where files end.
@@ -196,7 +197,7 @@ def test_a_prefix_may_name_folders(tmp_path: Path) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_statistics_are_numpys(tmp_path: Path, format: Format) -> None:
     some = [episode(i, 1 + i * i % 17, truncated=i % 3 == 0, terminated=i % 5 == 0) for i in range(40)]
-    statistics = statistics_of(write_files(tmp_path, some, format, batch=7, max_rows_per_file=50).metadata)
+    statistics = Statistics.of(write_files(tmp_path, some, format, batch=7, max_rows_per_file=50).summaries)
     returns = np.array([e.rewards.sum() for e in some])
     lengths = np.array([len(e.rewards) for e in some], float)
     assert (statistics.episodes, statistics.steps) == (40, lengths.sum())
@@ -210,7 +211,7 @@ def test_statistics_are_numpys(tmp_path: Path, format: Format) -> None:
 def test_lookback_is_no_part_of_returns_and_lengths(tmp_path: Path) -> None:
     piece = episode(0, 10).slice(4, 10, lookback=3)
     for format in FORMATS:
-        statistics = statistics_of(write_files(tmp_path / format, [piece], format).metadata)
+        statistics = Statistics.of(write_files(tmp_path / format, [piece], format).summaries)
         assert statistics.returns.mean == episode(0, 10).rewards[4:].sum()
         assert statistics.steps == 6
 
@@ -250,7 +251,7 @@ def test_columns_of_episodes_of_different_shapes(tmp_path: Path) -> None:
 def test_columns_of_rows_that_were_not_opened_are_not_known(tmp_path: Path) -> None:
     with EpisodeWriter(prepare_dataset(str(tmp_path)), "part", format="episodes") as writer:
         writer.write([episode(0)])
-        writer.write_rows(episode_rows([episode(1)]))
+        writer.copy(CODECS["episodes"].encode([episode(1)]), episode_summary([episode(1)]))
     assert writer.statistics.columns is None
     assert writer.statistics.episodes == 2
 
@@ -259,15 +260,16 @@ def test_tables_are_summed_up_as_they_are(tmp_path: Path) -> None:
     some = [episode(i, 3 + i) for i in range(4)]
     whole = write_files(tmp_path / "a", some, "table").statistics
     with EpisodeWriter(prepare_dataset(str(tmp_path / "b")), "part", format="table") as writer:
-        writer.write_table(episodes_to_table(some), episode_summary(some))
+        writer.copy(episodes_to_table(some), episode_summary(some))
     assert writer.statistics == whole
 
 
 def test_rows_from_before_some_metadata_lie_beside_newer_ones(tmp_path: Path) -> None:
-    rows = episode_rows([episode(i) for i in range(4)])
+    some = [episode(i) for i in range(4)]
+    rows = CODECS["episodes"].encode(some)
     with EpisodeWriter(prepare_dataset(str(tmp_path)), "part", format="episodes") as writer:
-        writer.write_rows(rows.slice(0, 2).drop_columns(["success", "policy_id", "content"]))
-        writer.write_rows(rows.slice(2))
+        writer.copy(rows.slice(0, 2).drop_columns(["success", "policy_id", "content"]), episode_summary(some[:2]))
+        writer.copy(rows.slice(2), episode_summary(some[2:]))
     [file] = writer.files
     table = pq.read_table(tmp_path / file.path)
     assert table["item"].to_pylist() == rows["item"].to_pylist()
@@ -345,7 +347,7 @@ def test_infos_may_come_and_go(tmp_path: Path, batch: int) -> None:
         episode(i, infos=[{"n": i, "t": t} for t in range(8)] if i % 4 == 1 else None, custom_data={"a": i} if i == 5 else {})
         for i in range(8)
     ]
-    assert list(episodes(write_dataset(tmp_path, some, "table", batch=batch))) == some
+    assert list(write_dataset(tmp_path, some, "table", batch=batch).episodes()) == some
 
 
 @pytest.mark.parametrize(
@@ -367,7 +369,7 @@ def test_a_table_has_one_type_a_column(tmp_path: Path, changes: dict[str, Any], 
         writer.write([episode(1, **changes)])
     assert found(tmp_path) == []
     mixed = [episode(0), episode(1, **changes)]
-    assert list(episodes(write_dataset(tmp_path, mixed, "episodes", batch=1))) == mixed
+    assert list(write_dataset(tmp_path, mixed, "episodes", batch=1).episodes()) == mixed
 
 
 # What is left behind when something goes wrong.
@@ -401,12 +403,12 @@ def test_an_episode_that_cannot_be_stored(tmp_path: Path) -> None:
 
 def test_columns_that_parquet_cannot_hold(tmp_path: Path) -> None:
     """The file exists before its schema is refused."""
-    rows = episode_rows([episode(0)]).append_column("empty", pa.array([{}], pa.struct([])))
+    rows = CODECS["episodes"].encode([episode(0)]).append_column("empty", pa.array([{}], pa.struct([])))
     with (
         pytest.raises(pa.ArrowNotImplementedError),
         EpisodeWriter(prepare_dataset(str(tmp_path)), "part", format="episodes") as writer,
     ):
-        writer.write_rows(rows)
+        writer.copy(rows, episode_summary([episode(0)]))
     assert found(tmp_path) == []
 
 
@@ -440,7 +442,6 @@ def test_a_full_disk(tmp_path: Path) -> None:
 import contextlib, os
 import numpy as np
 from offline_core.data.episodes import Episode, episodes_to_table
-from offline_core.data.episodes.metadata import episode_summary
 from offline_core.errors import StorageError
 from offline_core.data.store.location import Location
 from offline_core.data.datasets.data_file import FilesConfig

@@ -16,7 +16,6 @@ import pytest
 
 from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.episodes import Episode
-from offline_core.data.formats import exporting
 from offline_core.data.formats.exporting import ExportConfig, ExportResult, export
 from offline_core.data.formats.exports import folder
 from offline_core.data.store.location import Location
@@ -183,15 +182,15 @@ def test_who_comes_second_is_busy_and_finds_it_when_run_again(
     two_versions(tmp_path)
     if older:
         exported(tmp_path, format, version=1)
-    real = exporting.row_groups
+    real = Dataset.row_groups
     first: list[ExportResult] = []
 
     def meanwhile(source: Dataset) -> Iterator[Any]:
-        monkeypatch.setattr(exporting, "row_groups", real)
+        monkeypatch.setattr(Dataset, "row_groups", real)
         first.append(exported(tmp_path, format, version=2))
         yield from real(source)
 
-    monkeypatch.setattr(exporting, "row_groups", meanwhile)
+    monkeypatch.setattr(Dataset, "row_groups", meanwhile)
     with pytest.raises(BusyError, match=rf"Another run replaced {tmp_path / FOLDERS[format]} .* Run again") as caught:
         exported(tmp_path, format, version=2)
     assert caught.value.may_pass and temporary(tmp_path) == []

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.importing.assembly import assemble
@@ -136,7 +135,7 @@ def run_import(source: Path | list[str], output: Path, /, **config: Any) -> tupl
     places = source if isinstance(source, list) else str(source)
     result = import_data(ImportConfig.model_validate(config), source=places, output=str(output))
     balanced(result.counts)
-    return result, list(episodes(open_dataset(result.dataset.uri, result.dataset.version)))
+    return result, list(open_dataset(result.dataset.uri, result.dataset.version).episodes())
 
 
 _EPISODES = [steps("a", 5), steps("b", 3, end="X"), steps("c", 1), steps("d", 8), steps("e", 4, end="X")]

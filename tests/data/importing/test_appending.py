@@ -16,7 +16,6 @@ import pytest
 
 import offline_core as offline
 from offline_core.data.datasets.dataset import Dataset, open_dataset, versions
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.datasets.verify import verify
 from offline_core.data.episodes import Episode
 from offline_core.data.importing import appending
@@ -152,7 +151,7 @@ def test_what_a_day_brought(tmp_path: Path) -> None:
     third, found = append(tmp_path / "in", tmp_path / "out")
     assert summary(found)[1] == ("b", "b0 b1 b2 b3 b4", "T")
     assert account(third) == {"files_seen": 2, "files_new": 1, "episodes_completed": 1, "steps_added": 1}
-    assert [len(list(episodes(open_dataset(str(tmp_path / "out"), version)))) for version in (1, 2, 3)] == [2, 4, 3]
+    assert [len(list(open_dataset(str(tmp_path / "out"), version).episodes())) for version in (1, 2, 3)] == [2, 4, 3]
 
 
 def test_a_truncation_of_the_source_stays_one(tmp_path: Path) -> None:

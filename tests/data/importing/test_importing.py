@@ -22,7 +22,6 @@ from offline_core.data.curation.prune import prune
 from offline_core.data.curation.split import split
 from offline_core.data.datasets.dataset import open_dataset, versions
 from offline_core.data.datasets.manifest import Operation
-from offline_core.data.datasets.row_groups import tables
 from offline_core.data.episodes import Episode, encode
 from offline_core.data.formats.exporting import ExportConfig, export
 from offline_core.data.formats.packed import unpack_column
@@ -213,7 +212,7 @@ def test_killed_in_the_middle(tmp_path: Path, module: str, function: str) -> Non
     assert result.dataset.fingerprint == undisturbed.dataset.fingerprint
     assert again == expected
     assert not any(TEMPORARY in name for name in found(output)), "nothing of the killed run is left"
-    assert sum(table.num_rows for table in tables(open_dataset(str(output)))) == len(expected) == 8
+    assert sum(table.num_rows for table in open_dataset(str(output)).tables()) == len(expected) == 8
     assert result.dataset.version == 1
 
 

@@ -10,8 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.manifest import Statistics
-from offline_core.data.datasets.statistics import StatisticsBuilder
+from offline_core.data.datasets.statistics import Statistics, StatisticsBuilder
 from offline_core.data.episodes import nested
 from offline_core.data.importing.inference import inferred_space, inferred_spaces
 from tests.data.datasets.factories import episode

@@ -11,7 +11,6 @@ import pytest
 from gymnasium import spaces
 
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.errors import CorruptFileError
 from tests.data.formats.sources.factories import (
     OBSERVATIONS,
@@ -52,7 +51,7 @@ def test_the_environment_declares_the_spaces(tmp_path: Path, name: str) -> None:
         recorded_action_range=(-1, 1),
     )
     dataset = open_dataset(result.dataset.uri)
-    [episode] = episodes(dataset)
+    [episode] = dataset.episodes()
     np.testing.assert_array_equal(episode.observations, values[[0, 1, 1]].astype(np.float32), strict=True)
     np.testing.assert_array_equal(episode.actions, np.float32([[1.0], [-0.5]]), strict=True)
     assert episode.action_space == dataset.action_space == spaces.Box(-2, 2, (1,), np.float32)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from offline_core.data.episodes.names import CANONICAL
+from offline_core.data.formats.sources.names import CANONICAL
 from offline_core.data.importing.recognised import recognised, with_ends
 from offline_core.errors import DataError
 from tests.data.importing.factories import Row, parts, renamed, run_import, steps, summary, without, write_rows

@@ -16,7 +16,6 @@ from offline_core.data.curation.config import MergeConfig, PruningConfig
 from offline_core.data.curation.merge import merge
 from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
 from offline_core.data.importing.columns_config import Join
 from offline_core.data.importing.config import ImportConfig
@@ -87,7 +86,7 @@ def changed(before: ImportConfig, **columns: Any) -> ImportConfig:
 
 def imported(folder: Path, given: ImportConfig, name: str = "data") -> tuple[dict[str, Episode], ImportResult]:
     result = import_data(given, source=str(folder / "log"), output=str(folder / name))
-    return {each.eps_id: each for each in episodes(open_dataset(result.dataset.uri))}, result
+    return {each.eps_id: each for each in open_dataset(result.dataset.uri).episodes()}, result
 
 
 def expected(row: Row) -> tuple[list[float], float]:

@@ -14,7 +14,7 @@ import pytest
 from gymnasium import spaces
 
 from offline_core.data.episodes.arrow import read_column
-from offline_core.data.episodes.table import space_metadata
+from offline_core.data.episodes.spaces import space_metadata
 from offline_core.errors import SchemaError
 from offline_core.runtime.sql import sql_expression
 from tests.data.importing.preparing import column, prepare, reason, settled, table

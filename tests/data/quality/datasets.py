@@ -14,8 +14,10 @@ from gymnasium import spaces
 
 from offline_core.data.datasets.commit import commit, prepare_dataset
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.datasets.manifest import FileEntry, Format, Operation, Statistics
+from offline_core.data.datasets.manifest import FileEntry, Operation
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import Episode, episodes_to_table
+from offline_core.data.episodes.codecs import Format
 from offline_core.data.quality.check import check
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import Finding, QualityReport

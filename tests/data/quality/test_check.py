@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.manifest import Format
 from offline_core.data.episodes import encode
+from offline_core.data.episodes.codecs import Format
 from offline_core.data.quality.check import check, default_rules, enforce, last_report
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import Histogram, QualityReport

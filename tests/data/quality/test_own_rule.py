@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offline_core.data.datasets.manifest import Format, Operation
+from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.statistics import ColumnStatistics
+from offline_core.data.episodes.codecs import Format
 from offline_core.data.quality.check import check, default_rules, enforce
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import Finding

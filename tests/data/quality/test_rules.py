@@ -15,8 +15,8 @@ from gymnasium import spaces
 
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.prune import prune
-from offline_core.data.datasets.manifest import Format
 from offline_core.data.episodes import Episode
+from offline_core.data.episodes.codecs import Format
 from offline_core.data.quality.check import check
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import Finding

@@ -13,7 +13,6 @@ import pytest
 from pyarrow import fs
 
 from offline_core.data.datasets.dataset import open_dataset, versions
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.store.filesystems import VARIABLE
 from offline_core.data.store.location import Location
 from offline_core.data.store.object_store import ObjectStore
@@ -89,7 +88,7 @@ def test_a_dataset_lives_there(place: str, tmp_path: Path) -> None:
     for count in (2, 3):
         write_dataset(f"{place}made", [episode(number) for number in range(count)])
     assert versions(f"{place}made") == [1, 2]
-    assert list(episodes(open_dataset(f"{place}made"))) == [episode(number) for number in range(3)]
+    assert list(open_dataset(f"{place}made").episodes()) == [episode(number) for number in range(3)]
     manifest = (tmp_path / "data/made/_versions/000001.json").read_text()
     assert SECRET not in manifest and "OWN_PASSWORD" not in manifest
 

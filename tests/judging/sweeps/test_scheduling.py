@@ -9,8 +9,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from offline_core.data.datasets.row_groups import ROW_GROUP
 from offline_core.data.episodes import Episode, EpisodeBatch
+from offline_core.data.episodes.columns import ROW_GROUP
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.runs import asked_runs
 from offline_core.judging.sweeps.scheduling import SharedColumns, is_shared

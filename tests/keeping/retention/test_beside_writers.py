@@ -22,7 +22,8 @@ from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.commit import commit
 from offline_core.data.datasets.data_file import DataFile
 from offline_core.data.datasets.dataset import VERSIONS, versions
-from offline_core.data.datasets.manifest import Operation, Statistics
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.datasets.tags import read_tags, write_tag
 from offline_core.data.datasets.verify import verify
 from offline_core.data.importing.config import ImportConfig

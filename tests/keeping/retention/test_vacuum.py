@@ -14,8 +14,8 @@ from offline_core.data.datasets.commit import commit
 from offline_core.data.datasets.dataset import VERSIONS, open_dataset, versions
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.result_cache import RESULT_FILE, store_result
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.datasets.verify import verify
-from offline_core.data.datasets.writer import statistics_of
 from offline_core.data.store.location import Location
 from offline_core.errors import StorageError
 from offline_core.keeping.retention.config import VacuumConfig
@@ -123,7 +123,7 @@ def test_a_list_of_rows_that_a_version_that_stays_names_stays(tmp_path: Path) ->
             files.files,
             format="episodes",
             operation=Operation(name="test"),
-            statistics=statistics_of(files.metadata),
+            statistics=Statistics.of(files.summaries),
             report={"quarantine": str(place)},
         )
     assert gone(vacuum(LATEST, root=str(tmp_path))) == [1, 2]

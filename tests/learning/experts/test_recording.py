@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.errors import ConfigError
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.result import ExpertResult
@@ -58,7 +57,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ExpertResul
 def test_every_so_many_rollouts_the_policy_as_it_is_plays(trained: tuple[Path, ExpertResult]) -> None:
     _, result = trained
     assert result.recording is not None
-    found = list(episodes(open_dataset(result.recording.uri)))
+    found = list(open_dataset(result.recording.uri).episodes())
     players = [episode.custom_data["policy_id"] for episode in found]
     assert len(found) == result.recording.episodes == 4 * len(set(players)) == 12, "after rollouts 3, 6 and 9"
     assert players == sorted(players, key=players.index)
@@ -107,7 +106,7 @@ def test_a_replay_has_what_the_learner_learned_from(tmp_path: Path, monkeypatch:
     assert result.recording is not None and result.recording.steps == result.env_steps == 1_000
     dataset = open_dataset(result.recording.uri)
     assert dataset.manifest.actions == "sampled"
-    found = list(episodes(dataset))
+    found = list(dataset.episodes())
     assert [len(episode) for episode in found] == [200] * 4 + [50] * 4, "the last ones were open when the training ended"
     assert all(episode.truncated and not episode.terminated for episode in found)
     ring = rings[-1].batch(rings[-1].draw(100_000, torch.Generator().manual_seed(0)).unique(), n_step=1, gamma=0.9)

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.store.location import Location
 from offline_core.learning import evaluations
 from offline_core.learning.experts.config import ExpertConfig
@@ -159,7 +158,7 @@ def test_a_recording_has_what_was_recorded_before(tmp_path: Path, monkeypatch: p
     killed_after(2, tmp_path, PPO, monkeypatch, recording=recording)
     result = train(tmp_path, PPO, recording=recording)
     assert result.recording is not None
-    found = list(episodes(open_dataset(result.recording.uri)))
+    found = list(open_dataset(result.recording.uri).episodes())
     assert len(found) == result.recording.episodes == 3 * 4, "after rollouts 2, 4, 6 and 8"
     assert len({episode.eps_id for episode in found}) == len(found)
 
@@ -174,7 +173,7 @@ def test_a_replay_has_each_step_once_however_often_it_was_killed(
         killed_after(1, tmp_path, settings, monkeypatch)
     result = train(tmp_path, settings)
     assert result.recording is not None
-    found = list(episodes(open_dataset(result.recording.uri)))
+    found = list(open_dataset(result.recording.uri).episodes())
     assert result.recording.steps == result.env_steps == sum(map(len, found))
     assert len({episode.eps_id for episode in found}) == len(found)
     assert all(episode.is_done for episode in found)

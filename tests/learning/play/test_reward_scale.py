@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.store.location import Location
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.train import train_expert
@@ -67,7 +66,7 @@ def test_recorded_and_evaluated_returns_stay_those_of_the_environment(tmp_path: 
     }
     result = train_expert(parse(ExpertConfig, values), output=str(tmp_path))
     assert result.recording is not None
-    assert all(episode.rewards.sum() < -300 for episode in episodes(open_dataset(result.recording.uri)))
+    assert all(episode.rewards.sum() < -300 for episode in open_dataset(result.recording.uri).episodes())
     returns, losses = (series(Location.of(str(tmp_path)), name) for name in ("episode_return_mean", "value_loss"))
     assert returns and all(mean < -300 for _, mean in returns)
     assert losses and all(loss < 50 for _, loss in losses)

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from offline_core.data.datasets.writer import episode_rows
 from offline_core.data.episodes import Episode, EpisodeBatch, columns, decode, episodes_to_table, nested
+from offline_core.data.episodes.codecs import CODECS
 from offline_core.errors import EpisodeError, NonFiniteError, SpaceError
 from offline_core.learning.pool import PrelearnerActor, whole_episodes
 from offline_core.learning.prelearner.connectors import CheckFinite, CheckSpaces, Pipeline
@@ -35,7 +35,7 @@ def episode(name: str, steps: int, *, seed: int = 0) -> Episode:
 
 
 EPISODES = [episode("a", 3), episode("b", 1, seed=1), episode("c", 5, seed=2)]
-AS_ROWS: dict[str, Callable[[list[Episode]], pa.Table]] = {"episodes": episode_rows, "table": episodes_to_table}
+AS_ROWS: dict[str, Callable[[list[Episode]], pa.Table]] = {"episodes": CODECS["episodes"].encode, "table": episodes_to_table}
 WANTED = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS, "action_logp")
 
 
@@ -98,7 +98,7 @@ def test_connectors_run_one_after_the_other() -> None:
     def shift(steps):
         return steps | {"rewards": steps["rewards"] + 1}
 
-    rows = episode_rows(EPISODES)
+    rows = CODECS["episodes"].encode(EPISODES)
     plain = made(rows, ("rewards",))["rewards"]
     np.testing.assert_allclose(made(rows, ("rewards",), (double, shift))["rewards"], 2 * plain + 1)
 
@@ -107,12 +107,19 @@ def test_errors_name_the_dataset_and_the_column() -> None:
     bad = episode("bad", 4)
     bad.observations["position"][2, 1] = np.nan
     with pytest.raises(NonFiniteError, match=r"/data/set: .*obs/position.* in 1 of 8 steps"):
-        made(episode_rows([*EPISODES[:2], bad]), (columns.OBS,), (CheckFinite(),))
+        made(CODECS["episodes"].encode([*EPISODES[:2], bad]), (columns.OBS,), (CheckFinite(),))
     with pytest.raises(EpisodeError, match="no column 'values'"):
-        made(episode_rows(EPISODES), ("values",))
+        made(CODECS["episodes"].encode(EPISODES), ("values",))
     mixed = Episode(eps_id="m", observations=np.zeros((3, 7), np.float32), actions=np.zeros(2, int), rewards=np.zeros(2))
     with pytest.raises(EpisodeError, match=r"/data/set: .*shape or structure"):
-        made(pa.concat_tables([episode_rows(EPISODES), episode_rows([mixed]).cast(episode_rows(EPISODES).schema)]))
+        made(
+            pa.concat_tables(
+                [
+                    CODECS["episodes"].encode(EPISODES),
+                    CODECS["episodes"].encode([mixed]).cast(CODECS["episodes"].encode(EPISODES).schema),
+                ]
+            )
+        )
 
 
 @pytest.mark.parametrize("format", ["episodes", "table"])
@@ -165,7 +172,7 @@ def test_each_component_keeps_to_its_own_bounds(space: gym.Space, inside: list, 
 @pytest.mark.parametrize("rows_a_block", [1, 2, 5, 7, 1000])
 def test_blocks_that_ray_cuts_anywhere_become_whole_episodes_again(rows_a_block: int, needs_next_obs: bool) -> None:
     mapper = Mapper(None, "episodes", WANTED, needs_next_obs, "/data/set", Pipeline((), (OBSERVATIONS, ACTIONS)))
-    mapped = [PrelearnerActor(mapper)(episode_rows(some)) for some in (EPISODES[:2], EPISODES[2:])]
+    mapped = [PrelearnerActor(mapper)(CODECS["episodes"].encode(some)) for some in (EPISODES[:2], EPISODES[2:])]
     blocks = [
         {name: column[start : start + rows_a_block] for name, column in block.items()}
         for block in mapped
@@ -173,7 +180,7 @@ def test_blocks_that_ray_cuts_anywhere_become_whole_episodes_again(rows_a_block:
     ]
     empty = {name: column[:0] for name, column in mapped[0].items()}
     batches = list(whole_episodes([empty, *blocks, empty], has_last=needs_next_obs))
-    expected = mapper(episode_rows(EPISODES))
+    expected = mapper(CODECS["episodes"].encode(EPISODES))
     found, *_ = without_seconds(EpisodeBatch.concatenate(batches))
     assert found.has_last is needs_next_obs and found.offsets.tolist() == expected.offsets.tolist()
     assert found.columns.keys() == expected.columns.keys()
@@ -184,5 +191,5 @@ def test_blocks_that_ray_cuts_anywhere_become_whole_episodes_again(rows_a_block:
 
 def test_decoding_is_by_view_of_what_was_read() -> None:
     """The arrays of an episode are not copied out of its bytes."""
-    item = episode_rows(EPISODES)[columns.ITEM][0].as_py()
+    item = CODECS["episodes"].encode(EPISODES)[columns.ITEM][0].as_py()
     assert not decode(item).observations["position"].flags.owndata

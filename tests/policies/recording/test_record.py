@@ -16,9 +16,7 @@ import pytest
 
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.dataset import DatasetRef, open_dataset, versions
-from offline_core.data.datasets.episode_index import episode_index
 from offline_core.data.datasets.manifest import Operation
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.errors import CheckpointError, ConfigError, RecorderError, StorageError
 from offline_core.keeping.inspection import card_at
@@ -45,14 +43,14 @@ def test_n_episodes_asked_are_n_episodes_on_disk(tmp_path: Path, cartpole_policy
     config = SMALL.model_copy(update={"format": format})
     ref = record(config, policy=cartpole_policy, output=str(tmp_path))
     dataset = open_dataset(ref.uri, ref.version)
-    found = list(episodes(dataset))
+    found = list(dataset.episodes())
     assert len(found) == 40 == len({e.eps_id for e in found}) == dataset.manifest.statistics.episodes
     assert all(e.is_done for e in found)
     assert sum(map(len, found)) == ref.steps == sum(file.steps for file in dataset.manifest.files)
     folders = {os.path.dirname(file.path) for file in dataset.manifest.files}
     assert folders == {f"cartpole-v1/run-{k:06d}-{r:05d}" for k in (1, 2) for r in (1, 2)}
     assert dataset.manifest.parents[0].kind == "checkpoint"
-    index = episode_index(dataset, ["policy_id", "content"])
+    index = dataset.index(["policy_id", "content"])
     assert set(index["policy_id"]) == {dataset.manifest.parents[0].fingerprint}
     assert index["content"].n_unique() == 40
     summed_up = dataset.manifest.statistics.columns
@@ -69,7 +67,7 @@ def test_same_seed_same_fingerprint_and_same_episodes_in_both_formats(tmp_path: 
     first, again = run_record("a"), run_record("b", cpus_per_recorder=0.25)
     assert first.fingerprint == again.fingerprint
     table = run_record("c", format="table")
-    one, other = (list(episodes(open_dataset(ref.uri))) for ref in (first, table))
+    one, other = (list(open_dataset(ref.uri).episodes()) for ref in (first, table))
     assert sorted(one, key=lambda e: e.eps_id) == sorted(other, key=lambda e: e.eps_id)
     assert run_record("d", seed=1).fingerprint != first.fingerprint
 
@@ -211,7 +209,7 @@ def test_a_recorder_that_dies_is_replaced_and_nothing_is_there_twice(tmp_path: P
     killer.join()
     assert len(list(notes.iterdir())) > 2, "nobody was killed and replaced"
     assert disturbed.fingerprint == undisturbed.fingerprint
-    assert len(list(episodes(open_dataset(disturbed.uri)))) == 12
+    assert len(list(open_dataset(disturbed.uri).episodes())) == 12
 
 
 @pytest.mark.slow
@@ -254,11 +252,11 @@ def test_more_recorders_than_fit_share_the_cpus_and_play_the_same(tmp_path: Path
 
 def test_equal_ids_mean_equal_episodes(tmp_path: Path, cartpole_policy: str) -> None:
     """Whatever shapes an episode shapes its id."""
-    base = {e.eps_id for e in episodes(open_dataset(record(SMALL, policy=cartpole_policy, output=str(tmp_path / "a")).uri))}
+    base = {e.eps_id for e in open_dataset(record(SMALL, policy=cartpole_policy, output=str(tmp_path / "a")).uri).episodes()}
     changes = ({"explore": False}, {"envs_per_recorder": 2}, {"environment": EnvironmentSpec(kwargs={"max_episode_steps": 5})})
     for i, change in enumerate(changes):
         ref = record(SMALL.model_copy(update=change), policy=cartpole_policy, output=str(tmp_path / str(i)))
-        assert not base & {e.eps_id for e in episodes(open_dataset(ref.uri))}
+        assert not base & {e.eps_id for e in open_dataset(ref.uri).episodes()}
 
 
 @pytest.mark.slow

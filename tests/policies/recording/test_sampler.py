@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
@@ -42,7 +41,7 @@ def test_a_mixture_of_a_recording_and_a_policy_that_plays(cartpole_policy: str, 
     assert abs(result.steps[recorded] / result.dataset.steps - 0.75) < 0.13  # an episode has up to 500 steps
     dataset = open_dataset(result.dataset.uri)
     assert {parent.kind for parent in dataset.manifest.parents} == {"dataset", "checkpoint"}
-    lived = [e for e in episodes(dataset) if e.custom_data.get("policy_id")]
+    lived = [e for e in dataset.episodes() if e.custom_data.get("policy_id")]
     assert sum(map(len, lived)) == result.steps[cartpole_policy]
 
 

@@ -12,7 +12,6 @@ from gymnasium import spaces
 
 import offline_core as offline
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.errors import ConfigError
 from offline_core.learning.experts.config import ExpertConfig
@@ -97,7 +96,7 @@ def test_from_an_expert_to_policies_of_its_data_no_action_is_illegal(tmp_path: P
     }
     expert = train_expert(parse(ExpertConfig, config), output=str(tmp_path / "expert"))
     data = offline.record(expert, episodes=150, output=str(tmp_path / "recording"))
-    recorded = list(episodes(open_dataset(str(tmp_path / "recording"))))
+    recorded = list(open_dataset(str(tmp_path / "recording")).episodes())
     assert all(len(e.observations["action_mask"]) == len(e) + 1 for e in recorded)
     assert offline.check(data).verdict != "fail"
     returns = dict[str, float]()

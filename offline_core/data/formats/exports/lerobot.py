@@ -24,9 +24,9 @@ import pyarrow.parquet as pq
 
 from offline_core.data.datasets.statistics import ColumnStatistics, StatisticsBuilder
 from offline_core.data.episodes import Episode, columns, nested
-from offline_core.data.episodes.codec import pack
+from offline_core.data.episodes.episode_codec import pack
 from offline_core.data.episodes.nested import Nested
-from offline_core.data.episodes.table import space_metadata
+from offline_core.data.episodes.spaces import space_metadata
 from offline_core.data.formats.exports.episode_sink import writer
 from offline_core.data.formats.exports.folder import FolderSink, check_whole
 from offline_core.data.store.location import Location

@@ -17,9 +17,9 @@ import gymnasium as gym
 import numpy as np
 
 from offline_core.data.episodes import Episode, columns, nested
-from offline_core.data.episodes.codec import pack
+from offline_core.data.episodes.episode_codec import pack
 from offline_core.data.episodes.nested import Nested
-from offline_core.data.episodes.spaces import space_to_json
+from offline_core.data.episodes.spaces import StoredSpaces, space_to_json
 from offline_core.data.formats.exports.episode_sink import writer
 from offline_core.data.formats.exports.folder import FolderSink, check_whole
 from offline_core.data.formats.exports.hdf5_output import Hdf5Output
@@ -68,7 +68,7 @@ class MinariSink(FolderSink):
         self.environment = None if environment is None else _gymnasium_spec(environment)
         self._storage: Any = None
         self._output: Any = None
-        self._spaces: tuple[gym.Space[Any] | None, gym.Space[Any] | None] = (None, None)
+        self._spaces: StoredSpaces = (None, None)
         self._written = 0
 
     def write(self, episodes: Sequence[Episode]) -> None:

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.manifest import FileEntry
-from offline_core.data.datasets.row_groups import schema_of
 from offline_core.data.formats.iceberg_files import open_table
 from offline_core.data.formats.published import FOLDERS
 from offline_core.data.formats.published.schema import published_schema
@@ -78,7 +77,7 @@ def publish(dataset: Dataset) -> bool:
 
 def _refuse_tensors(dataset: Dataset) -> None:
     """Neither Polars nor pyiceberg reads a file with tensors as a part of an Iceberg table."""
-    for field in schema_of(dataset):
+    for field in dataset.schema:
         if isinstance(field.type, pa.BaseExtensionType):
             raise SchemaError(
                 f"Column {field.name} of {dataset.ref} holds {field.type}, which readers of Iceberg do not know. Publish it as "

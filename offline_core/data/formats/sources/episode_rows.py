@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from offline_core.data.episodes import columns
-from offline_core.data.episodes.names import ENDS, named, parts_of, plain
+from offline_core.data.formats.sources.names import ENDS, named, parts_of, plain
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.step_reader import Unreadable, with_note
 from offline_core.data.formats.sources.whole_episodes import AT_END, END_IS_CUT, check_repeated, id_in_file

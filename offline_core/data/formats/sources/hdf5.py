@@ -21,13 +21,13 @@ import pyarrow as pa
 
 from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.arrow import to_arrow
-from offline_core.data.episodes.codec import pack
-from offline_core.data.episodes.names import named
+from offline_core.data.episodes.episode_codec import pack
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.formats.exports.d4rl import INFOS_ARE_MAPS
 from offline_core.data.formats.exports.info_arrays import info_rows
 from offline_core.data.formats.sources.expansion import Expansion, check_hdf5
 from offline_core.data.formats.sources.local_copy import local_stream
+from offline_core.data.formats.sources.names import named
 from offline_core.data.formats.sources.readers import BATCH_BYTES, FileReader, common_length, reader
 from offline_core.data.formats.sources.step_reader import with_note
 from offline_core.data.formats.sources.whole_episodes import canonical, episode_steps, id_in_file, joined

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -19,10 +19,9 @@ import pyarrow.compute as pc
 
 from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.arrow import from_arrow, to_arrow
-from offline_core.data.episodes.codec import unpack
+from offline_core.data.episodes.episode_codec import unpack
 from offline_core.data.episodes.nested import Nested
-from offline_core.data.episodes.spaces import space_leaves
-from offline_core.data.episodes.table import space_metadata, spaces_of
+from offline_core.data.episodes.spaces import StoredSpaces, space_leaves, space_metadata, spaces_of
 from offline_core.data.formats.packed import read_foreign_column
 from offline_core.data.formats.sources.readers import SOURCE_ROW, FileReader, reader
 from offline_core.data.formats.sources.scans import ParquetFile
@@ -45,8 +44,6 @@ _OBSERVATION, _STATE, _ACTION, _EXTRA = "observation", "observation.state", "act
 _NUMBERS = ("timestamp", "frame_index", "episode_index", "index")
 TASK = "task_index"
 _ENDS = (DONE, TERMINATED, TRUNCATED)
-
-Spaces: TypeAlias = tuple[gym.Space[Any] | None, gym.Space[Any] | None]
 
 
 @reader("lerobot", folder=lambda names: INFO in names)
@@ -140,7 +137,7 @@ class LeRobotDataset(FileReader):
         return info
 
 
-def _table(rows: pa.Table, known: pa.Table | None, spaces: Spaces, *, several_tasks: bool) -> pa.Table:
+def _table(rows: pa.Table, known: pa.Table | None, spaces: StoredSpaces, *, several_tasks: bool) -> pa.Table:
     """Steps of whole episodes under canonical names; those of an export of this package as they were before it.
 
     Arguments:

@@ -19,10 +19,9 @@ import pyarrow as pa
 
 from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.arrow import to_arrow
-from offline_core.data.episodes.codec import unpack
+from offline_core.data.episodes.episode_codec import unpack
 from offline_core.data.episodes.nested import Nested
-from offline_core.data.episodes.spaces import space_from_json
-from offline_core.data.episodes.table import space_metadata
+from offline_core.data.episodes.spaces import space_from_json, space_metadata
 from offline_core.data.formats.exports.info_arrays import info_rows
 from offline_core.data.formats.exports.minari import SPACES
 from offline_core.data.formats.sources.expansion import Expansion, check_hdf5

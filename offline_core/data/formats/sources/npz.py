@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.arrow import to_arrow
-from offline_core.data.episodes.names import ENDS, named, plain
 from offline_core.data.formats.sources.expansion import Expansion
 from offline_core.data.formats.sources.local_copy import local_stream
+from offline_core.data.formats.sources.names import ENDS, named, plain
 from offline_core.data.formats.sources.readers import BATCH_BYTES, FileReader, common_length, reader
 from offline_core.data.formats.sources.step_reader import with_note
 from offline_core.data.formats.sources.whole_episodes import canonical, episode_steps, id_in_file

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.arrow import to_arrow
-from offline_core.data.episodes.codec import pack
+from offline_core.data.episodes.episode_codec import pack
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.formats.packed import PACKED, unpack_column, unpack_infos, unpack_values
 from offline_core.data.formats.sources.expansion import CountedStream, Expansion

@@ -15,9 +15,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from offline_core.data.episodes import columns
+from offline_core.data.episodes.codecs import CODECS, codec_of
 from offline_core.data.episodes.extension_types import refuse_extension_types
-from offline_core.data.episodes.table import stated_spaces
+from offline_core.data.episodes.spaces import stated_spaces
 from offline_core.data.formats.sources.arrow_messages import check_arrow, is_arrow_file
 from offline_core.data.formats.sources.avro_blocks import check_avro
 from offline_core.data.formats.sources.episode_rows import may_hold_episodes, steps_in
@@ -210,7 +210,7 @@ class ParquetFile(ScannedFile):
 
 
 def _holds_episodes(file: Location) -> bool:
-    return columns.ITEM in read_footer(file).schema.to_arrow_schema().names
+    return codec_of(read_footer(file).schema.to_arrow_schema()) is CODECS[EPISODES]
 
 
 EPISODES = "episodes"

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from offline_core.data.datasets.manifest import digest
 from offline_core.data.episodes import columns, nested
-from offline_core.data.episodes.codec import pack
-from offline_core.data.episodes.names import ENDS, SYNONYMS, named, plain
+from offline_core.data.episodes.episode_codec import pack
 from offline_core.data.episodes.nested import Nested
+from offline_core.data.formats.sources.names import ENDS, SYNONYMS, named, plain
 from offline_core.errors import SchemaError, UnsafeDataError
 
 ROLES = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.NEW_OBS, columns.TERMINATEDS, columns.TRUNCATEDS, columns.DONES)

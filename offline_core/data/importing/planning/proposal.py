@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.arrow import read_column
-from offline_core.data.episodes.names import ENDS, named
 from offline_core.data.formats.sources.first_rows import FirstRows
+from offline_core.data.formats.sources.names import ENDS, named
 from offline_core.data.formats.sources.scans import FILE_PATHS
 from offline_core.data.importing import column_values as values
 from offline_core.data.importing.column_values import Rows

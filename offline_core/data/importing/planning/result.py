@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.control_characters import visible, visible_line
 from offline_core.data.episodes import columns
-from offline_core.data.episodes.names import UNDERSTOOD
+from offline_core.data.formats.sources.names import UNDERSTOOD
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.planning.schema import Column
 from offline_core.data.importing.report import Counts

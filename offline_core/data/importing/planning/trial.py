@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from offline_core.data.datasets.statistics import StatisticsBuilder
-from offline_core.data.datasets.writer import add_columns, statistics_of
+from offline_core.data.datasets.statistics import Statistics, StatisticsBuilder
 from offline_core.data.episodes import Episode
-from offline_core.data.episodes.metadata import episode_summary
+from offline_core.data.episodes.index import episode_summary
+from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.step_reader import StepReader
-from offline_core.data.importing.assembly import Spaces
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_files import EpisodeFiles, check_for_episodes
 from offline_core.data.importing.inference import inferred_spaces
@@ -43,7 +42,7 @@ class Trial:
     counts: Counts = field(default_factory=Counts)
     unreadable: list[Unreadable] = field(default_factory=list)
     order: str = ""
-    spaces: Spaces = (None, None)
+    spaces: StoredSpaces = (None, None)
     notes: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     """Columns that are not mapped and cannot be kept, and why."""
@@ -108,9 +107,9 @@ def _finished(trial: Trial) -> Trial:
     trial.counts = trial.counts.with_unreadable(trial.unreadable)
     if not trial.episodes:
         return trial
-    statistics = statistics_of([episode_summary(trial.episodes)])
+    statistics = Statistics.of([episode_summary(trial.episodes)])
     found = StatisticsBuilder()
-    add_columns(found, trial.episodes)
+    found.add_episodes(trial.episodes)
     statistics = statistics.model_copy(update={"columns": found.result()})
     stated = trial.episodes[0].action_space
     declared = (None, trial.spaces[1] if stated is None else stated)

@@ -15,8 +15,8 @@ import pytest
 from gymnasium import spaces
 
 from offline_core.data.episodes import Episode
-from offline_core.data.episodes.codec import unpack
-from offline_core.data.episodes.table import spaces_of
+from offline_core.data.episodes.episode_codec import unpack
+from offline_core.data.episodes.spaces import spaces_of
 from offline_core.data.formats.exports import lerobot
 from offline_core.data.formats.exports.lerobot import LeRobotSink
 from offline_core.errors import ConfigError, EpisodeError, SchemaError, SpaceError

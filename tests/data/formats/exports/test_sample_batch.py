@@ -15,7 +15,6 @@ import pytest
 from gymnasium import spaces
 
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode, space_to_json
 from offline_core.data.formats.exports import sample_batch
 from offline_core.data.formats.exports.sample_batch import SampleBatchBuilder, SampleBatchSink, SampleBatchWriter
@@ -37,7 +36,7 @@ def read_back(folder: Path, output: Path, like: Episode, **config: Any) -> dict[
     declared = {"observation_space": like.observation_space, "action_space": like.action_space}
     config |= {name: space_to_json(space) for name, space in declared.items() if space is not None}
     result = import_data(parse(ImportConfig, config), source=str(folder), output=str(output))
-    return {each.eps_id: each for each in episodes(open_dataset(result.dataset.uri))}
+    return {each.eps_id: each for each in open_dataset(result.dataset.uri).episodes()}
 
 
 @pytest.mark.parametrize("compress", [("obs", "new_obs"), (), ("obs", "new_obs", "actions", "rewards", "action_logp")])
@@ -134,7 +133,7 @@ def test_a_builder_takes_a_step_at_a_time(tmp_path: Path) -> None:
             assert builder.count == 3
             writer.write(builder.build_and_reset())
     result = import_data(ImportConfig(), source=str(tmp_path / "out"), output=str(tmp_path / "again"))
-    found = {each.eps_id: each for each in episodes(open_dataset(result.dataset.uri))}
+    found = {each.eps_id: each for each in open_dataset(result.dataset.uri).episodes()}
     assert found.keys() == {"0", "1"} and found["0"].terminated
     assert np.asarray(found["1"].observations).tolist() == [[0.0, 1.0], [0.5, 1.0], [1.0, 1.0], [1.5, 1.0]]
     assert found["1"].get_infos()[1:] == [{"t": 0}, {"t": 1}, {"t": 2}]

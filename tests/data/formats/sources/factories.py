@@ -12,7 +12,6 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
 from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.importing.config import ImportConfig
@@ -99,7 +98,7 @@ def imported(folder: Path, source: str | list[str] | Path, /, **config: Any) -> 
 def imported_episodes(folder: Path, source: str | list[str] | Path, /, **config: Any) -> list[Episode]:
     """The episodes of `imported`, by their ids."""
     result = imported(folder, source, **config)
-    return sorted(episodes(open_dataset(result.dataset.uri)), key=lambda episode: episode.eps_id)
+    return sorted(open_dataset(result.dataset.uri).episodes(), key=lambda episode: episode.eps_id)
 
 
 def check_steps(found: list[Episode]) -> None:

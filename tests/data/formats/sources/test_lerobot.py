@@ -14,7 +14,6 @@ import pytest
 from gymnasium import spaces
 
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.episodes import Episode
 from offline_core.data.formats.exporting import ExportConfig, export
 from offline_core.data.formats.exports.lerobot import LeRobotSink
@@ -50,7 +49,7 @@ def test_rllibs_recordings_come_back_from_an_export(tmp_path: Path, rllib_record
     first = imported(tmp_path / "1", rllib_recordings / "pendulum_episodes", mapping={}).dataset
     export(ExportConfig(format="lerobot"), dataset=first.uri, output=str(tmp_path / "set"))
     again = imported(tmp_path / "2", tmp_path / "set", mapping={})
-    before, after = ({one.eps_id: one for one in episodes(open_dataset(uri))} for uri in (first.uri, again.dataset.uri))
+    before, after = ({one.eps_id: one for one in open_dataset(uri).episodes()} for uri in (first.uri, again.dataset.uri))
     assert before == after
     assert not [note for note in again.notes if "Actions have an effect" not in note]
     first_kinds, kinds = (open_dataset(uri).manifest.statistics for uri in (first.uri, again.dataset.uri))
@@ -94,7 +93,7 @@ SUCCESS = [False, False, True, False, False, False]
 def test_both_layouts(tmp_path: Path, version: str) -> None:
     source = others(tmp_path / "in", version, done=DONE, success=SUCCESS)
     result = imported(tmp_path, source, mapping={}, episodes={"last_new_obs": "repeat"})
-    found = sorted(episodes(open_dataset(result.dataset.uri)), key=lambda one: one.eps_id)
+    found = sorted(open_dataset(result.dataset.uri).episodes(), key=lambda one: one.eps_id)
     assert [(one.eps_id, one.terminated, one.truncated) for one in found] == [("0", True, False), ("1", False, True)]
     np.testing.assert_array_equal(found[1].observations, STATE[[3, 4, 5, 5]])
     np.testing.assert_array_equal(found[0].actions, np.arange(6, dtype=np.float32).reshape(3, 2))
@@ -114,7 +113,7 @@ def test_both_layouts(tmp_path: Path, version: str) -> None:
 def test_what_tells_how_episodes_end(tmp_path: Path, flags: dict[str, Any], ends: tuple[bool, bool], note: str | None) -> None:
     source = others(tmp_path / "in", "v3.0", **flags)
     result = imported(tmp_path, source, mapping={}, episodes={"last_new_obs": "repeat"})
-    assert {(one.terminated, one.truncated) for one in episodes(open_dataset(result.dataset.uri))} == {ends}
+    assert {(one.terminated, one.truncated) for one in open_dataset(result.dataset.uri).episodes()} == {ends}
     assert any((note or "how episodes end") in each for each in result.notes) == (note is not None)
 
 

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.row_groups import tables
 from offline_core.data.episodes import columns
 from offline_core.data.formats.sources.opening import SourceConfig, open_source
 from offline_core.data.formats.sources.partitions import typed
@@ -76,7 +75,7 @@ def test_types_are_the_same_in_all_files() -> None:
 
 def test_they_arrive_in_the_dataset(tmp_path: Path) -> None:
     result, _ = run_import(hive(tmp_path), tmp_path / "out", episodes={"last_new_obs": "repeat"}, format="table")
-    table = pa.concat_tables(tables(open_dataset(result.dataset.uri)))
+    table = pa.concat_tables(open_dataset(result.dataset.uri).tables())
     assert table["date"].to_pylist() == [DAYS[0]] * 2 + [DAYS[1]] * 2 and table["hour"].to_pylist() == [8, 8, 9, 9]
     assert columns.OBS in table.column_names
 

@@ -18,7 +18,6 @@ import pytest
 from flows.settings import read_values
 from offline_core import errors
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.reader import episodes
 from offline_core.data.formats.sources.first_rows import FIRST_ROWS, _whole_lines
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
@@ -46,7 +45,7 @@ def check_by_import(plan: ImportPlan, folder: Path) -> None:
     assert config.model_dump(exclude_unset=True) == plan.config.model_dump(exclude_unset=True)
     made = import_data(config, source=plan.source, output=str(folder / "out"))
     assert (made.observation_space, made.action_space) == (plan.observation_space, plan.action_space)
-    found = {episode.eps_id: len(episode) for episode in episodes(open_dataset(made.dataset.uri))}
+    found = {episode.eps_id: len(episode) for episode in open_dataset(made.dataset.uri).episodes()}
     assert set(plan.eps_ids) <= found.keys()
     if plan.is_whole:
         assert made.counts == plan.counts and plan.lengths is not None

@@ -14,11 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from offline_core.data.datasets import row_groups as module
+from offline_core.data.datasets import row_group as module
 from offline_core.data.datasets import writer
 from offline_core.data.datasets.dataset import Dataset, open_dataset
-from offline_core.data.datasets.manifest import Format
-from offline_core.data.datasets.row_groups import READ_SECONDS, batches, prefetch_tables, read_together, row_groups, tables
+from offline_core.data.datasets.row_group import READ_SECONDS, batches, prefetch_tables, read_together
+from offline_core.data.episodes.codecs import Format
 from offline_core.errors import CorruptFileError, SchemaError
 from tests.data.datasets.factories import episode, write_dataset
 
@@ -33,9 +33,9 @@ def dataset(tmp_path: Path) -> str:
 
 def test_all_row_groups_together_are_the_dataset(dataset: str) -> None:
     source = open_dataset(dataset)
-    found = list(row_groups(source, ["eps_id", "t"]))
+    found = list(source.row_groups(["eps_id", "t"]))
     assert len(found) == 7
-    expected = pa.concat_tables(tables(source, ["eps_id", "t"]))
+    expected = pa.concat_tables(source.tables(["eps_id", "t"]))
     assert read_together(found, ["eps_id", "t"]).equals(expected)
     for together in (1, 3, 10):
         parts = list(prefetch_tables(found, ["eps_id", "t"], together=together))
@@ -46,7 +46,7 @@ def test_all_row_groups_together_are_the_dataset(dataset: str) -> None:
 def test_a_batch_is_of_one_file_and_limited_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "ROW_GROUP_BYTES", 1)
     episodes = [episode(number, 20) for number in range(10)]
-    found = list(row_groups(write_dataset(tmp_path, episodes, format="table", max_rows_per_file=100)))
+    found = list(write_dataset(tmp_path, episodes, format="table", max_rows_per_file=100).row_groups())
     two = found[0].size_bytes + found[1].size_bytes
     for most, sizes in ((2**20, [5, 5]), (two, [2, 2, 1, 2, 2, 1]), (1, [1] * 10)):
         parts = list(batches(found, most))
@@ -57,20 +57,20 @@ def test_a_batch_is_of_one_file_and_limited_in_bytes(tmp_path: Path, monkeypatch
 
 def test_the_time_of_reading_travels_with_the_rows(dataset: str) -> None:
     begin = time.perf_counter()
-    parts = prefetch_tables(list(row_groups(open_dataset(dataset), ["t"])), ["t"], timed=True)
+    parts = prefetch_tables(list(open_dataset(dataset).row_groups(["t"])), ["t"], timed=True)
     seconds = [sum(part[READ_SECONDS].to_pylist()) for part in parts]
     assert len(seconds) == 7 and all(0 < each <= time.perf_counter() - begin for each in seconds)
 
 
 def test_a_row_group_is_small_when_pickled(dataset: str) -> None:
-    group = list(row_groups(open_dataset(dataset), ["t"]))[3]
+    group = list(open_dataset(dataset).row_groups(["t"]))[3]
     assert len(sent := pickle.dumps(group)) < 2_000
     assert pickle.loads(sent).read(["t"]).equals(group.read(["t"]))
 
 
 def test_a_missing_column(dataset: str) -> None:
     with pytest.raises(SchemaError, match="has no column reward; it has"):
-        list(row_groups(open_dataset(dataset), ["reward"]))
+        list(open_dataset(dataset).row_groups(["reward"]))
 
 
 def test_a_replaced_file_is_read_anew(tmp_path: Path) -> None:
@@ -79,12 +79,12 @@ def test_a_replaced_file_is_read_anew(tmp_path: Path) -> None:
     folder.mkdir()
     for value in (1, 2):
         pa.parquet.write_table(pa.table({"x": [value] * (10 * value)}), folder / "data.parquet")
-        [group] = list(row_groups(open_dataset(str(folder)), ["x"]))
+        [group] = list(open_dataset(str(folder)).row_groups(["x"]))
         assert group.read(["x"])["x"].to_pylist() == [value] * (10 * value)
 
 
 def test_prefetching_is_limited(dataset: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = list(row_groups(open_dataset(dataset), ["t"]))
+    found = list(open_dataset(dataset).row_groups(["t"]))
     monkeypatch.setattr(module, "PREFETCH_BYTES", 2 * found[0].size_bytes)
     begun, lock = [], threading.Lock()
 
@@ -113,7 +113,7 @@ def test_the_garbage_collector_does_not_wait_for_readers(dataset: str, monkeypat
 
     monkeypatch.setattr(module, "read_together", stuck)
     monkeypatch.setattr(module, "PREFETCH_BYTES", 0)
-    found = list(row_groups(open_dataset(dataset), ["t"]))
+    found = list(open_dataset(dataset).row_groups(["t"]))
     before = {*threading.enumerate()}
     reading = prefetch_tables(found, ["t"])
     assert next(reading).num_rows == 20
@@ -134,7 +134,7 @@ def test_the_garbage_collector_does_not_wait_for_readers(dataset: str, monkeypat
 
 def test_errors_of_prefetching_are_raised_in_order(dataset: str) -> None:
     source = open_dataset(dataset)
-    found = list(row_groups(source, ["t"]))
+    found = list(source.row_groups(["t"]))
     damaged = source.location.child(source.manifest.files[2].path).path
     os.truncate(damaged, 100)
     reading = prefetch_tables(found, ["t"])
@@ -158,11 +158,11 @@ def test_the_manifest_lists_the_row_groups_of_the_footers(
     episodes = [episode(number, 2_000 + number) for number in range(40)]
     write_dataset(tmp_path, episodes, format=format, max_rows_per_file=20 if format == "episodes" else 40_000)
     source = open_dataset(str(tmp_path))
-    listed, read = ([replace(group, pass_number=0) for group in row_groups(each)] for each in (source, as_before(source)))
+    listed, read = ([replace(group, pass_number=0) for group in each.row_groups()] for each in (source, as_before(source)))
     assert listed == read
     assert 1 < len(source.manifest.files) < len(listed)
 
 
 def test_listing_row_groups_opens_no_file(dataset: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "read_footer", None)
-    assert sum(group.num_rows for group in row_groups(open_dataset(dataset))) == 140
+    assert sum(group.num_rows for group in open_dataset(dataset).row_groups()) == 140

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from offline_core.data.episodes import Episode
-from offline_core.data.episodes.metadata import SCHEMA, complete, content_of, episode_metadata, success_of
+from offline_core.data.episodes.codecs import CODECS
+from offline_core.data.episodes.index import SCHEMA, content_of, success_of
 from tests.data.episodes.strategies import counting
 
 
@@ -41,8 +42,8 @@ def test_metadata_is_that_of_the_last_step_and_of_the_custom_data() -> None:
         counting(2, infos=None),
         counting(0, infos=[{"is_success": True}]),
     ]
-    table = episode_metadata(some)
-    assert table.schema == SCHEMA
+    table = CODECS["episodes"].encode(some).select(SCHEMA.names)
+    assert table.schema.equals(SCHEMA)
     assert table["success"].to_pylist() == [False, True, None, None]
     assert table["policy_id"].to_pylist() == ["abc", None, None, None]
     assert len(set(table["content"].to_pylist())) == 2, "infos and custom data are no content"
@@ -108,8 +109,7 @@ def test_content_is_the_same_tomorrow() -> None:
 
 def test_rows_from_before_have_nulls() -> None:
     old = pa.table({"item": [b"x", b"y"], "eps_id": ["a", "b"], "length": [1, 2]})
-    rows = complete(old)
-    assert rows.column_names[:3] == old.column_names
-    assert set(rows.column_names) == {"item", *SCHEMA.names}
-    assert rows["content"].to_pylist() == rows["success"].to_pylist() == [None, None]
-    assert complete(rows) is rows
+    index = CODECS["episodes"].index(
+        ["length", "success", "policy_id"], lambda names: old.select([*{*names} & {*old.column_names}])
+    )
+    assert index.to_pylist() == [{"length": length, "success": None, "policy_id": None} for length in (1, 2)]

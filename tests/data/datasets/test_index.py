@@ -14,12 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from offline_core.data.datasets import row_groups, writer
+from offline_core.data.datasets import row_group, writer
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.episode_index import episode_index, first_parts
-from offline_core.data.datasets.manifest import Format
 from offline_core.data.episodes import Episode, columns
-from offline_core.data.episodes.metadata import content_of
+from offline_core.data.episodes.codecs import Format
+from offline_core.data.episodes.index import content_of, first_parts
 from offline_core.data.store.parquet_files import open_parquet
 from offline_core.errors import SchemaError
 from tests.cases import examples
@@ -40,7 +39,7 @@ def test_index(tmp_path: Path, format: Format, monkeypatch: pytest.MonkeyPatch) 
     ]
     dataset = write_dataset(tmp_path, some, format, max_rows_per_file=3 if format == "episodes" else 50)
     assert len(dataset.manifest.files) > 1
-    index = episode_index(dataset)
+    index = dataset.index()
     assert index.columns == NAMES
     assert index["eps_id"].to_list() == ids
     assert index["t_started"].to_list() == [0, 3, 6, 9, 12, 15, 18, 21]
@@ -58,10 +57,10 @@ def test_row_groups_of_an_episode_each_are_read_together(
     monkeypatch.setattr(writer, "ROW_GROUP_BYTES", 1)
     some = [episode(i, 5, eps_id=f"twice-{i // 2}", t_started=5 * (i % 2)) for i in range(20)]
     dataset = write_dataset(tmp_path, some, format)
-    assert sum(1 for _ in row_groups.row_groups(dataset)) == 20
+    assert sum(1 for _ in dataset.row_groups()) == 20
     opened: list[str] = []
-    monkeypatch.setattr(row_groups, "open_parquet", lambda file, *how: (opened.append(file.uri), open_parquet(file, *how))[1])
-    index = episode_index(dataset)
+    monkeypatch.setattr(row_group, "open_parquet", lambda file, *how: (opened.append(file.uri), open_parquet(file, *how))[1])
+    index = dataset.index()
     assert len(opened) == 1
     assert list(index.select("eps_id", "t_started").iter_rows()) == [(each.eps_id, each.t_started) for each in some]
     assert index["return"].to_list() == [each.return_ for each in some]
@@ -73,13 +72,13 @@ def test_returns_are_summed_up_in_double_precision(tmp_path: Path, format: Forma
     rewards = np.where(np.arange(10_000) == 0, 100, 0.1).astype(dtype)
     dataset = write_dataset(tmp_path, [episode(0, 10_000, rewards=rewards)], format)
     expected = float(rewards.astype(np.float64).sum())
-    assert episode_index(dataset)["return"].to_list() == pytest.approx([expected], rel=1e-12)
+    assert dataset.index()["return"].to_list() == pytest.approx([expected], rel=1e-12)
 
 
 def test_returns_are_the_same_to_the_last_bit(tmp_path: Path) -> None:
     """A condition such as `return >= 10` has to choose the same episodes in both formats."""
     some = [episode(i, steps, rewards=np.full(steps, 0.1)) for i, steps in enumerate([100, 3, 77, 20_000])]
-    indices = [episode_index(write_dataset(tmp_path / format, some, format))["return"].to_list() for format in FORMATS]
+    indices = [write_dataset(tmp_path / format, some, format).index()["return"].to_list() for format in FORMATS]
     assert indices == [[e.return_ for e in some]] * 2
 
 
@@ -87,9 +86,7 @@ def test_returns_are_the_same_to_the_last_bit(tmp_path: Path) -> None:
 @given(episode_lists(count=st.integers(1, 4), steps=st.integers(1, 4), lookback=st.just(0)))
 def test_both_formats_say_the_same_of_any_episode(some: list[Episode]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        one, other = (
-            episode_index(write_dataset(Path(folder) / format, some, format), columns.EPISODE_METADATA) for format in FORMATS
-        )
+        one, other = (write_dataset(Path(folder) / format, some, format).index(columns.EPISODE_METADATA) for format in FORMATS)
     assert one.columns == list(columns.EPISODE_METADATA)
     assert one.schema == other.schema
     assert one.equals(other)
@@ -103,7 +100,7 @@ def test_success_and_policy(tmp_path: Path, format: Format) -> None:
         episode(1, 2),
         episode(2, 1, infos=[{}, {"success": 1}], custom_data={"else": 2}),
     ]
-    index = episode_index(write_dataset(tmp_path, some, format), ["policy_id", "success"])
+    index = write_dataset(tmp_path, some, format).index(["policy_id", "success"])
     assert index.columns == ["policy_id", "success"]
     assert index["success"].to_list() == [False, None, True]
     assert index["policy_id"].to_list() == ["p", None, None]
@@ -117,7 +114,7 @@ def test_files_from_before_some_metadata(tmp_path: Path) -> None:
     for path in dataset.paths[:1]:
         pq.write_table(pq.read_table(path).drop_columns(["success", "policy_id", "content"]), path)
     edit_json(manifest, files=[entry | {"footer_sha256": None} for entry in json.loads(manifest.read_text())["files"]])
-    index = episode_index(open_dataset(str(tmp_path)), ["eps_id", "success", "content"])
+    index = open_dataset(str(tmp_path)).index(["eps_id", "success", "content"])
     assert index["success"].to_list() == [None, None, True, True]
     assert index["content"].to_list() == [content_of(e) for e in some]
 
@@ -125,7 +122,7 @@ def test_files_from_before_some_metadata(tmp_path: Path) -> None:
 def test_a_foreign_folder_has_no_index(tmp_path: Path) -> None:
     write_items(tmp_path / "x.parquet", [b"x"])
     with pytest.raises(SchemaError, match=f"{tmp_path} has no manifest.*Import it first"):
-        episode_index(open_dataset(str(tmp_path)))
+        open_dataset(str(tmp_path)).index()
 
 
 def test_parts_with_one_id_are_one_episode_until_it_terminates() -> None:
@@ -145,4 +142,4 @@ def test_first_parts_of_a_dataset(tmp_path: Path, format: Format) -> None:
     some = [episode(i, 8) for i in range(3)]
     parts = [some[1].slice(0, 3), replace(some[1].slice(5, 8), eps_id=f"{some[1].eps_id}@5")]
     dataset = write_dataset(tmp_path, [some[0], *parts[::-1], some[2]], format)
-    assert first_parts(episode_index(dataset)).tolist() == [0, 2, 2, 3]
+    assert first_parts(dataset.index()).tolist() == [0, 2, 2, 3]

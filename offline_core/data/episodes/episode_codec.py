@@ -1,4 +1,6 @@
-"""Episodes ⇄ the bytes RLlib keeps in column `item`: msgpack, numpy values as msgpack-numpy packs them.
+"""The format `episodes`: a row an episode, its bytes in column `item` as RLlib keeps them, and its index beside them.
+
+The bytes are msgpack, numpy values as msgpack-numpy packs them.
 
 Written is the numpy form (whole arrays), which RLlib reads, is a third of the size of the list form that RLlib's recorder
 writes, and decodes some seventy times as fast. Both forms are read, with bytes or str keys, with any lookback, from any
@@ -10,20 +12,125 @@ Format: Ray 2.60, `SingleAgentEpisode.get_state` and `InfiniteLookbackBuffer.get
 
 from __future__ import annotations
 
+import itertools
 import re
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import gymnasium as gym
 import msgpack
 import msgpack_numpy
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from offline_core.data.episodes import nested
+from offline_core.data.episodes import columns, nested
+from offline_core.data.episodes.batch import EpisodeBatch
 from offline_core.data.episodes.episode import Episode
+from offline_core.data.episodes.index import SCHEMA, Read, Share, content_of, episode_summary, policy_of, success_of
 from offline_core.data.episodes.nested import Nested
-from offline_core.data.episodes.spaces import space_from_json, space_to_json
+from offline_core.data.episodes.spaces import space_from_json, space_metadata, space_to_json
 from offline_core.data.episodes.unpickle import load_array
-from offline_core.errors import CorruptFileError, DataError, EpisodeError, UnsafeDataError
+from offline_core.errors import ConfigError, CorruptFileError, DataError, EpisodeError, UnsafeDataError, within
+
+_OF_STEPS = (
+    *(columns.OBS, columns.NEW_OBS, columns.ACTIONS, columns.REWARDS),
+    *(columns.T, columns.TERMINATEDS, columns.TRUNCATEDS),
+)
+
+
+class EpisodeCodec:
+    """A codec; see `Codec`."""
+
+    name: Literal["episodes"] = "episodes"
+    needs_import = False
+    metadata = columns.EPISODE_METADATA
+
+    def rows_of(self, lengths: np.ndarray) -> np.ndarray:
+        return np.ones(len(lengths), np.int64)
+
+    def encode(self, episodes: Sequence[Episode]) -> pa.Table:
+        items = pa.array([encode(episode) for episode in episodes], pa.binary())
+        metadata: dict[str, Any] = dict(episode_summary(episodes))
+        metadata[columns.SUCCESS] = [success_of(e.get_infos(-1)) if len(e) else None for e in episodes]
+        metadata[columns.POLICY_ID] = [policy_of(e.custom_data) for e in episodes]
+        metadata[columns.CONTENT] = [content_of(e) for e in episodes]
+        rows = pa.table(metadata, schema=SCHEMA)
+        rows = rows.add_column(0, pa.field(columns.ITEM, items.type, nullable=False), items)
+        return rows.replace_schema_metadata(space_metadata(episodes[0].observation_space, episodes[0].action_space))
+
+    def encoded(self, episodes: Sequence[Episode], share: Share) -> Iterator[tuple[pa.Table, int, int]]:
+        return self.shared(self.encode(episodes), {}, share)
+
+    def shared(self, rows: pa.Table, summary: Mapping[str, np.ndarray], share: Share) -> Iterator[tuple[pa.Table, int, int]]:
+        rows = _complete(rows)
+        sizes = pc.binary_length(rows[columns.ITEM]).to_numpy()
+        for start, stop in share(self.rows_of(sizes), sizes, np.arange(len(sizes))):
+            yield rows.slice(start, stop - start), start, stop
+
+    def numbers(self, rows: pa.Table) -> None:
+        return None
+
+    def stored(self, names: Sequence[str] | None) -> Sequence[str]:
+        return (columns.ITEM,)
+
+    def projection(self, names: Sequence[str], schema: pa.Schema, uri: str) -> Sequence[str]:
+        raise ConfigError("Columns can be chosen in table format only; in episode format an episode is one value.")
+
+    def starts(self, rows: pa.Table) -> np.ndarray:
+        return np.arange(rows.num_rows)
+
+    def episodes(self, rows: pa.Table, only: np.ndarray | None = None) -> list[Episode]:
+        items = rows[columns.ITEM]
+        return [decode(item) for item in (items if only is None else items.filter(pa.array(only))).to_pylist()]
+
+    def batch(self, rows: pa.Table, names: Sequence[str], *, has_last: bool) -> EpisodeBatch:
+        return EpisodeBatch.of([episode for episode in self.episodes(rows) if len(episode)], names, has_last=has_last)
+
+    def as_stored(self, tables: Iterable[tuple[str, pa.Table]]) -> Iterator[tuple[EpisodeBatch, list[str]]]:
+        for uri, rows in tables:
+            with within(uri=uri):
+                episodes = self.episodes(rows)
+            for _, alike in itertools.groupby(episodes, _kind):
+                found = list(alike)
+                yield EpisodeBatch.of(found, [*_OF_STEPS, *found[0].extras]), [content_of(episode) for episode in found]
+
+    def index(self, names: Sequence[str], read: Read) -> pa.Table:
+        index = _complete(read(list(dict.fromkeys([*names, columns.EPS_ID]))))
+        if columns.CONTENT in names and index[columns.CONTENT].null_count:
+            contents = [content_of(episode) for episode in self.episodes(read([columns.ITEM]))]
+            place = index.schema.get_field_index(columns.CONTENT)
+            index = index.set_column(place, SCHEMA.field(columns.CONTENT), pa.array(contents, pa.string()))
+        return index.select(list(names))
+
+    def constants(self, name: str, read: Read) -> list[object]:
+        values = (episode.extras.get(name) for episode in self.episodes(read([columns.ITEM])))
+        return [_constant(each) if isinstance(each, np.ndarray) else None for each in values]
+
+
+def _complete(rows: pa.Table) -> pa.Table:
+    """The rows with every column of the index: null in those that files from before them lack."""
+    for field in SCHEMA:
+        if field.name not in rows.column_names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows
+
+
+def _kind(episode: Episode) -> tuple[Any, ...]:
+    """The types and spaces that episodes of one batch share."""
+    trees = {columns.OBS: episode.observations, columns.ACTIONS: episode.actions, columns.REWARDS: episode.rewards}
+    leaves = (leaf for name, tree in {**trees, **episode.extras}.items() for leaf in nested.flatten(tree, name).items())
+    types = [(name, "text" if leaf.dtype.kind == "U" else leaf.dtype, leaf.shape[1:]) for name, leaf in leaves]
+    return types, episode.observation_space, episode.action_space
+
+
+def _constant(values: np.ndarray) -> object:
+    """The value of all steps, with NaN as equal to itself as in step tables; None if there are several or none."""
+    if not len(values):
+        return None
+    first = values[0]
+    same = (values == first) | ((values != values) & (first != first))
+    return (first.tolist() if isinstance(first, (np.generic, np.ndarray)) else first) if same.all() else None
 
 
 def encode(episode: Episode) -> bytes:

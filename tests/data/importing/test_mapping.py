@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from offline_core.data.episodes.arrow import read_column
-from offline_core.data.episodes.mapping import canonical_mapping, map_columns
+from offline_core.data.importing.mapping import canonical_mapping, map_columns
 from offline_core.errors import ConfigError, SchemaError
 
 SEEDS = {"obs": "o_t", "actions": "a_t", "rewards": "r_t", "new_obs": "o_tp1", "infos": "i_t", "dones": "d_t"}

@@ -1,4 +1,4 @@
-"""The row groups of a dataset: parts of its files that any process reads alone, in any order."""
+"""A row group: a part of a data file that any process reads alone, in any order."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from offline_core.data.episodes import Episode, columns, decode, table_to_episodes
+from offline_core.data.datasets.manifest import FileEntry
+from offline_core.data.episodes import Episode
+from offline_core.data.episodes.codecs import CODECS, Codec, Format
+from offline_core.data.episodes.columns import ROW_GROUP
+from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.store.location import Location
 from offline_core.data.store.parquet_files import open_parquet, parquet_errors, read_footer
-from offline_core.errors import EmptyDatasetError, SchemaError, within
+from offline_core.errors import within
 
 if TYPE_CHECKING:
     import ray.data
 
-    from offline_core.data.datasets.dataset import Dataset
-    from offline_core.data.datasets.manifest import FileEntry
 
 READERS = 8
 PREFETCH_BYTES = 64 * 2**20
@@ -33,8 +34,6 @@ PREFETCH_BYTES = 64 * 2**20
 
 READ_SECONDS = "_read_seconds"
 """(R,) float32: how long reading took, in the first row."""
-ROW_GROUP = "_row_group"
-"""(R,) int32, the number of the row group in its dataset."""
 
 _passes = itertools.count(1)
 
@@ -52,15 +51,20 @@ class RowGroup:
     num_rows: int
     size_bytes: int
     """Before compression."""
+    format: Format
     number_in_dataset: int = 0
     pass_number: int = 0
-    """Counts calls of `row_groups`: each pass over a dataset reads and verifies footers anew."""
-    spaces: tuple[gym.Space[Any] | None, gym.Space[Any] | None] = field(default=(None, None), compare=False)
-    """(observation space, action space) of the manifest."""
+    """Counts calls of `row_groups_of`: each pass over a dataset reads and verifies footers anew."""
+    spaces: StoredSpaces = field(default=(None, None), compare=False)
+    """Of the manifest."""
 
     @property
     def uri(self) -> str:
         return self.file.uri
+
+    @property
+    def codec(self) -> Codec:
+        return CODECS[self.format]
 
     @property
     def names(self) -> list[str]:
@@ -80,20 +84,22 @@ class RowGroup:
         """Its episodes, not validated; they get the dataset's spaces unless they have their own.
 
         Arguments:
-            names: of a step table only these columns.
-            only: (episodes,) booleans: leave out the others; in episode format they are not decoded.
+            names: only these columns, where they are stored apart.
+            only: (episodes,) booleans: leave out the others.
 
         Raises:
             CorruptFileError, EpisodeError, SchemaError, UnsafeDataError: naming the file and the episode.
         """
         with within(uri=self.uri):
-            if columns.ITEM in self.names:
-                items = self.read([columns.ITEM])[columns.ITEM]
-                found = [decode(item) for item in (items if only is None else items.filter(pa.array(only))).to_pylist()]
-            else:
-                found = table_to_episodes(self.read(names))
-                found = found if only is None else list(itertools.compress(found, only))
+            found = self.codec.episodes(self.read(self.codec.stored(names)), only)
             return [self._with_spaces(episode) for episode in found]
+
+    def first_episode(self) -> Episode:
+        """The first of its episodes; no other is decoded. See `episodes`."""
+        with within(uri=self.uri):
+            rows = self.read(self.codec.stored(None))
+            stop = [*self.codec.starts(rows).tolist(), rows.num_rows][1]
+            return self._with_spaces(self.codec.episodes(rows.slice(0, stop))[0])
 
     @property
     def _footer(self) -> pq.FileMetaData:
@@ -121,32 +127,27 @@ def _footer(file: Location, sha256: str, footer_sha256: str | None, pass_number:
     return read_footer(file, footer_sha256)
 
 
-def row_groups(dataset: Dataset, require: Sequence[str] = (), *, only: Container[int] | None = None) -> Iterator[RowGroup]:
-    """The row groups of a dataset in the order of its manifest; reads neither data nor, unless the manifest is old, footers.
+def row_groups_of(
+    location: Location,
+    entries: Sequence[FileEntry],
+    format: Format,
+    spaces: StoredSpaces,
+    only: Container[int] | None = None,
+) -> Iterator[RowGroup]:
+    """The row groups of files in their order; reads neither data nor, unless the manifest is old, footers.
 
     Arguments:
-        require: columns that the dataset must have.
         only: numbers of those to return; None: all.
-
-    Raises:
-        SchemaError: it lacks a required column.
-        CorruptFileError: a file of an older manifest is truncated or damaged; the message names it. Others raise it when they
-            are read.
     """
-    if require:
-        present = schema_of(dataset).names
-        if missing := [name for name in require if name not in present]:
-            raise SchemaError(f"{dataset.location.uri} has no column {', '.join(missing)}; it has {', '.join(present)}.")
-    spaces, pass_number, numbers = (dataset.observation_space, dataset.action_space), next(_passes), itertools.count()
-    entries = dataset.manifest.files
+    pass_number, numbers = next(_passes), itertools.count()
     for start in range(0, len(entries), READERS):
         some = entries[start : start + READERS]
-        files = [(dataset.location.child(entry.path), entry.sha256, entry.footer_sha256) for entry in some]
+        files = [(location.child(entry.path), entry.sha256, entry.footer_sha256) for entry in some]
         for file, sizes in zip(files, _group_sizes(some, files, pass_number), strict=True):
             for number, (rows, size) in enumerate(sizes):
                 in_dataset = next(numbers)
                 if only is None or in_dataset in only:
-                    yield RowGroup(*file, number, rows, size, in_dataset, pass_number, spaces)
+                    yield RowGroup(*file, number, rows, size, format, in_dataset, pass_number, spaces)
 
 
 def _group_sizes(
@@ -159,18 +160,6 @@ def _group_sizes(
         footers = pool.map(lambda file: _footer(*file, pass_number), files)
         groups = [[footer.row_group(number) for number in range(footer.num_row_groups)] for footer in footers]
     return [[(group.num_rows, group.total_byte_size) for group in of_file] for of_file in groups]
-
-
-def schema_of(dataset: Dataset) -> pa.Schema:
-    """The Arrow schema of the first file."""
-    for entry in dataset.manifest.files:
-        return read_footer(dataset.location.child(entry.path), entry.footer_sha256).schema.to_arrow_schema()
-    raise EmptyDatasetError(f"{dataset.location.uri} has no files.")
-
-
-def tables(dataset: Dataset, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """The rows of a dataset, one table a row group, read one after the other."""
-    return (group.read(names) for group in row_groups(dataset))
 
 
 def batches(groups: Iterable[RowGroup], size_bytes: int = PREFETCH_BYTES) -> Iterator[list[RowGroup]]:
@@ -266,6 +255,7 @@ _DESCRIBED = pa.schema(
         ("uri", pa.string()),
         ("sha256", pa.string()),
         ("footer_sha256", pa.string()),
+        ("format", pa.string()),
         *((name, pa.int64()) for name in ("number", "num_rows", "size_bytes", "number_in_dataset", "pass_number")),
     ]
 )

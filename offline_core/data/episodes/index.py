@@ -1,16 +1,21 @@
-"""Metadata that episodes are selected by: one value an episode, without its steps."""
+"""The index of episodes: one row an episode, by whose columns episodes are selected without their steps."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.episode import Episode
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SCHEMA = pa.schema(
     [
@@ -27,8 +32,30 @@ SCHEMA = pa.schema(
 )
 """The columns of `columns.EPISODE_METADATA`; the last three are null where unknown, or in older files."""
 
+
 SUCCESS_KEYS = ("is_success", "success")
 """Info keys by which environments say that the task was done: gymnasium-robotics' first, then Meta-World's."""
+
+
+PART_SUFFIX = re.compile(r"(@\d+(-[0-9a-f]{8})?)+$")
+"""Imports and prunings add this to the id of an episode for its later parts: the step they begin at, a hash."""
+
+OTHER_IDS = (
+    "If they are different episodes, import one of the two again with episodes: {ids_per: file}, which adds a hash of the file "
+    "to its ids."
+)
+"""What mends that two datasets use an id for different episodes."""
+
+Read: TypeAlias = Callable[[Sequence[str]], pa.Table]
+"""Reads columns of neighbouring row groups, and the column `ROW_GROUP`; columns that are not there are skipped."""
+Share: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], list[tuple[int, int]]]
+"""(rows, bytes, name of each episode) → (start, stop) of episodes that share a row group; equal names never do."""
+
+
+def index_schema(names: Sequence[str]) -> pa.Schema:
+    """Of these columns, of which `ROW_GROUP` may be one."""
+    known = pa.schema([*SCHEMA, (columns.ROW_GROUP, pa.int32())])
+    return pa.schema([known.field(name) for name in names])
 
 
 def episode_summary(episodes: Sequence[Episode]) -> dict[str, np.ndarray]:
@@ -41,15 +68,6 @@ def episode_summary(episodes: Sequence[Episode]) -> dict[str, np.ndarray]:
         columns.TERMINATED: np.array([e.terminated for e in episodes], bool),
         columns.TRUNCATED: np.array([e.truncated for e in episodes], bool),
     }
-
-
-def episode_metadata(episodes: Sequence[Episode]) -> pa.Table:
-    """One row an episode, with the columns of `SCHEMA`."""
-    metadata: dict[str, Any] = dict(episode_summary(episodes))
-    metadata[columns.SUCCESS] = [success_of(e.get_infos(-1)) if len(e) else None for e in episodes]
-    metadata[columns.POLICY_ID] = [policy_of(e.custom_data) for e in episodes]
-    metadata[columns.CONTENT] = [content_of(e) for e in episodes]
-    return pa.table(metadata, schema=SCHEMA)
 
 
 def success_of(info: Mapping[str, Any]) -> bool | None:
@@ -92,9 +110,30 @@ def content_of(episode: Episode) -> str:
     return digest.hexdigest()
 
 
-def complete(rows: pa.Table) -> pa.Table:
-    """Rows of the episode format with every column of `SCHEMA`: null in those that files from before them lack."""
-    for field in SCHEMA:
-        if field.name not in rows.column_names:
-            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-    return rows
+def trajectory_of(eps_id: str) -> str:
+    """The id that all parts of a trajectory share: without the step that a later part begins at."""
+    return PART_SUFFIX.sub("", eps_id)
+
+
+def first_parts(index: pl.DataFrame) -> np.ndarray:
+    """(episodes,) for each episode the number of its trajectory's first part: its own number unless it is a later part.
+
+    Imports and prunings leave parts of an episode where steps are missing. They share an id, up to a part that terminated.
+
+    Arguments:
+        index: of a dataset, with eps_id, t_started and terminated.
+    """
+    ids = index[columns.EPS_ID].to_list()
+    bases = list(map(trajectory_of, ids))
+    starts = [[int(t) for t in re.findall(r"@(\d+)", eps_id[len(base) :])] for eps_id, base in zip(ids, bases, strict=True)]
+    keys = list(zip(bases, starts, index[columns.T_STARTED].to_list(), strict=True))
+    order = np.array(sorted(range(len(keys)), key=keys.__getitem__), int)
+    terminated = index[columns.TERMINATED].to_list()
+    continues = [
+        bases[before] == bases[now] and (not terminated[before] or keys[before] == keys[now])
+        for before, now in itertools.pairwise(order.tolist())
+    ]
+    begins = np.array([True, *(not each for each in continues)])
+    first = np.zeros(len(order), int)
+    first[order] = order[begins][np.cumsum(begins) - 1]
+    return first

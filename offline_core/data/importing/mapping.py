@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from offline_core.data.episodes.arrow import read_column, to_arrow
-from offline_core.data.episodes.names import CANONICAL
+from offline_core.data.formats.sources.names import CANONICAL
 from offline_core.errors import ConfigError, SchemaError
 
 ColumnMapping: TypeAlias = Mapping[str, str | list[str]]
