@@ -41,7 +41,8 @@ class EpisodeWriter:
 
     Use as a context manager; after a clean exit `files` and `statistics` describe what was written. An error removes the
     file that was open. A file that has its name is complete, but belongs to no dataset until a manifest lists it.
-    A thread counts and compresses what is written while the next is made; its error is raised by a later call, or at the exit.
+    A thread counts and compresses what is written while the next is made; its first error is raised by a later call, or at a
+    clean exit, and nothing is written after it.
     """
 
     def __init__(self, root: Location, prefix: str, *, format: Format, config: FilesConfig = FilesConfig()) -> None:
@@ -56,15 +57,16 @@ class EpisodeWriter:
         self._types: dict[str, pa.DataType] = {}
         self._thread = ThreadPoolExecutor(1)
         self._tasks: deque[Future[None]] = deque()
+        self._has_failed = False
 
     def __enter__(self) -> EpisodeWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._thread.shutdown()
         try:
-            self._wait()
+            self._thread.shutdown(cancel_futures=kind is not None)  # after an error, it would meet a file that is gone
             if kind is None:
+                self._wait()
                 self._finish()
         finally:
             if self._open is not None:
@@ -139,7 +141,17 @@ class EpisodeWriter:
     def _later(self, task: Callable[..., None], *arguments: Any) -> None:
         """Have the thread do it after what it was given before."""
         self._wait(MAX_TASKS - 1)
-        self._tasks.append(self._thread.submit(task, *arguments))
+        self._tasks.append(self._thread.submit(self._done, task, *arguments))
+
+    def _done(self, task: Callable[..., None], *arguments: Any) -> None:
+        """Do it, unless one before failed: its error is raised, and the file is gone."""
+        if self._has_failed:
+            return
+        try:
+            task(*arguments)
+        except BaseException:
+            self._has_failed = True
+            raise
 
     def _wait(self, left: int = 0) -> None:
         """Until no more than so many tasks are left."""

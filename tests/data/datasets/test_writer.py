@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -421,6 +423,36 @@ def test_an_error_while_a_file_is_finished(tmp_path: Path, monkeypatch: pytest.M
         EpisodeWriter(prepare_dataset(str(tmp_path)), "part", format="episodes") as writer,
     ):
         writer.write([episode(0)])
+    assert found(tmp_path) == []
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("error", [None, RuntimeError("the environment crashed"), KeyboardInterrupt()])
+def test_the_first_error_is_the_one_that_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: Format, error: BaseException | None
+) -> None:
+    """The disk fills up in the thread while more row groups wait for it: nobody hears of the file that is gone by then."""
+    all_wait, begun = threading.Event(), threading.Event()
+
+    def fail(*_: Any, **__: Any) -> None:
+        begun.set()
+        all_wait.wait(60)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", fail)
+    monkeypatch.setattr(writer_module, "MAX_TASKS", 20)
+    expected = StorageError if error is None else type(error)
+    with (
+        pytest.raises(expected, match=None if isinstance(error, KeyboardInterrupt) else "No space left|crashed") as raised,
+        EpisodeWriter(prepare_dataset(str(tmp_path)), "part", format=format) as writer,
+    ):
+        for i in range(4):
+            writer.write([episode(i)])
+        begun.wait(60)
+        all_wait.set()
+        if error is not None:
+            raise error
+    assert raised.value.__context__ is None or isinstance(raised.value.__context__, OSError)
     assert found(tmp_path) == []
 
 
