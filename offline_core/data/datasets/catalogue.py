@@ -176,8 +176,9 @@ def _listed(root: Location) -> Iterable[fs.FileInfo]:
     if not root.is_local:
         return root.listed()
     top = root.listed(recursive=False)
+    folders = [info.base_name for info in top if info.size is None and info.type == fs.FileType.Directory]
     with ThreadPoolExecutor(READERS) as pool:
-        below = pool.map(lambda name: root.child(name).listed(), [info.base_name for info in top if info.size is None])
+        below = pool.map(lambda name: root.child(name).listed(), folders)
         return [*top, *itertools.chain.from_iterable(below)]
 
 

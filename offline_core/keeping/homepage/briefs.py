@@ -2,8 +2,9 @@
 
     $OFFLINE_CACHE/catalogues/<hash of the root>.json     or below ~/.cache/offline
 
-A file is read again if its size or the time of its last change is another one. The cache is one file a root, replaced whole,
-and may be deleted at any time. It holds nothing that the files do not. It never decides what is deleted, promoted or verified.
+A file is read again if its size or the time of its last change is another one. The cache is one file a root, replaced whole, is
+believed by the user who wrote it alone, and may be deleted at any time. It holds nothing that the files do not. It never decides
+what is deleted, promoted or verified.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
@@ -66,6 +67,8 @@ class Brief(NamedTuple):
 _Parser = Callable[[Any], Brief | None]
 Cached = list[Any]
 """[name, size, changed_ns, the values of a brief]"""
+_FIRST, _LAST = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (1, 9999))
+"""Seconds since 1970 that are times."""
 
 
 def read_briefs(
@@ -85,8 +88,8 @@ def read_briefs(
         unread = []
         for name in of_kind:
             entry = cached.get(name)
-            if entry is not None and (entry[1], entry[2]) == catalogue.files[name]:
-                found[name] = Brief(*entry[3])
+            if (brief := _of_cache(cached.get(name), catalogue.files[name])) is not None:
+                found[name] = brief
             else:
                 unread.append(name)
         for name, brief in zip(unread, _read_all(catalogue, unread, _PARSERS[kind]), strict=True):
@@ -98,6 +101,14 @@ def read_briefs(
     if len(found) >= LEAST_FILES and (is_new or len(cached) > len(found)):
         _store(catalogue, {name: each for name, each in found.items() if _is_settled(catalogue.files[name], before_ns)})
     return found, problems
+
+
+def _of_cache(entry: Cached | None, state: FileState) -> Brief | None:
+    """What is cached of a file that is as it was; None if nothing is, or nothing that makes sense."""
+    try:
+        return None if entry is None or (entry[1], entry[2]) != state else _checked(Brief(*entry[3]))
+    except (ValueError, LookupError, TypeError, ArithmeticError):
+        return None
 
 
 def _is_settled(state: FileState, before_ns: int) -> bool:
@@ -126,13 +137,29 @@ def _read_local(path: str) -> bytes:
 
 def _read(uri: str, read: Callable[[str], bytes], parse: _Parser) -> Brief | str | None:
     try:
-        return parse(from_json(without_checksum(read(uri), uri)))
+        brief = parse(from_json(without_checksum(read(uri), uri)))
+        return None if brief is None else _checked(brief)
     except OfflineError as error:
         return str(error)
     except OSError as error:
         return f"{error.strerror or error}."
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         return f"It is not what this package writes ({type(error).__name__}: {error})."
+
+
+def _checked(brief: Brief) -> Brief:
+    """It, if it is what the fields say: files, and a cache, may be from anywhere.
+
+    Raises:
+        TypeError: it is not.
+    """
+    texts = (brief.kind, brief.what, brief.operation, brief.policy, brief.algorithm, brief.environment)
+    are_texts = all(isinstance(each, str) for each in texts)
+    are_uris = isinstance(brief.sources, list | tuple) and all(isinstance(each, str) for each in brief.sources)
+    is_time = brief.made is None or (isinstance(brief.made, int | float) and _FIRST <= brief.made <= _LAST)
+    if not (are_texts and are_uris and is_time):
+        raise TypeError("a text, a URI or a time is none")
+    return brief
 
 
 def _version(values: Mapping[str, Any]) -> Brief:
@@ -240,17 +267,22 @@ def _seconds(time: str) -> float:
     return datetime.fromisoformat(time).timestamp()
 
 
-def _place(root: Location) -> Location:
+def _place(root: Location) -> Location | None:
+    """The file of the cache; None: there is no place for one."""
     above = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = os.environ.get(CACHE) or os.path.join(above, "offline")
+    if folder.startswith("~"):  # a number without a name and a home, as in a container
+        return None
     name = hashlib.sha256(root.uri.encode(errors="replace")).hexdigest()[:32]
     return Location.on_disk(os.path.join(folder, "catalogues", f"{name}.json"))
 
 
 def load_cache(root: Location) -> dict[str, Cached]:
-    """What is in the cache of a root, by name; nothing if it is not there, or not what was written."""
+    """What is in the cache of a root, by name; nothing if it is not there, not what was written, or another user's."""
     place = _place(root)
     try:
+        if os.name == "posix" and os.stat(place.path).st_uid != os.geteuid():  # who may say what they like of these files
+            raise ValueError("it is another user's")
         digest, _, body = _read_local(place.path).partition(b"\n")
         if hashlib.sha256(body).hexdigest().encode() != digest:
             raise ValueError("it is damaged")

@@ -88,7 +88,9 @@ def test_what_people_look_at_leaves_out_what_others_need_for_their_work(root: Ca
 
 def test_pipes_and_folders_are_no_files(root: Catalogue) -> None:
     os.mkfifo(root.place("theirs/result.json").path)
-    assert "theirs/result.json" not in read_catalogue(root.root).files
+    os.mkfifo(root.place("pipe").path)
+    os.symlink("nowhere", root.place("link").path)
+    assert read_catalogue(root.root).files == root.files
 
 
 def test_a_root_that_is_not_there_is_an_error(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -100,6 +101,52 @@ def test_a_cache_that_is_not_what_was_written_is_not_used(root: Path, damage: st
     file.write_bytes(damaged[damage])
     assert list_root(str(root)) == first
     assert file.read_bytes() == data, "it is written again"
+
+
+@pytest.mark.parametrize(
+    "brief", [5, [], ["x"] * 9, ["dataset", 1], ["dataset", "", "now"], ["dataset", "", 1e300], ["dataset", "", 1, "", [1]]]
+)
+def test_a_cache_that_holds_something_else_is_not_used(root: Path, brief: object) -> None:
+    """Its checksum is right: it was made by another program."""
+    first = list_root(str(root))
+    file = cache_of(root)
+    data = file.read_bytes()
+    values = json.loads(data.partition(b"\n")[2])
+    values["files"] = [[name, size, time, brief] for name, size, time, _ in values["files"]]
+    body = json.dumps(values).encode()
+    file.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+    assert list_root(str(root)) == first
+    assert file.read_bytes() == data, "it is written again"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have no owner that can be told")
+def test_a_cache_of_another_user_is_not_believed(root: Path, read: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    list_root(str(root))
+    monkeypatch.setattr(os, "geteuid", lambda: os.stat(root).st_uid + 1)
+    read.clear()
+    assert len(list_root(str(root)).entries) == 50
+    assert cache_of(root).name not in read and len(read) > 50
+
+
+def test_without_a_home_there_is_no_cache(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OFFLINE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.chdir(root.parent)
+    assert len(list_root(str(root)).entries) == 50
+    assert [file.name for file in root.parent.iterdir()] == ["runs"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"parents": [{"uri": 5}]}, {"environment": {"id": []}}, {"weights_sha256": [1], "metrics": {}}]
+)
+def test_a_file_with_other_values_than_ours_is_a_problem(root: Path, change: dict[str, object]) -> None:
+    [file] = root.glob("*/bc-000000/best/policy.json")
+    values = json.loads(file.read_text())
+    values.pop("checksum", None)
+    file.write_text(json.dumps(values | change))
+    [(name, why)] = list_root(str(root)).problems
+    assert (name, "not what this package writes" in why) == (str(file.relative_to(root)), True)
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(root: Path) -> None:
