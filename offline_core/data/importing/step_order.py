@@ -28,6 +28,8 @@ MIN_LOOKED_BYTES = 256 * 2**10
 """Of a file, on average."""
 MIN_SHARE = 0.5
 """A column counts steps if at least this share of the steps of its ids come one after the one before; others may be missing."""
+MAX_IDS = 2_000_000
+"""So many different ids are held to see that none comes again: two hundred megabytes. Rows of more are scattered."""
 MAX_ROWS = 2_000_000
 """So many are looked at where the first ones do not count by one: rows of an id may lie in many files."""
 
@@ -52,6 +54,8 @@ def lies_in_order(table: pa.Table) -> bool:
 def ids_lie_in_runs(readers: Sequence[StepReader], sizes: Sequence[int], groups: Sequence[range], name: str | None) -> bool:
     """Whether all rows of an id follow one another, in files of one group; read off their column of ids alone.
 
+    Of remote files it is not known: to look, each would be copied here as a whole, and once more to be read.
+
     Arguments:
         sizes: bytes of each reader; where they are small, opening the files for that would take longer than it saves.
         groups: numbers of readers.
@@ -63,7 +67,7 @@ def ids_lie_in_runs(readers: Sequence[StepReader], sizes: Sequence[int], groups:
     for group in groups:
         before: str | None = None
         for number in group:
-            if not isinstance(reader := readers[number], ParquetFile):
+            if not isinstance(reader := readers[number], ParquetFile) or not reader.location.is_local:
                 return False
             try:
                 for batch in dataclasses.replace(reader, columns=(name,)).batches():
@@ -76,6 +80,8 @@ def ids_lie_in_runs(readers: Sequence[StepReader], sizes: Sequence[int], groups:
                     if len(ended) < len(ids) - 1 or before in ended or not over.isdisjoint(ids):
                         return False
                     over |= ended
+                    if len(over) > MAX_IDS:
+                        return False
             except (DataError, pa.ArrowException):
                 return False
         over |= {before} if before is not None else set()

@@ -160,9 +160,12 @@ class NumberedLog:
             before = entry
 
     def _check(self, entry: _Entry, before: _Entry) -> None:
-        """Check that an entry follows from the one before it; earlier versions wrote entries that do not say it."""
-        is_older = "before" not in entry.values and "before" not in before.values
-        if not is_older and entry.values.get("before") != before.sha256:
+        """Check that an entry follows from the one before it.
+
+        Entries of earlier versions do not say it, also where one was still in use beside this one. To leave it out hides
+        nothing that could not be hidden by saying it anew.
+        """
+        if "before" in entry.values and entry.values["before"] != before.sha256:
             file, other = (self.file(each.values["number"]).uri for each in (entry, before))
             raise CorruptFileError(f"{file} does not follow from {other}: one of the two was edited. {_RESTORE}", uri=other)
 

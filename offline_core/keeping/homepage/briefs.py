@@ -2,9 +2,9 @@
 
     $OFFLINE_CACHE/catalogues/<hash of the root>.json     or below ~/.cache/offline
 
-A file is read again if its size or the time of its last change is another one. The cache is one file a root, replaced whole, is
-believed by the user who wrote it alone, and may be deleted at any time. It holds nothing that the files do not. It never decides
-what is deleted, promoted or verified.
+A file is read again if its size or the time of its last change is another one. The cache is one file a root, replaced whole,
+is believed by the user alone who wrote it, and may be deleted at any time. It holds nothing that the files do not. It never
+decides what is deleted, promoted or verified.
 """
 
 from __future__ import annotations
@@ -87,7 +87,6 @@ def read_briefs(
     for kind, of_kind in names.items():
         unread = []
         for name in of_kind:
-            entry = cached.get(name)
             if (brief := _of_cache(cached.get(name), catalogue.files[name])) is not None:
                 found[name] = brief
             else:

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import Episode, episodes_to_table
 from offline_core.data.episodes.spaces import space_to_json
+from offline_core.data.formats.sources.scans import ParquetFile
 from offline_core.data.importing import step_import, step_order
 from offline_core.data.importing.report import ImportResult
 from offline_core.data.importing.step_import import StepImport
 from offline_core.data.store.location import Location
+from offline_core.data.store.stores import Store
 from offline_core.errors import EpisodeError
 from tests.cases import examples
 from tests.data.episodes.strategies import any_spaces, values
@@ -240,6 +242,21 @@ def test_an_id_that_goes_on_in_files_of_another_task_is_scattered(tmp_path: Path
         write_rows(tmp_path / f"in/{number}.parquet", rows[number : number + 2])
     with pytest.raises(pytest.fail.Exception, match="scattered"):
         run_import(tmp_path / "in", tmp_path / "out", partitions=3)
+
+
+@pytest.mark.usefixtures("no_scattering")
+def test_more_ids_than_are_held_in_memory_are_scattered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one_id_a_run(tmp_path / "in")
+    monkeypatch.setattr(step_order, "MAX_IDS", 3)
+    with pytest.raises(pytest.fail.Exception, match="scattered"):
+        run_import(tmp_path / "in", tmp_path / "out", partitions=3)
+
+
+@pytest.mark.usefixtures("no_scattering")
+def test_remote_files_are_not_copied_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ParquetFile, "batches", lambda _: pytest.fail("read"))
+    readers = [ParquetFile(Location(f"s3://bucket/{number}.parquet", Store(), "")) for number in range(2)]
+    assert not step_order.ids_lie_in_runs(readers, [2**20] * 2, [range(2)], "eps_id")
 
 
 @pytest.mark.usefixtures("ray_up", "no_scattering")

@@ -50,10 +50,20 @@ def test_an_entry_that_was_edited_is_found_by_the_next(log: NumberedLog) -> None
     assert next(log.newest_first())["value"] == 20
 
 
-def test_an_entry_is_not_taken_for_one_of_earlier_versions_by_leaving_its_hash_out(log: NumberedLog) -> None:
-    values = {"value": 12, "number": 2}
-    log.file(2).write(with_checksum(json.dumps(values)))
-    with pytest.raises(CorruptFileError, match=r"000002\.json does not follow from"):
+def test_an_entry_of_an_earlier_version_among_later_ones_is_read(log: NumberedLog) -> None:
+    """An earlier version of this package, which chains nothing, was still in use somewhere."""
+    log.file(4).create(with_checksum(json.dumps({"value": 30, "number": 4})))
+    log.append({"value": 40}, after=4)
+    assert [each["value"] for each in log.entries()] == [0, 10, 20, 30, 40]
+    assert [each["value"] for each in log.newest_first()] == [40, 30, 20, 10, 0]
+    edit(log, 4, value=31)
+    with pytest.raises(CorruptFileError, match=r"000005\.json does not follow from \S+/000004\.json"):
+        log.entries()
+
+
+def test_an_entry_that_was_edited_is_found_though_its_own_hash_is_left_out(log: NumberedLog) -> None:
+    log.file(2).write(with_checksum(json.dumps({"value": 12, "number": 2})))
+    with pytest.raises(CorruptFileError, match=r"000003\.json does not follow from"):
         log.entries()
 
 
