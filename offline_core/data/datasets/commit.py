@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Any
@@ -192,6 +192,22 @@ def _create(location: Location, manifest: Manifest) -> Dataset:
             "commit them as the next version."
         ) from error
     return Dataset(location, manifest)
+
+
+def discard(location: Location, files: Iterable[FileEntry]) -> None:
+    """Deletes files that were written for a version and are not to be in it, but for those that another version has.
+
+    Equal content has an equal name, so what was written just now may be a file of a version that was there before. Where it
+    cannot be read what a version has, all of them stay for vacuum.
+    """
+    paths = {file.path for file in files}
+    for number in versions(location.uri) if paths else ():
+        if (dataset := _readable(location, number)) is None:
+            log.warning("Version %d of %s cannot be read, so %d files stay there.", number, location.uri, len(paths))
+            return
+        paths -= {file.path for file in dataset.manifest.all_files}
+    for path in sorted(paths):
+        location.child(path).delete()
 
 
 def find_version(uri: str, operation: Operation, parents: Sequence[Parent]) -> Dataset | None:

@@ -141,7 +141,7 @@ def _read(location: Location) -> _State:
     if (last := next(log.newest_first(), None)) is not None:
         move = _move_of(location, last)
         return _State(move.number, dict(sorted(move.tags.items())), ())
-    files = [name for name in log.listed().others if _NAME.fullmatch(name)]
+    files = [name for name in log.folder.files(recursive=False) if _NAME.fullmatch(name)]
     return _State(0, {name: _number(log.folder.child(name)) for name in files}, files)
 
 
@@ -182,5 +182,7 @@ def _number(file: Location) -> int:
     data = file.read()
     text = data.decode(errors="replace").strip() if len(data) <= _MAX_BYTES else ""
     if not _NUMBER.fullmatch(text):
-        raise CorruptFileError(f"{file.uri} does not hold the number of a version. Set the tag again.", uri=file.uri)
+        raise CorruptFileError(
+            f"{file.uri} does not hold the number of a version. Delete the file, and set the tag again.", uri=file.uri
+        )
     return int(text)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offline_core.data.datasets.commit import discard
 from offline_core.data.datasets.data_file import DataFile, FilesConfig
 from offline_core.data.datasets.manifest import FileEntry
 from offline_core.data.episodes import columns
@@ -51,8 +52,7 @@ def imported_without(root: Location, imported: Imported, ids: Collection[str]) -
 
 def remove_late(root: Location, entries: Iterable[FileEntry]) -> None:
     """Remove files of an import that comes to nothing: alone they would look like data."""
-    for entry in entries:
-        root.child(entry.path).delete()
+    discard(root, entries)
     with contextlib.suppress(StorageError):  # there is none, or it has other files
         root.child(LATE).remove_empty_folder()
 

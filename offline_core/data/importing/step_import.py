@@ -21,6 +21,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offline_core.data.datasets.commit import discard
 from offline_core.data.episodes import Episode, columns
 from offline_core.data.episodes.arrow import empty_table
 from offline_core.data.formats.sources.fingerprint import files_of
@@ -252,8 +253,7 @@ class StepImport:
         written = self._written_groups(groups, first)
         job = self.without_extras(first.extras)
         if job.schema != self.schema:
-            for file in (file for part in written for file in part.files):
-                self.root.child(file.path).delete()
+            discard(self.root, (file for part in written for file in part.files))
             remove_late(self.root, [*first.cuts, *first.left_out])
             first = Findings(extras=first.extras, notes=first.notes)
             written = job._written_groups(groups, first)

@@ -17,7 +17,7 @@ import pytest
 from gymnasium import spaces
 
 import offline_core as offline
-from offline_core.data.datasets.commit import commit, find_version
+from offline_core.data.datasets.commit import commit, discard, find_version
 from offline_core.data.datasets.dataset import Dataset, open_committed, open_dataset, versions
 from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.data.datasets.statistics import Statistics
@@ -320,6 +320,19 @@ def test_the_same_files_made_of_the_same_by_the_same_are_one_version(tmp_path: P
     write_dataset(tmp_path, EPISODES[:1])
     assert write_dataset(tmp_path, EPISODES).ref == first.ref.model_copy(update={"latest": 2})
     assert versions(str(tmp_path)) == [1, 2]
+
+
+def test_what_a_version_has_is_not_discarded_with_what_was_written_again(tmp_path: Path) -> None:
+    """The same episodes make a file of the same name."""
+    dataset = write_dataset(tmp_path, [episode(0)])
+    again, other = (write_files(tmp_path, [episode(number)], "episodes").files for number in (0, 1))
+    assert again == dataset.manifest.files
+    discard(dataset.location, [*again, *other])
+    assert [name for name in found(tmp_path) if name.endswith(".parquet")] == [file.path for file in again]
+    other = write_files(tmp_path, [episode(1)], "episodes").files
+    (tmp_path / "_versions/000001.json").write_text("{")
+    discard(dataset.location, other)
+    assert (tmp_path / other[0].path).exists(), "nobody knows whether a version has it"
 
 
 def test_a_version_is_found_by_what_was_done_to_what(tmp_path: Path) -> None:

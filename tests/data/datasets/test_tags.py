@@ -61,6 +61,15 @@ def test_tags_of_earlier_versions_are_read_and_become_entries_at_the_next_move(d
     assert sorted(path.name for path in (data / "_versions" / "tags").iterdir()) == ["000001.json", "last-000001"]
 
 
+def test_a_tag_of_an_earlier_version_may_look_like_a_mark_of_a_log(data: Path) -> None:
+    """Logs mark numbers as used by files of such names."""
+    stored_by_an_earlier_version(data, **{"last-2024": 1, "good": 2})
+    place = Location.of(str(data))
+    assert resolve(place, "last-2024") == 1
+    write_tag(place, "good", 1)
+    assert read_tags(place) == {"good": 1, "last-2024": 1}
+
+
 def test_a_tag_of_an_earlier_version_is_removed(data: Path) -> None:
     stored_by_an_earlier_version(data, good=1)
     offline.tag(data, "good", remove=True)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from offline_core.data.datasets.damage import unusable_files
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import Episode, episodes_to_table
 from offline_core.data.episodes.spaces import space_to_json
@@ -335,3 +336,20 @@ def test_ids_that_come_back_in_every_file(tmp_path: Path) -> None:
         assert (result.counts.episodes, result.counts.duplicates) == (10, 0)
         assert len({e.eps_id for e in found}) == 10
     assert sorted(summary(results[0][1])) == sorted(summary(results[1][1]))
+
+
+@pytest.mark.usefixtures("no_scattering")
+@pytest.mark.parametrize("missing", [(), ("eps_id", "t", "new_obs")])
+def test_an_import_of_a_folder_that_grew_takes_nothing_from_the_version_before(
+    tmp_path: Path, missing: tuple[str, ...]
+) -> None:
+    """The new file lacks an extra column. What was written before that was seen is what the version before has."""
+    one_id_a_run(tmp_path / "in", *missing)
+    rules = {"partitions": 3, "files": {"max_rows_per_file": 1}, "episodes": {"last_new_obs": "repeat"}}
+    before, episodes_before = run_import(tmp_path / "in", tmp_path / "out", **rules)
+    assert "tag" in episodes_before[0].extras
+    rows = [row | {"eps_id": "z"} for row in ROWS if row["eps_id"] == "a"]
+    write_rows(tmp_path / "in/3.parquet", without(rows, "tag", *missing))
+    after, found = run_import(tmp_path / "in", tmp_path / "out", **rules)
+    assert after.dataset.version == 2 and len(found) == 6 and "tag" not in found[0].extras
+    assert unusable_files(open_dataset(before.dataset.uri, 1)) == {}
