@@ -87,8 +87,8 @@ def read_briefs(
     for kind, of_kind in names.items():
         unread = []
         for name in of_kind:
-            if (brief := _of_cache(cached.get(name), catalogue.files[name])) is not None:
-                found[name] = brief
+            if (known := _of_cache(cached.get(name), catalogue.files[name])) is not None:
+                found[name] = known
             else:
                 unread.append(name)
         for name, brief in zip(unread, _read_all(catalogue, unread, _PARSERS[kind]), strict=True):
@@ -278,7 +278,8 @@ def _place(root: Location) -> Location | None:
 
 def load_cache(root: Location) -> dict[str, Cached]:
     """What is in the cache of a root, by name; nothing if it is not there, not what was written, or another user's."""
-    place = _place(root)
+    if (place := _place(root)) is None:
+        return {}
     try:
         if os.name == "posix" and os.stat(place.path).st_uid != os.geteuid():  # who may say what they like of these files
             raise ValueError("it is another user's")
@@ -297,7 +298,8 @@ def load_cache(root: Location) -> dict[str, Cached]:
 
 
 def _store(catalogue: Catalogue, found: Mapping[str, Brief]) -> None:
-    place = _place(catalogue.root)
+    if (place := _place(catalogue.root)) is None:
+        return
     files = [(name, *catalogue.files[name], brief) for name, brief in found.items()]
     try:
         body = to_json({"format": _FORMAT, "root": catalogue.root.uri, "files": files})
