@@ -183,7 +183,7 @@ import json, logging, os, threading, time
 import psutil, ray
 from offline_core.runtime.config import parse
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 
 quiet = dict(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
 ray.init(num_cpus=4, object_store_memory={object_store_bytes}, _temp_dir="{scratch}/r", **quiet)
@@ -211,7 +211,7 @@ config = parse(TrainingConfig, {{
     "network": {{"hidden_sizes": [64]}}, "optimizer": {{"batch_size": 2048, "max_epochs": 1}},
     "data": {{"prelearners": 2, "resident_bytes": 0, "window_steps": 65536}}}})
 try:
-    result = train_policy(config, dataset="{dataset}", output="{dataset}-policy")
+    result = train(config, dataset="{dataset}", output="{dataset}-policy")
 finally:
     ended.set()
 print(json.dumps(dict(peak_bytes=peak_bytes, peak_disk_bytes=peak_disk_bytes, steps=result.steps)))

@@ -21,7 +21,7 @@ from tests.cluster.two_nodes import OBJECT_STORE_BYTES
 from tests.object_storage.conftest import SETTINGS
 
 SECRET = "AWS_SECRET_ACCESS_KEY"
-ARCHIVE = json.dumps({"archive": {"filesystem": "memory", "arguments": {"secret": "${ARCHIVE_SECRET}"}}})
+ARCHIVE = json.dumps({"archive": {"filesystem": "sftp", "arguments": {"secret": "${ARCHIVE_SECRET}"}}})
 
 
 @contextmanager

@@ -115,7 +115,7 @@ _TLS = re.compile(r"\bInvalid(Certificate|Message)\b")
 _ARROW = re.compile(r"AWS Error ([A-Z_]+|\[code \d+\])(?: \(HTTP status (\d+)\))? during \w+ operation: (.*)", re.DOTALL)
 """Errors of PyArrow's own client of S3, which users may name or give as a filesystem: it raises texts alone."""
 
-_ARROW_PASSING = {"NETWORK_CONNECTION", "INTERNAL_FAILURE", "SERVICE_UNAVAILABLE", "SLOW_DOWN"}
+_ARROW_PASSING = {"NETWORK_CONNECTION", "INTERNAL_FAILURE", "SERVICE_UNAVAILABLE"}
 
 
 class RefusedError(PermissionError):
@@ -244,9 +244,9 @@ def _passes(error: BaseException) -> bool:
 
 
 def _of_arrow(name: str, status: str | None, said: str) -> OSError:
-    known = {code.upper(): code for code in (*_REFUSALS, *_NO_BUCKET_CODES, "NoSuchKey")}
+    known = {code.upper(): code for code in (*_REFUSALS, *_NO_BUCKET_CODES, *_PASSING_CODES, "NoSuchKey")}
     code = known.get(name.replace("_", ""), name)
-    return _of_answer(code, 503 if name in _ARROW_PASSING else int(status or 0), f"{said.strip()} ({name})")
+    return _of_answer(code, 503 if name in _ARROW_PASSING else int(status or 0), f"{said.strip()} ({code})")
 
 
 def _of_answer(code: str, status: int, text: str, *, region: str = "") -> OSError:

@@ -17,10 +17,10 @@ from pyarrow import fs
 
 from offline_core.data.store.cloud_errors import NoBucketError, obstore_errors
 
-RANGE_BYTES = 8 * 2**20
+RANGE_BYTES = 32 * 2**20
 """More are fetched by several requests at the same time."""
 
-FIRST_BYTES, MOST_BYTES = 2**20, 4 * RANGE_BYTES
+FIRST_BYTES, MOST_BYTES = 2**20, 32 * 2**20
 """What a stream fetches at a time: little at first, as perhaps only the first rows are wanted, then twice as much each time."""
 
 FOLDER_MARKER = ".folder"

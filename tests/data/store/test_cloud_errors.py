@@ -40,7 +40,7 @@ ARROW = {
     HEAD.format("UNKNOWN (HTTP status 400)", NO_BODY): (RemoteError, "No response body"),
     HEAD.format("UNKNOWN (HTTP status 503)", NO_BODY): (RemoteError, "No response body"),
     LIST.format("NO_SUCH_BUCKET", "No."): (NoBucketError, "the bucket does not exist"),
-    LIST.format("SLOW_DOWN", "No."): (RemoteError, "No. (SLOW_DOWN)"),
+    LIST.format("SLOW_DOWN", "No."): (RemoteError, "No. (SlowDown)"),
     LIST.format("[code 138]", "Not so."): (RemoteError, "Not so. ([code 138])"),
     LIST.format("NETWORK_CONNECTION", "curlCode: 7, No; Details: Failed to connect to h:1"): (
         RemoteError,

@@ -18,7 +18,10 @@ from offline_core.errors import CorruptFileError
 def folder(monkeypatch: pytest.MonkeyPatch) -> Location:
     """Not on a disk, with nothing in it."""
     monkeypatch.setattr(MemoryFileSystem, "store", {})
-    monkeypatch.setenv("OFFLINE_FILESYSTEMS", json.dumps({"named": {"filesystem": "memory"}}))
+    monkeypatch.setenv(
+        "OFFLINE_FILESYSTEMS",
+        json.dumps({"named": {"filesystem": "fsspec.implementations.memory:MemoryFileSystem", "path": "/"}}),
+    )
     return Location.of("named://folder")
 
 
