@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from offline_core.data.store import object_store
+from offline_core.data.store import clouds, object_store
 from offline_core.data.store.location import Location
 from offline_core.data.store.partial_files import remove_partial_files
 from offline_core.errors import StorageError, StorageUnavailableError
@@ -45,6 +47,19 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.delenv("STORAGE_EMULATOR_HOST")
     with pytest.raises(StorageError, match="no credentials were found: set GOOGLE_APPLICATION_CREDENTIALS"):
         Location.of("gs://bucket/x").files()
+
+
+def test_credentials_are_those_that_google_s_library_finds(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    refreshed: list[object] = []
+    found = SimpleNamespace(token="t", expiry=datetime.now(UTC) + timedelta(hours=1), refresh=refreshed.append)
+    monkeypatch.setattr("google.auth.default", lambda scopes: (found, "project"))
+    clouds._google_credentials.cache_clear()
+    endpoint = os.environ["STORAGE_EMULATOR_HOST"]
+    defined(monkeypatch, named={"filesystem": "gs", "arguments": {"endpoint": endpoint, "anonymous": False}})
+    file = Location.of(place.replace("gs://", "named://")).child("x")
+    file.write(b"1")
+    assert file.read() == b"1" and len(refreshed) == 1
+    clouds._google_credentials.cache_clear()
 
 
 def test_a_server_that_is_gone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, silent_port: int) -> None:

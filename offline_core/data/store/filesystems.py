@@ -104,11 +104,10 @@ def open_store(scheme: str, rest: str) -> tuple[Store, str]:
 
 
 def _object_store(scheme: str, spec: FilesystemSpec, rest: str) -> tuple[Store, str]:
-    arguments = dict(spec.arguments)
-    if rest.startswith(_ANONYMOUS):
+    kind, arguments = _CLOUDS[spec.filesystem], dict(spec.arguments)
+    if rest.startswith(_ANONYMOUS) and kind is not AzureCloud:  # there it is a container
         rest, arguments = rest.removeprefix(_ANONYMOUS), arguments | {"anonymous": True}
     path = "/".join(filter(None, [*spec.path.split("/"), *rest.split("/")]))
-    kind = _CLOUDS[spec.filesystem]
     known = kind.model_fields
     if strange := ", ".join(arguments.keys() - known):  # without values, which may be secret
         raise ConfigError(f"{VARIABLE}: {scheme} has no argument {strange}; {spec.filesystem} takes {', '.join(known)}.{_HINT}")

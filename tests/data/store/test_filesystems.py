@@ -161,6 +161,8 @@ def test_a_uri_asks_for_anonymous_access_as_pyarrows_do(monkeypatch: pytest.Monk
         assert isinstance(place.store, S3Store) and place.store.settings.anonymous
         assert (place.uri, place.path, place.child("c").uri) == (uri, path, f"{uri}/c")
         assert pickle.loads(pickle.dumps(place)) == place
+    assert Location.of("gs://anonymous@bucket/a").path == "bucket/a"
+    assert Location.of("abfs://anonymous@account.dfs.core.windows.net/a").path == "anonymous/a", "a container"
     plain = Location.of("s3://bucket/a").store
     assert isinstance(plain, S3Store) and not plain.settings.anonymous
     with pytest.raises(LocationError, match="has credentials in it"):
