@@ -69,7 +69,7 @@ def wrong_with(kind: str, content: Mapping[str, Any], signature: str | None) -> 
 
 
 def _key() -> bytes | None:
-    key = os.environ.get(KEY, "").encode(errors="surrogateescape")
+    key = os.environ.get(KEY, "").strip().encode(errors="surrogateescape")  # a file of a key ends with a line break
     if not key:
         return None
     if len(key) < LEAST_BYTES:

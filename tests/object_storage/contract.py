@@ -116,6 +116,21 @@ class PlaceContract:
             stream.seek(2**20 * 30 + 7)
             assert stream.read(100) == data[2**20 * 30 + 7 :][:100]
 
+    def test_a_file_that_is_replaced_while_it_is_read_is_no_mixture(self, place: str) -> None:
+        """Shorter, longer or as long: what was not fetched yet belongs to another file. What is opened later is the new one."""
+        file = Location.of(place).child("x")
+        for length in (5, 500, 1000, 2000):
+            file.write(b"0" * 1000)
+            with file.filesystem.open_input_file(file.path) as opened:
+                assert opened.read(10) == b"0" * 10
+                file.write(b"1" * length)
+                with pytest.raises(OSError, match="it was replaced while it was read"):
+                    opened.read()
+            with file.filesystem.open_input_stream(file.path) as opened:
+                file.write(b"2" * length)
+                assert opened.read() == b"2" * length, "nothing of the other was read"
+            assert file.read() == b"2" * length
+
     def test_a_file_that_is_given_up_is_nowhere(self, place: str) -> None:
         file = Location.of(place).child("given-up")
         spooled = file.store.new_file(file.path)

@@ -23,7 +23,7 @@ from offline_core.data.store.s3 import S3Settings, S3Store
 from offline_core.errors import ConfigError, StorageError, StorageUnavailableError, VersionExistsError
 from tests.object_storage.conftest import SETTINGS, client
 from tests.object_storage.contract import ServedContract
-from tests.object_storage.faults import Answer, Fault, LoseAnswer, Proxy, Request, refusal
+from tests.object_storage.faults import Answer, Fault, LoseAnswer, Proxy, Request, Wait, refusal
 from tests.waiting import wait_until
 
 HERE = Path(__file__).parents[2]
@@ -128,13 +128,35 @@ def test_a_file_is_deleted_by_one_request(bucket: str, proxied: Proxy) -> None:
     assert not [each for each in proxied.seen if each.request.path.endswith("/a/")]
 
 
-def test_large_files_go_in_parts(bucket: str, boto: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("most", "parts"), [(10_000, 3), (2, 2)])
+def test_large_files_go_in_parts(bucket: str, boto: Any, monkeypatch: pytest.MonkeyPatch, most: int, parts: int) -> None:
+    """In larger ones, if a server allows no more of them."""
     monkeypatch.setattr(object_store, "PART_BYTES", 5 * 2**20)
+    monkeypatch.setattr(object_store, "MOST_PARTS", most)
     data = os.urandom(11 * 2**20)
     place = Location.of(f"{bucket}/large")
     put_file(place, data)
     assert place.read() == data
-    assert boto.head_object(Bucket=name_of(bucket), Key="large")["ETag"].endswith('-3"')
+    assert boto.head_object(Bucket=name_of(bucket), Key="large")["ETag"].endswith(f'-{parts}"')
+
+
+def test_what_takes_long_to_send_may_be_answered_late(bucket: str, proxied: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a slow line, where nothing is wrong. What is small is given up, and asked for again as long as it is worth it."""
+    monkeypatch.setattr(object_store, "ANSWER_SECONDS", 0.3)
+    proxied.plan = lambda request: Wait(1.0) if request.method == "PUT" and request.nth == 1 else None
+    place = Location.of(f"{bucket}/large")
+    put_file(place, bytes(2 * 2**20))
+    place.parent.child("small").write(b"x")
+    assert [each.request.path.rpartition("/")[2] for each in proxied.seen if each.request.method == "PUT"].count("large") == 1
+    monkeypatch.setattr(object_store, "RETRY_SECONDS", 0.1)
+    with pytest.raises(StorageUnavailableError, match="no answer in time"):
+        place.parent.child("other").write(b"x")
+
+
+def test_who_is_told_that_a_file_exists_which_is_deleted_then(bucket: str, proxied: Proxy) -> None:
+    proxied.plan = lambda request: refusal(412, "PreconditionFailed") if request.method == "PUT" else None
+    with pytest.raises(VersionExistsError, match="another writer was first"):
+        Location.of(f"{bucket}/v/000001.json").create(b"mine")
 
 
 def test_a_killed_writer_leaves_nothing_on_this_machine(bucket: str, tmp_path: Path) -> None:
@@ -160,6 +182,19 @@ def test_a_folder_is_there_and_both_see_it(bucket: str) -> None:
     assert folder.is_folder() and folder.files() == []
     assert Location.of(f"{bucket}/runs").is_folder()
     folder.make_folder()
+
+
+def test_marks_of_folders_go_however_many_pages_they_fill(bucket: str, boto: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        boto.put_object(Bucket=name_of(bucket), Key=f"a/{number}/", Body=b"")
+    ask = S3Store._ask
+
+    def by_twos(self: S3Store, operation: str, bucket: str, **arguments: Any) -> Any:
+        return ask(self, operation, bucket, **arguments, **({"MaxKeys": 2} if operation == "list_objects_v2" else {}))
+
+    monkeypatch.setattr(S3Store, "_ask", by_twos)
+    Location.of(f"{bucket}/a").delete_folder()
+    assert "Contents" not in boto.list_objects_v2(Bucket=name_of(bucket))
 
 
 def test_a_whole_bucket_is_a_folder(bucket: str, boto: Any) -> None:
@@ -283,6 +318,15 @@ def test_buckets_are_in_the_path_or_in_the_name_of_the_server(
     monkeypatch.setenv("OFFLINE_FILESYSTEMS", '{"s3": {"filesystem": "s3", "arguments": {"path_style": false}}}')
     link = Location.of(f"{bucket}/x").link()
     assert link and link.startswith(f"http://{name_of(bucket)}.storage.example/x?")
+
+
+def test_no_bucket_with_a_dot_is_put_before_a_server_s_name(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its certificate would not fit."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://storage.example")
+    monkeypatch.setenv("OFFLINE_FILESYSTEMS", '{"s3": {"filesystem": "s3", "arguments": {"path_style": false}}}')
+    for name, server in (("my.bucket", "storage.example/my.bucket"), ("my-bucket", "my-bucket.storage.example")):
+        link = Location.of(f"s3://{name}/x").link()
+        assert link and link.startswith(f"https://{server}/x?")
 
 
 @pytest.mark.parametrize("path_style", [True, False])

@@ -133,6 +133,10 @@ class RemoteError(OSError):
         return str(self.strerror)
 
 
+class ReplacedError(RemoteError):
+    """A file was replaced by another one while it was read, so that its parts would not belong together."""
+
+
 @contextlib.contextmanager
 def os_errors() -> Iterator[None]:
     """Turn whatever a filesystem raises in the block, or the decorated function, into an `OSError` with a number."""

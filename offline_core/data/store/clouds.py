@@ -13,7 +13,7 @@ from typing import Any, Self
 from pydantic import Field
 
 from offline_core.data.store.cloud_errors import RefusedError
-from offline_core.data.store.object_store import Cloud, FoundCredentials, ObjectStore
+from offline_core.data.store.object_store import TRUE, Cloud, FoundCredentials, ObjectStore
 from offline_core.data.store.variables import with_variables
 from offline_core.errors import ConfigError, LocationError
 from offline_core.runtime.config import parse
@@ -94,7 +94,10 @@ class AzureCloud(NamedCloud):
             ConfigError: the connection string leads to another account than the one that is asked for.
         """
         names = ("account_name", "account_key", "sas_token", "connection_string")
-        usual = {name: environment[text] for name in names if environment.get(text := f"AZURE_STORAGE_{name.upper()}")}
+        usual: dict[str, Any] = {
+            name: environment[text] for name in names if environment.get(text := f"AZURE_STORAGE_{name.upper()}")
+        }
+        usual["anonymous"] = environment.get("AZURE_STORAGE_ANON", "").lower() in TRUE
         asked = parse(cls, usual | dict(arguments))
         if asked.connection_string is None:
             return asked

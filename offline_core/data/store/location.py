@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from pyarrow import fs
 
 from offline_core.data.store.allowed_roots import check_allowed, is_limited
-from offline_core.data.store.cloud_errors import NO_BUCKET, NoBucketError
+from offline_core.data.store.cloud_errors import NO_BUCKET, NoBucketError, ReplacedError
 from offline_core.data.store.filesystems import open_store, schemes
 from offline_core.data.store.hadoop import hadoop_uri
 from offline_core.data.store.lease import LeaseLostError
@@ -44,8 +44,8 @@ _ONE_LOCATION = "Give one location, as a path or a URI, and not several nor a li
 
 _CONTROL = re.compile(r"[\0-\x1f]")
 
-LISTINGS = 20
-"""Attempts to list a folder in which writers are at work."""
+ATTEMPTS = 20
+"""To list a folder in which writers are at work, or to read a file that they replace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,14 @@ class Location:
         Raises:
             StorageError: it does not exist or cannot be read.
         """
-        with storage_errors("read", self.uri), self.filesystem.open_input_file(self.path) as file:
+        with storage_errors("read", self.uri):
+            for _ in range(ATTEMPTS - 1):
+                with contextlib.suppress(ReplacedError):
+                    return self._whole()
+            return self._whole()
+
+    def _whole(self) -> bytes:
+        with self.filesystem.open_input_file(self.path) as file:
             return file.read()  # type: ignore[no-any-return]  # one request; a stream reads 256 KiB at a time
 
     def write(self, data: bytes) -> None:
@@ -333,7 +340,7 @@ class Location:
 
 def _listed(filesystem: fs.FileSystem, selector: fs.FileSelector) -> list[fs.FileInfo]:
     """What is in a folder; again, if a writer's temporary file went while it was looked at."""
-    for _ in range(LISTINGS - 1):
+    for _ in range(ATTEMPTS - 1):
         try:
             return filesystem.get_file_info(selector)  # type: ignore[no-any-return]
         except FileNotFoundError:

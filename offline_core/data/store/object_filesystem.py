@@ -6,6 +6,7 @@ import contextlib
 import errno
 import io
 import posixpath
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,13 +16,16 @@ from typing import Any, NoReturn, Protocol
 import pyarrow as pa
 from pyarrow import fs
 
-from offline_core.data.store.cloud_errors import NoBucketError, obstore_errors
+from offline_core.data.store.cloud_errors import NoBucketError, ReplacedError, obstore_errors
 
-RANGE_BYTES = 32 * 2**20
-"""More are fetched by several requests at the same time."""
+RANGE_BYTES, MOST_REQUESTS = 32 * 2**20, 16
+"""More are fetched by several requests, so many at the same time."""
 
 FIRST_BYTES, MOST_BYTES = 2**20, 32 * 2**20
 """What a stream fetches at a time: little at first, as perhaps only the first rows are wanted, then twice as much each time."""
+
+OPENED = 20
+"""How often a stream opens an object that is replaced again and again, as a heartbeat is."""
 
 FOLDER_MARKER = ".folder"
 """An empty object that makes a folder exist; Amazon's console and earlier versions of this package write `folder/` instead."""
@@ -93,8 +97,7 @@ class ObjectFilesystem(fs.FileSystemHandler):  # type: ignore[misc]
     def _opened(self, kind: type[_Ranges], path: str) -> _Ranges:
         bucket, _, key = path.strip("/").partition("/")
         client = self.store.client(bucket)
-        with obstore_errors():
-            return kind(client, key, client.head(key)["size"])
+        return kind(client, key)
 
     def delete_file(self, path: str) -> None:
         self.store.delete(path)
@@ -152,12 +155,23 @@ def _info(path: str, meta: Any) -> fs.FileInfo:
     return fs.FileInfo(path, fs.FileType.File, size=meta["size"], mtime=changed)
 
 
-class _Ranges(io.RawIOBase):
-    """An object of known size, read by range requests."""
+def _replaced() -> ReplacedError:
+    return ReplacedError(errno.ESTALE, "it was replaced while it was read")
 
-    def __init__(self, client: Any, key: str, size: int) -> None:
-        self._client, self._key, self._size = client, key, size
+
+class _Ranges(io.RawIOBase):
+    """An object, read by range requests: all of it as it was when it was opened, or an error."""
+
+    def __init__(self, client: Any, key: str) -> None:
+        self._client, self._key = client, key
         self._position = 0
+        self._look()
+
+    def _look(self) -> None:
+        with obstore_errors():
+            found = self._client.head(self._key)
+        self._size, tag = found["size"], found["e_tag"] or "W/"
+        self._same = {} if tag.startswith("W/") else {"if_match": tag}  # no server compares a weak tag
 
     def readable(self) -> bool:
         return True
@@ -186,18 +200,26 @@ class _Ranges(io.RawIOBase):
         with obstore_errors():
             if len(ranges) <= 1:
                 return b"".join(self._one(each) for each in ranges)
-            with ThreadPoolExecutor(len(ranges)) as pool:
+            with ThreadPoolExecutor(min(len(ranges), MOST_REQUESTS)) as pool:
                 return b"".join(pool.map(self._one, ranges))
 
     def _one(self, limits: tuple[int, int]) -> Any:
-        return self._client.get_range(self._key, start=limits[0], end=limits[1])
+        from obstore.exceptions import PreconditionError
+
+        try:
+            data = self._client.get(self._key, options={"range": limits, **self._same}).bytes()
+        except PreconditionError as error:
+            raise _replaced() from error
+        if len(data) != limits[1] - limits[0]:
+            raise _replaced()
+        return data
 
 
 class _Stream(_Ranges):
     """An object that is read from its begin to its end, ahead of what is asked for."""
 
-    def __init__(self, client: Any, key: str, size: int) -> None:
-        super().__init__(client, key, size)
+    def __init__(self, client: Any, key: str) -> None:
+        super().__init__(client, key)
         self._ahead = memoryview(b"")
         self._step_bytes = FIRST_BYTES
 
@@ -205,16 +227,27 @@ class _Stream(_Ranges):
         return False
 
     def read(self, size: int | None = -1) -> bytes:
-        wanted = self._size if size is None or size < 0 else size
+        wanted = sys.maxsize if size is None or size < 0 else size
         parts = []
         while wanted > 0 and (self._ahead or self._position < self._size):
             if not self._ahead:
-                self._ahead = memoryview(super().read(max(min(wanted, MOST_BYTES), self._step_bytes)))
+                self._ahead = memoryview(self._next(max(min(wanted, MOST_BYTES), self._step_bytes)))
                 self._step_bytes = min(2 * self._step_bytes, MOST_BYTES)
             part, self._ahead = self._ahead[:wanted], self._ahead[wanted:]
             wanted -= len(part)
             parts.append(part)
         return b"".join(parts)
+
+    def _next(self, size: int) -> bytes:
+        """What follows. An object that is replaced before anything of it was read is opened anew."""
+        for _ in range(OPENED - 1):
+            try:
+                return super().read(size)
+            except ReplacedError:
+                if self._position:
+                    raise
+                self._look()
+        return super().read(size)
 
     def tell(self) -> int:
         return self._position - len(self._ahead)

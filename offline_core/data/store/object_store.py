@@ -6,6 +6,7 @@ import contextlib
 import errno
 import functools
 import itertools
+import math
 import mimetypes
 import os
 import posixpath
@@ -23,24 +24,30 @@ from offline_core.data.store.object_filesystem import FOLDER_MARKER, ObjectFiles
 from offline_core.data.store.stores import LINK_SECONDS
 from offline_core.runtime.config import Config
 
-CONNECT_SECONDS, ANSWER_SECONDS = 5, 30
+CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 15.0
 """How long a server may take to accept a connection, and to answer or to send the next bytes."""
 
-RETRY_SECONDS = 8.0
-"""How long a request is tried again, with growing pauses, before the store is given up for now."""
+UPLOAD_SECONDS, SMALL_BYTES = 300.0, 2**20
+"""How long it may take to answer where more bytes are sent: obstore counts from the first one, however slow the line is."""
+
+RETRY_SECONDS = 20.0
+"""How long a request is tried again, with growing pauses, before the store is given up for now; one without an answer, too."""
 
 CREATE_ATTEMPTS = 5
 """Most attempts of a conditional put while another one is under way, up to 0.8 s apart."""
 
-PART_BYTES = 8 * 2**20
-"""Larger files are uploaded in parts of this size, which appear together."""
+PART_BYTES, MOST_PARTS = 8 * 2**20, 10_000
+"""Larger files are uploaded in parts of this size, which appear together; in larger ones where more parts are not allowed."""
+
+TRUE = ("1", "true", "yes")
+"""Of variables that switch something on."""
 
 _MARGIN = timedelta(minutes=5)
 """Credentials are renewed so long before they expire."""
 
 
 class FoundCredentials:
-    """Credentials that a library finds, kept until shortly before they expire.
+    """Credentials that a library finds, kept until shortly before they expire, or until they do if they cannot be renewed.
 
     obstore calls it, as `ObjectStore.client` does before.
     """
@@ -52,9 +59,13 @@ class FoundCredentials:
 
     def __call__(self) -> Any:
         with self._lock:
-            expires_at = self._found and self._found["expires_at"]
-            if self._found is None or (expires_at and datetime.now(UTC) > expires_at - _MARGIN):
-                self._found = self._find()
+            now, expires_at = datetime.now(UTC), self._found and self._found["expires_at"]
+            if self._found is None or (expires_at and now > expires_at - _MARGIN):
+                try:
+                    self._found = self._find()
+                except Exception:
+                    if expires_at is None or now >= expires_at:
+                        raise
             return self._found
 
 
@@ -80,11 +91,11 @@ class Cloud(Config):
 
 
 @functools.lru_cache(maxsize=64)
-def _client(cloud: Cloud, bucket: str, retry_seconds: float) -> Any:
+def _client(cloud: Cloud, bucket: str, answer_seconds: float, retry_seconds: float) -> Any:
     authorities = cloud.authorities()
     options: dict[str, Any] = {
         "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
-        "read_timeout": timedelta(seconds=ANSWER_SECONDS),
+        "read_timeout": timedelta(seconds=answer_seconds),
         "timeout": timedelta(hours=1),
         "allow_http": cloud.server.startswith("http:"),
         **({"root_certificate": authorities} if authorities else {}),
@@ -102,8 +113,8 @@ class ObjectStore(LeasingStore):
         """Return its settings, completed by variables of this process."""
         raise NotImplementedError
 
-    def client(self, bucket: str) -> Any:
-        """Return obstore's store of a bucket.
+    def client(self, bucket: str, *, upload_bytes: int = 0) -> Any:
+        """Return obstore's store of a bucket, for requests that send so many bytes.
 
         Raises:
             RefusedError: its configuration is wrong, or there are no credentials.
@@ -113,7 +124,8 @@ class ObjectStore(LeasingStore):
         with set_up_errors():
             if find := cloud.credentials():
                 find()  # here, where an error has the type that its library gave it
-            return _client(cloud, bucket, RETRY_SECONDS)
+            answer_seconds = UPLOAD_SECONDS if upload_bytes > SMALL_BYTES else ANSWER_SECONDS
+            return _client(cloud, bucket, answer_seconds, RETRY_SECONDS)
 
     @property
     def has_buckets(self) -> bool:
@@ -124,18 +136,19 @@ class ObjectStore(LeasingStore):
         return fs.PyFileSystem(ObjectFilesystem(self))
 
     def put(self, path: str, data: bytes) -> None:
-        client, key = self._at(path)
+        client, key = self._at(path, upload_bytes=len(data))
         with obstore_errors():
             client.put(key, data, attributes=_attributes(key), chunk_size=PART_BYTES)
 
     def create(self, path: str, data: bytes) -> None:
-        client, key = self._at(path)
+        client, key = self._at(path, upload_bytes=len(data))
         try:
             _retried(lambda: client.put(key, data, mode="create", attributes=_attributes(key)))
         except FileExistsError:  # a put that was sent again as its first answer was lost finds its own bytes
-            with obstore_errors():
-                if bytes(client.get(key).bytes()) != data:
-                    raise
+            with contextlib.suppress(FileNotFoundError), obstore_errors():
+                if bytes(client.get(key).bytes()) == data:
+                    return
+            raise
 
     def delete(self, path: str) -> None:
         client, key = self._at(path)
@@ -159,10 +172,12 @@ class ObjectStore(LeasingStore):
                 self.delete(info.path)
 
     def put_file(self, file: IO[bytes], path: str) -> None:
-        client, key = self._at(path)
+        size = file.seek(0, os.SEEK_END)
+        client, key = self._at(path, upload_bytes=size)
+        part_bytes = max(PART_BYTES, math.ceil(size / MOST_PARTS))
         file.seek(0)
         with obstore_errors():
-            client.put(key, file, attributes=_attributes(key), chunk_size=PART_BYTES, max_concurrency=4)
+            client.put(key, file, attributes=_attributes(key), chunk_size=part_bytes, max_concurrency=4)
         file.close()
 
     def link(self, path: str) -> str | None:
@@ -173,9 +188,9 @@ class ObjectStore(LeasingStore):
             return str(obstore.sign(client, "GET", key, timedelta(seconds=LINK_SECONDS)))
         return None
 
-    def _at(self, path: str) -> tuple[Any, str]:
+    def _at(self, path: str, *, upload_bytes: int = 0) -> tuple[Any, str]:
         bucket, _, key = path.strip("/").partition("/")
-        return self.client(bucket), key
+        return self.client(bucket, upload_bytes=upload_bytes), key
 
 
 def _attributes(key: str) -> dict[str, str]:

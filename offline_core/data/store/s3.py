@@ -10,6 +10,7 @@ import contextlib
 import errno
 import functools
 import os
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,11 +22,12 @@ from pydantic import Field
 
 from offline_core.data.store import object_store
 from offline_core.data.store.cloud_errors import NO_CREDENTIALS, NoBucketError, RefusedError, os_errors, set_up_errors
-from offline_core.data.store.object_store import Cloud, FoundCredentials, ObjectStore
+from offline_core.data.store.object_store import TRUE, Cloud, FoundCredentials, ObjectStore
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import parse
 
-_TRUE = ("1", "true", "yes")
+_HOST = re.compile(r"[a-z0-9][a-z0-9-]*")
+"""Of a bucket that can be part of a server's name: no certificate is for names with more dots. boto3 does the same."""
 
 _KEPT = timedelta(minutes=6)
 """How long credentials are kept; boto3 renews those of roles long before they expire."""
@@ -53,7 +55,7 @@ class S3Settings(Cloud):
             "endpoint": env("AWS_ENDPOINT_URL_S3") or env("AWS_ENDPOINT_URL"),
             "region": env("AWS_REGION") or env("AWS_DEFAULT_REGION"),
             "profile": env("AWS_PROFILE"),
-            "anonymous": (env("AWS_NO_SIGN_REQUEST") or "").lower() in _TRUE,
+            "anonymous": (env("AWS_NO_SIGN_REQUEST") or "").lower() in TRUE,
         }
         if "@" in str((usual | dict(arguments))["endpoint"]):  # without repeating it: it would be in logs
             raise ConfigError("The endpoint of S3 has credentials in it: write it without them, and set them as variables.")
@@ -77,10 +79,11 @@ class S3Settings(Cloud):
     def open(self, bucket: str, options: dict[str, Any]) -> Any:
         from obstore.store import S3Store as Client
 
+        in_path = self.is_path_style or not _HOST.fullmatch(bucket)
         config: Any = {
-            "aws_endpoint_url_s3": self.server if self.is_path_style else self.server.replace("://", f"://{bucket}.", 1),
+            "aws_endpoint_url_s3": self.server if in_path else self.server.replace("://", f"://{bucket}.", 1),
             "region": _session(self).region_name or "us-east-1",
-            "virtual_hosted_style_request": not self.is_path_style,
+            "virtual_hosted_style_request": not in_path,
             "skip_signature": self.anonymous,
             "disable_bulk_delete": True,
         }
@@ -124,9 +127,13 @@ class S3Store(ObjectStore):
     def _unmark(self, folder: str) -> None:
         """Delete the marks of a folder and of those below it, when their files are deleted."""
         bucket, _, key = folder.strip("/").partition("/")
-        for found in self._ask("list_objects_v2", bucket, Prefix=f"{key}/").get("Contents", []):
-            if found["Key"].endswith("/"):
-                self._ask("delete_object", bucket, Key=found["Key"])
+        more: dict[str, str] | None = {}
+        while more is not None:
+            page = self._ask("list_objects_v2", bucket, Prefix=f"{key}/", **more)
+            for found in page.get("Contents", []):
+                if found["Key"].endswith("/"):
+                    self._ask("delete_object", bucket, Key=found["Key"])
+            more = {"ContinuationToken": page["NextContinuationToken"]} if page.get("IsTruncated") else None
 
     def link(self, path: str) -> str | None:
         with set_up_errors():

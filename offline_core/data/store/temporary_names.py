@@ -12,12 +12,14 @@ import os
 import re
 import secrets
 import socket
+import uuid
 from contextlib import suppress
 
 TEMPORARY = ".tmp-"
 """How they begin: readers skip them, and a crash leaves nothing else behind."""
 DIGITS = 32
 _PLACE_DIGITS, _PROCESS_DIGITS, _START_DIGITS = 10, 6, 8
+_START_OF_MACHINE = "/proc/sys/kernel/random/boot_id"
 _PATTERN = re.compile(
     rf"{re.escape(TEMPORARY)}([0-9a-f]{{{_PLACE_DIGITS}}})([0-9a-f]{{{_PROCESS_DIGITS}}})([0-9a-f]{{{_START_DIGITS}}})[0-9a-f]+"
 )
@@ -45,8 +47,11 @@ def is_of_dead_process(name: str) -> bool:
 def _place() -> str:
     """The machine since it started, and the container: what numbers of processes are unique in."""
     parts = [socket.gethostname()]
-    with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
-        parts.append(file.read().strip())
+    try:
+        with open(_START_OF_MACHINE) as file:
+            parts.append(file.read().strip())
+    except OSError:  # not Linux; two laptops may have the same name
+        parts.append(f"{uuid.getnode():x}")
     with suppress(OSError, AttributeError):
         parts.append(os.readlink("/proc/self/ns/pid"))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_PLACE_DIGITS]

@@ -37,6 +37,8 @@ NEXT: Mapping[Verdict, str] = {
     "keep": "nothing changes; train other candidates, or record other data.",
     "refused": "nothing changes; mend what is said above, and decide again.",
 }
+UNBOUND = "decide again with -s registry=runs/registry/policy, or another name there: it promotes only what it was made for."
+"""What comes next after a decision for no registry whose verdict is promote."""
 COLORS: Mapping[Verdict, CardVerdict] = {"promote": "good", "refused": "fair"}
 """Grey: the others."""
 HOLDS: Mapping[str, CardVerdict] = {"holds": "good", "unsure": "fair", "falls": "bad"}
@@ -178,7 +180,7 @@ class DecisionResult(PolicyResult):
         judged = [each for each in self.candidates if each.judged is not None]
         guardrails = [(each, finding) for each in judged for finding in each.guardrails]
         calibration = "" if self.calibration_error is None else f"; off by {100 * self.calibration_error:.1f} % on average"
-        promote = command("offline", "promote", self.registry or "runs/registry/policy", self.uri)
+        promote = UNBOUND if self.registry is None else command("offline", "promote", self.registry, self.uri)
         return Card(
             "Decision",
             verdict=COLORS.get(self.verdict, "grey"),

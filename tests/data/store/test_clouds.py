@@ -65,3 +65,26 @@ def test_credentials_are_found_again_before_they_expire() -> None:
     found = iter([{"token": "1", "expires_at": now + timedelta(minutes=1)}, {"token": "2", "expires_at": None}])
     credentials = FoundCredentials(lambda: next(found))
     assert [credentials()["token"] for _ in range(3)] == ["1", "2", "2"]
+
+
+def test_credentials_that_cannot_be_renewed_are_used_as_long_as_they_are_valid() -> None:
+    def found() -> dict[str, object]:
+        if not answers:
+            raise TimeoutError("no answer")
+        return answers.pop()
+
+    now = datetime.now(UTC)
+    for minutes in (1, -1):
+        answers = [{"token": "1", "expires_at": now + timedelta(minutes=minutes)}]
+        credentials = FoundCredentials(found)
+        assert credentials()["token"] == "1"
+        if minutes > 0:
+            assert credentials()["token"] == "1"
+        else:
+            with pytest.raises(TimeoutError):
+                credentials()
+
+
+def test_azure_s_variable_for_anonymous_access_is_heeded() -> None:
+    assert AzureCloud.of({"account_name": "a"}, {"AZURE_STORAGE_ANON": "true"}).anonymous
+    assert not AzureCloud.of({"account_name": "a"}, {"AZURE_STORAGE_ANON": "false"}).anonymous

@@ -16,6 +16,7 @@ import pytest
 
 from offline_core.data.datasets.commit import prepare_dataset, prepared
 from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.store import temporary_names
 from offline_core.data.store.partial_files import MIN_AGE_DAYS
 from offline_core.data.store.temporary_names import is_of_dead_process, temporary_name
 from tests.data.datasets.factories import episode, found, write_dataset
@@ -154,3 +155,13 @@ def test_what_cannot_be_removed_is_a_warning(
     prepare_dataset(str(tmp_path))
     assert found(tmp_path) == [f"{NAME}/rows"], "the other one goes all the same"
     assert f"Cannot remove {tmp_path}/{NAME}" in caplog.text and "Permission denied" in caplog.text
+
+
+def test_machines_that_do_not_number_their_starts_are_told_apart_by_their_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two laptops may have one name, and neither sees the processes of the other."""
+    monkeypatch.setattr(temporary_names, "_START_OF_MACHINE", "/nowhere")
+    places = set()
+    for node in (1, 2):
+        monkeypatch.setattr(temporary_names.uuid, "getnode", lambda node=node: node)
+        places.add(temporary_names._place.__wrapped__())
+    assert len(places) == 2

@@ -163,3 +163,9 @@ def test_names_stay_names(name: str) -> None:
     headings = [line for line in text.splitlines() if line.startswith("#")]
     assert len(headings) == 9 and "![f]" not in text and "<script" not in text.replace("\\<", "")
     assert not [line for line in text.splitlines() if re.match(r"- ([#>+-]|\d+[.)]) ", line)]
+
+
+def test_the_next_command_is_one_that_works() -> None:
+    """A decision for no registry promotes nowhere."""
+    assert "decide again with -s registry=" in str(card_of("promote").next)
+    assert card_of("promote", registry="runs/registry/hvac").next == "offline promote runs/registry/hvac runs/decision"

@@ -150,3 +150,10 @@ def test_the_key_is_in_no_file_no_message_and_no_log(
     with pytest.raises(ConfigError, match="has 31 bytes and needs 32 or more") as refused:
         offline.promote(decision(tmp_path / "second"), registry=hvac)
     assert SECRET[:31] not in f"{refused.value}{caplog.text}"
+
+
+def test_a_key_is_the_same_with_a_line_break_behind_it(key: Callable[[str | None], None]) -> None:
+    """As a file has it that became a secret."""
+    named = key_id()
+    key(f"{SECRET}\n")
+    assert key_id() == named

@@ -42,7 +42,7 @@ def check_arrow(path: str, expansion: Expansion) -> None:
         UnsafeDataError: it unpacks to too much.
     """
     with (
-        contextlib.suppress(OSError, ValueError, LookupError, struct.error),  # reading it raises the error
+        contextlib.suppress(OSError, ValueError, LookupError, OverflowError, struct.error),  # reading it raises the error
         open(path, "rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
     ):

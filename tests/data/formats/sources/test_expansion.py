@@ -359,3 +359,27 @@ def test_a_stream_of_arrow_that_unpacks_to_too_much_is_not_read_as_a_whole(
         with pytest.raises(UnsafeDataError, match=MANY):
             read(tmp_path / "x.arrow")
     assert sum(batch.num_rows for batch in read(tmp_path / "x.arrow", max_expansion=10**5)) == 10**7
+
+
+@pytest.mark.parametrize(
+    "header", [{}, {"avro.schema": "1"}, {"avro.schema": '{"fields": 1}'}, {"avro.schema": '{"fields": ["x"]}'}]
+)
+def test_avro_with_a_header_that_is_none_is_damaged(tmp_path: Path, header: dict[str, str]) -> None:
+    texts = [bytes([2 * len(text)]) + text.encode() for pair in header.items() for text in pair]
+    count = bytes([2 * len(header)]) if header else b""
+    (tmp_path / "x.avro").write_bytes(b"Obj\x01" + count + b"".join(texts) + b"\x00" + bytes(16))
+    with pytest.raises(DataError):
+        read(tmp_path / "x.avro")
+
+
+def test_arrow_whose_offsets_lead_nowhere_is_left_to_its_reader(tmp_path: Path) -> None:
+    one_batch(tmp_path / "x.arrow", pa.record_batch({"obs": np.zeros(10)}), stream=False)
+    whole = (tmp_path / "x.arrow").read_bytes()
+    rng = np.random.default_rng(0)
+    for _ in range(3000):
+        data = bytearray(whole)
+        at = int(rng.integers(len(data) - 8))
+        data[at : at + 8] = bytes(rng.choice([0, 127, 128, 255], 8).astype(np.uint8))
+        (tmp_path / "x.arrow").write_bytes(data)
+        with contextlib.suppress(UnsafeDataError):
+            arrow_messages.check_arrow(str(tmp_path / "x.arrow"), expansion.Expansion("x.arrow", 1))
