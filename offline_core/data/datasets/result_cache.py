@@ -101,7 +101,10 @@ class StoredResult(Generic[Result]):
     def found(self, stage: Stage[..., Any]) -> Result | None:
         """The result of the same, if its outputs are as they were."""
         begun = self._begun(stage)
-        return load_result(begun.place, begun.identity, self.model, fingerprint=self.fingerprint) if self.may_reuse else None
+        if not self.may_reuse:
+            return None
+        known = load_result(begun.place, begun.identity, self.model, fingerprint=self.fingerprint)
+        return known if known is not None and self.is_whole(known) else None
 
     def make(self, stage: Stage[..., Any], work: Callable[[BegunResult], Result]) -> Result:
         """See `Making`."""

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from pyarrow import fs
 
-from offline_core.data.store.cloud_errors import RemoteError, obstore_errors, set_up_errors
+from offline_core.data.store.cloud_errors import RefusedError, RemoteError, obstore_errors, set_up_errors
 from offline_core.data.store.lease import LeasingStore
 from offline_core.data.store.object_filesystem import FOLDER_MARKER, ObjectFilesystem
 from offline_core.data.store.stores import LINK_SECONDS
@@ -41,6 +41,11 @@ PART_BYTES, MOST_PARTS = 8 * 2**20, 10_000
 
 TRUE = ("1", "true", "yes")
 """Of variables that switch something on."""
+
+_FORKED = (
+    "this process was forked from one that used an object store, and would wait forever: start it anew, as with "
+    "multiprocessing.get_context('spawn')"
+)
 
 _MARGIN = timedelta(minutes=5)
 """Credentials are renewed so long before they expire."""
@@ -106,6 +111,12 @@ def _client(cloud: Cloud, bucket: str, answer_seconds: float, retry_seconds: flo
     return cloud.open(bucket, {"client_options": options, "retry_config": retries, **more})
 
 
+@functools.cache
+def _first_process() -> int:
+    """The one that asked for the first client: obstore's threads are there, and not in processes that are forked from it."""
+    return os.getpid()
+
+
 class ObjectStore(LeasingStore):
     """See `Store`. Paths are bucket/key. Clients are made where they are used, once a process, and never sent."""
 
@@ -117,9 +128,11 @@ class ObjectStore(LeasingStore):
         """Return obstore's store of a bucket, for requests that send so many bytes.
 
         Raises:
-            RefusedError: its configuration is wrong, or there are no credentials.
+            RefusedError: its configuration is wrong, there are no credentials, or this process was forked.
             RemoteError: what gives credentials does not answer.
         """
+        if _first_process() != os.getpid():
+            raise RefusedError(errno.EACCES, _FORKED)
         cloud = self.cloud()
         with set_up_errors():
             if find := cloud.credentials():

@@ -79,6 +79,7 @@ def decide(
         config=_without_places(config),
         more={"policies": named} | ({} if (key := key_id()) is None else {"signed_by": key}),
         starts_itself=True,
+        is_whole=lambda result: result.wrong_signature is None,
     )
     from offline_core.judging.decisions.work import check, decided  # here, for what is reused needs no Torch
 

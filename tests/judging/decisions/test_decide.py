@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from offline_core.data.datasets.manifest import Operation
+from offline_core.data.store.json_files import with_checksum
 from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.contenders import names_of
@@ -18,6 +19,7 @@ from offline_core.judging.decisions.decide import decide
 from offline_core.judging.decisions.result import MODEL, DecisionResult
 from offline_core.policies.checkpoint import save_policy
 from offline_core.runtime.config import parse
+from offline_core.runtime.signing import KEY
 from tests.judging.estimation.chains import BEHAVIOUR, GAMMA, REWARDS, SPACES, played, policy_of, recorded, true_value
 from tests.learning.datasets import dataset_of
 
@@ -70,6 +72,20 @@ def test_the_same_question_is_answered_from_what_is_there(place: Path, tmp_path:
     again = decided(place, "few", "worse", "same", output=tmp_path)
     assert again == first.model_copy(update={"reused": True})
     assert decided(place, "few", "worse", "same", output=tmp_path, seed=1).reused is False
+
+
+def test_an_answer_that_nobody_with_the_key_gave_is_not_given_again(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY, "k" * 32)
+    first = decided(place, "few", "worse", "same", output=tmp_path)
+    assert decided(place, "few", "worse", "same", output=tmp_path).reused is True
+    file = tmp_path / "result.json"
+    values = {name: value for name, value in json.loads(file.read_text()).items() if name != "checksum"}
+    values["result"]["verdict"] = "promote"
+    file.write_bytes(with_checksum(json.dumps(values)))
+    again = decided(place, "few", "worse", "same", output=tmp_path)
+    assert (again.reused, again.verdict, again.wrong_signature) == (False, first.verdict, None) and first.verdict != "promote"
 
 
 @pytest.mark.slow
