@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -36,22 +36,37 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def learner_of(name: str, *options: str, **settings: Any) -> Learner:
-    """With the networks, batches and rates of d3rlpy's side; plain, unless `compile` is among the options of `compute`."""
-    settings["compute"] = {"compile": False} | dict.fromkeys(options, True)
-    config = parse(
-        TrainingConfig,
-        {"algorithm": NAMES.get(name, name), "network": NETWORK, "optimizer": RATES} | SETTINGS.get(name, {}) | settings,
-    )
+def learner_of(
+    name: str,
+    *options: str,
+    batch: int | None = None,
+    width: int = 256,
+    compute: Mapping[str, Any] = {},
+    total_steps: int = 10**9,
+    **settings: Any,
+) -> Learner:
+    """With the networks, batches and rates of d3rlpy's side; plain, unless `compile` is among the options of `compute`.
+
+    Arguments:
+        batch: steps of an update; None: d3rlpy's.
+        width: units of each hidden layer.
+        compute: more of its options.
+        total_steps: that it learns from.
+    """
+    settings["compute"] = {"compile": False} | dict.fromkeys(options, True) | dict(compute)
+    values = {"algorithm": NAMES.get(name, name), "network": NETWORK, "optimizer": RATES} | SETTINGS.get(name, {}) | settings
+    values["network"] = values["network"] | {"hidden_sizes": [width, width]}
+    values["optimizer"] = values["optimizer"] | ({} if batch is None else {"batch_size": batch})
+    config = parse(TrainingConfig, values)
     actions = gym.spaces.Discrete(ACTIONS) if name == "dcql" else gym.spaces.Box(-1.0, 1.0, (ACTIONS,))
     spaces = gym.spaces.Box(-np.inf, np.inf, (OBSERVATION,)), actions
     networks = Networks(config.chosen, *spaces, config.network)
-    return Learner(networks, config, total_steps=10**9)
+    return Learner(networks, config, total_steps=total_steps)
 
 
-def steps_of(name: str) -> Steps:
+def steps_of(name: str, steps: int = STEPS) -> Steps:
     """Of random numbers."""
-    rng, rows = np.random.default_rng(0), STEPS + STEPS // EPISODE
+    rng, rows = np.random.default_rng(0), steps + steps // EPISODE
     offsets = np.arange(0, rows + 1, EPISODE + 1)
     terminateds = np.zeros(rows, bool)
     terminateds[offsets[1:] - 2] = True

@@ -222,7 +222,13 @@ class ComputeConfig(TorchConfig):
         "worth their start, by a short measurement; another number adds up in another order, so that the last bits differ.",
     )
     cpus_per_learner: float = Field(1.0, gt=0, le=128, description="That Ray reserves for each learner.")
-    gpus_per_learner: float = Field(0.0, ge=0, le=8, description="That Ray reserves for each learner.")
+    gpus_per_learner: float = Field(
+        0.0,
+        ge=0,
+        le=8,
+        description="That Ray reserves for each learner. With learners=0, any number but 0 says that this process learns on "
+        "its GPU.",
+    )
     placement: Literal["PACK", "SPREAD"] = Field("PACK", description="Learners on as few or on as many machines as can be.")
     max_failures: int = Field(3, ge=0, le=1_000, description="Lost learners after which the run stops instead of going on.")
 

@@ -36,7 +36,7 @@ from offline_core.learning.shards import SHARDS, Shards
 from offline_core.learning.source import Read, resident_bytes
 from offline_core.learning.steps import Steps
 from offline_core.runtime.ray_session import local_cpus, local_object_store_bytes, ray_is_up
-from offline_core.runtime.torch_settings import torch_threads
+from offline_core.runtime.torch_settings import gpus_in_use, torch_threads
 
 log = logging.getLogger(__name__)
 
@@ -190,18 +190,24 @@ def measured(run: Run) -> Costs:
     steps = Steps.of(joined(batches, run.source.origin.ref.uri))
     alone = config.model_copy(
         update={
-            "compute": config.compute.model_copy(update={"learners": 0, "compile": False}),
+            "compute": config.compute.model_copy(update={"learners": 0, "compile": config.compute.compile and "auto"}),
+            "optimizer": config.optimizer.model_copy(update={"max_updates": None}),  # few, which `auto` does not compile
             "data": config.data.model_copy(update={"buffer": None}),  # drawing is not measured
         }
     )
     update_seconds = 0.0  # for a GPU that only other nodes have
     if not config.compute.gpus_per_learner or torch.cuda.is_available():
-        with torch_threads(config.compute.threads), torch.random.fork_rng():
+        with torch_threads(config.compute.threads), torch.random.fork_rng(devices=gpus_in_use()):
             learner = Learner(networks, alone, total_steps=len(steps))
             learner.load(steps)
             indices = learner.indices()
             batch = indices.repeat(math.ceil(learner.batch_units / len(indices)))[: learner.batch_units]
-            update_seconds = _seconds_of(lambda: learner.update(batch))
+
+            def update() -> None:
+                learner.update(batch)
+                learner.wait()
+
+            update_seconds = _seconds_of(update)
     return costs_of(
         run,
         read_seconds_per_step=read_seconds_per_step,

@@ -160,7 +160,7 @@ class Log(Experience):
             return
         for epoch in epochs:
             steps_so_far, is_whole = 0, epoch != start.epoch or not start.window
-            for window, steps in self._windows(epoch, start.window if epoch == start.epoch else 0):
+            for window, steps in self._windows(learner, epoch, start.window if epoch == start.epoch else 0):
                 learner.load(steps)
                 steps_so_far += steps.all_steps
                 if loader.resident:
@@ -184,9 +184,12 @@ class Log(Experience):
             self._next = Position(self._optimizer.max_epochs)
             yield None
 
-    def _windows(self, epoch: int, first: int) -> Iterator[tuple[int, Steps]]:
+    def _windows(self, learner: Learner, epoch: int, first: int) -> Iterator[tuple[int, Steps]]:
         windows = enumerate(self._loader.windows(epoch, first), start=first)
         while True:
+            begin = time.perf_counter()
+            learner.wait()  # drawing the next batches would
+            self.seconds.update += time.perf_counter() - begin
             begin = time.perf_counter()
             window = next(windows, None)
             self.seconds.wait += time.perf_counter() - begin

@@ -6,9 +6,10 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -19,12 +20,22 @@ from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import SequencesConfig, TrainingConfig
 from offline_core.learning.optimizer import learning_rate, optimizer_tensors, parameter_groups, restore_optimizer
 from offline_core.learning.replay_buffer import ReplaySampler
+from offline_core.learning.replayed import Replayed
 from offline_core.learning.shards import batches
 from offline_core.learning.state import below
 from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps
 from offline_core.learning.together import summed
 from offline_core.learning.trainer_config import PlayConfig
-from offline_core.learning.update import CompiledUpdate, Update, clip_gradients, is_compiled, sum_gradients
+from offline_core.learning.update import (
+    MOST_GRAPHS,
+    BatchOutput,
+    CompiledUpdate,
+    Update,
+    clip_gradients,
+    is_compiled,
+    is_own,
+    sum_gradients,
+)
 from offline_core.runtime.adam import Adam
 from offline_core.runtime.seeding import derive_seed, nth_seed
 from offline_core.runtime.torch_settings import bfloat16_products, keep_freed_memory
@@ -100,7 +111,7 @@ class Learner:
         self._products = bfloat16_products if config.compute.bfloat16 and not autocast else contextlib.nullcontext
         self._update: Update = Update(networks, self.nested, autocast=autocast)
         setting, updates = config.compute.compile, self._max_updates or total_steps // config.optimizer.batch_size
-        if is_compiled(setting, updates, type(networks.algorithm), learners=world):
+        if is_compiled(setting, updates, type(networks.algorithm), learners=world, on_gpu=on_gpu):
             share = len(range(rank, self.batch_units, world))
             self._update = CompiledUpdate(networks, self.nested, rows=share, fall_back=setting == "auto", autocast=autocast)
         for tensor in self.networks.state_dict().values() if world > 1 else ():
@@ -108,6 +119,8 @@ class Learner:
         trained = [parameter for parameter in networks.parameters() if parameter.requires_grad]
         self._optimizer_config = config.optimizer
         self.optimizer = Adam(parameter_groups(networks, config.optimizer), eps=networks.algorithm.adam_epsilon)
+        for group in self.optimizer.param_groups if on_gpu else ():  # a tensor, which kernels that were recorded read
+            group["rate"], group["lr"] = None, torch.zeros((), device=self.device)
         self._total_steps = total_steps
         self._parameters = trained
         self._steps: Steps | None = None
@@ -116,9 +129,19 @@ class Learner:
         """This learner's share of it, flat."""
         self._even_of, self._even = (0, 0), torch.zeros(0)
         self.gather_seconds = 0.0
-        self._sums: dict[tuple[str, ...], tuple[Tensor, int]] = {}
-        """By the names of metrics: their sums, and of how many updates."""
+        self._sums: dict[tuple[str, ...], Tensor] = {}
+        """By the names of metrics, their sums since they were last taken; always the same tensors, for those are recorded."""
         self._extremes: dict[tuple[str, ...], Tensor] = {}
+        self._seen_extremes: set[tuple[str, ...]] = set()
+        self._counts: Counter[tuple[str, ...]] = Counter()
+        """Of how many updates the sums are."""
+        self._ages_updates: list[int] = []
+        is_graph = isinstance(self._update, CompiledUpdate) or (setting == "auto" and is_own(type(self.algorithm)))
+        self._records = self.device.type == "cuda" and is_graph and world == 1 and self.sampler is None
+        after = type(self.algorithm).after_update
+        self._records_after_update = self.algorithm.records_after_update and after.__module__.startswith("offline_core.")
+        self._replayed: dict[Hashable, Replayed] = {}
+        """Updates of full batches on a GPU, by what they depend on besides tensors."""
 
     def load(self, steps: Steps) -> None:
         """Take the steps of the next updates."""
@@ -159,7 +182,11 @@ class Learner:
 
     def _refresh(self) -> None:
         assert self._steps is not None
+        before = dict(self._steps.columns)
         self.algorithm.refresh(self.networks, self._steps, self.spec)
+        for path, column in before.items():
+            if column is not (renewed := self._steps.columns[path]):  # in place, for kernels that were recorded read it
+                self._steps.columns[path] = column.copy_(renewed)
         self._targets_age_updates = 0
         self._refreshed_by = {name: tensor.clone() for name, tensor in self.networks.state_dict().items()}
 
@@ -193,7 +220,7 @@ class Learner:
         own = batches(
             indices, shard, counts, size=size, seed=self._seed, epoch=epoch, window=window, replacement=self._replacement
         )
-        totals = summed(torch.tensor([steps.count(each, self._cut) for each in own], dtype=torch.int64, device=self.device))
+        totals = summed(steps.counts(own, self._cut))
         found = (Batched(each, total) for each, total in zip(own, totals.tolist(), strict=True))
         return itertools.islice(enumerate(found), first, None)
 
@@ -218,9 +245,11 @@ class Learner:
             self._targets_age_updates += 1
             if not 0 < self._targets_age_updates < self._refresh_interval:
                 self._refresh()
-        begin = time.perf_counter()
         total = self._steps.count(indices, self._cut) if of is None else of.steps
         self.networks.counts = bool(len(indices))
+        if self._records and len(indices) == self.batch_units:
+            return self._replay(indices, total)
+        begin = time.perf_counter()
         batch = self._steps.batch(indices if self.networks.counts else self._steps.first[:1], self._cut)
         self.gather_seconds += time.perf_counter() - begin
         return self.update_on(batch, total, drawn=indices if of is None else of.drawn)
@@ -233,8 +262,7 @@ class Learner:
             total: steps of the global batch.
             drawn: the global batch, if it is of a replay buffer.
         """
-        self._seed_draws(self._update_seed)
-        self.algorithm.before_update(self.networks)
+        self._begin_update()
         self.last_batch = batch
         mask = batch.get(MASK)
         importance = None if self.sampler is None or drawn is None else self.sampler.importance(drawn)
@@ -246,28 +274,95 @@ class Learner:
         if importance is not None and self.networks.counts:
             share = importance[self.rank :: self.world]
             weights, means_by = weights * share, share / importance.sum()
+        output = self._step(batch, weights, means_by)
+        if self.sampler is not None and self.sampler.prioritized and drawn is not None:
+            assert output.errors is not None
+            self.sampler.learned(drawn, self._of_all(output.errors, len(drawn)))
+        self._count(output, total)
+        self.algorithm.after_update(self.networks, output.named_means)
+        return self.device.type != "cpu" or math.isfinite(output.means[0].item())  # a GPU would wait: `take_metrics` tells
+
+    def _replay(self, indices: Tensor, total: int) -> bool:
+        """Make the update of a full batch by the kernels of one before, or as it is and record them."""
+        assert self._steps is not None
+        self._begin_update()
+        key = (*self._update.attributes, self._cut)
+        if key not in self._replayed:
+            if len(self._replayed) == MOST_GRAPHS or self._cut.sequence_steps is not None:
+                self._replayed = {}  # sequences are cut otherwise in each epoch, and each record holds memory
+            what = f"An update of {type(self.algorithm).__name__}"
+            self._replayed[key] = Replayed(self._recorded_step, what)
+        rates = [group["lr"] for group in self.optimizer.param_groups]
+        given = [indices]
+        if self._cut.sequence_steps is not None:
+            given.append(torch.full((), total, dtype=torch.float32, device=self.device))
+        kept = [*self._update.tensors, *self._steps.columns.values(), *rates]
+        output, self.last_batch = self._replayed[key](*given, kept=kept)
+        self._count(output, total)
+        if not self._records_after_update:
+            self.algorithm.after_update(self.networks, output.named_means)
+        return True
+
+    def _recorded_step(self, indices: Tensor, total: Tensor | None = None) -> tuple[BatchOutput, Batch]:
+        """Do all of an update that depends on tensors alone.
+
+        Arguments:
+            total: (), float32, the steps of a batch of sequences.
+        """
+        assert self._steps is not None
+        batch = self._steps.batch(indices, self._cut)
+        rows = len(indices)
+        weights = torch.full((rows,), 1 / rows, device=self.device) if total is None else batch[MASK].flatten() / total
+        output = self._step(batch, weights, weights)
+        if self._records_after_update:
+            updates, self.networks.updates = self.networks.updates, cast(int, None)  # what counts them cannot be recorded
+            try:
+                self.algorithm.after_update(self.networks, output.named_means)
+            finally:
+                self.networks.updates = updates
+        return output, batch
+
+    def _begin_update(self) -> None:
+        self._seed_draws(self._update_seed)
+        self.algorithm.before_update(self.networks)
+        most = self._max_updates
+        done = self.steps / max(1, self._total_steps) if most is None else self.updates / most
+        for group in self.optimizer.param_groups:
+            rate = learning_rate(self._optimizer_config, group["network"], self.updates, done)
+            if self.device.type == "cpu":
+                group["lr"] = rate
+            elif group["rate"] != rate:
+                group["rate"] = rate
+                group["lr"].fill_(rate)
+
+    def _step(self, batch: Batch, weights: Tensor, means_by: Tensor) -> BatchOutput:
+        """Compute gradients, move the parameters, and add up the metrics, all on the device."""
         with self._products():
             output = self._update(batch, weights, means_by)
         names, means = output.names, output.means
         if self.world > 1:
             means = sum_gradients(self._parameters, means)
-        if self._refresh_interval:
-            age = means.new_full((1,), self._targets_age_updates)
-            names, means = (*names, "targets_age_updates"), torch.cat([means, age])
         if self._max_gradient_norm is not None:
             norm = clip_gradients(self._parameters, self._max_gradient_norm)
             names, means = (*names, "gradient_norm"), torch.cat([means, norm[None]])
-        most = self._max_updates
-        done = self.steps / max(1, self._total_steps) if most is None else self.updates / most
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self._optimizer_config, group["network"], self.updates, done)
         self.optimizer.step()
-        if self.sampler is not None and self.sampler.prioritized and drawn is not None:
-            assert output.errors is not None
-            self.sampler.learned(drawn, self._of_all(output.errors, len(drawn)))
+        if names not in self._sums:
+            self._sums[names] = torch.zeros_like(means)
+        self._sums[names].add_(means)
+        if extreme_names := output.extreme_names:
+            if extreme_names not in self._extremes:
+                self._extremes[extreme_names] = torch.full_like(output.extremes, -math.inf)
+            torch.maximum(self._extremes[extreme_names], output.extremes, out=self._extremes[extreme_names])
+        return output._replace(names=names, means=means)
+
+    def _count(self, output: BatchOutput, total: int) -> None:
         self.networks.updates += 1
         self.steps += total
-        return self._accumulate(names, means, output.extreme_names, output.extremes)
+        self._counts[output.names] += 1
+        if output.extreme_names:
+            self._seen_extremes.add(output.extreme_names)
+        if self._refresh_interval:
+            self._ages_updates.append(self._targets_age_updates)
 
     def _even_weights(self, rows: int, total: int) -> Tensor:
         """Return (rows,) weights of 1 / total; most batches have those of the one before."""
@@ -289,34 +384,37 @@ class Learner:
             found[self.rank :: self.world] = errors
         return summed(found)
 
-    def _accumulate(self, names: tuple[str, ...], packed: Tensor, extreme_names: tuple[str, ...], extremes: Tensor) -> bool:
-        if extreme_names:
-            so_far = self._extremes.get(extreme_names, extremes)
-            self._extremes[extreme_names] = torch.maximum(so_far, extremes)
-        means = dict(zip(names, packed.unbind(), strict=True))
-        self.algorithm.after_update(self.networks, means)
-        sums, updates = self._sums.get(names, (torch.zeros_like(packed), 0))
-        self._sums[names] = sums.add_(packed), updates + 1
-        return self.device.type != "cpu" or math.isfinite(means["loss"].item())  # a GPU would wait; `take_metrics` tells later
+    def wait(self) -> None:
+        """Wait until the device has made all updates; a GPU makes them while this process goes on."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
     def take_metrics(self) -> dict[str, float]:
         """Return the metrics since the last call, as means over the updates that had them; none without updates."""
-        if not self._sums:
+        if not self._counts:
             return {}
         sums: dict[str, float] = {}
-        updates: dict[str, int] = {}
-        for names, (values, number) in self._sums.items():
-            for name, value in zip(names, values.tolist(), strict=True):
-                sums[name], updates[name] = sums.get(name, 0.0) + value, updates.get(name, 0) + number
+        updates: Counter[str] = Counter()
+        for names, number in self._counts.items():
+            for name, value in zip(names, self._sums[names].tolist(), strict=True):
+                sums[name] = sums.get(name, 0.0) + value
+                updates[name] += number
+            self._sums[names].zero_()
         means = {name: value / updates[name] for name, value in sums.items()}
+        if self._ages_updates:
+            means["targets_age_updates"] = sum(self._ages_updates) / len(self._ages_updates)
         largest: dict[str, float] = {}
-        for extreme_names, extremes in sorted(self._extremes.items(), key=lambda pair: pair[0]):  # as on all learners
+        for extreme_names in sorted(self._seen_extremes):  # as on all learners
+            extremes = self._extremes[extreme_names]
             if self.world > 1:
                 torch.distributed.all_reduce(extremes, torch.distributed.ReduceOp.MAX)
             for name, value in zip(extreme_names, extremes.tolist(), strict=True):
                 largest[name] = max(largest.get(name, -math.inf), value)
+            extremes.fill_(-math.inf)
         means |= {name: -value if name.endswith("_min") else value for name, value in largest.items()}
-        self._sums, self._extremes = {}, {}
+        self._counts.clear()
+        self._seen_extremes.clear()
+        self._ages_updates.clear()
         shown: dict[str, float] = self.algorithm.log_metrics(self.networks, means)
         return shown
 
@@ -379,6 +477,7 @@ class Learner:
             self._refreshed_by = below(state, "refreshed.")
             self._resumed_age_updates = int(state["targets_age_updates"])
         restore_optimizer(self.optimizer, state)
+        self._replayed = {}  # with tensors of the optimiser that were replaced
         self.networks.updates, self.steps = updates, steps
         self.algorithm.before_update(self.networks)
 

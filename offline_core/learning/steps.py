@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -128,9 +128,15 @@ class Steps:
 
     def count(self, indices: Tensor, reading: BatchSpec) -> int:
         """Steps at these sample indices."""
-        if reading.sequence_steps is None:
-            return len(indices)
-        return int(self._lengths(indices, reading).sum())
+        return len(indices) if reading.sequence_steps is None else int(self.counts([indices], reading))
+
+    def counts(self, parts: Sequence[Tensor], reading: BatchSpec) -> Tensor:
+        """(parts,) int64, the steps at each of these lists of sample indices; a GPU is not waited for."""
+        sizes = [len(part) for part in parts]
+        if reading.sequence_steps is None or not parts:
+            return torch.tensor(sizes, dtype=torch.int64, device=self.rows.device)
+        lengths = self._lengths(torch.cat([*parts]), reading)
+        return torch.stack([part.sum() for part in lengths.split(sizes)])
 
     def _lengths(self, indices: Tensor, reading: BatchSpec) -> Tensor:
         """(S,) int64, the steps of the sequences that begin at these rows."""

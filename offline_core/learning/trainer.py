@@ -90,6 +90,9 @@ def _run(learner: Learner, experience: Experience, monitor: TrainingMonitor | No
     for batch in experience.batches(learner):
         if batch is None:
             begin = time.perf_counter()
+            learner.wait()
+            seconds.update += time.perf_counter() - begin
+            begin = time.perf_counter()
             ends = _agreed(learner, monitor, partial(TrainingMonitor.pause, metrics=learner.take_metrics()))
             seconds.pause += time.perf_counter() - begin
             if ends:

@@ -146,9 +146,10 @@ class TorchConfig(Config):
     )
     compile: bool | Literal["auto"] = Field(
         "auto",
-        description="Make one graph of an update's loss and gradients, compiled by Torch's inductor, on a GPU as CUDA graphs: "
-        "it takes up to a minute, less the next time. auto: in trainings of 10,000 updates and more by one learner, if a graph "
-        "and a C++ compiler are there. Results differ in their last bits.",
+        description="Make one graph of an update's loss and gradients, compiled by Torch's inductor: it takes up to a minute, "
+        "less the next time, and results differ in their last bits. auto: in trainings of 10,000 updates and more by one "
+        "learner, on a GPU of 100,000, if a graph and a C++ compiler are there. Unless it is false, a GPU replays updates that "
+        "were recorded once (CUDA graphs), with the same bits.",
     )
 
 

@@ -26,6 +26,8 @@ PLAIN = (bool, int, float, str)
 """Types of attributes that a graph may depend on."""
 WORTH_COMPILING_UPDATES = 10_000
 """Updates from which `compute.compile: auto` compiles: it takes up to a minute, and saves 0.5 ms an update at least."""
+WORTH_COMPILING_UPDATES_ON_GPU = 100_000
+"""The same on a GPU, where kernels are recorded in any case and 0.1 to 0.3 ms are saved."""
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,11 @@ class BatchOutput(NamedTuple):
     errors: Tensor | None
     """(B,), see `LossOutput`."""
 
+    @property
+    def named_means(self) -> dict[str, Tensor]:
+        """Each mean (), by its name."""
+        return dict(zip(self.names, self.means.unbind(), strict=True))
+
 
 class Update:
     """Loss, gradients and metrics of batches, by Torch's operations.
@@ -58,6 +65,20 @@ class Update:
         self.nest = nest
         self.autocast = autocast
         self.parameters = [parameter for parameter in networks.parameters() if parameter.requires_grad]
+        kinds = [cast(dict[str, Tensor], kind) for part in networks.modules() for kind in (part._parameters, part._buffers)]
+        self._places = [(kind, name) for kind in kinds for name, tensor in kind.items() if tensor is not None]
+        """Where the modules hold parameters and buffers."""
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All parameters and buffers; a tied one twice."""
+        return [kind[name] for kind, name in self._places]
+
+    @property
+    def attributes(self) -> tuple[Hashable, ...]:
+        """What an update does depends on them, besides the numbers in tensors: plain ones of the networks, and what learns."""
+        plain = [(name, value) for name, value in vars(self.networks).items() if type(value) in PLAIN and name != "updates"]
+        return *plain, *[parameter.requires_grad for parameter in self.parameters]
 
     def __call__(self, batch: Batch, weights: Tensor, means_by: Tensor) -> BatchOutput:
         """Set the gradients of the weighted loss; a parameter that the loss does not depend on has None.
@@ -121,15 +142,12 @@ class CompiledUpdate(Update):
         self.rows = rows
         self.fall_back = fall_back
         self._graphs: dict[Hashable, _Graph] = {}
-        kinds = [kind for module in networks.modules() for kind in (module._parameters, module._buffers)]
-        self._places = [(kind, name) for kind in kinds for name, tensor in kind.items() if tensor is not None]
-        """Where the modules hold parameters and buffers."""
 
     def __call__(self, batch: Batch, weights: Tensor, means_by: Tensor) -> BatchOutput:
         if len(next(iter(batch.values()))) != self.rows:
             return super().__call__(batch, weights, means_by)
-        inputs = [*self._tensors(), *batch.values(), weights, means_by]
-        key = self._key(batch)
+        inputs = [*self.tensors, *batch.values(), weights, means_by]
+        key = *self.attributes, *[(name, column.shape, column.dtype) for name, column in batch.items()]
         graph = self._graphs.get(key)
         if graph is None:
             try:
@@ -140,8 +158,6 @@ class CompiledUpdate(Update):
                 log.warning("Updates are not compiled. %s", error)
                 self.rows = -1
                 return super().__call__(batch, weights, means_by)
-        if weights.is_cuda:
-            torch.compiler.cudagraph_mark_step_begin()
         with torch.no_grad():
             means, extremes, errors, *gradients = graph.function(*inputs)
         for parameter in self.parameters:
@@ -150,14 +166,10 @@ class CompiledUpdate(Update):
             self.parameters[number].grad = gradient
         return BatchOutput(graph.names, means, graph.extreme_names, extremes, errors)
 
-    def _tensors(self) -> list[Tensor]:
-        """Return all parameters and buffers; a tied one twice."""
-        return [cast(Tensor, kind[name]) for kind, name in self._places]
-
     @contextlib.contextmanager
     def _swapped(self, tensors: Sequence[Tensor]) -> Iterator[None]:
         """Let the modules have other parameters and buffers inside the block."""
-        own = self._tensors()
+        own = self.tensors
         try:
             self._put(tensors)
             yield
@@ -166,13 +178,7 @@ class CompiledUpdate(Update):
 
     def _put(self, tensors: Sequence[Tensor]) -> None:
         for (kind, name), tensor in zip(self._places, tensors, strict=True):
-            kind[name] = cast(Any, tensor)
-
-    def _key(self, batch: Batch) -> Hashable:
-        """Return what the graph depends on besides the numbers in its inputs."""
-        plain = [(name, value) for name, value in vars(self.networks).items() if type(value) in PLAIN and name != "updates"]
-        learning = (parameter.requires_grad for parameter in self.parameters)
-        return *plain, *learning, *[(name, column.shape, column.dtype) for name, column in batch.items()]
+            kind[name] = tensor
 
     def _graph(self, columns: Sequence[str], inputs: list[Tensor]) -> _Graph:
         updates, self.networks.updates = self.networks.updates, cast(int, None)  # a loss that counts them is no graph
@@ -195,7 +201,7 @@ class CompiledUpdate(Update):
         outputs: list[BatchOutput] = []
         learning: list[int] = []
         numbers = {id(each): number for number, each in enumerate(self.parameters) if each.requires_grad}
-        of_places = [numbers.get(id(tensor)) for tensor in self._tensors()]
+        of_places = [numbers.get(id(tensor)) for tensor in self.tensors]
 
         def update(*inputs: Tensor) -> list[Tensor | None]:
             tensors, rest = list(inputs[: len(of_places)]), inputs[len(of_places) :]
@@ -216,12 +222,29 @@ class CompiledUpdate(Update):
         if (operations := len(graph.graph.nodes)) > MOST_OPERATIONS:
             raise RuntimeError(f"its {operations:,} operations would take minutes to compile")
         on_gpu = inputs[-1].is_cuda
-        patches = {"fallback_random": True, "triton.cudagraphs": on_gpu, "cpp_wrapper": not on_gpu}
+        patches = {"fallback_random": True, "cpp_wrapper": not on_gpu}
         compile = torch._inductor.standalone_compile  # unlike `torch._inductor.compile`, it keeps the result in a file
         logging.getLogger("torch._inductor.ir").setLevel(logging.ERROR)  # it warns of operations that it calls by another way
         with torch.no_grad():
-            function = compile(graph, [*inputs], dynamic_shapes="from_example_inputs", options={"config_patches": patches})
+            compiled = compile(graph, [*inputs], dynamic_shapes="from_example_inputs", options={"config_patches": patches})
+        function = _laid_out(compiled, [self.parameters[number] for number in learning]) if on_gpu else compiled
         return _Graph(function, outputs[0].names, outputs[0].extreme_names, learning)
+
+
+def _laid_out(function: Callable[..., Sequence[Any]], parameters: list[nn.Parameter]) -> Callable[..., Sequence[Any]]:
+    """Return the function of a graph whose gradients lie in memory as the parameters do: Adam asks for that.
+
+    For a GPU the compiler pads matrices whose rows are no multiple of 16 bytes, and a part of a padded product lies otherwise.
+    """
+
+    def call(*inputs: Tensor) -> Sequence[Any]:
+        means, extremes, errors, *gradients = function(*inputs)
+        for number, (gradient, parameter) in enumerate(zip(gradients, parameters, strict=True)):
+            if gradient.stride() != parameter.stride():
+                gradients[number] = torch.empty_like(parameter).copy_(gradient)
+        return means, extremes, errors, *gradients
+
+    return call
 
 
 class _Graph(NamedTuple):
@@ -233,7 +256,9 @@ class _Graph(NamedTuple):
     """Of the parameters that have a gradient, their numbers."""
 
 
-def is_compiled(setting: bool | Literal["auto"], updates: int, algorithm: type[Algorithm], *, learners: int = 1) -> bool:
+def is_compiled(
+    setting: bool | Literal["auto"], updates: int, algorithm: type[Algorithm], *, learners: int = 1, on_gpu: bool = False
+) -> bool:
     """Return what `compute.compile` means for a run: a function of its config and its data, so that every run of it agrees.
 
     `auto` compiles long runs of this project's own algorithms: one of a user may look at more than a graph records. Of several
@@ -241,7 +266,13 @@ def is_compiled(setting: bool | Literal["auto"], updates: int, algorithm: type[A
     """
     if setting != "auto":
         return setting
-    return learners == 1 and updates >= WORTH_COMPILING_UPDATES and algorithm.__module__.startswith("offline_core.")
+    worth = WORTH_COMPILING_UPDATES_ON_GPU if on_gpu else WORTH_COMPILING_UPDATES
+    return learners == 1 and updates >= worth and is_own(algorithm)
+
+
+def is_own(algorithm: type[Algorithm]) -> bool:
+    """Return whether it is one of this project."""
+    return algorithm.__module__.startswith("offline_core.")
 
 
 def clip_gradients(parameters: list[nn.Parameter], most: float) -> Tensor:

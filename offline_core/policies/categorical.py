@@ -37,7 +37,7 @@ class CategoricalHead(nn.Module):
         return masked(self.logits(features), allowed)
 
     def sample(self, inputs: Tensor, generator: Generator | None = None) -> Tensor:
-        parts = [torch.multinomial(part.softmax(dim=1), 1, generator=generator) for part in inputs.split(self.sizes, dim=1)]
+        parts = [_drawn(part.softmax(dim=1), generator) for part in inputs.split(self.sizes, dim=1)]
         return self._actions(torch.cat(parts, dim=1))
 
     def mode(self, inputs: Tensor) -> Tensor:
@@ -59,3 +59,10 @@ class CategoricalHead(nn.Module):
 
     def _actions(self, indices: Tensor) -> Tensor:
         return (indices + self.starts).reshape(indices.shape[0], *self.shape)
+
+
+def _drawn(probabilities: Tensor, generator: Generator | None) -> Tensor:
+    """Draw one choice (B, 1) by its probabilities (B, choices); a GPU does what `multinomial` does, without looking at them."""
+    if not probabilities.is_cuda:
+        return torch.multinomial(probabilities, 1, generator=generator)
+    return (probabilities / torch.empty_like(probabilities).exponential_(generator=generator)).argmax(dim=1, keepdim=True)

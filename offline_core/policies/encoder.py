@@ -166,10 +166,10 @@ def flattened(value: Any, space: gym.Space[Any], axes: int) -> Tensor:
         case gym.spaces.Discrete():
             return functional.one_hot((value.long() - int(space.start)).reshape(value.shape[:axes]), int(space.n)).float()
         case gym.spaces.MultiDiscrete():
-            start = torch.as_tensor(space.start.astype(np.int64), device=value.device)  # torch cannot subtract a uint16
-            parts = (value.long() - start).flatten(axes).unbind(dim=-1)
-            sizes = space.nvec.reshape(-1).tolist()
-            return torch.cat([functional.one_hot(c, n) for c, n in zip(parts, sizes, strict=True)], dim=-1).float()
+            parts = value.long().flatten(axes).unbind(dim=-1)
+            starts, sizes = space.start.reshape(-1).tolist(), space.nvec.reshape(-1).tolist()
+            choices = zip(parts, starts, sizes, strict=True)
+            return torch.cat([functional.one_hot(c - start, n) for c, start, n in choices], dim=-1).float()
         case gym.spaces.Dict():
             return torch.cat([flattened(value[key], child, axes) for key, child in space.spaces.items()], dim=-1)
         case gym.spaces.Tuple():

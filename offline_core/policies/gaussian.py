@@ -141,7 +141,7 @@ class _ClippedGaussian(torch.autograd.Function):
         log_probs = square * -0.5 - log_std - 0.5 * math.log(2 * math.pi)
         by_log_std = square - 1
         at_bound = at_low | at_high
-        if is_traced() or at_bound.any():
+        if is_traced() or inputs.is_cuda or at_bound.any():  # to look would make a GPU wait
             tail = torch.where(at_low, z, -z)  # at a bound z is where the tail begins
             log_probs = torch.where(at_bound, torch.special.log_ndtr(tail), log_probs)
             of_tail = math.sqrt(2 / math.pi) / torch.special.erfcx(tail * -math.sqrt(0.5))

@@ -42,8 +42,13 @@ def torch_threads(count: int) -> Iterator[None]:
 @contextlib.contextmanager
 def isolated_torch(threads: int) -> Iterator[None]:
     """Set Torch's threads, and restore them and its random state afterwards."""
-    with torch_threads(threads), torch.random.fork_rng():
+    with torch_threads(threads), torch.random.fork_rng(devices=gpus_in_use()):
         yield
+
+
+def gpus_in_use() -> list[int]:
+    """Return the number of the GPU that this process computes on, if it does; to ask for another's state would start that."""
+    return [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
 
 
 @contextlib.contextmanager

@@ -15,7 +15,14 @@ from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.steps import Batch, BatchSpec
-from offline_core.learning.update import WORTH_COMPILING_UPDATES, BatchOutput, CompiledUpdate, clip_gradients, is_compiled
+from offline_core.learning.update import (
+    WORTH_COMPILING_UPDATES,
+    WORTH_COMPILING_UPDATES_ON_GPU,
+    BatchOutput,
+    CompiledUpdate,
+    clip_gradients,
+    is_compiled,
+)
 from offline_core.runtime.config import parse
 from tests.learning.algorithms.making import BOX, TWO, VECTOR, made_steps, make_networks, with_box_actions
 
@@ -110,6 +117,8 @@ def test_auto_compiles_long_runs_of_algorithms_of_this_project() -> None:
     assert not is_compiled("auto", WORTH_COMPILING_UPDATES - 1, BC)
     assert not is_compiled("auto", WORTH_COMPILING_UPDATES, Curious)
     assert is_compiled(True, 1, Curious)
+    assert not is_compiled("auto", WORTH_COMPILING_UPDATES_ON_GPU - 1, BC, on_gpu=True)
+    assert is_compiled("auto", WORTH_COMPILING_UPDATES_ON_GPU, BC, on_gpu=True)
 
 
 def test_gradients_are_clipped_as_torch_clips_them() -> None:

@@ -11,6 +11,7 @@ import torch
 
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import evaluating
+from offline_core.learning.algorithms.marwil import MARWIL
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
 from offline_core.learning.optimizer import learning_rate
@@ -268,3 +269,61 @@ def test_sequences_learn_from_each_step_once() -> None:
     whole = Learner(networks, parse(TrainingConfig, {"network": network, "sequences": {"steps": 16}}), total_steps=1)
     assert one.take_metrics()["loss"] == pytest.approx(whole.loss_on(steps), rel=1e-5)
     assert one.steps == len(steps)
+
+
+def test_metrics_are_of_the_updates_since_they_were_taken() -> None:
+    """Means, and the smallest and largest values, of one report after another."""
+    values = {"optimizer": {"batch_size": 64, "learning_rate": 1e-8}, "network": {"hidden_sizes": [8]}}
+    networks = make_networks("dqn", VECTOR, gym.spaces.Discrete(2), seed=1)
+    one = Learner(networks, parse(TrainingConfig, {"algorithm": "dqn"} | values), total_steps=6400)
+    one.load(made_steps([40, 24], [True, False]))
+    found = []
+    for rows in (slice(0, 8), slice(8, 16)):
+        one.update(one.indices()[rows])
+        found.append(one.take_metrics())
+    assert one.take_metrics() == {}
+    for rows in (slice(0, 8), slice(8, 16)):
+        one.update(one.indices()[rows])
+    both = one.take_metrics()
+    assert both["q_min"] == pytest.approx(min(each["q_min"] for each in found), abs=1e-4)
+    assert both["q_max"] == pytest.approx(max(each["q_max"] for each in found), abs=1e-4)
+    assert both["q"] == pytest.approx(sum(each["q"] for each in found) / 2, abs=1e-4)
+
+
+def test_value_targets_are_renewed_where_they_are() -> None:
+    """Kernels that were recorded for a GPU go on reading them there."""
+    networks = make_networks("marwil", VECTOR, gym.spaces.Discrete(2), algorithm=MARWIL(gae_lambda=0.5), seed=1)
+    one = Learner(networks, parse(TrainingConfig, {"optimizer": {"learning_rate": 0.1}}), total_steps=6400)
+    steps = made_steps([40, 24], [True, False])
+    one.load(steps)
+    one.update(one.indices())
+    targets = steps.columns["value_targets"]
+    before = targets.clone()
+    for _ in range(3):
+        one.update(one.indices())
+    assert steps.columns["value_targets"] is targets
+    assert not torch.equal(targets, before)
+
+
+@pytest.mark.parametrize(
+    ("name", "continuous"), [("bc", True), ("marwil", False), ("dqn", False), ("iql", True), ("td3_bc", True), ("cql", True)]
+)
+def test_what_a_gpu_records_is_the_whole_update(name: str, continuous: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here it is only called each time; that replaying is the same is a test that needs a GPU."""
+    monkeypatch.setattr("offline_core.learning.learner.Replayed", lambda function, what: lambda *given, kept: function(*given))
+    settings = {"batch_size": 16, "max_gradient_norm": 1.0, "schedule": "cosine", "max_updates": 20}
+    actions = BOX_ACTIONS if continuous else gym.spaces.Discrete(2)
+    found = []
+    for records in (False, True):
+        networks = make_networks(name, VECTOR, actions, seed=1)
+        one = Learner(networks, parse(TrainingConfig, {"algorithm": name, "optimizer": settings}), total_steps=6400)
+        one._records = records
+        steps = made_steps([40, 24], [True, False])
+        one.load(with_box_actions(steps) if continuous else steps)
+        for number in range(6):
+            one.update(one.indices()[8 * number :][:16])
+        one.update(one.indices()[:5])
+        found.append((one.state(), one.take_metrics()))
+    (state, metrics), (recorded, others) = found
+    torch.testing.assert_close(recorded, state, rtol=0, atol=0)
+    assert others == metrics

@@ -77,3 +77,12 @@ def test_the_first_sequence_of_each_episode_is_shorter_by_the_phase() -> None:
         [5, 6],
         [8, 9],
     ]
+
+
+def test_steps_are_counted_for_many_batches_at_once() -> None:
+    steps = made([7, 2])
+    sequences = BatchSpec(("actions",), sequence_steps=3, phase=1)
+    indices = steps.indices(sequences)
+    assert steps.counts([indices[:2], indices[2:]], sequences).tolist() == [2 + 3, 2 + 2]
+    assert steps.counts([steps.rows[:4], steps.rows[4:]], BatchSpec(("actions",))).tolist() == [4, 5]
+    assert steps.counts([], sequences).tolist() == []

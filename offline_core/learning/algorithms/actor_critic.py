@@ -60,6 +60,7 @@ class ActorCritic(Algorithm):
     )  # fmt: skip
     needs_next_obs: ClassVar[bool] = True
     has_errors: ClassVar[bool] = True
+    records_after_update: ClassVar[bool] = True
     has_value_function: ClassVar[bool] = False
     """It learns the value of an observation, too."""
 

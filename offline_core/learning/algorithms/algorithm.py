@@ -57,6 +57,8 @@ class Algorithm(Config):
     the best policy where none is played, and `patience` can wait for it."""
     has_errors: ClassVar[bool] = False
     """Its `LossOutput`s have errors."""
+    records_after_update: ClassVar[bool] = False
+    """Its own `after_update` goes by tensors and plain attributes of the networks alone, so a GPU may replay what it did."""
     adam_epsilon: ClassVar[float] = 1e-8
     """Added to the root of the mean squared gradient that Adam divides by."""
 

@@ -75,6 +75,7 @@ class MARWIL(Algorithm):
     batch_columns: ClassVar[tuple[str, ...]] = (columns.OBS, columns.ACTIONS, VALUE_TARGETS)
     needs_next_obs: ClassVar[bool] = True
     has_errors: ClassVar[bool] = True
+    records_after_update: ClassVar[bool] = True
 
     def for_actions(self, space: gym.Space[Any]) -> Algorithm:
         """With β = 0, behaviour cloning: without a value function, whose gradients would use up the norm that is allowed."""

@@ -1,0 +1,61 @@
+"""JAX's side of `benchmarks.gpu`: the compiled scans of `jax_speed` for several batches and widths, measured when asked.
+
+    python jax_gpu.py ALGORITHM STEPS BATCHxWIDTH … PRECISION …
+
+It runs by itself in an environment with jax and optax. It compiles all, says `ready`, and then measures, for each line
+`PRECISION BATCHxWIDTH SECONDS` that it reads, updates per second, and prints them as a JSON object. Precisions: `default` is
+JAX's own, on such a GPU TF32; `highest` is float32.
+"""
+
+import json
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import jax_speed
+
+
+def compiled(name, precision, size):
+    """Return a function that makes `SCAN` updates."""
+    batch, width = map(int, size.split("x"))
+    jax_speed.HIDDEN = (width, width)
+    algorithm = jax_speed.ALGORITHMS[name]()
+    learned = algorithm.learned(jax.random.key(0))
+    target = jax.tree.map(jnp.copy, algorithm.target(learned))
+    state = (learned, target, {n: jax_speed.ADAM.init(p) for n, p in learned.items()}, jax.random.key(1))
+    steps = jax_speed.data()
+    with jax.default_matmul_precision(precision):
+        function = jax_speed.train.lower(algorithm, batch, steps, state).compile()
+
+    def scan():
+        nonlocal state
+        state, losses = function(steps, state)
+        losses.block_until_ready()
+
+    scan()
+    return scan
+
+
+def rate(scan, seconds):
+    scan()
+    begin, done = time.perf_counter(), 0
+    while time.perf_counter() - begin < seconds:
+        scan()
+        done += jax_speed.SCAN
+    return done / (time.perf_counter() - begin)
+
+
+def main():
+    name, jax_speed.STEPS = sys.argv[1], int(sys.argv[2])
+    sizes = [each for each in sys.argv[3:] if "x" in each]
+    precisions = [each for each in sys.argv[3:] if "x" not in each]
+    scans = {(precision, size): compiled(name, precision, size) for precision in precisions for size in sizes}
+    print("ready", flush=True)
+    for line in sys.stdin:
+        precision, size, seconds = line.split()
+        print(json.dumps({"rate": rate(scans[precision, size], float(seconds))}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
