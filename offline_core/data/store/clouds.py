@@ -166,7 +166,7 @@ def _google_credentials() -> FoundCredentials:
         import google.auth
         from obstore.auth.google import GoogleCredentialProvider
     except ImportError as error:
-        raise LocationError("gs:// needs the packages google-auth and requests: pip install google-auth requests.") from error
+        raise _missing("gs", "google-auth") from error
     found: Callable[[], Any] = GoogleCredentialProvider(google.auth.default(scopes=_GOOGLE_SCOPES)[0])
     return FoundCredentials(found)
 
@@ -176,5 +176,9 @@ def _azure_credentials() -> FoundCredentials:
     try:
         from obstore.auth.azure import AzureCredentialProvider
     except ImportError as error:
-        raise LocationError("abfs:// without a key needs the package azure-identity: pip install azure-identity.") from error
+        raise _missing("abfs", "azure-identity") from error
     return FoundCredentials(AzureCredentialProvider())
+
+
+def _missing(scheme: str, package: str) -> LocationError:
+    return LocationError(f"{scheme}:// needs the package {package}: pip install {package}.")
