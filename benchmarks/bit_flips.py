@@ -215,11 +215,11 @@ def _appended(root: Path) -> Iterator[Target]:
     statistics, imported = writer.statistics, Imported(left_out=[late], sources=[SourceFile(uri="/logs/1.csv", bytes=100)])
     operation = Operation(name="import")
     made = commit(
-        place.uri, writer.files, format="table", operation=operation, statistics=statistics, imported=imported, **SPACES
+        place.uri, writer.files, format="table", operation=operation, statistics=statistics, kept=imported.kept, **SPACES
     )
     yield Target("append's rows", root / "appended" / late.path, lambda: read_late(place, late).to_pydict())
     manifest = root / "appended" / "_versions" / "000001.json"
-    yield Target("append's manifest", manifest, lambda: open_dataset(made.location.uri).manifest.imported)
+    yield Target("append's manifest", manifest, lambda: Imported.of(open_dataset(made.location.uri).manifest))
 
 
 def _sha256(place: Location) -> str:

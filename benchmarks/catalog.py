@@ -22,7 +22,8 @@ from pathlib import Path
 
 from benchmarks.figure import environment, figure, seconds
 from offline_core.data.datasets.dataset import DatasetRef
-from offline_core.data.datasets.manifest import FileEntry, Manifest, Operation, Parent, Statistics, Summary
+from offline_core.data.datasets.manifest import FileEntry, Manifest, Operation, Parent
+from offline_core.data.datasets.statistics import Statistics, Summary
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import Histogram, QualityReport
 from offline_core.data.store.json_files import with_checksum

@@ -167,7 +167,7 @@ def _after(tags: dict[str, int], name: str, version: int | None) -> dict[str, in
 
 
 def _log(location: Location) -> NumberedLog:
-    return NumberedLog(location, FOLDER)
+    return NumberedLog(location, FOLDER, mark=".last-")  # a tag of an earlier version may be called last-2024
 
 
 def _move_of(location: Location, values: object) -> TagMove:

@@ -1,7 +1,8 @@
 """A folder of numbered JSON files, each made by one exclusive create: of two writers, one gets the number.
 
     <folder>/000001.json        an entry; it ends with a checksum
-    <folder>/last-000007        the highest number that an entry ever had, also if entries were deleted
+    <folder>/last-000007        the highest number that an entry ever had, also if entries were deleted; `.last-000007` where
+                                other files may have such a name
 
 Some logs are chained: no number is missing, and each entry holds the SHA-256 of the whole file before it. So an entry that
 was edited, deleted or brought from elsewhere is found by its neighbours. Moves of aliases and of tags are chained: what they
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 READERS = 8
 """Entries read in parallel: one after the other, remote ones take long."""
 _ENTRY = re.compile(r"(\d{6,18})\.json")
-_MARK = re.compile(r"last-(\d{1,18})")
+_NUMBER = re.compile(r"\d{1,18}")
 _RESTORE = "Restore the log from a copy."
 
 
@@ -55,6 +56,8 @@ class NumberedLog:
 
     root: Location
     name: str
+    mark: str = "last-"
+    """How the name of the file begins that marks numbers as used."""
 
     @property
     def folder(self) -> Location:
@@ -66,7 +69,16 @@ class NumberedLog:
 
     def listed(self) -> LogFiles:
         """What is in the folder; nothing if there is none."""
-        return listed(self.folder.files(recursive=False))
+        found = LogFiles([], [], [])
+        for name in self.folder.files(recursive=False):
+            marked = name.removeprefix(self.mark) if name.startswith(self.mark) else ""
+            if match := _ENTRY.fullmatch(name):
+                found.numbers.append(int(match[1]))
+            elif _NUMBER.fullmatch(marked):
+                found.marks.append(int(marked))
+            else:
+                found.others.append(name)
+        return LogFiles(*map(sorted, found))  # type: ignore[arg-type]
 
     def mark_used(self, number: int, marks: Sequence[int]) -> None:
         """Reserve `number` and all lower numbers, also if their entries are deleted later.
@@ -80,9 +92,9 @@ class NumberedLog:
         if number <= max(marks, default=0):
             return
         try:
-            self.folder.child(f"last-{number:06d}").write(b"The highest number that an entry ever had.\n")
+            self.folder.child(f"{self.mark}{number:06d}").write(b"The highest number that an entry ever had.\n")
             for lower in marks:
-                self.folder.child(f"last-{lower:06d}").delete()
+                self.folder.child(f"{self.mark}{lower:06d}").delete()
         except StorageError as error:  # the entry itself is there
             log.warning("%s is written, but its number could not be marked as used: %s", self.file(number).uri, error)
 
@@ -174,19 +186,6 @@ class _Entry(NamedTuple):
     values: dict[str, Any]
     sha256: str
     """Of the whole file."""
-
-
-def listed(names: Iterable[str]) -> LogFiles:
-    """The numbers and marks among the names of files in the folder of a log."""
-    found = LogFiles([], [], [])
-    for name in names:
-        if match := _ENTRY.fullmatch(name):
-            found.numbers.append(int(match[1]))
-        elif match := _MARK.fullmatch(name):
-            found.marks.append(int(match[1]))
-        else:
-            found.others.append(name)
-    return LogFiles(*map(sorted, found))  # type: ignore[arg-type]
 
 
 def _digest(data: bytes) -> str:

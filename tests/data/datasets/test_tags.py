@@ -58,7 +58,7 @@ def test_tags_of_earlier_versions_are_read_and_become_entries_at_the_next_move(d
     offline.tag(data, "good", version=2)
     assert [(each.tag, each.previous, each.version) for each in tag_moves(place)] == [("good", 1, 2)]
     assert read_tags(place) == {"audited": 2, "good": 2}
-    assert sorted(path.name for path in (data / "_versions" / "tags").iterdir()) == ["000001.json", "last-000001"]
+    assert sorted(path.name for path in (data / "_versions" / "tags").iterdir()) == [".last-000001", "000001.json"]
 
 
 def test_a_tag_of_an_earlier_version_may_look_like_a_mark_of_a_log(data: Path) -> None:

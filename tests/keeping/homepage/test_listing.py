@@ -113,4 +113,4 @@ def test_names_do_not_steer_the_terminal(tmp_path: Path) -> None:
     write_dataset(tmp_path / "data", [episode(0)])
     (tmp_path / "data").rename(tmp_path / "a\x1b[31mb\u202ec")
     shown = CliRunner().invoke(app, ["ls", str(tmp_path)]).stdout
-    assert "a�[31mb�c@1" in shown and "\x1b" not in shown and "\u202e" not in shown
+    assert r"a\x1b[31mb\u202ec@1" in shown and "\x1b" not in shown and "\u202e" not in shown
