@@ -235,12 +235,13 @@ def load_result(
     return result
 
 
-def stored_result(location: Location, model: type[Result]) -> Result | None:
-    """The stored result of whatever stage wrote it, if it is of this kind; None if there is none."""
+def stored_result(location: Location, model: type[Result]) -> tuple[Result, dict[str, str]] | None:
+    """(the stored result of whatever stage wrote it, the fingerprints of its outputs by name); None if none of this kind is."""
     if not location.is_file():
         return None
     try:
-        return model.model_validate(json.loads(without_checksum(location.read(), location.uri))["result"])
+        values = json.loads(without_checksum(location.read(), location.uri))
+        return model.model_validate(values["result"]), dict(values["made"])
     except (ValueError, TypeError, LookupError, RecursionError, CorruptFileError):
         return None
 

@@ -138,10 +138,11 @@ class _State(NamedTuple):
 
 def _read(location: Location) -> _State:
     log = _log(location)
-    if (last := next(log.newest_first(), None)) is not None:
+    listed = log.listed()
+    if listed.highest and (last := next(log.newest_first(), None)) is not None:
         move = _move_of(location, last)
         return _State(move.number, dict(sorted(move.tags.items())), ())
-    files = [name for name in log.folder.files(recursive=False) if _NAME.fullmatch(name)]
+    files = [name for name in listed.others if _NAME.fullmatch(name)]
     return _State(0, {name: _number(log.folder.child(name)) for name in files}, files)
 
 

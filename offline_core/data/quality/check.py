@@ -9,7 +9,7 @@ import numpy as np
 
 from offline_core.data.datasets.damage import damaged_files, state_of, unusable_files
 from offline_core.data.datasets.dataset import Dataset, open_dataset
-from offline_core.data.datasets.result_cache import StoredResult, recorded_fingerprints, stored_result
+from offline_core.data.datasets.result_cache import StoredResult, stored_result
 from offline_core.data.datasets.statistics import Statistics, StatisticsBuilder, Summary
 from offline_core.data.episodes import columns
 from offline_core.data.importing.ends import IMPORT
@@ -172,10 +172,9 @@ def default_rules(config: QualityConfig, held_out: Dataset | None = None, *, abo
 def last_report(dataset: Dataset) -> QualityReport | None:
     """What the last check of this version found; None if there was none that can be read, or files were written again since."""
     place = dataset.location.child(f"{CHECKS}/{_name(dataset)}")
-    report = stored_result(place, QualityReport)
-    if report is None:
+    if (stored := stored_result(place, QualityReport)) is None:
         return None
-    made = recorded_fingerprints(place)
+    report, made = stored
     is_older = dataset.manifest.fingerprint in made.values()  # earlier versions did not note the state of files
     if not is_older and state_of(dataset) not in made.values():
         log.warning("%s: files were written again since it was checked. Check it again.", dataset.ref)

@@ -87,11 +87,11 @@ def _networks(training: str) -> str:
     Raises:
         ConfigError: there is none in the folder.
     """
-    found = stored_result(Location.of(training).child(RESULT_FILE), TrainingResult)
-    if found is None:
+    if (stored := stored_result(Location.of(training).child(RESULT_FILE), TrainingResult)) is None:
         folder = folder_at(training)
         given = "" if folder is None or folder.what == "the folder of a training" else f"{folder.what}, and "
         raise ConfigError(f"{training} is {given}not the folder of a finished training; give the output of 'offline train'.")
+    found, _ = stored
     if found.networks_sha256 is None:
         raise ConfigError(f"{training} was made by an older version, which kept no critics: train again into another folder.")
     return found.networks_sha256
