@@ -56,17 +56,17 @@ def run_convert(root: str, steps: int) -> None:
     for rows in ("in order", "scrambled"):
         folder = f"{root}/{rows.replace(' ', '-')}"
         write_foreign(paths, folder, scrambled=rows == "scrambled")
-        run = f"import_dataset(ImportConfig(), source={folder!r}, output={folder + '-imported'!r})"
+        run = f"import_data(ImportConfig(), source={folder!r}, output={folder + '-imported'!r})"
         took, peak = in_process("from offline_core.data.importing.importing import *", run)
         fields = {"steps": steps, "rows": rows, "files": len(paths)}
         figure("convert.steps_per_second", steps / took, "steps/s", **fields)
         figure("convert.peak_bytes", peak, "bytes", **fields)
         shutil.rmtree(folder)
     source, output = f"{root}/table", f"{root}/converted"
-    run = f"convert_table(ConversionConfig(), dataset={source!r}, output={output!r})"
+    run = f"convert(ConversionConfig(), dataset={source!r}, output={output!r})"
     took, peak = in_process("from offline_core.data.curation.converting import *", run)
     figure("convert.table_to_episodes.steps_per_second", steps / took, "steps/s", steps=steps, peak_bytes=peak)
-    run = f"convert_table(ConversionConfig(format='table'), dataset={output!r}, output={output + '-back'!r})"
+    run = f"convert(ConversionConfig(format='table'), dataset={output!r}, output={output + '-back'!r})"
     took, peak = in_process("from offline_core.data.curation.converting import *", run)
     figure("convert.episodes_to_table.steps_per_second", steps / took, "steps/s", steps=steps, peak_bytes=peak)
 
@@ -218,7 +218,7 @@ def run_prune(root: str, steps: int, *, pairs: int = 5) -> None:
         fields = {"compression": codec, "steps": steps, "bytes": kept.bytes}
         took = statistics.median(pruned)
         figure("prune.metadata.ratio_to_copy", statistics.median(copied) / took, "ratio", seconds=took, **fields)
-        run = f"prune_dataset(PruningConfig(keep_top_fraction=0.5), dataset={source!r}, output={output + '-memory'!r})"
+        run = f"prune(PruningConfig(keep_top_fraction=0.5), dataset={source!r}, output={output + '-memory'!r})"
         _, peak = in_process("from offline_core.data.curation.prune import *", run)
         figure("prune.metadata.peak_bytes", peak, "bytes", **fields)
 

@@ -176,7 +176,7 @@ import ray
 quiet = dict(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
 ray.init(num_cpus=4, object_store_memory={object_store_bytes}, **quiet)
 from offline_core.runtime.config import parse
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 config = parse(TrainingConfig, {{
     "network": {{"hidden_sizes": [64]}}, "optimizer": {{"batch_size": 2048, "max_epochs": 1}},
     "data": {{"prelearners": 2, "resident_bytes": 0, "window_steps": 65536}}}})
@@ -188,7 +188,7 @@ def watch():
         peak = max(peak, psutil.Process().memory_info().rss - psutil.Process().memory_info().shared)
 threading.Thread(target=watch).start()
 start = time.perf_counter()
-result = train_policy(config, dataset=dataset, output=dataset + "-out")
+result = train(config, dataset=dataset, output=dataset + "-out")
 took = time.perf_counter() - start
 ended.set()
 rate = round(result.steps_per_second)
@@ -220,11 +220,11 @@ def against_rllib(root: str, folder: str) -> None:
 OURS = """
 import json
 from offline_core.runtime.config import parse
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 config = parse(TrainingConfig, {{
     "evaluation": {{"environment": {{"id": "CartPole-v1"}}, "target_return": 450}},
     "optimizer": {{"max_epochs": 200, "updates_per_iteration": 100}}}})
-result = train_policy(config, dataset="{folder}", output="{root}/ours")
+result = train(config, dataset="{folder}", output="{root}/ours")
 print(json.dumps({{"return": result.metrics["episode_return_mean"], "updates": result.updates}}))
 """
 THEIRS = """

@@ -38,28 +38,28 @@ CORE = """
 import sys, yaml
 from offline_core.runtime.config import parse
 from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate_policy
+from offline_core.policies.evaluation.evaluate import evaluate
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.train import train_expert
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.data.curation.config import PruningConfig
-from offline_core.data.curation.prune import prune_dataset
-from offline_core.data.quality.check import check_dataset
+from offline_core.data.curation.prune import prune
+from offline_core.data.quality.check import check
 from offline_core.data.quality.config import QualityConfig
 from offline_core.runtime.ray_session import ray_scope
 from offline_core.policies.recording.config import RecordingConfig
-from offline_core.policies.recording.record import record_episodes
+from offline_core.policies.recording.record import record
 
 root, values = sys.argv[1], yaml.safe_load(open(sys.argv[2]))
 with ray_scope():
     expert = train_expert(parse(ExpertConfig, values["expert"]), output=f"{root}/expert")
     recording = parse(RecordingConfig, values["recording"])
-    recorded = record_episodes(recording, policy=expert.checkpoint, output=f"{root}/recording").dataset
-    pruned = prune_dataset(parse(PruningConfig, values["pruning"]), dataset=recorded.uri, output=f"{root}/pruned").dataset
-    check_dataset(QualityConfig(), dataset=pruned.uri)
-    trained = train_policy(parse(TrainingConfig, values["training"]), dataset=pruned.uri, output=f"{root}/policy")
-    evaluate_policy(parse(EvaluationConfig, values["evaluation"]), policy=trained.checkpoint)
+    recorded = record(recording, policy=expert.checkpoint, output=f"{root}/recording").dataset
+    pruned = prune(parse(PruningConfig, values["pruning"]), dataset=recorded.uri, output=f"{root}/pruned").dataset
+    check(QualityConfig(), dataset=pruned.uri)
+    trained = train(parse(TrainingConfig, values["training"]), dataset=pruned.uri, output=f"{root}/policy")
+    evaluate(parse(EvaluationConfig, values["evaluation"]), policy=trained.checkpoint)
 """
 RUNS_AT_ONCE = 2
 """Of the pool, in the queue."""

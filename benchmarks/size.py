@@ -30,7 +30,7 @@ SECONDS_BETWEEN_LOOKS = 1.0
 TRAIN = """
 import sys, warnings
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.train import train_policy
+from offline_core.learning.train import train
 from offline_core.runtime.config import parse
 
 dataset, output, learners = sys.argv[1:]
@@ -39,7 +39,7 @@ config = parse(TrainingConfig, {
     "optimizer": {"batch_size": 8192, "max_epochs": 1, "updates_per_iteration": 50},
     "compute": {"learners": int(learners), "cpus_per_learner": 2 / max(2, int(learners))},
 })
-train_policy(config, dataset=dataset, output=output)
+train(config, dataset=dataset, output=output)
 """
 
 
