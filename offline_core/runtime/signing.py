@@ -1,6 +1,6 @@
 """Signatures of what moves policies: HMAC-SHA256 by a key that only the environment holds.
 
-Whoever can write a folder can write a decision into it, with a checksum that is right: checksums find damage, not forgery.
+Write access to a folder is enough to put a decision into it, with a checksum that is right: checksums find damage, not forgery.
 With the variable `OFFLINE_SIGNING_KEY` set, decisions and moves are signed, and what is not signed by the same key is refused
 or told. The key is in no file, no log and no result; a signature names the key by a short word that does not give it away.
 """

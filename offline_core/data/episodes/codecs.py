@@ -1,4 +1,4 @@
-"""The storage formats, each a codec between episodes and the rows of a file: nobody else asks which format it is."""
+"""The storage formats, each a codec between episodes and the rows of a file: no other module asks which format it is."""
 
 from __future__ import annotations
 

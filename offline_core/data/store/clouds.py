@@ -55,7 +55,7 @@ class GoogleCloud(NamedCloud):
 
     @classmethod
     def of(cls, arguments: dict[str, Any], environment: Mapping[str, str] = os.environ) -> Self:
-        """An emulator, as the variable of Google's libraries names it, knows nobody."""
+        """An emulator, as the variable of Google's libraries names it, is asked without credentials."""
         emulator = environment.get("STORAGE_EMULATOR_HOST", "")
         if emulator and "://" not in emulator:
             emulator = f"http://{emulator}"

@@ -169,7 +169,7 @@ class DecisionResult(PolicyResult):
 
     @property
     def wrong_signature(self) -> str | None:
-        """Why it is not as somebody with the key made it, as the end of a sentence; None if it is, or if no key is set."""
+        """Why the key did not sign this content, as the end of a sentence; None if it did, or if no key is set."""
         return wrong_with("decision", self._content(), self.signature)
 
     def _content(self) -> dict[str, Any]:

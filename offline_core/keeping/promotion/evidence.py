@@ -61,7 +61,7 @@ def check_decision(decision: StoredDecision, history: History, alias: str) -> No
     """Check that a decision moves an alias without an override.
 
     Raises:
-        PromotionError: Nobody with the key made it, its verdict is another one, it was made for another registry, it moved the
+        PromotionError: The key did not sign it, its verdict is another one, it was made for another registry, it moved the
             alias before, or it compared with another policy than the alias names.
     """
     result, evidence = decision

@@ -82,7 +82,7 @@ def promote(config: PromotionConfig, *, registry: str, source: str) -> Promotion
 
 
 def result_of(history: History, move: Move, *, reused: bool = False) -> PromotionResult:
-    """What an alias names after a move. Moves that nobody with the key wrote are told."""
+    """What an alias names after a move. Moves that the key did not sign are told."""
     for unsigned in history.unsigned:
         log.warning("%s Look with 'offline registry %s'.", unsigned, history.entry.uri)
     result = PromotionResult(

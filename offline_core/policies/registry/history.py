@@ -43,7 +43,7 @@ class History:
 
     @property
     def unsigned(self) -> list[str]:
-        """The moves that nobody with the key wrote as they are, a sentence each; empty if no key is set."""
+        """The moves that the key did not sign as they are, a sentence each; empty if no key is set."""
         wrong = ((move, move.wrong_signature(self.name)) for move in self.moves)
         return [f"Move {move.number} of {self.entry.uri}, {move}, {why}." for move, why in wrong if why is not None]
 

@@ -61,7 +61,7 @@ class Move(BaseModel):
         return self.model_copy(update={"signature": signature_of("move", self._content(name))})
 
     def wrong_signature(self, name: str) -> str | None:
-        """Why it is not as somebody with the key wrote it to the history of a name; None if it is, or if no key is set."""
+        """Why the key did not sign it for this name, as the end of a sentence; None if it did, or if no key is set."""
         return wrong_with("move", self._content(name), self.signature)
 
     def _content(self, name: str) -> dict[str, Any]:
