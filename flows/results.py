@@ -20,7 +20,7 @@ from offline_core.secrets import masked
 
 if TYPE_CHECKING:
     from offline_core.data.importing.planning.result import ImportPlan
-    from offline_core.keeping.homepage.listing import Listing
+    from offline_core.keeping.homepage.listing import RootListing
 
 PARAMETER_FILES = (".yaml", ".yml")
 LEAST = 10
@@ -70,7 +70,7 @@ def _as_comments(plan: ImportPlan) -> str:
     return "".join(f"# {line}".rstrip() + "\n" for line in plan.page.splitlines()) + f"\n{plan.yaml}"
 
 
-def print_listing(listing: Listing) -> None:
+def print_listing(listing: RootListing) -> None:
     """A line for each thing, cut where the terminal ends; what cannot be read is told on stderr."""
     rows = [("when (UTC)", "kind", "name", "what", "from")]
     for each in listing.entries:

@@ -7,7 +7,6 @@ import logging
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -32,12 +31,11 @@ from offline_core.policies.evaluation.result import EvaluationResult
 from offline_core.policies.manifest import PolicyManifest, read_policy_manifest
 from offline_core.policies.registry.history import History, read_history
 from offline_core.runtime.parameter_errors import problems
+from offline_core.runtime.prefetch import several
 from offline_core.runtime.result import Result
 
 log = logging.getLogger(__name__)
 
-READERS = 16
-"""Files that are read at a time where they are remote."""
 _HASH = r"[0-9a-f]{12}\.parquet"
 _DATA = re.compile(rf"(?:[^_./][^/]*/run-\d{{6,}}-\d{{5,}}/)?(?!{re.escape(TEMPORARY)})[^_./][^/]*-\d{{6,}}-{_HASH}")
 """What writers and recorders call data files."""
@@ -58,10 +56,6 @@ class Contents:
         self.problems: list[tuple[str, str]] = []
         """(file, why it is not shown)."""
         self._is_complete = is_complete
-
-    def place(self, name: str) -> Location:
-        """A folder or file below the root."""
-        return self.catalogue.place(name)
 
     @functools.cached_property
     def datasets(self) -> dict[str, list[Dataset]]:
@@ -93,7 +87,7 @@ class Contents:
     @functools.cached_property
     def policies(self) -> dict[str, PolicyManifest]:
         """Of what people look at: without copies in a registry, kept series, and the last policy where there is a best one."""
-        read = self.each(self._names("policy"), lambda name: read_policy_manifest(self.place(posixpath.dirname(name)).uri))
+        read = self.each(self._names("policy"), lambda name: read_policy_manifest(self.catalogue.place(name).parent.uri))
         return {posixpath.dirname(name): manifest for name, manifest in read}
 
     @functools.cached_property
@@ -115,7 +109,7 @@ class Contents:
     def histories(self) -> list[History]:
         """Of the names in registries."""
         folders = dict.fromkeys(posixpath.dirname(name) for name in self._names("move"))
-        return [history for _, history in self.each(folders, lambda name: read_history(self.place(name).parent))]
+        return [history for _, history in self.each(folders, lambda name: read_history(self.catalogue.place(name).parent))]
 
     @functools.cached_property
     def unfinished(self) -> list[str]:
@@ -200,25 +194,21 @@ class Contents:
         """(name, what was read) of those that can be, in this order; of a remote root several at a time."""
         names = [*names]
         one = read if self._is_complete else lambda name: self.tried(name, lambda: read(name))
-        if self.root.is_local:
-            values = [one(name) for name in names]
-        else:
-            with ThreadPoolExecutor(READERS) as pool:
-                values = [*pool.map(one, names)]
+        values = [one(name) for name in names] if self.root.is_local else several(one, names)
         return [(name, value) for name, value in zip(names, values, strict=True) if value is not None]
 
     def _version(self, name: str) -> Dataset | None:
         """The version of a manifest; None: another run deleted it since it was listed."""
         folder, number = posixpath.dirname(posixpath.dirname(name)), int(posixpath.basename(name)[:-5])
         try:
-            return open_version(self.place(folder), number)
+            return open_version(self.catalogue.place(folder), number)
         except StorageError:
-            if not self._is_complete or self.place(name).is_file():
+            if not self._is_complete or self.catalogue.place(name).is_file():
                 raise
             return None
 
     def _results(self, kind: Kind) -> list[tuple[str, Result]]:
-        return self.each(self._names(kind), lambda name: read_result(self.place(name)))
+        return self.each(self._names(kind), lambda name: read_result(self.catalogue.place(name)))
 
     def _names(self, kind: Kind) -> list[str]:
         return self.catalogue.of(kind) if self._is_complete else self.catalogue.shown(kind)

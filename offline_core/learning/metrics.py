@@ -10,7 +10,6 @@ import os
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from offline_core.data.store.json_lines import line_of, read_lines, whole_lines
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import StorageError
+from offline_core.runtime.prefetch import several
 
 if TYPE_CHECKING:  # metrics are read without Torch
     from offline_core.learning.state import TrainingState
@@ -151,8 +151,7 @@ def _undamaged(folder: Location) -> list[Record]:
 def _files(folder: Location) -> list[tuple[Location, bytes]]:
     parts = folder.child(_PARTS)
     files = [*filter(Location.is_file, [folder.child(METRICS_FILE)]), *map(parts.child, parts.files())]
-    with ThreadPoolExecutor(8) as pool:
-        return [*zip(files, pool.map(Location.read, files), strict=True)]
+    return [*zip(files, several(Location.read, files), strict=True)]
 
 
 def series(folder: Location, name: str) -> list[tuple[int, float]]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from offline_core.data.store.location import Location
 from offline_core.policies.manifest import POLICY_FILE, read_policy_manifest
+from offline_core.runtime.result import Part
 
 SERIES = "iterations"
 UPDATES = "updates"
 """The metric of a checkpoint that says how many updates made it."""
 
 
-class KeptCheckpoint(BaseModel):
+class KeptCheckpoint(Part):
     """One policy of a series."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     updates: int
     checkpoint: str = Field(description="URI of the policy.")

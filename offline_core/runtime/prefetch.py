@@ -1,12 +1,16 @@
-"""Prefetching of an iterator by one thread."""
+"""Work that threads do: the next item of an iterator meanwhile, and many small requests at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+AT_A_TIME = 8
+"""Files that are read in parallel: one after the other, remote ones take long."""
+
 Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 
 def prefetched(items: Iterator[Item]) -> Iterator[Item]:
@@ -19,3 +23,9 @@ def prefetched(items: Iterator[Item]) -> Iterator[Item]:
                 yield item
         finally:
             del following  # its error holds this frame, by its traceback
+
+
+def several(work: Callable[[Item], Made], items: Iterable[Item]) -> list[Made]:
+    """What `work` returns of each item, in their order, `AT_A_TIME` at a time; the first error is raised."""
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        return [*pool.map(work, items)]

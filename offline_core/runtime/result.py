@@ -8,10 +8,14 @@ from offline_core.control_characters import visible_line
 from offline_core.runtime.reporting.card import Card
 
 
-class Result(BaseModel):
-    """Base of what a stage returns: frozen, stored as JSON beside what was made, and shown as its card."""
+class Part(BaseModel):
+    """Base of what is in a result: frozen, and stored as JSON, in which a number may be infinite or NaN."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+
+class Result(Part):
+    """Base of what a stage returns: stored beside what was made, and shown as its card."""
 
     reused: bool = Field(False, description="An existing version, made by the same operation from the same data, was returned.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from offline_core.data.curation.condition import Condition
 from offline_core.data.curation.config import PruningConfig
@@ -13,15 +13,14 @@ from offline_core.data.curation.selection import choose, condition, pruning_inde
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
 from offline_core.data.episodes import columns
 from offline_core.runtime.reporting.card import Card, Section
+from offline_core.runtime.result import Part
 from offline_core.runtime.units import count_text, size_text
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
-class Returns(BaseModel):
+class Returns(Part):
     """How the returns of some episodes are distributed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     mean: float
     quantiles: list[float] = Field(description=f"The shares {QUANTILES} of the episodes have at most these.")
@@ -34,10 +33,8 @@ class Returns(BaseModel):
         return cls(mean=float(returns.mean()), quantiles=np.quantile(returns, QUANTILES, method="inverted_cdf").tolist())
 
 
-class PruningPlan(BaseModel):
+class PruningPlan(Part):
     """What would be kept; nothing was written."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: DatasetRef
     episodes: int = Field(description="Episodes that would be kept.")

@@ -7,7 +7,6 @@ import itertools
 import posixpath
 import re
 from collections.abc import Container, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -16,8 +15,8 @@ from pyarrow import fs
 from offline_core.data.datasets.result_cache import RESULT_FILE, STATES
 from offline_core.data.datasets.tags import FOLDER as TAGS
 from offline_core.data.store.location import Location
-from offline_core.data.store.numbered_log import READERS
 from offline_core.errors import StorageError
+from offline_core.runtime.prefetch import several
 
 VERSIONS = posixpath.dirname(TAGS)
 POLICY_FILE = "policy.json"
@@ -177,9 +176,7 @@ def _listed(root: Location) -> Iterable[fs.FileInfo]:
         return root.listed()
     top = root.listed(recursive=False)
     folders = [info.base_name for info in top if info.size is None and info.type == fs.FileType.Directory]
-    with ThreadPoolExecutor(READERS) as pool:
-        below = pool.map(lambda name: root.child(name).listed(), folders)
-        return [*top, *itertools.chain.from_iterable(below)]
+    return [*top, *itertools.chain.from_iterable(several(lambda name: root.child(name).listed(), folders))]
 
 
 def kind_of(name: str) -> Kind:

@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Any
 
@@ -29,7 +28,7 @@ from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.store.holds import writing
 from offline_core.data.store.json_files import with_checksum
 from offline_core.data.store.location import Location
-from offline_core.data.store.numbered_log import READERS, NumberedLog
+from offline_core.data.store.numbered_log import NumberedLog
 from offline_core.data.store.partial_files import remove_partial_files
 from offline_core.errors import (
     CorruptFileError,
@@ -40,6 +39,7 @@ from offline_core.errors import (
     VersionExistsError,
 )
 from offline_core.runtime.config import EnvironmentSpec
+from offline_core.runtime.prefetch import AT_A_TIME, several
 
 log = logging.getLogger(__name__)
 
@@ -237,12 +237,11 @@ def _with_latest(dataset: Dataset, known: Sequence[int]) -> Dataset:
 
 
 def _newest(location: Location, numbers: Sequence[int], is_wanted: Callable[[Manifest], bool]) -> Dataset | None:
-    with ThreadPoolExecutor(READERS) as pool:  # remote manifests take long one after the other
-        for stop in range(len(numbers), 0, -READERS):
-            some = numbers[max(0, stop - READERS) : stop]
-            for dataset in pool.map(functools.partial(_readable, location), reversed(some)):
-                if dataset is not None and is_wanted(dataset.manifest):
-                    return dataset
+    for stop in range(len(numbers), 0, -AT_A_TIME):
+        some = numbers[max(0, stop - AT_A_TIME) : stop]
+        for dataset in several(functools.partial(_readable, location), reversed(some)):
+            if dataset is not None and is_wanted(dataset.manifest):
+                return dataset
     return None
 
 

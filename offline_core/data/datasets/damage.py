@@ -9,7 +9,6 @@ import functools
 import json
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 from offline_core.data.datasets.catalogue import read_catalogue
@@ -19,14 +18,12 @@ from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.data.store.parquet_files import open_parquet, read_footer
 from offline_core.errors import CorruptFileError, DataError, StorageError
+from offline_core.runtime.prefetch import several
 
 log = logging.getLogger(__name__)
 
 VERIFY_AFTER = timedelta(days=30)
 """Reused files are hashed again after this time, as disks are scrubbed monthly. Each read in between verifies its pages."""
-
-THREADS = 8
-"""Files checked in parallel."""
 
 
 def damaged_files(dataset: Dataset) -> dict[str, str]:
@@ -77,9 +74,8 @@ def _wrong(dataset: Dataset, look: Callable[[Dataset, FileEntry], str | None]) -
     if missing := missing_files(dataset):
         return missing
     files = dataset.manifest.all_files
-    with ThreadPoolExecutor(THREADS) as pool:
-        found = pool.map(functools.partial(look, dataset), files)
-        return {file.path: wrong for file, wrong in zip(files, found, strict=True) if wrong}
+    found = several(functools.partial(look, dataset), files)
+    return {file.path: wrong for file, wrong in zip(files, found, strict=True) if wrong}
 
 
 def _wrong_content(dataset: Dataset, file: FileEntry) -> str | None:

@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from offline_core.control_characters import visible_line
 from offline_core.data.datasets import tags
 from offline_core.data.datasets.catalogue import VERSIONS as VERSIONS
 from offline_core.data.datasets.folder_kind import not_a_dataset
 from offline_core.data.datasets.manifest import READS, FileEntry, Manifest, Operation, Parent
-from offline_core.data.datasets.row_group import READERS, RowGroup, batches, read_together, row_groups_of
+from offline_core.data.datasets.row_group import RowGroup, batches, read_together, row_groups_of
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import Episode, columns, space_from_json, space_to_json
 from offline_core.data.episodes.codecs import Codec, codec_of
@@ -54,7 +54,9 @@ from offline_core.errors import (
 )
 from offline_core.runtime.engine import is_rays, ray_errors
 from offline_core.runtime.garbage import collection_paused
+from offline_core.runtime.prefetch import AT_A_TIME
 from offline_core.runtime.reporting.card import Card
+from offline_core.runtime.result import Part
 from offline_core.runtime.units import count_text, size_text
 
 if TYPE_CHECKING:
@@ -66,10 +68,8 @@ BATCH_BYTES = 16 * 2**20
 """Row groups that a thread reads together for the index, before compression, as long as it reads few of their columns."""
 
 
-class DatasetRef(BaseModel):
+class DatasetRef(Part):
     """The name of a dataset version, which stages pass on instead of data."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     uri: str = Field(description="The dataset's folder.")
     version: int = Field(description="The committed version; 0 for a folder without versions.")
@@ -256,7 +256,7 @@ class Dataset:
                 return pl.DataFrame(self.codec.index(names, functools.partial(read_together, groups, numbered=True)))
 
         is_stored = {*names} <= {*self.codec.metadata, columns.ROW_GROUP}
-        pool = ThreadPoolExecutor(READERS)
+        pool = ThreadPoolExecutor(AT_A_TIME)
         try:
             found = pool.map(read, batches(self.row_groups(), BATCH_BYTES if is_stored else 0))
             return pl.concat([pl.DataFrame(index_schema(names).empty_table()), *found])

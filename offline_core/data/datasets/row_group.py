@@ -23,12 +23,12 @@ from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.store.location import Location
 from offline_core.data.store.parquet_files import open_parquet, parquet_errors, read_footer
 from offline_core.errors import within
+from offline_core.runtime.prefetch import AT_A_TIME, several
 
 if TYPE_CHECKING:
     import ray.data
 
 
-READERS = 8
 PREFETCH_BYTES = 64 * 2**20
 """Bytes of row groups read before they are needed: enough to keep a network connection busy."""
 
@@ -140,8 +140,8 @@ def row_groups_of(
         only: numbers of those to return; None: all.
     """
     pass_number, numbers = next(_passes), itertools.count()
-    for start in range(0, len(entries), READERS):
-        some = entries[start : start + READERS]
+    for start in range(0, len(entries), AT_A_TIME):
+        some = entries[start : start + AT_A_TIME]
         files = [(location.child(entry.path), entry.sha256, entry.footer_sha256) for entry in some]
         for file, sizes in zip(files, _group_sizes(some, files, pass_number), strict=True):
             for number, (rows, size) in enumerate(sizes):
@@ -156,9 +156,8 @@ def _group_sizes(
     """(rows, bytes before compression) of each row group of some files."""
     if all(entry.group_rows is not None and entry.group_bytes is not None for entry in entries):
         return [list(zip(entry.group_rows or (), entry.group_bytes or (), strict=True)) for entry in entries]
-    with ThreadPoolExecutor(len(files)) as pool:
-        footers = pool.map(lambda file: _footer(*file, pass_number), files)
-        groups = [[footer.row_group(number) for number in range(footer.num_row_groups)] for footer in footers]
+    footers = several(lambda file: _footer(*file, pass_number), files)
+    groups = [[footer.row_group(number) for number in range(footer.num_row_groups)] for footer in footers]
     return [[(group.num_rows, group.total_byte_size) for group in of_file] for of_file in groups]
 
 
@@ -210,7 +209,7 @@ def prefetch_tables(
     """
     waiting: deque[tuple[Future[pa.Table], int]] = deque()
     ahead_bytes = 0
-    pool = ThreadPoolExecutor(READERS)
+    pool = ThreadPoolExecutor(AT_A_TIME)
     read = functools.partial(read_together, timed=timed, numbered=numbered)
     try:
         for start in range(0, len(groups), together):

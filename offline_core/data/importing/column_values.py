@@ -19,9 +19,9 @@ from offline_core.errors import DataError
 
 ALMOST_ALL = 0.95
 MIN_SHARED_TIMES = 0.05
-"""Rows whose time another row has, too."""
+"""SampleRows whose time another row has, too."""
 MIN_RUN = 3
-"""Rows that share an id, on average."""
+"""SampleRows that share an id, on average."""
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _TIME = r"^\s*\d{4}-\d\d-\d\d"
 RARE = 0.2
@@ -29,7 +29,7 @@ RARE = 0.2
 
 
 @dataclass(frozen=True)
-class Rows:
+class SampleRows:
     """The rows of a sample under the names of the source, columns that files have in different types brought to one."""
 
     table: pa.Table
@@ -40,12 +40,12 @@ class Rows:
         return len(self.file)
 
     @property
-    def with_values(self) -> Rows:
+    def with_values(self) -> SampleRows:
         """Without the rows that have none."""
         filled = np.zeros(len(self), bool)
         for column in self.table.columns:
             filled |= column.is_valid().to_numpy()
-        return self if filled.all() else Rows(self.table.filter(pa.array(filled)), self.file[filled])
+        return self if filled.all() else SampleRows(self.table.filter(pa.array(filled)), self.file[filled])
 
 
 def numbers(column: pa.ChunkedArray, *, may_be_time: bool = False) -> np.ndarray | None:
@@ -151,7 +151,7 @@ def grows(values: np.ndarray, same: np.ndarray) -> bool:
     return bool(same.any() and (np.diff(values)[same] > 0).mean() >= ALMOST_ALL)
 
 
-def id_candidates(rows: Rows, names: Iterable[str], t: np.ndarray | None) -> list[str]:
+def id_candidates(rows: SampleRows, names: Iterable[str], t: np.ndarray | None) -> list[str]:
     """Columns that stay for a while, and change where t begins anew; without t, whose values do not come again in a file."""
     inside = np.diff(rows.file) == 0
     found = []
@@ -174,7 +174,7 @@ def id_candidates(rows: Rows, names: Iterable[str], t: np.ndarray | None) -> lis
     return found
 
 
-def apart_at_one_time(rows: Rows, names: Iterable[str], t: np.ndarray) -> list[str]:
+def apart_at_one_time(rows: SampleRows, names: Iterable[str], t: np.ndarray) -> list[str]:
     """Columns that tell rows of the same time apart, as names of machines or rooms do."""
     same_time = 1 - len(np.unique(t)) / max(1, len(t))
     if same_time < MIN_SHARED_TIMES:
@@ -199,7 +199,7 @@ def apart_at_one_time(rows: Rows, names: Iterable[str], t: np.ndarray) -> list[s
     return found
 
 
-def end_candidates(rows: Rows, names: Iterable[str], same: np.ndarray) -> list[str]:
+def end_candidates(rows: SampleRows, names: Iterable[str], same: np.ndarray) -> list[str]:
     """Flags that are set at last rows of runs and nowhere else.
 
     Arguments:

@@ -18,7 +18,7 @@ from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.store.location import Location
 from offline_core.errors import SchemaError
 from offline_core.runtime.reporting.card import Card
-from offline_core.runtime.result import Result
+from offline_core.runtime.result import Part, Result
 
 __all__ = ["QUARANTINE", "Unreadable", "list_unreadable", "refuse"]
 
@@ -192,10 +192,8 @@ class Findings:
         self.notes += [note for note in dict.fromkeys(notes) if note is not None and note not in self.notes]
 
 
-class Appended(BaseModel):
+class Appended(Part):
     """What an append made of the version before."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     files_seen: int = Field(description="Files of the source that earlier imports had read: not read again.")
     files_read_again: int = Field(

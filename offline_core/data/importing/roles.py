@@ -31,7 +31,7 @@ from offline_core.data.formats.sources.names import (
     plain,
 )
 from offline_core.data.importing import column_values as values
-from offline_core.data.importing.column_values import Rows
+from offline_core.data.importing.column_values import SampleRows
 from offline_core.data.importing.recognised import MIN_NAME, recognised
 
 REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
@@ -69,7 +69,7 @@ class Role(BaseModel):
 class Guess:
     """Roles so far; each column has one at most."""
 
-    rows: Rows
+    rows: SampleRows
     roles: dict[str, Role] = field(default_factory=dict)
 
     @property
@@ -92,7 +92,7 @@ class Guess:
         return source if isinstance(source, str) and source in self.rows.table.column_names else None
 
 
-def guessed_roles(rows: Rows, given: Mapping[str, str | list[str]], changed: Collection[str] = ()) -> dict[str, Role]:
+def guessed_roles(rows: SampleRows, given: Mapping[str, str | list[str]], changed: Collection[str] = ()) -> dict[str, Role]:
     """The roles that are given or found, and those of `REQUIRED` that are not, with candidates.
 
     Arguments:

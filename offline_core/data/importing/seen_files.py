@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from offline_core.data.datasets.dataset import size_and_hash
@@ -12,9 +11,7 @@ from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.step_reader import StepReader
 from offline_core.data.importing.imported import SourceFile
 from offline_core.data.store.location import Location
-
-THREADS = 8
-"""Files hashed in parallel."""
+from offline_core.runtime.prefetch import several
 
 
 class SeenFiles(NamedTuple):
@@ -79,9 +76,8 @@ def seen_files(
         for file, (place, _) in zip(files, places, strict=True)
         if not _looks_equal(file, known.get(file.uri))
     }
-    with ThreadPoolExecutor(THREADS) as pool:
-        hashes = pool.map(lambda place: size_and_hash(place)[1], doubtful.values() if hashed else ())
-        sha256 = dict(zip(doubtful, hashes, strict=False))
+    hashes = several(lambda place: size_and_hash(place)[1], doubtful.values() if hashed else ())
+    sha256 = dict(zip(doubtful, hashes, strict=False))
     fresh = {uri for uri in doubtful if uri not in known or not hashed or known[uri].sha256 != sha256[uri]}
     to_read = [number for number, files in enumerate(stated) if not files or any(file.uri in fresh for file in files)]
     every = {file.uri: file for files in stated for file in files}

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.data.datasets.dataset_card import BOTH, reading
@@ -16,7 +16,7 @@ from offline_core.data.quality.config import QualityConfig
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Mark, Section, command
 from offline_core.runtime.reporting.card import Verdict as CardVerdict
-from offline_core.runtime.result import Result
+from offline_core.runtime.result import Part, Result
 from offline_core.runtime.units import count_text
 
 Verdict = Literal["pass", "warn", "fail"]
@@ -31,12 +31,7 @@ COLORS: Mapping[str, CardVerdict] = {"fail": "bad", "warn": "fair", "not applica
 """Of outcomes, the worst first."""
 
 
-class _Result(BaseModel):
-    # An observation may be infinite, and so may statistics: JSON's null could not be read back.
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
-
-
-class Example(_Result):
+class Example(Part):
     """A step that breaks a rule."""
 
     dataset: str
@@ -44,7 +39,7 @@ class Example(_Result):
     t: int = Field(description="Index of the step within the whole episode.")
 
 
-class Finding(_Result):
+class Finding(Part):
     """What one rule came to."""
 
     rule: str
@@ -67,7 +62,7 @@ class Finding(_Result):
         return f"{self.rule} ({self.verdict}): {' '.join(filter(None, (self.message, where, self.advice)))}"
 
 
-class Histogram(_Result):
+class Histogram(Part):
     """Finite numbers counted in bins; one more edge than counts, none of either without a number."""
 
     edges: list[float]
@@ -87,8 +82,6 @@ class Histogram(_Result):
 
 class QualityReport(Result):
     """Whether a dataset is good, and why: one finding a rule, those that passed included."""
-
-    model_config = ConfigDict(ser_json_inf_nan="constants")
 
     dataset: DatasetRef
     verdict: Verdict = Field(description="That of the worst finding.")

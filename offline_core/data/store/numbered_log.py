@@ -17,18 +17,16 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, StorageError
+from offline_core.runtime.prefetch import several
 
 log = logging.getLogger(__name__)
 
-READERS = 8
-"""Entries read in parallel: one after the other, remote ones take long."""
 _ENTRY = re.compile(r"(\d{6,18})\.json")
 _NUMBER = re.compile(r"\d{1,18}")
 _RESTORE = "Restore the log from a copy."
@@ -134,8 +132,7 @@ class NumberedLog:
         Raises:
             CorruptFileError: one is missing, damaged, or does not follow from the one before it.
         """
-        with ThreadPoolExecutor(READERS) as pool:
-            return [*self._chained(pool.map(self._read, range(1, self.count() + 1)))]
+        return [*self._chained(several(self._read, range(1, self.count() + 1)))]
 
     def newest_first(self) -> Iterator[dict[str, Any]]:
         """The entries of a chained log from the last one on, each read when it is asked for.

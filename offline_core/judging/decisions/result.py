@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.judging.decisions.config import BEHAVIOUR
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Mark, Section, command
 from offline_core.runtime.reporting.card import Verdict as CardVerdict
-from offline_core.runtime.result import PolicyResult
+from offline_core.runtime.result import Part, PolicyResult
 from offline_core.runtime.signing import signature_of, wrong_with
 from offline_core.runtime.units import duration_text, number_text
 
@@ -57,12 +57,7 @@ COLUMNS = (
 )
 
 
-class _Part(BaseModel):
-    # A bound may be infinite, which JSON's null would lose.
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
-
-
-class Difference(_Part):
+class Difference(Part):
     """A candidate's mean discounted return minus that of what runs today, on the same episodes."""
 
     value: float
@@ -84,7 +79,7 @@ class Difference(_Part):
         return f"{number_text(self.value, sign='+')} ({number_text(self.low, sign='+')} to {number_text(self.high, sign='+')})"
 
 
-class GuardrailFinding(_Part):
+class GuardrailFinding(Part):
     """What is said of one guardrail for one candidate."""
 
     name: str
@@ -99,7 +94,7 @@ class GuardrailFinding(_Part):
         return Mark(word, HOLDS[word])
 
 
-class Candidate(_Part):
+class Candidate(Part):
     """One policy, and what the log says of it."""
 
     checkpoint: str
@@ -111,7 +106,7 @@ class Candidate(_Part):
         description="What it is ranked by: the difference on the selecting side, by wdr and by its Q function."
     )
     overlap: float = Field(description="Share of its actions that the behaviour would plausibly take.")
-    guardrails: list[GuardrailFinding] = []
+    guardrails: list[GuardrailFinding] = Field([])
     estimates: dict[str, float] = Field(
         {}, description="Of its value on the judging side, by method; shown, and not decided by."
     )
@@ -125,8 +120,6 @@ class Candidate(_Part):
 
 class DecisionResult(PolicyResult):
     """Which of the candidates may replace what runs today."""
-
-    model_config = ConfigDict(ser_json_inf_nan="constants")
 
     uri: str = Field(description="Folder of the decision.")
     verdict: Verdict

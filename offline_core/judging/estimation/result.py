@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Section, command
 from offline_core.runtime.reporting.returns import Told
-from offline_core.runtime.result import PolicyResult
+from offline_core.runtime.result import Part, PolicyResult
 from offline_core.runtime.units import duration_text, number_text
 
 NOTED_UNRECORDED = 0.1
@@ -20,11 +20,8 @@ ESTIMATES = "_estimates"
 """Folder of them, below a checkpoint."""
 
 
-class Interval(BaseModel):
+class Interval(Part):
     """A mean discounted return, and where a share `confidence` of the bootstrap's resamples lies."""
-
-    # Of weights that are all 0 there is no mean, and one may be beyond every number: JSON's null could not be read back.
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     value: float
     low: float
@@ -53,8 +50,6 @@ class Estimate(Interval):
 
 class OffPolicyResult(PolicyResult):
     """What a policy would come to where a dataset was recorded."""
-
-    model_config = ConfigDict(ser_json_inf_nan="constants")
 
     uri: str = Field(description="Where this is kept, below the checkpoint; nothing is there if that cannot be written.")
     dataset: DatasetRef

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from offline_core.judging.ranking.measures import Measures
+from offline_core.runtime.result import Part
 
 ALIKE = 0.15
 """Spread of the returns below which all episodes are about as good as each other."""
@@ -27,10 +28,8 @@ FUJIMOTO = "Fujimoto & Gu 2021, arXiv 2106.06860"
 Kind = Literal["expert", "random", "mixed", "one_policy"]
 
 
-class Advice(BaseModel):
+class Advice(Part):
     """What to train first, why, and what next."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Kind = Field(description="What the data seems to be.")
     first: str = Field(description="The algorithm, or a pruning and an algorithm.")

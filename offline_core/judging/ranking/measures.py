@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from offline_core.data.episodes import columns
 from offline_core.judging.ranking.sample import Sample
+from offline_core.runtime.result import Part
 from offline_core.runtime.seeding import derive_seed
 
 PLANES = 10
@@ -17,10 +18,8 @@ NEAR = 0.1
 """Of the distance between the worst and the best returns."""
 
 
-class Measures(BaseModel):
+class Measures(Part):
     """Schweighofer et al. 2022 (arXiv 2111.04714) measure a dataset by its returns (TQ) and its states and actions (SACo)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     episodes: int
     steps: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.data.datasets.dataset_card import reading
@@ -10,17 +10,15 @@ from offline_core.judging.ranking.advice import Advice
 from offline_core.judging.ranking.measures import Measures
 from offline_core.judging.ranking.reasons import MOST_DEVIATIONS
 from offline_core.runtime.reporting.card import Card, Section, command
-from offline_core.runtime.result import Result
+from offline_core.runtime.result import Part, Result
 from offline_core.runtime.units import duration_text
 
 MOST_TOLD = 3
 """Outliers among the facts of a card."""
 
 
-class Outlier(BaseModel):
+class Outlier(Part):
     """An episode that is unlike the others."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     episode: int = Field(description="Its number in the order of the dataset, from 0.")
     eps_id: str
@@ -33,8 +31,6 @@ class Outlier(BaseModel):
 
 class OutlierResult(Result):
     """The episodes by how unlike the others they are, and what the dataset speaks for."""
-
-    model_config = ConfigDict(ser_json_inf_nan="constants")
 
     uri: str = Field(description="Folder of the scores; what `outliers` of a pruning takes.")
     scores: str = Field(description="Parquet, a row an episode in the order of the dataset: score, reason and all features.")

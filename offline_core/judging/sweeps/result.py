@@ -7,13 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.judging.sweeps.statistics import performance_profile
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Section, command
-from offline_core.runtime.result import PolicyResult
+from offline_core.runtime.result import Part, PolicyResult
 from offline_core.runtime.units import count_text, duration_text
 
 if TYPE_CHECKING:
@@ -25,12 +25,7 @@ MOST_POINTS, MOST_LINES = 12, 6
 """Settings in a picture."""
 
 
-class _Part(BaseModel):
-    # Returns may be infinite, which JSON's null would lose.
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
-
-
-class SweptRun(_Part):
+class SweptRun(Part):
     """One training."""
 
     seed: int
@@ -41,7 +36,7 @@ class SweptRun(_Part):
     seconds: float = Field(description="Of the training.")
 
 
-class SweptSetting(_Part):
+class SweptSetting(Part):
     """The runs of one setting, and what their scores say."""
 
     name: str
@@ -72,7 +67,7 @@ class SweptSetting(_Part):
         return f"{value:.4g}{bounds}, {count_text(len(self.runs), 'run')}"
 
 
-class FailedRun(_Part):
+class FailedRun(Part):
     """One training that ended in an error."""
 
     setting: str
@@ -86,8 +81,6 @@ class FailedRun(_Part):
 
 class SweepResult(PolicyResult):
     """What the settings of a sweep came to."""
-
-    model_config = ConfigDict(ser_json_inf_nan="constants")
 
     checkpoint: str = Field(description="The best policy of the best setting.")
     dataset: DatasetRef

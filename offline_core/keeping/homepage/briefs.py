@@ -14,7 +14,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ from offline_core.data.datasets.manifest import READS, STAGES_BEFORE
 from offline_core.data.store.json_files import without_checksum
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, OfflineError
+from offline_core.runtime.prefetch import several
 from offline_core.runtime.units import count_text, size_text
 
 log = logging.getLogger(__name__)
@@ -34,8 +34,6 @@ CACHE = "OFFLINE_CACHE"
 """Variable that names the folder of caches."""
 LEAST_FILES = 1_000
 """Fewer are read faster than a cache is worth."""
-READERS = 16
-"""Files that are read at a time where they are remote."""
 _FORMAT = 1
 READ_BYTES = 2**16
 """Most files are smaller."""
@@ -103,11 +101,8 @@ def read_briefs(
 
 
 def _of_cache(entry: Cached | None, state: FileState) -> Brief | None:
-    """What is cached of a file that is as it was; None if nothing is, or nothing that makes sense."""
-    try:
-        return None if entry is None or (entry[1], entry[2]) != state else _checked(Brief(*entry[3]))
-    except (ValueError, LookupError, TypeError, ArithmeticError):
-        return None
+    """What is cached of a file that is as it was; None if nothing is."""
+    return None if entry is None or (entry[1], entry[2]) != state else Brief(*entry[3])
 
 
 def _is_settled(state: FileState, before_ns: int) -> bool:
@@ -119,8 +114,7 @@ def _read_all(catalogue: Catalogue, names: Sequence[str], parse: _Parser) -> lis
     root = catalogue.root
     if root.is_local:
         return [_read(f"{root.path}/{name}", _read_local, parse) for name in names]
-    with ThreadPoolExecutor(READERS) as pool:
-        return [*pool.map(lambda name: _read(root.child(name).uri, lambda _: root.child(name).read(), parse), names)]
+    return several(lambda name: _read(root.child(name).uri, lambda _: root.child(name).read(), parse), names)
 
 
 def _read_local(path: str) -> bytes:
@@ -147,7 +141,7 @@ def _read(uri: str, read: Callable[[str], bytes], parse: _Parser) -> Brief | str
 
 
 def _checked(brief: Brief) -> Brief:
-    """It, if it is what the fields say: files, and a cache, may be from anywhere.
+    """It, if it is what the fields say: files may be from anywhere.
 
     Raises:
         TypeError: it is not.

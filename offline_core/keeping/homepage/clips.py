@@ -28,7 +28,7 @@ def clips_of(found: Contents, name: str, dataset: Dataset) -> Mapping[str, Any]:
         stem, ending = posixpath.splitext(posixpath.basename(file))
         if not file.startswith(folder) or ending not in TYPES:
             continue
-        place = found.place(file)
+        place = found.catalogue.place(file)
         if state.size <= MAX_CLIP_BYTES:
             data = base64.b64encode(place.read()).decode("ascii")
             clips[stem] = {"type": TYPES[ending], "data": f"data:{TYPES[ending]};base64,{data}"}

@@ -95,5 +95,5 @@ def _scores(found: Contents, dataset: Dataset) -> pl.DataFrame | None:
     for folder, result in found.results.items():
         if isinstance(result, OutlierResult) and result.dataset.fingerprint == fingerprint:
             name = posixpath.join(folder, SCORES)
-            return found.tried(name, lambda name=name: read_scores(found.place(name)))  # type: ignore[misc]
+            return found.tried(name, lambda name=name: read_scores(found.catalogue.place(name)))  # type: ignore[misc]
     return None

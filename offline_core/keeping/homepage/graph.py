@@ -57,7 +57,7 @@ def _nodes(found: Contents) -> tuple[dict[str, dict[str, Any]], dict[str, list[P
     for name, versions in found.datasets.items():
         for dataset in versions:
             key = dataset.manifest.fingerprint
-            made = node_of(found.place(name).uri, dataset.manifest)
+            made = node_of(found.catalogue.place(name).uri, dataset.manifest)
             nodes[key] = {"kind": "dataset", "lines": _lines(found, made), "is_outside": False}
             parents[key] = list(dataset.manifest.parents)
     alike = {name: (each.operation.stage, *(_key(p) for p in each.parents)) for name, each in found.policies.items()}
@@ -68,7 +68,7 @@ def _nodes(found: Contents) -> tuple[dict[str, dict[str, Any]], dict[str, list[P
             key = "/".join(group)
             lines = [f"{counts[group]:,} policies", policy.operation.stage.replace("_", " ")]
         else:
-            key, lines = policy.fingerprint, _lines(found, node_of(found.place(name).uri, policy))
+            key, lines = policy.fingerprint, _lines(found, node_of(found.catalogue.place(name).uri, policy))
         nodes.setdefault(key, {"kind": "policy", "lines": lines, "is_outside": False})
         parents.setdefault(key, list(policy.parents))
     return nodes, parents

@@ -44,7 +44,7 @@ class Listed:
     """The policy that a run came to, relative to the root."""
 
 
-class Listing(BaseModel):
+class RootListing(BaseModel):
     """All that is below a root."""
 
     model_config = ConfigDict(frozen=True)
@@ -54,7 +54,7 @@ class Listing(BaseModel):
     problems: list[tuple[str, str]] = Field([], description="(file, why it is not listed).")
 
 
-def list_root(root: str) -> Listing:
+def list_root(root: str) -> RootListing:
     """List the datasets, policies and results at a root and below, by what describes them; no data is read.
 
     Raises:
@@ -74,7 +74,7 @@ def list_root(root: str) -> Listing:
             *found.aliases(),
         ]
         entries.sort(key=lambda each: (each.made or _FIRST, each.name))
-    return Listing(root=catalogue.root.uri, entries=entries, problems=found.problems)
+    return RootListing(root=catalogue.root.uri, entries=entries, problems=found.problems)
 
 
 class _Found:

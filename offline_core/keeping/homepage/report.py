@@ -49,7 +49,7 @@ def report(config: ReportConfig, *, root: str, output: str | None = None) -> Rep
         found = read_contents(root)
         runs, policies, graph = runs_of(found), policies_of(found), graph_of(found)
         decisions, registry = decisions_of(found), registry_of(found)
-    place = found.place(REPORT_FILE) if output is None else Location.of(output)
+    place = found.catalogue.place(REPORT_FILE) if output is None else Location.of(output)
     datasets = datasets_of(found, config)
     found.problems.sort()  # threads find them in any order
     explored = [each["episodes"] for each in datasets if each["episodes"]]

@@ -79,9 +79,9 @@ def _finished(
 
 
 def _unfinished(found: Contents, name: str, points: int) -> dict[str, Any]:
-    place = found.place(posixpath.join(name, METRICS_FILE))
+    place = found.catalogue.place(posixpath.join(name, METRICS_FILE))
     changed = place.filesystem.get_file_info(place.path).mtime
-    records = read_metrics(found.place(name))
+    records = read_metrics(found.catalogue.place(name))
     curve = _series(records, "episode_return_mean")
     return {
         "name": name or ".",

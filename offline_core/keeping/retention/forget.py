@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from offline_core.data.curation.condition import Condition
 from offline_core.data.datasets.copying import file_without
@@ -34,7 +34,7 @@ from offline_core.keeping.retention.vacuum import hold
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.registry.history import CHECKPOINTS, read_history
 from offline_core.runtime.reporting.card import Card, Section
-from offline_core.runtime.result import Result
+from offline_core.runtime.result import Part, Result
 from offline_core.runtime.units import count_text
 
 log = logging.getLogger(__name__)
@@ -43,10 +43,8 @@ _EMPTY: Mapping[str, Any] = {"notes": [], "quarantine": None}
 """What replaces these in the report of a version."""
 
 
-class VersionWithout(BaseModel):
+class VersionWithout(Part):
     """What a version loses."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     uri: str
     version: int
@@ -127,7 +125,7 @@ def _held(held: contextlib.ExitStack, contents: Contents) -> Contents:
     names: set[str] = set()
     while new := _all_datasets(contents) - names:
         if busy := hold(held, contents, new):
-            uris = ", ".join(contents.place(name).uri for name in sorted(busy))
+            uris = ", ".join(contents.catalogue.place(name).uri for name in sorted(busy))
             raise BusyError(f"Other runs are writing to {uris}, so nothing was forgotten. Forget again when they are done.")
         names |= new
         contents = read_contents(contents.root.uri, is_complete=True)
@@ -160,8 +158,8 @@ def _found(contents: Contents, where: Condition, config: ForgetConfig) -> Forget
         root=contents.root.uri,
         ids=len({id for subjects in found.values() for id in subjects.ids}),
         versions=[_without(*each) for each in holding],
-        policies=[contents.place(name).uri for name in policies],
-        addresses=[address for name in policies for address in _addresses(contents.place(name))],
+        policies=[contents.catalogue.place(name).uri for name in policies],
+        addresses=[address for name in policies for address in _addresses(contents.catalogue.place(name))],
         removed=[contents.root.child(file).uri for file in removed],
         texts=[contents.root.child(file).uri for file in texts],
         left=[*(contents.root.child(file).uri for file in (*left, *unreadable)), *_manifests_left(contents, names)],
@@ -186,7 +184,7 @@ def _forget(contents: Contents, name: str, subjects: Subjects, names: Names) -> 
         holder, entry = next((each, file) for each in known for file in each.manifest.files if file.path == path)
         index = holder.with_files([entry]).index()
         written[path] = file_without(holder, entry, index, meant, holder.location)
-    place, now = contents.place(name), []
+    place, now = contents.catalogue.place(name), []
     for dataset in reversed(known):
         manifest = manifest_without(dataset, written, subjects.related_ids, names)
         now.append(dataset.manifest if manifest is None else manifest)
@@ -215,7 +213,7 @@ def _finish(contents: Contents) -> None:
         listed = {file.path for dataset in known for file in dataset.manifest.all_files}
         buried = {path for dataset in known for each in dataset.manifest.forgotten for path in each.files} - listed
         for path in (path for path in buried if (f"{name}/{path}" if name else path) in contents.catalogue.files):
-            contents.place(name).inside(path).delete()
+            contents.catalogue.place(name).inside(path).delete()
 
 
 def _files(dataset: Dataset, subjects: Subjects) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from offline_core.data.datasets.catalogue import is_hidden
 from offline_core.data.datasets.dataset import VERSIONS, Dataset, is_dataset
@@ -23,7 +23,7 @@ from offline_core.keeping.contents import Contents, read_contents
 from offline_core.keeping.retention.config import VacuumConfig
 from offline_core.keeping.retention.descriptions import beside, named_by_results
 from offline_core.runtime.reporting.card import Card, Section
-from offline_core.runtime.result import Result
+from offline_core.runtime.result import Part, Result
 from offline_core.runtime.stage import Argument, stage
 from offline_core.runtime.units import count_text, size_text
 
@@ -34,10 +34,8 @@ MOST_NAMED = 20
 _BUSY = "another run is writing to its dataset"
 
 
-class VersionFate(BaseModel):
+class VersionFate(Part):
     """What becomes of a version, and why."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     uri: str
     version: int
@@ -121,7 +119,7 @@ def vacuum(config: VacuumConfig, *, root: str) -> VacuumResult:
         kept=_fates(plan, stay=True),
         leftovers={plan.contents.root.child(file).uri: size for file, size in plan.leftovers.items()},
         others=_others(plan.contents),
-        busy=sorted(plan.contents.place(name).uri for name in busy),
+        busy=sorted(plan.contents.catalogue.place(name).uri for name in busy),
         freed_bytes=sum(fate.bytes for fate in _fates(plan, stay=False)) + sum(plan.leftovers.values()),
         deleted=config.delete,
     )
@@ -143,7 +141,7 @@ def hold(held: contextlib.ExitStack, contents: Contents, names: Iterable[str]) -
     busy = set()
     for name in sorted(names):  # in one order, so that of two runs one gets them all
         try:
-            held.enter_context(alone(contents.place(name).child(VERSIONS)))
+            held.enter_context(alone(contents.catalogue.place(name).child(VERSIONS)))
         except BusyError:
             busy.add(name)
     return busy
@@ -203,7 +201,7 @@ def _reasons_to_stay(contents: Contents, config: VacuumConfig) -> dict[tuple[str
     reasons: dict[tuple[str, int], str] = {}
     before = datetime.now(UTC) - timedelta(days=config.older_than_days)
     for name, known in contents.datasets.items():
-        tags = {version: tag for tag, version in reversed(read_tags(contents.place(name)).items())}
+        tags = {version: tag for tag, version in reversed(read_tags(contents.catalogue.place(name)).items())}
         for age, dataset in enumerate(reversed(known)):
             number = dataset.manifest.version
             if age < config.keep_versions:
@@ -221,7 +219,7 @@ def _add_needed(contents: Contents, reasons: dict[tuple[str, int], str]) -> None
     """Adds what policies, stored results and versions that stay were made from; not earlier versions of the same dataset."""
     for name, policy in contents.policies.items():
         for needed in contents.made_from(policy.parents):
-            reasons.setdefault(_key(needed), f"the policy {contents.place(name).uri} was made from it")
+            reasons.setdefault(_key(needed), f"the policy {contents.catalogue.place(name).uri} was made from it")
     for uri, fingerprints in named_by_results(contents).items():
         for dataset in contents.with_fingerprints(fingerprints):
             reasons.setdefault(_key(dataset), f"{uri} names it")
@@ -277,7 +275,7 @@ def _others(contents: Contents) -> list[str]:
         ours = {file.path for dataset in known for file in dataset.manifest.all_files}
         ours |= {*contents.files_of(name), *contents.late_files_of(name)}
         others = (file for file in contents.catalogue.by_dataset[name] if file.endswith(".parquet") and not is_hidden(file))
-        found += [contents.place(name).child(file).uri for file in sorted(others) if file not in ours]
+        found += [contents.catalogue.place(name).child(file).uri for file in sorted(others) if file not in ours]
     return found
 
 
@@ -289,7 +287,7 @@ def _first(uris: list[str]) -> list[str]:
 def _delete(plan: _Plan, name: str) -> None:
     """Deletes what goes of a dataset that this run holds alone."""
     contents, gone = plan.contents, plan.gone(name)
-    place, stay = contents.place(name), [dataset for dataset in contents.datasets[name] if dataset not in gone]
+    place, stay = contents.catalogue.place(name), [dataset for dataset in contents.datasets[name] if dataset not in gone]
     manifests = NumberedLog(place, VERSIONS)
     committed = manifests.listed()
     manifests.mark_used(committed.numbers[-1], committed.marks)

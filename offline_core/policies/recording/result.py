@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.data.datasets.dataset_card import dataset_card, numbered
@@ -14,17 +14,15 @@ from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.formats.exporting import ExportResult
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.reporting.returns import return_text
-from offline_core.runtime.result import Result
+from offline_core.runtime.result import Part, Result
 from offline_core.runtime.units import count_text, duration_text
 
 if TYPE_CHECKING:
     from offline_core.policies.recording.recorder import Written
 
 
-class RecorderShare(BaseModel):
+class RecorderShare(Part):
     """Episodes and time of one recorder."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     node: str = Field(description="Address of its machine.")
     episodes: int

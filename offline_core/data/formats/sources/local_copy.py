@@ -8,16 +8,13 @@ import posixpath
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import CorruptFileError
-
-COPIERS = 16
-"""Remote files copied in parallel; each waits for the network."""
+from offline_core.runtime.prefetch import several
 
 _COPY_BYTES = 16 * 2**20
 
@@ -35,12 +32,12 @@ def local_file(file: Location) -> Iterator[Location]:
 @contextlib.contextmanager
 def local_files(files: Sequence[Location]) -> Iterator[list[Location]]:
     """`local_file` of each; several threads copy remote ones."""
-    with contextlib.ExitStack() as stack, ThreadPoolExecutor(COPIERS) as pool:
+    with contextlib.ExitStack() as stack:
         contexts = [local_file(file) for file in files]
         if all(file.is_local for file in files):
             yield [stack.enter_context(context) for context in contexts]
         else:
-            yield list(pool.map(stack.enter_context, contexts))
+            yield several(stack.enter_context, contexts)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.names import ENDS, named
 from offline_core.data.formats.sources.scans import FILE_PATHS
 from offline_core.data.importing import column_values as values
-from offline_core.data.importing.column_values import Rows
+from offline_core.data.importing.column_values import SampleRows
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.planning import episodes
@@ -131,7 +131,7 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
     return plan
 
 
-def _encoded_actions(config: ImportConfig, rows: Rows) -> Proposal:
+def _encoded_actions(config: ImportConfig, rows: SampleRows) -> Proposal:
     """With numbers for the texts of a column that has a name of actions, where nothing else is declared."""
     plan = Proposal(config)
     declared = config.action_space or config.environment or config.columns.encode
@@ -146,7 +146,7 @@ def _encoded_actions(config: ImportConfig, rows: Rows) -> Proposal:
     return plan
 
 
-def _with_read_dates(plan: Proposal, rows: Rows) -> Proposal:
+def _with_read_dates(plan: Proposal, rows: SampleRows) -> Proposal:
     """With an expression that reads the dates of a source as times, where they are not by ISO 8601 and nothing is computed."""
     names = rows.table.column_names
     if {columns.T, READ_TIME} & {*names, *plan.config.mapping} or plan.config.columns.computed:
@@ -186,7 +186,7 @@ def _with_stand_ins(plan: Proposal, sample: SourceSample, readers: Sequence[Firs
         plan.trial.spaces = (None, None)
 
 
-def _grows_in_each_file(plan: Proposal, rows: Rows) -> bool:
+def _grows_in_each_file(plan: Proposal, rows: SampleRows) -> bool:
     """Whether t grows with each row; so it does where rows lie in order and have none."""
     role = plan.roles.get(columns.T)
     if role is None:
@@ -196,7 +196,7 @@ def _grows_in_each_file(plan: Proposal, rows: Rows) -> bool:
     return t is not None and bool((np.diff(t) > 0)[np.diff(rows.file) == 0].all())
 
 
-def _with_file_ids(plan: Proposal, sample: SourceSample, rows: Rows) -> Sequence[FirstRows]:
+def _with_file_ids(plan: Proposal, sample: SourceSample, rows: SampleRows) -> Sequence[FirstRows]:
     """Each file an episode, if nothing else says where one ends and t begins anew in none of them."""
     readers = sample.readers
     known = {columns.EPS_ID, *ENDS, columns.IS_FIRST} & plan.roles.keys()
@@ -235,7 +235,7 @@ def _with_column(reader: FirstRows, name: str) -> FirstRows:
     return dataclasses.replace(reader, held=tuple(held))
 
 
-def _counts_anew(plan: Proposal, rows: Rows) -> bool:
+def _counts_anew(plan: Proposal, rows: SampleRows) -> bool:
     """Whether t counts the steps of each file in order, again and again from the same number."""
     role = plan.roles.get(columns.T)
     if role is None or not role.sources or role.sources[0] not in rows.table.column_names:

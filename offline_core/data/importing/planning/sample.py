@@ -13,7 +13,7 @@ from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.opening import format_of
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.scans import EPISODES
-from offline_core.data.importing.column_values import Rows
+from offline_core.data.importing.column_values import SampleRows
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.reading import Source
 from offline_core.data.store.location import Location
@@ -86,13 +86,13 @@ def chosen(count: int) -> list[int]:
     return sorted({number for run in runs for number in run})
 
 
-def rows_of(readers: Sequence[FirstRows]) -> Rows:
+def rows_of(readers: Sequence[FirstRows]) -> SampleRows:
     """All rows that could be read."""
     tables = [(number, _without_codes(table)) for number, reader in enumerate(readers) for table in reader.tables]
     names = dict.fromkeys(name for _, table in tables for name in table.column_names if name != SOURCE_ROW)
     file = np.repeat([number for number, _ in tables], [table.num_rows for _, table in tables]).astype(np.int64)
     columns = {name: column for name in names if (column := _joined([table for _, table in tables], name)) is not None}
-    return Rows(pa.table(columns), file)
+    return SampleRows(pa.table(columns), file)
 
 
 def _without_codes(table: pa.Table) -> pa.Table:

@@ -15,7 +15,7 @@ from offline_core.data.episodes import arrow
 from offline_core.data.formats.packed import PACKED
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.readers import SOURCE_ROW
-from offline_core.data.importing.column_values import Rows
+from offline_core.data.importing.column_values import SampleRows
 
 MAX_SHOWN = 24
 """Characters of a value."""
@@ -28,7 +28,7 @@ class Column(BaseModel):
 
     name: str
     types: dict[str, int] = Field(description="How many of the files that were read have it as which type.")
-    nulls: int = Field(description="Rows without a value, those of files without the column included.")
+    nulls: int = Field(description="SampleRows without a value, those of files without the column included.")
     distinct: int | None = Field(None, description="Different values; None: they cannot be counted (lists, structs).")
     minimum: str | None = None
     maximum: str | None = None
@@ -45,14 +45,14 @@ class Column(BaseModel):
         return len(self.types) == 1 and not self.missing_files
 
 
-def columns_of(readers: Sequence[FirstRows], rows: Rows) -> list[Column]:
+def columns_of(readers: Sequence[FirstRows], rows: SampleRows) -> list[Column]:
     """The columns in the order in which they appear."""
     schemas = [reader.tables[0].schema for reader in readers if reader.tables]
     names = dict.fromkeys(name for schema in schemas for name in schema.names if name != SOURCE_ROW)
     return [_column(name, schemas, rows) for name in names]
 
 
-def _column(name: str, schemas: Sequence[pa.Schema], rows: Rows) -> Column:
+def _column(name: str, schemas: Sequence[pa.Schema], rows: SampleRows) -> Column:
     kinds = Counter(type_name(schema.field(name).type) for schema in schemas if name in schema.names)
     missing = len(schemas) - kinds.total()
     if len(kinds) > 1 and "null" in kinds:  # a column without values fits any type
