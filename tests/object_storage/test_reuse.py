@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from offline_core.data.store import s3
+from offline_core.data.store import object_store
 from offline_core.data.store.location import Location
 from offline_core.errors import StorageUnavailableError
 from offline_core.runtime.config import EnvironmentSpec
@@ -43,7 +43,7 @@ def test_what_was_made_in_a_bucket_is_found_there(
     bucket: str, proxied: Proxy, tmp_path: Path, cartpole_policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And whichever of the requests for that meets an outage, nothing is made again over it."""
-    monkeypatch.setattr(s3, "READ_ATTEMPTS", 1)  # one refusal is an outage
+    monkeypatch.setattr(object_store, "RETRY_SECONDS", 0.0)  # one refusal is an outage
     write_rows(tmp_path)
     with ray_session():
         for name, step in STEPS.items():
