@@ -31,7 +31,7 @@ def test_a_promotion_and_a_rollback_leave_cards_in_prefect_and_beside_the_histor
     assert "# Rollback" in card and "back to move 1: we did not |" in card
     history = tmp_path / "registry" / "hvac" / "history"
     names = [path.name for path in sorted(history.iterdir())]
-    assert names == [f"00000{number}.{kind}" for number in (1, 2, 3) for kind in ("html", "json", "md")]
+    assert names == [*(f"00000{number}.{kind}" for number in (1, 2, 3) for kind in ("html", "json", "md")), "last-000003"]
 
 
 @pytest.mark.slow
