@@ -19,13 +19,16 @@ WEIGHTS_SEQ_NO = "weights_seq_no"
 TIME = "time"
 """When the step was recorded, if its source tells: nanoseconds since 1970 (int64), or numbers in a unit of its own."""
 
-# An import makes `terminateds` and `truncateds` of these; no dataset holds them.
+# An import makes `terminateds`, `truncateds` and `action_logp` of these, if they are mapped; no dataset holds them.
 DONES = "dones"
 """The episode ended, by itself or not: what RLlib had before gymnasium told terminations and truncations apart."""
 IS_FIRST = "is_first"
 """The row begins an episode."""
 IS_LAST = "is_last"
 """The row is no step: it holds the observation after the last one, as in RLDS, and says with that how the episode ended."""
+
+ACTION_PROB = "action_prob"
+"""How probable the action was that was taken, or its density: what logs of clicks and offers call the propensity."""
 
 # RLlib does not know these two. What belongs to the episode and not to a step is in its first row, null elsewhere.
 RESET_INFOS = "reset_infos"

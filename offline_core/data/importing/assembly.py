@@ -226,6 +226,9 @@ def assemble(
             refuse(Unreadable(files[file], None, number, error, terminated))
 
     rows = Rows.of(table, rules, files, lost, mapping)
+    if order == "single_step" and not {columns.NEW_OBS, columns.TERMINATEDS, columns.TRUNCATEDS} & {*table.column_names}:
+        counts.lone_rows = len(rows)  # of a click or an offer nothing follows
+        rows = rows.with_steps(rows.steps.with_columns(terminated=pl.lit(True)))
     unit = NANOSECONDS if has_timestamps(table) else 1
     max_gap = None if rules.max_gap is None else rules.max_gap * unit
     if rows.ids is not None and order != "single_step":

@@ -34,7 +34,12 @@ def notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
             f"{counts.dropped_last_steps:,} episodes that do not terminate lost their last step, as its next observation is "
             f"not known; {statistics.terminated:,} terminated ones are whole."
         )
-    if counts.repeated_last_obs:
+    if counts.lone_rows:
+        notes.append(
+            f"{counts.lone_rows:,} rows are an episode each that terminates, as a click or an offer is: nothing says what "
+            "follows. If something does, map it to new_obs, or what says where episodes end to dones or eps_id."
+        )
+    elif counts.repeated_last_obs:
         known = (
             f"The observation after {counts.repeated_last_obs:,} last steps is not in the source; the one before is repeated"
         )

@@ -7,14 +7,17 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from offline_core.data.episodes import columns
 from offline_core.data.episodes.arrow import read_column, to_arrow
 from offline_core.data.formats.sources.names import CANONICAL
 from offline_core.errors import ConfigError, SchemaError
 
 ColumnMapping: TypeAlias = Mapping[str, str | list[str]]
 """Canonical name → source column, as in `{"obs": "o_t", "dones": "d_t"}`; several source columns, a number or a vector each,
-are joined into one vector a step. What is not mapped keeps its name, and is an extra output unless that name is canonical."""
+are joined into one vector a step. What is not mapped keeps its name, and is an extra output unless that name is canonical.
+What is mapped to `action_prob` becomes `action_logp`, by its logarithm."""
 
 
 def canonical_mapping(mapping: dict[str, str | list[str]]) -> dict[str, str | list[str]]:
@@ -46,7 +49,10 @@ def map_columns(table: pa.Table, mapping: ColumnMapping) -> pa.Table:
         result[name] = (field.with_name(name), column)
 
     for name, sources in mapping.items():
-        if isinstance(sources, str):
+        if name == columns.ACTION_PROB and isinstance(sources, str):
+            logarithms = pc.ln(table[sources].cast(pa.float64()))
+            put(columns.ACTION_LOGP, pa.field(name, logarithms.type), logarithms, source=sources)
+        elif isinstance(sources, str):
             put(name, table.schema.field(sources), table[sources], source=sources)
         else:
             vector = _joined(table, sources)

@@ -372,7 +372,7 @@ class Preparation:
         found: dict[str, pa.DataType] = {}
         of |= dict.fromkeys(self._masks)
         roles |= dict.fromkeys(self._masks, True)
-        for name, is_number in (roles | {columns.REWARDS: True, columns.T: True}).items():
+        for name, is_number in (roles | {columns.REWARDS: True, columns.T: True, columns.ACTION_PROB: True}).items():
             sources = self.mapping.get(name, name)
             for source in [sources] if isinstance(sources, str) else sources:
                 if source not in table.column_names or not is_text(table[source]):
@@ -459,7 +459,7 @@ class Preparation:
         names = self._filled(table) | {*_REQUIRED, *self.templates, *ENDS} & set(table.column_names)
         trees = {name: self._column(table, name) for name in table.column_names if name in names}
         trees = with_ends(trees)
-        if columns.ACTION_LOGP in self.mapping and columns.ACTION_LOGP in trees:
+        if columns.ACTION_LOGP in trees and {columns.ACTION_LOGP, columns.ACTION_PROB} & self.mapping.keys():
             check_log_probabilities(trees, self.mapping)
         if self._masks:
             trees = with_masks(trees, self.spaces[1])

@@ -93,6 +93,7 @@ class Counts(BaseModel):
         description="Steps whose action lies outside the range it was recorded in, clipped as RLlib clips it.",
     )
     time_limits: int = Field(0, description="Ends at the declared time limit, made truncations.")
+    lone_rows: int = Field(0, description="Rows that are an episode each and terminate: nothing says what follows them.")
 
     def __add__(self, other: Counts) -> Counts:
         numbers = {name: getattr(self, name) + getattr(other, name) for name in Counts.model_fields if name != _SHORTEST}

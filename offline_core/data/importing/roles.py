@@ -291,7 +291,7 @@ def _fits(role: str, column: pa.ChunkedArray) -> bool:
             )
         case columns.TERMINATEDS | columns.TRUNCATEDS | columns.DONES | columns.IS_LAST | columns.IS_FIRST:
             return values.is_flag(column)
-        case columns.REWARDS | columns.ACTION_LOGP:
+        case columns.REWARDS | columns.ACTION_LOGP | columns.ACTION_PROB:
             return values.numbers(column) is not None or values.is_vector(column)
         case columns.OBS | columns.NEW_OBS | columns.ACTIONS:
             return _is_number(column) or values.is_vector(column)

@@ -172,21 +172,28 @@ def _json(text: str, name: str) -> Any:
 
 
 def check_log_probabilities(trees: Mapping[str, Nested], mapping: ColumnMapping) -> None:
-    """Raises a SchemaError if a logarithm of the probability of a choice is above 0, as probabilities are."""
+    """Raises a SchemaError if one cannot be: above 0 where it is of a choice, or of a probability that is not above 0."""
     logp, actions = trees[columns.ACTION_LOGP], trees[columns.ACTIONS]
-    is_choice = all(array.dtype.kind in "iub" for array in nested.leaves(actions))
-    if (
-        not is_choice
-        or not isinstance(logp, np.ndarray)
-        or logp.dtype.kind not in "iuf"
-        or not (above := logp > MAX_LOGP).any()
-    ):
+    if not isinstance(logp, np.ndarray) or logp.dtype.kind not in "iuf":
         return
-    source = mapping.get(columns.ACTION_LOGP, columns.ACTION_LOGP)
-    kept = ", probability: action_logp" if source == columns.ACTION_LOGP else ""  # or there would be two of that name
+    source = mapping.get(columns.ACTION_PROB)
+    if source is not None and not (sure := np.isfinite(logp)).all():
+        raise SchemaError(
+            f"Column {source!r} is mapped to action_prob and holds {'0' if np.isneginf(logp[~sure][0]) else 'no probability'}: "
+            "what was done has a probability above 0. Correct it there, or map a logarithm to action_logp."
+        )
+    is_choice = all(array.dtype.kind in "iub" for array in nested.leaves(actions))
+    if not is_choice or not (above := logp > MAX_LOGP).any():
+        return
+    if source is not None:
+        raise SchemaError(
+            f"Column {source!r} is mapped to action_prob and holds {np.exp(logp[above][0]):.6g}: the probability of a choice "
+            "is at most 1. Of percents or logarithms compute it: columns: {computed: {p: …}}, mapping: {action_prob: p}."
+        )
+    source = mapping[columns.ACTION_LOGP]
     raise SchemaError(
         f"Column {source!r} is mapped to action_logp and holds {logp[above][0]:.6g}, which is no logarithm of a probability. "
-        f"Of a probability take it: columns: {{computed: {{log_p: ln({source})}}}}, mapping: {{action_logp: log_p{kept}}}."
+        f"Map a probability to action_prob: mapping: {{action_prob: {source}}}."
     )
 
 

@@ -69,7 +69,7 @@ def test_a_probability_that_is_mapped_as_its_logarithm_is_refused(tmp_path: Path
     source = scattered(tmp_path / "in", [row | {name: 0.25} for row in LOG], 1)
     with pytest.raises(DataError, match=rf"Column '{name}' is mapped to action_logp and holds 0\.25") as refused:
         run_import(source, tmp_path / "out", mapping={"action_logp": name})
-    line = str(refused.value).split("take it: ")[1].split(". With")[0]
+    line = str(refused.value).split("to action_prob: ")[1].split(". With")[0]
     _, found = run_import(source, tmp_path / "ln", **yaml.safe_load(f"{{{line}}}"))
     assert found[0].extras["action_logp"] == pytest.approx(math.log(0.25))
 

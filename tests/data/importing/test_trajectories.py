@@ -195,8 +195,16 @@ def test_open_parts_lose_their_last_step() -> None:
 
 
 def test_single_steps_without_new_obs() -> None:
-    found, _ = assembled(without(A, "new_obs"), order="single_step", last_new_obs="repeat")
+    found, counts = assembled(without(A, "new_obs"), order="single_step", last_new_obs="repeat")
     assert [e.observations[:, 1].tolist() for e in found[:2]] == [[-0.0, -0.0], [-0.5, -0.5]]
+    assert [e.terminated for e in found] == [False, False, False, True], "the source says which do"
+    assert counts.lone_rows == 0
+
+
+def test_rows_of_which_nothing_says_what_follows_terminate() -> None:
+    found, counts = assembled(without(A, "new_obs", "terminateds", "truncateds"), order="single_step")
+    assert [len(e) for e in found] == [1] * 4 and all(e.terminated for e in found)
+    assert counts.lone_rows == counts.terminations == 4
 
 
 # Ends.

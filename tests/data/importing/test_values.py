@@ -322,3 +322,16 @@ def test_scaling_needs_bounds(space: Any) -> None:
 def test_a_range_has_to_ascend(recorded: tuple[float, float]) -> None:
     with pytest.raises(ConfigError, match="has to be finite and ascend"):
         parse(ImportConfig, {"recorded_action_range": recorded})
+
+
+def test_a_probability_becomes_its_logarithm() -> None:
+    found = column(table(3, actions=[0, 1, 1], p=[1.0, 0.5, 0.25]), "action_logp", mapping={"action_prob": "p"})
+    assert found.tolist() == [0.0, np.log(0.5), np.log(0.25)]
+
+
+@pytest.mark.parametrize(
+    ("p", "message"),
+    [(0.0, "'p' is mapped to action_prob and holds 0: what was done has a probability above 0"), (40.0, "at most 1")],
+)
+def test_what_is_no_probability_is_refused(p: float, message: str) -> None:
+    assert message in str(reason(table(1, p=[p]), mapping={"action_prob": "p"}))

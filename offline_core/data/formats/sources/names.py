@@ -61,6 +61,10 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
         *("action_logp", "logp", "log_prob", "logprob", "log_probs", "logprobs", "logprobs_t", "action_log_prob", "log_pi"),
         *("action_logprob", "behavior_logp", "behaviour_logp"),
     ),
+    columns.ACTION_PROB: (
+        *("action_prob", "action_probability", "propensity", "propensity_score", "pscore", "action_propensity"),
+        *("behavior_prob", "behaviour_prob", "logging_prob", "logging_probability", "prob_action"),
+    ),
     ACTION_MASK: ("action_mask", "legal_actions", "available_actions", "avail_actions", "valid_actions", "allowed_actions"),
     NEW_ACTION_MASK: ("new_action_mask", "next_action_mask", "next_legal_actions", "next_available_actions"),
 }
