@@ -70,7 +70,7 @@ def theirs(kind: str, *, pays: float | None = None) -> float:
 
 
 def once(episodes: Trajectories) -> np.ndarray:
-    return np.ones((1, len(episodes)))
+    return np.ones((1, episodes.groups.number))
 
 
 def test_its_importance_sampling_is_by_step() -> None:

@@ -30,8 +30,8 @@ def compare(
     """Value of a candidate minus that of what runs today, paired by episode.
 
     Both are estimated by wdr; what the log recorded needs no estimate. The interval and the p-value are of the studentised
-    bootstrap (Efron & Tibshirani 1993, chapter 12): each resample is divided by its own standard error, which the influence
-    of each episode gives.
+    bootstrap (Efron & Tibshirani 1993, chapter 12): each resample, of groups of episodes where they are many, is divided by
+    its own standard error, which the influences give.
 
     Arguments:
         today: None: what the log recorded.
@@ -40,7 +40,7 @@ def compare(
         confidence: of the interval.
     """
     parts = influence(candidate) - (candidate.returns - candidate.returns.mean() if today is None else influence(today))
-    value = float(_differences(candidate, today, np.ones((1, len(candidate))))[0])
+    value = float(_differences(candidate, today, np.ones((1, candidate.groups.number)))[0])
     error = float(parts.std(ddof=1) / len(parts) ** 0.5) if len(parts) > 1 else np.inf
     weights, carried = size_by_time(candidate), carrying(parts)
     told = {
@@ -48,14 +48,15 @@ def compare(
         "carrying_episodes": carried.episodes,
         "largest_share": max(weights.largest**2 * weights.episodes, carried.largest),
     }
+    drawn = candidate.groups.sums(parts)
     scale = max(float(np.abs(candidate.returns).mean()), abs(value))
     if error <= SMALLEST_SHARE * scale:  # it does what runs today does
         p_value = float(value <= beyond + SMALLEST_SHARE * scale)
         return certain(value, p_value, **told)
     ratios = np.concatenate(
         [
-            (_differences(candidate, today, counts) - value) / _errors(parts, counts, least=0.1 * error)
-            for counts in resampled_counts(len(parts), resamples=resamples, seed=seed)
+            (_differences(candidate, today, counts) - value) / _errors(drawn, counts, candidate.groups.sizes, least=0.1 * error)
+            for counts in resampled_counts(len(drawn), resamples=resamples, seed=seed)
         ]
     )
     outside = (1 - confidence) / 2
@@ -119,13 +120,19 @@ def holm(p_values: Sequence[float], risk: float) -> list[bool]:
 
 
 def _differences(candidate: Trajectories, today: Trajectories | None, counts: np.ndarray) -> np.ndarray:
-    estimate = METHODS["wdr"].estimate
-    other = (counts @ candidate.returns) / counts.sum(axis=1) if today is None else estimate(today, counts)
+    estimate, groups = METHODS["wdr"].estimate, candidate.groups
+    other = (counts @ groups.sums(candidate.returns)) / (counts @ groups.sizes) if today is None else estimate(today, counts)
     return np.asarray(estimate(candidate, counts) - other)
 
 
-def _errors(parts: np.ndarray, counts: np.ndarray, *, least: float) -> np.ndarray:
-    """(b,) the standard error of each resample."""
-    number = counts.sum(axis=1)
-    means = (counts @ parts) / number
-    return np.asarray(np.maximum(np.sqrt(np.maximum((counts @ parts**2) / number - means**2, 0) / number), least))
+def _errors(sums: np.ndarray, counts: np.ndarray, sizes: np.ndarray, *, least: float) -> np.ndarray:
+    """(b,) the standard error of each resample.
+
+    Arguments:
+        sums: (G,) of the influences of each group.
+        sizes: (G,) of the groups, in episodes.
+    """
+    drawn = counts.sum(axis=1)
+    means = (counts @ sums) / drawn
+    errors = np.sqrt(np.maximum((counts @ sums**2) / drawn - means**2, 0) / drawn) * (drawn / (counts @ sizes))
+    return np.asarray(np.maximum(errors, least))

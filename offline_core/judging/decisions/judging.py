@@ -127,7 +127,7 @@ def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[Guardr
 
 
 def _estimates(evidence: Evidence, methods: Sequence[Method]) -> dict[str, float]:
-    once = np.ones((1, len(evidence.episodes)))
+    once = np.ones((1, evidence.episodes.groups.number))
     return {name: float(METHODS[name].estimate(evidence.episodes, once)[0]) for name in methods}
 
 

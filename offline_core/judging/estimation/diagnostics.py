@@ -10,7 +10,7 @@ import numpy as np
 
 from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.judging.estimation.config import OffPolicyConfig
-from offline_core.judging.estimation.estimators import FAR, fitting
+from offline_core.judging.estimation.estimators import FAR, errors_of, fitting
 from offline_core.judging.estimation.result import Estimate
 from offline_core.judging.estimation.trajectories import Trajectories
 from offline_core.policies.lineage import Lineage, episodes_in
@@ -102,14 +102,18 @@ def about_weights(episodes: Trajectories, *, by: str) -> Iterator[str]:
     Arguments:
         by: who says how probable the actions were.
     """
-    largest = float(episodes.log_ratios.max())
+    largest = max(float(part.log_ratios.max()) for part in episodes.parts())
     largest = largest if np.isfinite(largest) else 0.0
-    ratios, expected = np.exp(episodes.log_ratios - largest), np.exp(min(-largest, FAR))  # in units of the largest
-    error = ratios.std() / len(ratios) ** 0.5
-    size = ratios.sum() ** 2 / (ratios**2).sum() if ratios.any() else 0.0
-    if size >= ENOUGH_STEPS and abs(ratios.mean() - expected) > max(STANDARD_ERRORS * error, NOTICED * expected):
+    steps, total, squares, expected = len(episodes.rewards), 0.0, 0.0, np.exp(min(-largest, FAR))  # in units of the largest
+    for part in episodes.parts():
+        ratios = np.exp(part.log_ratios - largest)
+        total, squares = total + float(ratios.sum()), squares + float((ratios**2).sum())
+    mean = total / steps
+    error = (max(squares / steps - mean**2, 0.0) / steps) ** 0.5
+    size = total**2 / squares if squares else 0.0
+    if size >= ENOUGH_STEPS and abs(mean - expected) > max(STANDARD_ERRORS * error, NOTICED * expected):
         yield (
-            f"An action is {ratios.mean() / expected:.3g} times as likely to this policy as it was, on average; of what "
+            f"An action is {mean / expected:.3g} times as likely to this policy as it was, on average; of what "
             f"was really done that is 1, give or take {STANDARD_ERRORS * error / expected:.2g}. So {by} is not how "
             "probable the actions were (of another policy, or in other units), or steps were left out: trust no "
             "estimate."
@@ -171,7 +175,7 @@ def about_q(episodes: Trajectories) -> Iterator[str]:
     """
     if episodes.model is None:
         return
-    missing = np.add.reduceat(episodes.discounts * episodes.model.errors, episodes.starts)
+    missing = np.concatenate([np.add.reduceat(part.discounts * errors_of(part), part.starts) for part in episodes.parts()])
     error = missing.std() / len(episodes) ** 0.5
     scale = max(abs(episodes.returns.mean()), float(episodes.returns.std()))
     if abs(missing.mean()) > max(MOST_MISSING * scale, STANDARD_ERRORS * error):

@@ -228,13 +228,14 @@ def _estimated(config: OffPolicyConfig, episodes: Trajectories) -> tuple[Interva
     """(what was recorded, what each method says)"""
     bounds = functools.partial(
         interval,
-        episodes=len(episodes),
+        groups=episodes.groups.number,
         resamples=config.resamples,
         confidence=config.confidence,
         seed=derive_seed(config.seed, "estimate_policy", "resamples"),
     )
-    once = np.ones((1, len(episodes)))
-    low, high = bounds(lambda counts: (counts @ episodes.returns) / len(episodes))
+    once = np.ones((1, episodes.groups.number))
+    returns, sizes = episodes.groups.sums(episodes.returns), episodes.groups.sizes
+    low, high = bounds(lambda counts: (counts @ returns) / (counts @ sizes))
     recorded = Interval(value=float(episodes.returns.mean()), low=low, high=high)
     estimates: dict[str, Estimate] = {}
     with progress(len(config.methods), what="resample", unit="method") as bar:

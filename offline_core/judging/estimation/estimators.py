@@ -1,8 +1,8 @@
 """What a policy would come to, out of episodes of another: each estimator a function of how often each episode counts.
 
-An estimator takes E episodes and `counts` (B, E) ≥ 0, of which a row of ones is the estimate itself and any other row a
-resample of the bootstrap, and returns (B,) mean discounted returns, float64. Weights are computed from sums of logarithms and
-relative to the largest of those they are compared with, so that none overflows.
+An estimator takes E episodes in G groups and `counts` (B, G) ≥ 0, of which a row of ones is the estimate itself and any other
+row a resample of the bootstrap, and returns (B,) mean discounted returns, float64. It adds up by group first. Weights are
+computed from sums of logarithms and relative to the largest of those they are compared with, so that none overflows.
 
 Where an episode ends, nothing follows: later rewards are 0 and its weight stays what it was (Thomas & Brunskill 2016,
 arXiv 1604.00923, whose absorbing state this is). A mean over those episodes only that go on, as RLlib takes it, would estimate
@@ -22,8 +22,11 @@ import numpy as np
 from offline_core.judging.estimation.trajectories import Model, Trajectories
 
 Estimator = Callable[[Trajectories, np.ndarray], np.ndarray]
+OfPart = Callable[[Trajectories], np.ndarray]
+"""What there is of each episode or step of a part of the trajectories."""
 
 NUMBERS_AT_A_TIME = 2**22
+NUMBERS_KEPT = 2**24
 FAR = 690.0
 """Below e to this power, and above e to its negative, numbers of float64 are exact."""
 SMALLEST = -FAR
@@ -33,19 +36,19 @@ still has a mean. Of several that small, it is their plain mean, whatever they a
 
 def importance_sampling(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
     """is: returns times the ratio of all actions (Precup et al. 2000). Unbiased; its variance grows with every step."""
-    return _mean(episodes.episode_log_weights, episodes.returns, np.arange(len(episodes)), counts)
+    return _mean(episodes, _episode_weights, _returns, counts)
 
 
 def weighted_importance_sampling(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
     """wis: the mean of returns, weighted by these ratios. Consistent, and never beyond the returns that were recorded."""
-    weights = relative_weights(episodes.episode_log_weights)
+    weights, sums = relative_weights(episodes.episode_log_weights), episodes.groups.sums
     with np.errstate(invalid="ignore"):  # all are 0: there is no such mean
-        return np.asarray((counts @ (weights * episodes.returns)) / (counts @ weights))
+        return np.asarray((counts @ sums(weights * episodes.returns)) / (counts @ sums(weights)))
 
 
 def per_decision(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
     """pdis: each reward times the ratio of the actions up to it alone (Precup et al. 2000). Unbiased."""
-    return _mean(episodes.log_weights, episodes.discounts * episodes.rewards, episodes.starts, counts)
+    return _mean(episodes, _step_weights, lambda part: part.discounts * part.rewards, counts)
 
 
 def weighted_per_decision(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
@@ -53,12 +56,13 @@ def weighted_per_decision(episodes: Trajectories, counts: np.ndarray) -> np.ndar
 
     NaN if all of them are 0 at a time: nothing was recorded of what the policy is paid there.
     """
-    return _weighted_by_time(episodes, episodes.rewards, counts, of_nothing=np.nan)
+    return _weighted_by_time(episodes, rewards_of, counts, of_nothing=np.nan)
 
 
 def fitted_q(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
     """fqe: what the Q function says of the start states (Le et al. 2019, arXiv 1903.08738). As good as that function is."""
-    return np.asarray((counts @ _model(episodes).start_values) / counts.sum(axis=1))
+    sums = by_group(episodes, lambda part: _model(part).start_values)
+    return np.asarray((counts @ sums) / (counts @ episodes.groups.sizes))
 
 
 def doubly_robust(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
@@ -67,7 +71,7 @@ def doubly_robust(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
     Jiang & Li 2016, arXiv 1511.03722. Unbiased whatever the Q function, if that was fitted to other episodes; the better it
     is, the less there is left to weigh. What follows the end of a recording within the horizon is taken from it.
     """
-    errors = _mean(episodes.log_weights, episodes.discounts * _model(episodes).errors, episodes.starts, counts)
+    errors = _mean(episodes, _step_weights, lambda part: part.discounts * errors_of(part), counts)
     return np.asarray(fitted_q(episodes, counts) + errors)
 
 
@@ -76,7 +80,7 @@ def weighted_doubly_robust(episodes: Trajectories, counts: np.ndarray) -> np.nda
 
     Where all weights are 0, nothing is put right: what follows is the function's word alone.
     """
-    return np.asarray(fitted_q(episodes, counts) + _weighted_by_time(episodes, _model(episodes).errors, counts, of_nothing=0.0))
+    return np.asarray(fitted_q(episodes, counts) + _weighted_by_time(episodes, errors_of, counts, of_nothing=0.0))
 
 
 class EffectiveSize(NamedTuple):
@@ -90,7 +94,8 @@ class EffectiveSize(NamedTuple):
 
 def size_of_episodes(episodes: Trajectories) -> EffectiveSize:
     """Of the weights of whole episodes."""
-    size, largest = _size(relative_weights(episodes.episode_log_weights))
+    weights = relative_weights(episodes.episode_log_weights)
+    size, largest = _size(weights.sum(axis=0), (weights**2).sum(axis=0))
     return EffectiveSize(float(size), float(largest))
 
 
@@ -100,15 +105,17 @@ def size_by_time(episodes: Trajectories) -> EffectiveSize:
     The variance of what is recorded at a time goes with one over the size there. So it is the steps with the fewest episodes
     that count, and with a time at which all weights are 0 nothing is left.
     """
-    steps = episodes_over_size = largest_share = 0.0
-    for times, rows, active in times_of(episodes, len(episodes)):
-        size, largest = _size(relative_weights(episodes.log_weights[rows]))
-        share = active.sum(axis=0) * episodes.gamma ** times.astype(np.float64)
-        steps += float(share.sum())
-        with np.errstate(divide="ignore"):
-            episodes_over_size += float((share / size).sum())
-        largest_share += float(share @ largest)
-    return EffectiveSize(steps / episodes_over_size, largest_share / steps)
+    times = np.arange(episodes.times_that_count)
+    there, total, squares = np.zeros((3, len(times)))
+    for part in episodes.parts():
+        for now, weights, active in weights_of(part, times, episodes):
+            there[now] += active.sum(axis=0)
+            total[now] += weights.sum(axis=0)
+            squares[now] += (weights**2).sum(axis=0)
+    share = there * episodes.gamma ** times.astype(np.float64)
+    size, largest = _size(total, squares)
+    with np.errstate(divide="ignore"):
+        return EffectiveSize(float(share.sum() / (share / size).sum()), float(share @ largest / share.sum()))
 
 
 def unrecorded_share(episodes: Trajectories) -> float:
@@ -123,18 +130,30 @@ def unrecorded_share(episodes: Trajectories) -> float:
         return 0.0
     if np.isinf(episodes.unrecorded).any():
         return 1.0
-    shares = [_share_beyond(episodes, np.ones(len(episodes.rewards)), episodes.unrecorded)]
+    shares = [_share_beyond(episodes, lambda part: np.ones(len(part.rewards)), _unrecorded)]
     if episodes.model is not None:
-        ends = episodes.gamma * np.abs(episodes.model.end_values)
-        shares.append(_share_beyond(episodes, np.abs(episodes.rewards), ends))
+        shares.append(_share_beyond(episodes, lambda part: np.abs(part.rewards), _worth_after))
     return max(shares)
 
 
-def _share_beyond(episodes: Trajectories, recorded: np.ndarray, beyond: np.ndarray) -> float:
+def _unrecorded(part: Trajectories) -> np.ndarray:
+    assert part.unrecorded is not None
+    return part.unrecorded
+
+
+def _worth_after(part: Trajectories) -> np.ndarray:
+    return np.asarray(part.gamma * np.abs(_model(part).end_values))
+
+
+def _share_beyond(episodes: Trajectories, recorded: OfPart, beyond: OfPart) -> float:
     """Of what is weighed in all: (N,) by step, and (E,) that follows the last one."""
-    once = np.ones((1, len(episodes)))
-    after = np.zeros(len(recorded))
-    after[episodes.starts + episodes.lengths - 1] = beyond
+
+    def after(part: Trajectories) -> np.ndarray:
+        found = np.zeros(len(part.rewards))
+        found[part.starts + part.lengths - 1] = beyond(part)
+        return found
+
+    once = np.ones((1, episodes.groups.number))
     [within], [behind] = (_weighted_by_time(episodes, each, once, of_nothing=0.0) for each in (recorded, after))
     return float(behind / (within + behind)) if behind > 0 else 0.0
 
@@ -174,51 +193,144 @@ def _model(episodes: Trajectories) -> Model:
     return episodes.model
 
 
-def _mean(log_weights: np.ndarray, values: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Of sums of weighted values, each from one of `starts` to the next."""
-    largest = float(log_weights.max())
+def by_group(episodes: Trajectories, of: OfPart) -> np.ndarray:
+    """(G,) sums of what there is of each episode, (E,)."""
+    return np.asarray(sum(part.groups.sums(of(part)) for part in episodes.parts()))
+
+
+def rewards_of(part: Trajectories) -> np.ndarray:
+    """(N,)"""
+    return part.rewards
+
+
+def errors_of(part: Trajectories) -> np.ndarray:
+    """(N,) of the Q function."""
+    return _model(part).errors
+
+
+def _returns(part: Trajectories) -> np.ndarray:
+    return part.returns
+
+
+def _step_weights(part: Trajectories) -> tuple[np.ndarray, np.ndarray]:
+    return part.log_weights, part.starts
+
+
+def _episode_weights(part: Trajectories) -> tuple[np.ndarray, np.ndarray]:
+    return part.episode_log_weights, np.arange(len(part))
+
+
+def _mean(
+    episodes: Trajectories,
+    log_weights: Callable[[Trajectories], tuple[np.ndarray, np.ndarray]],
+    values: OfPart,
+    counts: np.ndarray,
+) -> np.ndarray:
+    """Of sums of weighted values.
+
+    Arguments:
+        log_weights: (of each value, where each episode's values begin).
+    """
+    largest = max(float(log_weights(part)[0].max()) for part in episodes.parts())
     largest = largest if np.isfinite(largest) else 0.0
-    sums = np.add.reduceat(np.exp(log_weights - largest) * values, starts)
-    means = (counts @ sums) / counts.sum(axis=1)
+
+    def weighed(part: Trajectories) -> np.ndarray:
+        logs, starts = log_weights(part)
+        return np.add.reduceat(np.exp(logs - largest) * values(part), starts)
+
+    means = (counts @ by_group(episodes, weighed)) / (counts @ episodes.groups.sizes)
     if largest < FAR:
         return np.asarray(means * np.exp(largest))
     with np.errstate(divide="ignore", over="ignore"):  # it may be beyond every number: infinite then, and 0 where the mean is
         return np.asarray(np.sign(means) * np.exp(np.log(np.abs(means)) + largest))
 
 
-def _weighted_by_time(episodes: Trajectories, values: np.ndarray, counts: np.ndarray, *, of_nothing: float) -> np.ndarray:
+def _weighted_by_time(episodes: Trajectories, values: OfPart, counts: np.ndarray, *, of_nothing: float) -> np.ndarray:
     """The sum over all times of the weighted mean, discounted; `of_nothing` is the mean where all weights are 0."""
     total = np.zeros(len(counts))
-    for times, rows, active in times_of(episodes, max(counts.shape)):
-        weights = relative_weights(episodes.log_weights[rows])
-        sums, all_weights = counts @ (weights * np.where(active, values[rows], 0.0)), counts @ weights
-        means = np.divide(sums, all_weights, out=np.full(sums.shape, of_nothing), where=all_weights > 0)
-        total += means @ (episodes.gamma ** times.astype(np.float64))
+    width = max(1, NUMBERS_AT_A_TIME // max(counts.shape))
+    for times, weighted, weights in sums_by_time(episodes, values):
+        for begin in range(0, len(times), width):
+            now = slice(begin, begin + width)
+            sums, all_weights = counts @ weighted[:, now], counts @ weights[:, now]
+            means = np.divide(sums, all_weights, out=np.full(sums.shape, of_nothing), where=all_weights > 0)
+            total += means @ (episodes.gamma ** times[now].astype(np.float64))
     return total
 
 
-def times_of(episodes: Trajectories, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """(times (b,), steps (E, b) at those times or else the last ones, whether they are at those times) of all times that count.
+def sums_by_time(episodes: Trajectories, values: OfPart) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(times (b,), sums of weighted values (G, b), sums of weights (G, b)) of all times that count.
 
-    Those do not at which the discount is less than the smallest number.
-    Memory: some times `NUMBERS_AT_A_TIME` numbers, if the caller has `rows` of them for each time.
+    Weights are relative to the largest of their time. What all methods need is kept, if it is of all times together.
+    Memory: `NUMBERS_KEPT` numbers, or those of one time.
     """
-    width = max(1, NUMBERS_AT_A_TIME // rows)
-    longest = int(np.count_nonzero(episodes.gamma ** np.arange(episodes.lengths.max(), dtype=np.float64)))
+    longest, number = episodes.times_that_count, episodes.groups.number
+    width = max(1, NUMBERS_KEPT // number)
     for begin in range(0, longest, width):
         times = np.arange(begin, min(begin + width, longest))
-        active = times < episodes.lengths[:, None]
-        yield times, episodes.starts[:, None] + np.minimum(times, episodes.lengths[:, None] - 1), active
+        found = episodes.kept.get(values)
+        if found is None:
+            weighted, all_weights = np.zeros((2, number, len(times)))
+            for part in episodes.parts():
+                column = values(part)
+                for now, weights, active in weights_of(part, times, episodes):
+                    place = slice(now[0] - begin, now[-1] + 1 - begin)
+                    weighted[:, place] += part.groups.sums(weights * np.where(active, at_times(part, column, now), 0.0))
+                    all_weights[:, place] += part.groups.sums(weights)
+            found = weighted, all_weights
+            if width >= longest and values in (rewards_of, errors_of):
+                episodes.kept[values] = found
+        yield times, *found
+
+
+def weights_of(
+    part: Trajectories, times: np.ndarray, whole: Trajectories
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(some of the times (b,), weights (E, b) then, whether there is a step then (E, b)) of a part of whole trajectories.
+
+    Weights are in units of the largest of the whole at each time.
+    """
+    largest = largest_by_time(whole)
+    width = max(1, NUMBERS_AT_A_TIME // len(part))
+    for begin in range(0, len(times), width):
+        now = times[begin : begin + width]
+        weights = _relative(at_times(part, part.log_weights, now), largest[now])
+        yield now, weights, now < part.lengths[:, None]
+
+
+def largest_by_time(episodes: Trajectories) -> np.ndarray:
+    """(times that count,) logarithm of the largest weight at each time."""
+    found = episodes.kept.get(largest_by_time)
+    if found is None:
+        largest = np.full(episodes.times_that_count, -np.inf)
+        for part in episodes.parts():
+            width = max(1, NUMBERS_AT_A_TIME // len(part))
+            for begin in range(0, len(largest), width):
+                now = np.arange(begin, min(begin + width, len(largest)))
+                largest[now] = np.maximum(largest[now], at_times(part, part.log_weights, now).max(axis=0))
+        found = episodes.kept[largest_by_time] = largest, largest
+    return found[0]
+
+
+def at_times(part: Trajectories, column: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """A column (N,) at neighbouring times, (E, b); after an episode's end, its last step's."""
+    longest = int(part.lengths.max())
+    if len(column) == longest * len(part) and times[-1] < longest:  # all are as long
+        return column.reshape(len(part), longest)[:, times[0] : times[-1] + 1]
+    return np.asarray(column[part.starts[:, None] + np.minimum(times, part.lengths[:, None] - 1)])
 
 
 def relative_weights(log_weights: np.ndarray) -> np.ndarray:
-    """Weights in units of the largest of their column; (E,) or (E, b)."""
-    largest = log_weights.max(axis=0)
+    """(E,) weights in units of the largest."""
+    return _relative(log_weights, log_weights.max(axis=0))
+
+
+def _relative(log_weights: np.ndarray, largest: np.ndarray) -> np.ndarray:
     relative = log_weights - np.where(np.isfinite(largest), largest, 0.0)
     return np.asarray(np.where(np.isneginf(log_weights), 0.0, np.exp(np.maximum(relative, SMALLEST))))
 
 
-def _size(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    total = weights.sum(axis=0)
-    there = np.where(total > 0, total, 1.0)
-    return total**2 / np.where(total > 0, (weights**2).sum(axis=0), 1.0), weights.max(axis=0) / there
+def _size(total: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of sums of weights in units of the largest, and of their squares."""
+    is_any = total > 0
+    return total**2 / np.where(is_any, squares, 1.0), is_any / np.where(is_any, total, 1.0)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from offline_core.judging.estimation.estimators import relative_weights, times_of
+from offline_core.judging.estimation.estimators import at_times, errors_of, rewards_of, sums_by_time, weights_of
 from offline_core.judging.estimation.trajectories import Trajectories
 
 
@@ -17,18 +17,23 @@ def influence(episodes: Trajectories) -> np.ndarray:
     estimate, to first order. Without a Q function it is that of wpdis.
     """
     model = episodes.model
-    values = np.zeros(len(episodes)) if model is None else model.start_values
-    errors = episodes.rewards if model is None else model.errors
-    found = values - values.mean()
-    for times, rows, active in times_of(episodes, len(episodes)):
-        weights = relative_weights(episodes.log_weights[rows])
-        mean = weights.mean(axis=0)
-        there = mean > 0
-        errors_now = np.where(active, errors[rows], 0.0)[:, there]
-        shares = weights[:, there] / mean[there]
-        centred = shares * (errors_now - (shares * errors_now).mean(axis=0))
-        found += centred @ (episodes.gamma ** times[there].astype(np.float64))
-    return np.asarray(found)
+    errors = rewards_of if model is None else errors_of
+    found = np.zeros(len(episodes))
+    if model is not None:
+        found += model.start_values
+        found -= found.mean()
+    for times, weighted, weights in sums_by_time(episodes, errors):
+        mean = weights.sum(axis=0) / len(episodes)
+        mean = np.where(mean > 0, mean, np.inf)  # of a time that no weight reaches nothing is put right
+        centre, shares = weighted.sum(axis=0) / len(episodes) / mean, episodes.gamma ** times.astype(np.float64) / mean
+        end = 0
+        for part in episodes.parts():
+            begin, end = end, end + len(part)
+            column = errors(part)
+            for now, own, active in weights_of(part, times, episodes):
+                errors_now = np.where(active, at_times(part, column, now), 0.0)
+                found[begin:end] += (own * (errors_now - centre[now - times[0]])) @ shares[now - times[0]]
+    return found
 
 
 class Carrying(NamedTuple):

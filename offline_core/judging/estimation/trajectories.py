@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+
+from offline_core.judging.estimation.bootstrap import Groups
+
+STEPS_AT_A_TIME = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,7 @@ class Trajectories:
     """Rewards and log-ratios of E episodes of N steps in all, each of at least one; float64.
 
     Not an `EpisodeBatch`: numbers that estimators derive (discounts, weights), with the discount they depend on, and no data.
+    Estimators take them by `parts`, so that what they derive by step is never there of all steps at once.
 
     Arguments:
         lengths: (E,) int64, in steps.
@@ -33,6 +39,7 @@ class Trajectories:
         gamma: the discount a step.
         model: what a Q function says, for those methods that need one.
         unrecorded: (E,) discounted steps that count after the last recorded one, see `unrecorded_steps`; None: there are none.
+        lot: see `groups`; None: by lot.
     """
 
     lengths: np.ndarray
@@ -41,10 +48,38 @@ class Trajectories:
     gamma: float
     model: Model | None = None
     unrecorded: np.ndarray | None = None
+    lot: Groups | None = None
 
     def __len__(self) -> int:
         """Episodes."""
         return len(self.lengths)
+
+    def parts(self) -> Iterator[Trajectories]:
+        """The same episodes in their order, `STEPS_AT_A_TIME` steps at a time unless one alone has more."""
+        if len(self.rewards) <= STEPS_AT_A_TIME:
+            yield self
+            return
+        ends = np.cumsum(self.lengths)
+        begin = step = 0
+        while begin < len(self):
+            end = max(begin + 1, int(np.searchsorted(ends, step + STEPS_AT_A_TIME, side="right")))
+            until = int(ends[end - 1])
+            yield self._part(slice(begin, end), slice(step, until))
+            begin, step = end, until
+
+    def _part(self, episodes: slice, steps: slice) -> Trajectories:
+        model = self.model
+        if model is not None:
+            model = Model(model.start_values[episodes], model.errors[steps], model.end_values[episodes])
+        unrecorded = None if self.unrecorded is None else self.unrecorded[episodes]
+        groups = self.groups.part(episodes.start, episodes.stop)
+        ratios = self.log_ratios[steps]
+        return Trajectories(self.lengths[episodes], self.rewards[steps], ratios, self.gamma, model, unrecorded, groups)
+
+    @cached_property
+    def groups(self) -> Groups:
+        """What the bootstrap draws."""
+        return Groups.by_lot(len(self)) if self.lot is None else self.lot
 
     @cached_property
     def starts(self) -> np.ndarray:
@@ -64,22 +99,52 @@ class Trajectories:
     @cached_property
     def returns(self) -> np.ndarray:
         """(E,) discounted, up to where the recording ends."""
-        return np.add.reduceat(self.discounts * self.rewards, self.starts)
+        return np.concatenate([np.add.reduceat(part.discounts * part.rewards, part.starts) for part in self.parts()])
 
     @cached_property
     def log_weights(self) -> np.ndarray:
         """(N,) sums of the log-ratios of a step and those before it in its episode, not spoilt by other episodes."""
-        parts = np.split(self.log_ratios, self.starts[1:])
-        return np.concatenate([np.cumsum(part, dtype=np.float64) for part in parts])
+        return sums_within(self.log_ratios, self.lengths)
 
     @cached_property
     def episode_log_weights(self) -> np.ndarray:
         """(E,) of whole episodes."""
-        return np.asarray(self.log_weights[self.starts + self.lengths - 1])
+        return np.concatenate([part.log_weights[part.starts + part.lengths - 1] for part in self.parts()])
+
+    @cached_property
+    def times_that_count(self) -> int:
+        """All up to the last step of the longest episode, but for those whose discount is less than the smallest number."""
+        return int(np.count_nonzero(self.gamma ** np.arange(self.lengths.max(), dtype=np.float64)))
 
     @cached_property
     def lost_at(self) -> int | None:
         """The first time by which every episode has done what π never does, so that all weights are 0; None: some do not."""
-        never = np.where(np.isneginf(self.log_ratios), self.times, len(self.rewards))
-        last = int(np.minimum.reduceat(never, self.starts).max())
-        return None if last == len(self.rewards) else last
+        longest = int(self.lengths.max())
+        last = 0
+        for part in self.parts():
+            never = np.where(np.isneginf(part.log_ratios), part.times, longest)
+            last = max(last, int(np.minimum.reduceat(never, part.starts).max()))
+        return None if last == longest else last
+
+    @cached_property
+    def kept(self) -> dict[object, tuple[np.ndarray, np.ndarray]]:
+        """What estimators have added up by group and time."""
+        return {}
+
+
+def sums_within(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """(N,) float64 cumulative sums that begin anew with each of E episodes, as `np.cumsum` of each alone gives them."""
+    longest = int(lengths.max())
+    if (lengths == longest).all():
+        return np.cumsum(values.reshape(-1, longest), axis=1, dtype=np.float64).ravel()
+    starts, found = np.cumsum(lengths) - lengths, np.empty(len(values))
+    _, magnitude = np.frexp(lengths)
+    for each in np.unique(magnitude):  # padded to the longest of them, which is less than twice as long as any
+        own = np.flatnonzero(magnitude == each)
+        times = np.arange(lengths[own].max())
+        there = times < lengths[own][:, None]
+        steps = (starts[own][:, None] + times)[there]
+        padded = np.zeros(there.shape)
+        padded[there] = values[steps]
+        found[steps] = np.cumsum(padded, axis=1)[there]
+    return found

@@ -11,6 +11,7 @@ from offline_core.judging.decisions.comparison import combined, compare, holm
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.diagnosis import about_difference
 from offline_core.judging.decisions.result import Difference
+from offline_core.judging.estimation import bootstrap
 from offline_core.judging.estimation.bootstrap import resampled_counts
 from offline_core.judging.estimation.estimators import METHODS
 from offline_core.judging.estimation.influence import carrying, influence, varying
@@ -106,6 +107,20 @@ def test_more_of_the_same_never_makes_the_evidence_look_worse(rate: float) -> No
     assert not [*about_difference(found, DecisionConfig(), overlap=1.0)]
     assert found.low < rate * (0.9 * 5 + 0.025 * 10 - 3) / 3 < found.high
     assert found.p_value < 0.05
+
+
+@pytest.mark.parametrize("kind", ["clicks", "heavy tails"])
+def test_intervals_of_groups_are_those_of_single_episodes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(8)
+    items = rng.integers(0, 5, size=4_000)
+    rewards = (rng.random(4_000) < 0.02) * 1.0 if kind == "clicks" else rng.lognormal(0.0, 1.5, size=4_000)
+    given = rewards, np.array([0.025, 0.025, 0.025, 0.025, 0.9])[items] / 0.2
+    alone = compare(of_one_step(*given), None, **SETTINGS)
+    monkeypatch.setattr(bootstrap, "MOST_GROUPS", 800)
+    grouped = compare(of_one_step(*given), None, **SETTINGS)
+    assert grouped.value == pytest.approx(alone.value) and grouped.standard_error == pytest.approx(alone.standard_error)
+    for end in ("low", "high", "at_least"):
+        assert getattr(grouped, end) == pytest.approx(getattr(alone, end), abs=0.25 * alone.standard_error), end
 
 
 def weighed(weights: np.ndarray) -> Trajectories:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from offline_core.judging.estimation import bootstrap
-from offline_core.judging.estimation.bootstrap import interval, resampled_counts
+from offline_core.judging.estimation.bootstrap import MOST_GROUPS, Groups, interval, resampled_counts
 
 
 def mean_of(values: np.ndarray):
@@ -16,6 +16,22 @@ def mean_of(values: np.ndarray):
 def test_each_resample_is_of_as_many_episodes_as_there_are() -> None:
     [counts] = resampled_counts(7, resamples=50, seed=0)
     assert counts.shape == (50, 7) and (counts.sum(axis=1) == 7).all() and counts.std() > 0.5
+
+
+def test_few_episodes_are_drawn_each_for_itself_and_many_in_groups_of_one_size_by_lot() -> None:
+    few = Groups.by_lot(MOST_GROUPS)
+    assert (few.of == np.arange(MOST_GROUPS)).all() and (few.sizes == 1).all()
+    many = Groups.by_lot(3 * MOST_GROUPS + 5)
+    assert many.number == MOST_GROUPS and {*many.sizes.tolist()} == {3, 4}
+    assert (many.of == Groups.by_lot(3 * MOST_GROUPS + 5).of).all(), "of all candidates the same"
+    assert abs(np.corrcoef(many.of, np.arange(len(many.of)))[0, 1]) < 0.03, "not by their order"
+
+
+def test_sums_of_groups() -> None:
+    groups = Groups(np.array([1, 0, 1], np.uint8), 3)
+    assert groups.sums(np.array([1.0, 2.0, 4.0])).tolist() == [2, 5, 0]
+    assert groups.sums(np.array([[1.0, 0.5], [2.0, 0.0], [4.0, 1.0]])).tolist() == [[2, 0], [5, 1.5], [0, 0]]
+    assert groups.part(1, 3).sums(np.array([2.0, 4.0])).tolist() == [2, 4, 0]
 
 
 def test_the_seed_decides_and_the_memory_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offline_core.judging.estimation import estimators
-from offline_core.judging.estimation.estimators import METHODS, size_by_time, size_of_episodes
-from offline_core.judging.estimation.trajectories import Model, Trajectories
+from offline_core.judging.estimation import bootstrap, estimators
+from offline_core.judging.estimation import trajectories as trajectories_module
+from offline_core.judging.estimation.bootstrap import Groups
+from offline_core.judging.estimation.estimators import METHODS, size_by_time, size_of_episodes, unrecorded_share
+from offline_core.judging.estimation.influence import influence
+from offline_core.judging.estimation.trajectories import Model, Trajectories, sums_within
 from tests.cases import examples
 from tests.judging.estimation.chains import BEHAVIOUR, played, trajectories
 
@@ -23,7 +26,7 @@ WEIGHTED_BY_TIME = ["wpdis", "wdr"]
 
 
 def one(name: str, episodes: Trajectories) -> float:
-    [found] = METHODS[name].estimate(episodes, np.ones((1, len(episodes))))
+    [found] = METHODS[name].estimate(episodes, np.ones((1, episodes.groups.number)))
     return float(found)
 
 
@@ -220,6 +223,52 @@ def test_how_many_numbers_are_looked_at_together_does_not_matter(name: str, monk
     whole, size = one(name, episodes), size_by_time(episodes)
     monkeypatch.setattr(estimators, "NUMBERS_AT_A_TIME", 1)
     assert one(name, episodes) == pytest.approx(whole, rel=1e-12) and size_by_time(episodes) == pytest.approx(size)
+
+
+def everything(episodes: Trajectories) -> dict[str, Any]:
+    """All that is derived from trajectories."""
+    counts = np.random.default_rng(0).integers(0, 3, size=(4, episodes.groups.number)).astype(float)
+    found: dict[str, Any] = {name: METHODS[name].estimate(episodes, counts) for name in ALL}
+    found |= {"by time": size_by_time(episodes), "of episodes": size_of_episodes(episodes), "influence": influence(episodes)}
+    return found | {"lost": episodes.lost_at or -1, "unrecorded": unrecorded_share(episodes)}
+
+
+@pytest.mark.parametrize("steps", [1, 30])
+@pytest.mark.parametrize("longest", [1, 9])
+def test_how_many_steps_are_looked_at_together_does_not_matter(
+    steps: int, longest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(5)
+    lengths = rng.integers(1, longest + 1, size=60)
+    ends, logs = rng.normal(size=60), rng.normal(size=lengths.sum())
+    logs[rng.random(len(logs)) < 0.1] = -np.inf
+    model = Model(rng.normal(size=60), rng.normal(size=len(logs)), ends)
+    episodes = Trajectories(lengths, rng.normal(size=len(logs)), logs, 0.9, model, np.abs(ends))
+    whole = everything(episodes)
+    monkeypatch.setattr(trajectories_module, "STEPS_AT_A_TIME", steps)
+    monkeypatch.setattr(estimators, "NUMBERS_KEPT", 60 * 4)
+    assert sum(1 for _ in episodes.parts()) > 1
+    for name, found in everything(Trajectories(lengths, episodes.rewards, logs, 0.9, model, np.abs(ends))).items():
+        np.testing.assert_allclose(found, whole[name], rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def test_of_many_episodes_a_group_counts_as_all_that_are_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "MOST_GROUPS", 7)
+    data = played(60, seed=5)
+    episodes, counts = trajectories(data, q=WRONG), np.array([[2.0, 0, 1, 3, 0, 0, 1], np.ones(7)])
+    alone = trajectories(data, q=WRONG)
+    object.__setattr__(alone, "groups", Groups(np.arange(60), 60))
+    for name in ALL:
+        expected = METHODS[name].estimate(alone, counts[:, episodes.groups.of])
+        np.testing.assert_allclose(METHODS[name].estimate(episodes, counts), expected, rtol=1e-12, err_msg=name)
+
+
+def test_sums_begin_anew_with_each_episode() -> None:
+    rng = np.random.default_rng(1)
+    lengths = np.append(rng.integers(1, 40, size=50), [700, 1])
+    values = rng.normal(size=lengths.sum()) * 10.0 ** rng.integers(-9, 9, size=lengths.sum())
+    alone = np.concatenate([np.cumsum(part) for part in np.split(values, np.cumsum(lengths)[:-1])])
+    np.testing.assert_array_equal(sums_within(values, lengths), alone)
 
 
 @pytest.mark.parametrize("name", WEIGHTED_BY_TIME)
