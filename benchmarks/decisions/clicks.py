@@ -93,7 +93,9 @@ class World:
     @classmethod
     def of(cls, log: Log, rng: np.random.Generator) -> World:
         shape = log.contexts, log.actions
-        worth = np.exp(0.4 * rng.normal(size=(log.contexts, 1)) + 0.6 * rng.normal(size=log.actions) + 0.4 * rng.normal(size=shape))
+        worth = np.exp(
+            0.4 * rng.normal(size=(log.contexts, 1)) + 0.6 * rng.normal(size=log.actions) + 0.4 * rng.normal(size=shape)
+        )
         reward = np.minimum(log.rate * worth / worth.mean(), 0.9)
         liked = rng.choice([0.0, 0.5]) * rng.normal(size=shape) + rng.choice([0.0, 0.3]) * np.log(worth)
         behaviour = softmax(liked)
