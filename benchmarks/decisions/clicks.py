@@ -226,7 +226,7 @@ def judged(log: Log, folder: Path, name: str, updates: int, settings: dict[str, 
         and clicks >= EFFECTIVE_CLICKS
         and max(each["effective_rows"] for each in truth.values() if each["name"] != "same") >= ENOUGH_ROWS,
         "clear": not log.flaw and best["difference"] >= CLEAR * made["behaviour"] and best["effective_rows"] >= EFFECTIVE_ROWS,
-        "possible": float(norm.sf(norm.isf(PROMISING) - best["difference"] / (2**0.5 * best["error"]))),
+        "possible": float(norm.sf(norm.isf(PROMISING) - best["difference"] / (2**0.5 * max(best["error"], 1e-12)))),
     }
     try:
         output = str(folder / name / log.name)

@@ -94,20 +94,21 @@ def about_parts(begins_late: np.ndarray) -> Iterator[str]:
         )
 
 
-def about_weights(episodes: Trajectories, *, by: str) -> Iterator[str]:
+def about_weights(episodes: Trajectories, *, by: str, noticed: float = NOTICED) -> Iterator[str]:
     """Ratios that cannot be, and none where they are needed.
 
     The mean of π/b over what b did is 1, at each step: its errors do not add up, as what came before says nothing of them.
 
     Arguments:
         by: who says how probable the actions were.
+        noticed: how far their mean may be from 1, whatever its standard error.
     """
     largest = float(episodes.log_ratios.max())
     largest = largest if np.isfinite(largest) else 0.0
     ratios, expected = np.exp(episodes.log_ratios - largest), np.exp(min(-largest, FAR))  # in units of the largest
     error = ratios.std() / len(ratios) ** 0.5
     size = ratios.sum() ** 2 / (ratios**2).sum() if ratios.any() else 0.0
-    if size >= ENOUGH_STEPS and abs(ratios.mean() - expected) > max(STANDARD_ERRORS * error, NOTICED * expected):
+    if size >= ENOUGH_STEPS and abs(ratios.mean() - expected) > max(STANDARD_ERRORS * error, noticed * expected):
         yield (
             f"An action is {ratios.mean() / expected:.3g} times as likely to this policy as it was, on average; of what "
             f"was really done that is 1, give or take {STANDARD_ERRORS * error / expected:.2g}. So {by} is not how "

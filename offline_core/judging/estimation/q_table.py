@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,12 +24,30 @@ ROWS_LOOKED_AT = 10_000
 """As many tell that there are too many contexts, in most logs."""
 
 
+class Contexts(NamedTuple):
+    """The different observations of a log."""
+
+    keys: np.ndarray
+    """(X,) of them, sorted; see `_keys`."""
+    of: np.ndarray
+    """(N,) int64, which one each step saw."""
+
+
+def contexts_of(logged: EpisodeBatch) -> Contexts | None:
+    """None: there are more than `MOST_CONTEXTS`."""
+    keys = _keys(logged)[logged.is_step]
+    if len(np.unique(keys[:ROWS_LOOKED_AT])) > MOST_CONTEXTS:
+        return None
+    contexts, place = np.unique(keys, return_inverse=True)
+    return Contexts(contexts, place) if len(contexts) <= MOST_CONTEXTS else None
+
+
 @dataclass(frozen=True, slots=True)
 class QTable:
     """Means of rewards by context and action, for each part of the episodes those of all other parts."""
 
     contexts: np.ndarray
-    """(X,) of different observations, sorted; see `_keys`."""
+    """(X,) see `Contexts`."""
     values: np.ndarray
     """(parts, X + 1, A) float64; the last context is of those that were never seen."""
     part: np.ndarray
@@ -50,20 +68,16 @@ class QTable:
         goes_on = len(logged) > logged.num_episodes or not (horizon == 1 or logged.at_end(columns.TERMINATEDS).all())
         if goes_on or not all(is_listed(policy.head) for policy in policies):
             return None
-        keys, first = _keys(logged), logged.first[logged.is_step]
-        if len(np.unique(keys[first[:ROWS_LOOKED_AT]])) > MOST_CONTEXTS:
+        contexts, actions = contexts_of(logged), size_of(policies[0])
+        if contexts is None or len(contexts.keys) * actions > MOST_CELLS:
             return None
-        contexts, place = np.unique(keys[first], return_inverse=True)
-        actions = _size(policies[0])
-        if len(contexts) > MOST_CONTEXTS or len(contexts) * actions > MOST_CELLS:
-            return None
-        taken, rewards = _taken(logged, policies[0]), logged.of_steps(columns.REWARDS)
+        taken, rewards = taken_of(logged, policies[0]), logged.of_steps(columns.REWARDS)
         values = [
-            means(place[learned], taken[learned], rewards[learned], len(contexts) + 1, actions)
+            means(contexts.of[learned], taken[learned], rewards[learned], len(contexts.keys) + 1, actions)
             for number in range(part.max() + 1)
             for learned in [part != number if part.any() else part == number]
         ]
-        return cls(contexts, np.stack(values), part, policies, explore)
+        return cls(contexts.keys, np.stack(values), part, policies, explore)
 
     def said_of(self, batch: EpisodeBatch, part: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(values of the start states, errors of the steps, values after the last step) of E episodes, see `Model`.
@@ -85,7 +99,7 @@ class QTable:
                 starts[rows] = (own.double().softmax(dim=1).numpy() * worth).sum(axis=1)
             else:
                 starts[rows] = worth[np.arange(len(worth)), own.argmax(dim=1).numpy()]
-        told = self.values[part, place, _taken(batch, self.policies[0])]
+        told = self.values[part, place, taken_of(batch, self.policies[0])]
         return starts, batch.of_steps(columns.REWARDS) - told, np.zeros(len(part))
 
 
@@ -123,12 +137,13 @@ def _shrunken(groups: np.ndarray, rewards: np.ndarray, expected: np.ndarray) -> 
     return np.asarray(expected + apart / (counts + noise / between))
 
 
-def _size(policy: Policy) -> int:
+def size_of(policy: Policy) -> int:
+    """Actions in the list of a policy."""
     assert isinstance(policy.head, CategoricalHead)
     return policy.head.sizes[0]
 
 
-def _taken(batch: EpisodeBatch, policy: Policy) -> np.ndarray:
+def taken_of(batch: EpisodeBatch, policy: Policy) -> np.ndarray:
     """(N,) int64 numbers of the actions that were taken, from 0."""
     assert isinstance(policy.head, CategoricalHead)
     [actions] = leaves_of(batch, columns.ACTIONS).values()
