@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import t as student
 
+from offline_core.judging.decisions.rare import RareRewards
 from offline_core.judging.decisions.result import Difference
 from offline_core.judging.estimation.bootstrap import resampled_counts
 from offline_core.judging.estimation.estimators import METHODS, size_by_time
@@ -31,7 +33,8 @@ def compare(
 
     Both are estimated by wdr; what the log recorded needs no estimate. The interval and the p-value are of the studentised
     bootstrap (Efron & Tibshirani 1993, chapter 12): each resample, of groups of episodes where they are many, is divided by
-    its own standard error, which the influences give.
+    its own standard error, which the influences give. No bound is closer than that of rare rewards, or else Student's, see
+    `RareRewards` and `Student`.
 
     Arguments:
         today: None: what the log recorded.
@@ -61,18 +64,41 @@ def compare(
     )
     outside = (1 - confidence) / 2
     most, least = np.quantile(ratios, [1 - outside, outside])
-    # Of few episodes resamples are too much alike: no bound is closer than Student's, of as many as count and vary.
-    few = student(max(1.0, varying(candidate.returns, weights.episodes) - 1))
+    # Of few episodes resamples are too much alike: no bound is closer than one that knows how many count.
+    few: RareRewards | Student = RareRewards.of(candidate, today, parts) or Student.of(candidate, weights.episodes, error)
     p_value = (1.0 + (ratios >= (value - beyond) / error).sum()) / (1 + len(ratios))
     return Difference(
         value=value,
-        low=float(value - max(most, few.ppf(1 - outside)) * error),
-        high=float(value + max(-least, few.ppf(1 - outside)) * error),
+        low=float(value - max(most * error, few.below(outside))),
+        high=float(value + max(-least * error, few.above(outside))),
         standard_error=error,
-        at_least=float(value - max(np.quantile(ratios, 1 - risk), few.ppf(1 - risk)) * error),
-        p_value=float(max(p_value, few.sf((value - beyond) / error))),
+        at_least=float(value - max(np.quantile(ratios, 1 - risk) * error, few.below(risk))),
+        p_value=float(max(p_value, few.p_value(value - beyond))),
         **told,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Student:
+    """Bounds of a normal sample of as many episodes as count and vary."""
+
+    episodes: float
+    error: float
+
+    @classmethod
+    def of(cls, candidate: Trajectories, effective_episodes: float, error: float) -> Student:
+        return cls(max(2.0, varying(candidate.returns, effective_episodes)), error)
+
+    def below(self, risk: float) -> float:
+        """How far a difference may be below its estimate, at a one-sided risk."""
+        return float(student.isf(risk, self.episodes - 1) * self.error)
+
+    above = below
+    """How far it may be above."""
+
+    def p_value(self, value: float) -> float:
+        """One-sided, of an estimate `value` where the difference is 0 or less."""
+        return float(student.sf(value / self.error, self.episodes - 1))
 
 
 def certain(

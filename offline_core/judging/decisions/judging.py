@@ -21,11 +21,15 @@ from offline_core.judging.estimation.estimators import METHODS, size_by_time, un
 from offline_core.judging.estimation.evidence import Evidence
 from offline_core.judging.estimation.influence import influence
 from offline_core.judging.estimation.logged import LOG_RATIOS
+from offline_core.judging.estimation.propensities import about_recorded
 from offline_core.policies.lineage import lineage
 
 JUDGES: tuple[Method, ...] = ("fqe", "wdr")
 """What every decision goes by; other methods are shown."""
 CARRIED = 10
+NOTICED_OF_MODEL = 0.1
+"""How far a mean ratio may be from 1 where a model says how probable actions were: what it misses is not in all weights alike,
+but wdr takes them by their sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ class Judged:
     first: Evidence
     """Of the first finalist."""
     refusals: list[str]
-    """Why nothing can be held against what runs today."""
+    """Why nothing on this log can be held against what runs today."""
 
 
 def select(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
@@ -59,7 +63,7 @@ def select(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
     ranked = []
     for contender, evidence in zip(contenders, found, strict=True):
         difference = _difference(side, evidence, today, beyond=side.config.margin)
-        overlap = overlap_of(evidence.episodes.log_ratios)
+        overlap = overlap_of(evidence.episodes.log_ratios, evidence.episodes.lengths)
         reasons = [*diagnosis.about_difference(difference, side.config, overlap)]
         ranked.append(Ranked(contender, difference, _estimates(evidence, JUDGES), overlap, reasons))
     scores = combined([each.difference for each in ranked], [each.estimates["fqe"] - recorded for each in ranked])
@@ -89,7 +93,10 @@ def judge(side: Side, ranked: Sequence[Ranked]) -> Judged:
         known = {"checkpoint": each.contender.uri, "fingerprint": each.contender.manifest.fingerprint}
         known |= {"name": each.contender.name}
         candidates.append(Candidate.model_validate({**known, "selected": each.difference, "score": each.score, **about}))
-    return Judged(candidates, found[0], [] if today is None else [*_about_today(side, today)])
+    refusals = [] if today is None else [*_about_today(side, today)]
+    if side.behaviour is None and found[0].seen is not None:
+        refusals += about_recorded(found[0].seen, contenders[0].policy)
+    return Judged(candidates, found[0], refusals)
 
 
 def _with_today(side: Side, contenders: Sequence[Contender], *more: Method) -> tuple[list[Evidence], Evidence | None]:
@@ -139,7 +146,7 @@ def _about(side: Side, contender: Contender, number: int, evidence: Evidence, di
     """
     config, episodes, seen = side.config, evidence.episodes, evidence.seen
     assert seen is not None
-    overlap, share = overlap_of(episodes.log_ratios), unrecorded_share(episodes)
+    overlap, share = overlap_of(episodes.log_ratios, episodes.lengths), unrecorded_share(episodes)
     weights = np.abs(influence(episodes))
     order = np.argsort(-weights, kind="stable")[:CARRIED]
     index = side.dataset.index([columns.EPS_ID, columns.LENGTH])
@@ -153,12 +160,14 @@ def _about(side: Side, contender: Contender, number: int, evidence: Evidence, di
         "reasons": [
             *diagnosis.about_difference(difference, config, overlap),
             *diagnosis.about_learning(lineage(contender.uri), side.history, side.dataset),
-            *diagnostics.about_weights(episodes, by=_by(side)),
+            *diagnostics.about_weights(
+                episodes, by=_by(side), noticed=NOTICED_OF_MODEL if side.behaviour else diagnostics.NOTICED
+            ),
             *diagnostics.about_horizon(config.estimate, episodes.lengths, evidence.is_open, share),
         ],
         "estimates": _estimates(evidence, [*JUDGES, *(name for name in config.estimate.methods if name not in JUDGES)]),
         "differs_where": told_regions(seen, ratios, "it does as the behaviour in {share}"),
-        "unsupported_where": told_regions(seen, supported(log_ratios), "the log has {share} of what it does"),
+        "unsupported_where": told_regions(seen, supported(log_ratios, seen.lengths), "the log has {share} of what it does"),
         "carried_by": {ids[place]: float(weights[place] / weights.sum()) for place in order if weights.sum() > 0},
     }
 
@@ -166,10 +175,10 @@ def _about(side: Side, contender: Contender, number: int, evidence: Evidence, di
 def _about_today(side: Side, today: Evidence) -> list[str]:
     """Why this log cannot tell what runs today comes to."""
     episodes = today.episodes
-    overlap, size = overlap_of(episodes.log_ratios), size_by_time(episodes).episodes
+    overlap, size = overlap_of(episodes.log_ratios, episodes.lengths), size_by_time(episodes).episodes
     reasons = [
         *diagnosis.about_support(size, side.config, overlap),
-        *diagnostics.about_weights(episodes, by=_by(side)),
+        *diagnostics.about_weights(episodes, by=_by(side), noticed=NOTICED_OF_MODEL if side.behaviour else diagnostics.NOTICED),
     ]
     return [f"Of {side.config.against}, which runs today, it cannot tell the value: {reason}" for reason in reasons]
 

@@ -13,6 +13,8 @@ from offline_core.data.inputs.number_names import number_names
 
 PLAUSIBLE_RATIO = 20.0
 """An action that is this many times as likely to the candidate as it was is one that the behaviour hardly took."""
+ENOUGH_EPISODES = 100
+"""Effective ones, of a log of one step, that an action leaves which the behaviour would plausibly take."""
 DETERMINISTIC_CHANCE = 0.99
 DETERMINISTIC_SHARE = 0.95
 DETERMINISTIC_FACTOR = 20.0
@@ -25,19 +27,25 @@ NOTICED = 0.1
 """A region is told where it differs from the rest by this much."""
 
 
-def supported(log_ratios: np.ndarray) -> np.ndarray:
+def supported(log_ratios: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """(N,) whose mean is the share of the candidate's actions that the behaviour would plausibly take.
 
-    Of actions that were never taken nothing is seen but that the ratios of the others are below 1 in the mean.
+    Of actions that were never taken nothing is seen but that the ratios of the others are below 1 in the mean. In a log of one
+    step ratios are not multiplied: one may be as large as leaves enough episodes, if the candidate did nothing else. Where a
+    thousand items are shown alike, a sure choice is a thousand times as likely, and a long log has enough of it.
+
+    Arguments:
+        lengths: (E,) of the episodes in steps.
     """
     with np.errstate(over="ignore"):
         ratios = np.exp(log_ratios)
-    return np.where(ratios <= PLAUSIBLE_RATIO, ratios, 0.0)
+    most = max(PLAUSIBLE_RATIO, len(lengths) / ENOUGH_EPISODES) if len(log_ratios) == len(lengths) else PLAUSIBLE_RATIO
+    return np.where(ratios <= most, ratios, 0.0)
 
 
-def overlap_of(log_ratios: np.ndarray) -> float:
+def overlap_of(log_ratios: np.ndarray, lengths: np.ndarray) -> float:
     """That share, at most 1."""
-    return min(1.0, float(supported(log_ratios).mean()))
+    return min(1.0, float(supported(log_ratios, lengths).mean()))
 
 
 def is_deterministic(log_behaviour: np.ndarray, actions: dict[str, np.ndarray], *, listed: bool) -> bool:

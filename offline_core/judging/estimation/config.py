@@ -10,7 +10,7 @@ from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.config import Config, closed
 
-Method = Literal["is", "wis", "pdis", "wpdis", "fqe", "dr", "wdr"]
+Method = Literal["is", "wis", "pdis", "wpdis", "cis", "fqe", "dr", "drs", "wdr"]
 Horizon = Literal["auto", "recorded", "continuing"] | Annotated[int, Field(ge=1, le=10_000_000)]
 
 
@@ -69,7 +69,8 @@ class OffPolicyConfig(Config):
     methods: list[Method] = Field(
         ["is", "wis", "pdis", "wpdis", "fqe", "dr", "wdr"],
         min_length=1,
-        description="Estimators; fqe, dr and wdr fit a Q function first, which takes some seconds.",
+        description="Estimators; fqe, dr, drs and wdr fit a Q function first, which takes some seconds. cis and drs make large "
+        "weights smaller, at a threshold that the log chooses.",
     )
     explore: bool = Field(
         True, description="The policy that samples its actions; otherwise the one that always takes the most likely one."

@@ -94,13 +94,14 @@ def about_parts(begins_late: np.ndarray) -> Iterator[str]:
         )
 
 
-def about_weights(episodes: Trajectories, *, by: str) -> Iterator[str]:
+def about_weights(episodes: Trajectories, *, by: str, noticed: float = NOTICED) -> Iterator[str]:
     """Ratios that cannot be, and none where they are needed.
 
     The mean of π/b over what b did is 1, at each step: its errors do not add up, as what came before says nothing of them.
 
     Arguments:
         by: who says how probable the actions were.
+        noticed: how far their mean may be from 1, whatever its standard error.
     """
     largest = max(float(part.log_ratios.max()) for part in episodes.parts())
     largest = largest if np.isfinite(largest) else 0.0
@@ -111,7 +112,7 @@ def about_weights(episodes: Trajectories, *, by: str) -> Iterator[str]:
     mean = total / steps
     error = (max(squares / steps - mean**2, 0.0) / steps) ** 0.5
     size = total**2 / squares if squares else 0.0
-    if size >= ENOUGH_STEPS and abs(mean - expected) > max(STANDARD_ERRORS * error, NOTICED * expected):
+    if size >= ENOUGH_STEPS and abs(mean - expected) > max(STANDARD_ERRORS * error, noticed * expected):
         yield (
             f"An action is {mean / expected:.3g} times as likely to this policy as it was, on average; of what "
             f"was really done that is 1, give or take {STANDARD_ERRORS * error / expected:.2g}. So {by} is not how "

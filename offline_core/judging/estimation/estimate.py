@@ -130,6 +130,7 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
         is_beside=True,
     )
     from offline_core.judging.estimation.evidence import gather  # here, for what is reused needs no Torch
+    from offline_core.judging.estimation.propensities import about_recorded
     from offline_core.policies.checkpoint import load_policy
 
     evaluated = load_policy(policy, manifest)
@@ -158,6 +159,7 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
             *diagnostics.about_parts(evidence.begins_late),
             *(diagnostics.about_sampling(manifest, evaluated) if config.explore else []),
             *diagnostics.about_weights(episodes, by=config.behaviour or columns.ACTION_LOGP),
+            *(about_recorded(evidence.seen, evaluated) if behaviour is None and evidence.seen is not None else []),
             *diagnostics.about_horizon(config, episodes.lengths, is_open, share),
             *([*diagnostics.about_convergence(config, open_episodes, horizon)] or diagnostics.about_q(episodes)),
             *diagnostics.about_size(estimates, config),

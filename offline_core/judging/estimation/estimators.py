@@ -8,17 +8,22 @@ Where an episode ends, nothing follows: later rewards are 0 and its weight stays
 arXiv 1604.00923, whose absorbing state this is). A mean over those episodes only that go on, as RLlib takes it, would estimate
 something else: where each step is rewarded with 1, the return of the behaviour, whatever the policy.
 
-Of a fixed horizon, steps after it are none of the episodes. None of is, wis, pdis and wpdis looks beyond a recording that
-ended before, without a termination. fqe, dr and wdr do, by the Q function; see `unrecorded_share`.
+In a log of one step, is and pdis are inverse propensity scores, wis and wpdis are self-normalised ones, fqe is the direct
+method, and dr and wdr are doubly robust and self-normalised doubly robust, as bandits have them.
+
+Of a fixed horizon, steps after it are none of the episodes. None of is, wis, pdis, wpdis and cis looks beyond a recording that
+ended before, without a termination. fqe, dr, drs and wdr do, by the Q function; see `unrecorded_share`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
+from offline_core.judging.estimation import shrinkage
 from offline_core.judging.estimation.trajectories import Model, Trajectories
 
 Estimator = Callable[[Trajectories, np.ndarray], np.ndarray]
@@ -81,6 +86,17 @@ def weighted_doubly_robust(episodes: Trajectories, counts: np.ndarray) -> np.nda
     Where all weights are 0, nothing is put right: what follows is the function's word alone.
     """
     return np.asarray(fitted_q(episodes, counts) + _weighted_by_time(episodes, errors_of, counts, of_nothing=0.0))
+
+
+def clipped_per_decision(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
+    """cis: pdis with weights that are clipped at a threshold which the log chooses (Ionides 2008), see `shrinkage`."""
+    return _mean_of(episodes, shrinkage.values(replace(episodes, model=None), shrinkage.clipped), counts)
+
+
+def shrunken_doubly_robust(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
+    """drs: dr with weights that are shrunken by as much as the log chooses (Su et al. 2020, arXiv 1907.09623)."""
+    _model(episodes)
+    return _mean_of(episodes, shrinkage.values(episodes, shrinkage.shrunken), counts)
 
 
 class EffectiveSize(NamedTuple):
@@ -172,8 +188,10 @@ METHODS: dict[str, Method] = {
     "wis": Method(weighted_importance_sampling, size_of_episodes, False),
     "pdis": Method(per_decision, size_by_time, False),
     "wpdis": Method(weighted_per_decision, size_by_time, False),
+    "cis": Method(clipped_per_decision, size_by_time, False),
     "fqe": Method(fitted_q, None, True),
     "dr": Method(doubly_robust, size_by_time, True),
+    "drs": Method(shrunken_doubly_robust, size_by_time, True),
     "wdr": Method(weighted_doubly_robust, size_by_time, True),
 }
 
@@ -218,6 +236,11 @@ def _step_weights(part: Trajectories) -> tuple[np.ndarray, np.ndarray]:
 
 def _episode_weights(part: Trajectories) -> tuple[np.ndarray, np.ndarray]:
     return part.episode_log_weights, np.arange(len(part))
+
+
+def _mean_of(episodes: Trajectories, values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Of one number an episode, (E,)."""
+    return np.asarray((counts @ episodes.groups.sums(values)) / (counts @ episodes.groups.sizes))
 
 
 def _mean(

@@ -1,6 +1,7 @@
 """Fitted Q evaluation: what actions are worth if a policy takes all later ones (Le, Voloshin & Yue 2019, arXiv 1903.08738).
 
 Q functions of several policies, parts of the episodes and members of an ensemble are fitted together, as one batched network.
+Where a log is of one step and few contexts, a table of means takes their place, see `QTable`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from offline_core.judging.estimation.config import FQEConfig
 from offline_core.judging.estimation.logged import inputs_of
 from offline_core.judging.estimation.observations import BYTES_AT_A_TIME, Observations, rows_at_a_time, tensors_of
 from offline_core.judging.estimation.q_function import QFunction, chosen, taken
+from offline_core.judging.estimation.q_table import QTable
 from offline_core.judging.estimation.trajectories import Model
 from offline_core.policies.policy import Policy
 from offline_core.runtime.adam import Adam
@@ -115,7 +117,7 @@ def fit(
     returns: np.ndarray,
     together: np.ndarray,
     seed: int,
-) -> Fitted:
+) -> Fitted | QTable:
     """Fit Q functions to recorded steps, for each part of the episodes one that has not seen it.
 
     Of episodes that it was fitted to, a function seems more certain than it is: its errors there are too small to weigh
@@ -135,10 +137,12 @@ def fit(
     Raises:
         LearningError: One grew beyond every number.
     """
+    part = _parts(together, config.folds, seed=seed)
+    if (table := QTable.of(logged, policies, part, horizon=horizon, explore=explore)) is not None:
+        return table
     steps = FQESteps(logged, policies, horizon)
     sizes = returns.std(), np.abs(returns).mean(), np.sqrt(np.square(steps.precise_rewards.numpy()).mean())
     scale = {"center": float(returns.mean()), "scale": float(max(sizes)) or 1.0}
-    part = _parts(together, config.folds, seed=seed)
     with (
         torch_threads(1),
         torch.random.fork_rng(devices=[]),
@@ -163,7 +167,7 @@ def fit(
 
 
 @torch.no_grad()
-def say(fitted: Fitted, batches: Iterable[tuple[np.ndarray, EpisodeBatch]]) -> list[Model]:
+def say(fitted: Fitted | QTable, batches: Iterable[tuple[np.ndarray, EpisodeBatch]]) -> list[Model]:
     """What the function of each episode says of it, for each policy; the mean of an ensemble.
 
     Arguments:
@@ -171,14 +175,18 @@ def say(fitted: Fitted, batches: Iterable[tuple[np.ndarray, EpisodeBatch]]) -> l
             seen have numbers from that of the last one on.
     """
     said: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in fitted.policies]
-    parts = len(fitted.functions)
+    parts = int(fitted.part.max()) + 1
     with torch_threads(1):
         for numbers, batch in batches:
-            steps = FQESteps(batch, fitted.policies, fitted.horizon)
             known = numbers < len(fitted.part)
             part = np.where(known, fitted.part[np.where(known, numbers, 0)], numbers % parts)
-            for policy, parts_said in enumerate(said):
-                parts_said.append(_said_of(fitted, policy, steps, part))
+            if isinstance(fitted, QTable):
+                found = [fitted.said_of(batch, part, policy) for policy in range(len(said))]
+            else:
+                steps = FQESteps(batch, fitted.policies, fitted.horizon)
+                found = [_said_of(fitted, policy, steps, part) for policy in range(len(said))]
+            for parts_said, of_policy in zip(said, found, strict=True):
+                parts_said.append(of_policy)
     return [Model(*(np.concatenate(each) for each in zip(*one, strict=True))) for one in said]
 
 

@@ -31,6 +31,8 @@ LOG_RATIOS = "log_ratios"
 """(R, policies) float64 log π(a|s) - log b(a|s); 0 where no method asks for it."""
 LOG_BEHAVIOUR = "log_behaviour"
 """(R,) float64 log b(a|s); 0 where no method asks for it."""
+MOST_LOG = 1e-3
+"""Of a probability: above 0 by no more than rounding."""
 LIGHT = (columns.REWARDS, columns.TERMINATEDS, LOG_RATIOS, LOG_BEHAVIOUR)
 
 
@@ -152,7 +154,7 @@ def recorded_logs(batch: EpisodeBatch, uri: str) -> np.ndarray:
     """(R,) float64 of a batch.
 
     Raises:
-        SchemaError: They are not one number a step.
+        SchemaError: They are not one number a step, or cannot be logarithms of probabilities.
     """
     logs = batch[columns.ACTION_LOGP]
     if logs.size != len(logs):
@@ -162,7 +164,39 @@ def recorded_logs(batch: EpisodeBatch, uri: str) -> np.ndarray:
             uri=uri,
             column=columns.ACTION_LOGP,
         )
-    return logs.reshape(len(logs)).astype(np.float64)  # type: ignore[no-any-return]
+    logs = logs.reshape(len(logs)).astype(np.float64)
+    _check_logs(logs, batch, uri)
+    return logs  # type: ignore[no-any-return]
+
+
+def _check_logs(logs: np.ndarray, batch: EpisodeBatch, uri: str) -> None:
+    """Check that numbers can be the logarithms of how probable choices were; densities of numbers may be above 1.
+
+    Arguments:
+        logs: (R,) float64 of the rows of a batch.
+
+    Raises:
+        SchemaError: One is above 0, and the actions are choices.
+    """
+    numbers, rows = logs[batch.is_step], np.flatnonzero(batch.is_step)
+    is_choice = all(leaf.dtype.kind in "iub" for leaf in leaves_of(batch, columns.ACTIONS).values())
+    if not is_choice or not (wrong := numbers > MOST_LOG).any():
+        return
+    row = int(rows[wrong.argmax()])
+    episode = int(batch.episode[row])
+    if ((numbers > 0) & (numbers <= 1)).all():
+        cure = "All are between 0 and 1, as probabilities are, and not their logarithms: take ln() of the column at import."
+    elif (numbers >= 0).all():
+        cure = "All are 0 or more, as logarithms are whose sign was turned: turn it again at import."
+    else:
+        cure = "Import the column that says how probable the action was, and take its logarithm once."
+    raise SchemaError(
+        f"{uri}, episode {episode if batch.eps_ids is None else batch.eps_ids[episode]}, step {row - batch.offsets[episode]}: "
+        f"{columns.ACTION_LOGP} is {logs[row]:.6g}, the logarithm of a probability above 1, and so are {wrong.sum():,} of "
+        f"{len(numbers):,} that were read together. {cure}",
+        uri=uri,
+        column=columns.ACTION_LOGP,
+    )
 
 
 def check_probabilities(dataset: Dataset) -> None:

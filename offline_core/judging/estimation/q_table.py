@@ -1,0 +1,157 @@
+"""What actions are worth where a log is of one step and few contexts: a table of means, which takes no updates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from offline_core.data.episodes import EpisodeBatch, columns
+from offline_core.judging.estimation.logged import inputs_of
+from offline_core.judging.estimation.observations import leaves_of
+from offline_core.judging.estimation.q_function import is_listed
+from offline_core.policies.categorical import CategoricalHead
+from offline_core.policies.policy import Policy
+
+MOST_CONTEXTS = 1_000
+"""Different observations, above which a network has to tell what is alike."""
+MOST_CELLS = 1_000_000
+"""Contexts times actions."""
+ROWS_LOOKED_AT = 10_000
+"""As many tell that there are too many contexts, in most logs."""
+
+
+class Contexts(NamedTuple):
+    """The different observations of a log."""
+
+    keys: np.ndarray
+    """(X,) of them, sorted; see `_keys`."""
+    of: np.ndarray
+    """(N,) int64, which one each step saw."""
+
+
+def contexts_of(logged: EpisodeBatch) -> Contexts | None:
+    """None: there are more than `MOST_CONTEXTS`."""
+    keys = _keys(logged)[logged.is_step]
+    if len(np.unique(keys[:ROWS_LOOKED_AT])) > MOST_CONTEXTS:
+        return None
+    contexts, place = np.unique(keys, return_inverse=True)
+    return Contexts(contexts, place) if len(contexts) <= MOST_CONTEXTS else None
+
+
+@dataclass(frozen=True, slots=True)
+class QTable:
+    """Means of rewards by context and action, for each part of the episodes those of all other parts."""
+
+    contexts: np.ndarray
+    """(X,) see `Contexts`."""
+    values: np.ndarray
+    """(parts, X + 1, A) float64; the last context is of those that were never seen."""
+    part: np.ndarray
+    """(E,) int64, the part of each episode."""
+    policies: Sequence[Policy]
+    explore: bool
+
+    @classmethod
+    def of(
+        cls, logged: EpisodeBatch, policies: Sequence[Policy], part: np.ndarray, *, horizon: int | None, explore: bool
+    ) -> QTable | None:
+        """None: something follows a first step within the horizon, actions are no list, or contexts are too many.
+
+        Arguments:
+            logged: as `fqe.fit` takes it.
+            part: (E,) int64.
+        """
+        goes_on = len(logged) > logged.num_episodes or not (horizon == 1 or logged.at_end(columns.TERMINATEDS).all())
+        if goes_on or not all(is_listed(policy.head) for policy in policies):
+            return None
+        contexts, actions = contexts_of(logged), size_of(policies[0])
+        if contexts is None or len(contexts.keys) * actions > MOST_CELLS:
+            return None
+        taken, rewards = taken_of(logged, policies[0]), logged.of_steps(columns.REWARDS)
+        values = [
+            means(contexts.of[learned], taken[learned], rewards[learned], len(contexts.keys) + 1, actions)
+            for number in range(part.max() + 1)
+            for learned in [part != number if part.any() else part == number]
+        ]
+        return cls(contexts.keys, np.stack(values), part, policies, explore)
+
+    def said_of(self, batch: EpisodeBatch, part: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(values of the start states, errors of the steps, values after the last step) of E episodes, see `Model`.
+
+        Arguments:
+            part: (E,) which means are asked for each episode.
+            number: of the policy.
+        """
+        first = batch.first[batch.is_step]
+        keys = _keys(batch)[first]
+        place = np.minimum(np.searchsorted(self.contexts, keys), len(self.contexts) - 1)
+        place = np.where(self.contexts[place] == keys, place, len(self.contexts))
+        inputs = torch.from_numpy(batch[inputs_of(number)])
+        starts = np.empty(len(part))
+        for begin in range(0, len(part), ROWS_LOOKED_AT):
+            rows = slice(begin, begin + ROWS_LOOKED_AT)
+            own, worth = inputs[torch.from_numpy(first[rows])], self.values[part[rows], place[rows]]
+            if self.explore:
+                starts[rows] = (own.double().softmax(dim=1).numpy() * worth).sum(axis=1)
+            else:
+                starts[rows] = worth[np.arange(len(worth)), own.argmax(dim=1).numpy()]
+        told = self.values[part, place, taken_of(batch, self.policies[0])]
+        return starts, batch.of_steps(columns.REWARDS) - told, np.zeros(len(part))
+
+
+def means(contexts: np.ndarray, actions: np.ndarray, rewards: np.ndarray, rows: int, width: int) -> np.ndarray:
+    """(rows, width) float64 means of rewards, each shrunken towards what its action and its context say by themselves.
+
+    A cell counts as its own mean as far as cells differ by more than their rewards' noise would let them, and as the product
+    of the means of its action and of its context else (of their sum, if a mean is not above 0); so do the means of actions and
+    contexts beside that of all. Empirical Bayes, by the method of moments (Morris 1983, "Parametric empirical Bayes
+    inference").
+
+    Arguments:
+        contexts, actions: (N,) int64.
+        rewards: (N,) float64.
+    """
+    mean, cells = rewards.mean(), contexts * width + actions
+    by_action = _shrunken(actions, rewards, np.full(width, mean))
+    by_context = _shrunken(contexts, rewards, np.full(rows, mean))
+    if by_action.min() > 0 and by_context.min() > 0:
+        expected = by_context[:, None] * by_action / mean
+    else:
+        expected = by_context[:, None] + by_action - mean
+    return _shrunken(cells, rewards, expected.ravel()).reshape(rows, width)
+
+
+def _shrunken(groups: np.ndarray, rewards: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """(G,) means of the rewards of each group, between what is expected of it and what it has."""
+    counts = np.bincount(groups, minlength=len(expected)).astype(np.float64)
+    apart = np.bincount(groups, weights=rewards - expected[groups], minlength=len(expected))
+    noise = float(((rewards - expected[groups]) ** 2).mean())
+    # Of G groups that do not differ, the squares of sums of n rewards are n times the noise, in the mean.
+    between = (apart**2 - noise * counts).sum() / max(float((counts**2).sum()), 1.0)
+    if between <= 0 or noise == 0:
+        return expected + (np.divide(apart, counts, out=np.zeros(len(counts)), where=counts > 0) if noise == 0 else 0.0)
+    return np.asarray(expected + apart / (counts + noise / between))
+
+
+def size_of(policy: Policy) -> int:
+    """Actions in the list of a policy."""
+    assert isinstance(policy.head, CategoricalHead)
+    return policy.head.sizes[0]
+
+
+def taken_of(batch: EpisodeBatch, policy: Policy) -> np.ndarray:
+    """(N,) int64 numbers of the actions that were taken, from 0."""
+    assert isinstance(policy.head, CategoricalHead)
+    [actions] = leaves_of(batch, columns.ACTIONS).values()
+    return actions.reshape(len(actions))[batch.is_step].astype(np.int64) - int(policy.head.starts[0])
+
+
+def _keys(batch: EpisodeBatch) -> np.ndarray:
+    """(R,) the bytes of each observation."""
+    leaves: list[Any] = [np.ascontiguousarray(leaf.reshape(batch.rows, -1)) for leaf in leaves_of(batch, columns.OBS).values()]
+    joined = np.concatenate([leaf.view(np.uint8).reshape(batch.rows, -1) for leaf in leaves], axis=1)
+    return np.ascontiguousarray(joined).view(f"V{joined.shape[1]}").reshape(batch.rows)
