@@ -20,6 +20,7 @@ import click
 
 from flows.server_settings import api_url
 from flows.verbs import Parameters, app, as_json, is_verbose, verb
+from offline_core.policies.kind import is_location
 from offline_core.runtime.stage import DATASET, ENVIRONMENT, STAGES, VERSION, Argument, Stage, load
 
 OBJECTS_UNTIL_GC = 20_000
@@ -268,7 +269,7 @@ def _checked(arguments: Iterable[Argument], given: dict[str, Any]) -> dict[str, 
         if argument.is_many:
             values[argument.name] = [*values[argument.name]]
             _refuse_credentials(values[argument.name])
-        elif argument.is_place and values[argument.name] is not None:
+        elif argument.is_place and values[argument.name] is not None and is_location(values[argument.name]):
             _place(values[argument.name])
     return values
 

@@ -18,7 +18,7 @@ from tasks.chain import seed_of
 from tasks.crash import crashing
 from tasks.run_names import template_of
 
-_KINDS: dict[str, Any] = {"datasets": list[str], "policies": list[str], "sources": str | list[str], "version": int | None}
+_KINDS: dict[str, Any] = {"datasets": list[str], "candidates": list[str], "sources": str | list[str], "version": int | None}
 """Types of arguments in a form; others are texts."""
 _OF_THE_COMMAND_LINE = ("environment", "switch")
 """Kinds of arguments that are fields of the config in a form."""

@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from offline_core.control_characters import visible
+from offline_core.policies.kind import is_location
 from offline_core.runtime.stage import Argument
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class Verb(click.Command):
             return
         for argument in (each for each in self.arguments if each.is_many):
             *others, last = words if isinstance(words := given.get(argument.name), tuple) and words else [""]
-            if others and "://" not in last and not glob.has_magic(last) and not os.path.exists(last):
+            if others and is_location(last) and "://" not in last and not glob.has_magic(last) and not os.path.exists(last):
                 from offline_core.data.store.location import refuse_credentials
 
                 for word in others:

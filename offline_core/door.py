@@ -31,6 +31,7 @@ from offline_core.data.episodes import columns
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import Config, parse
 from offline_core.runtime.stage import STAGES, Argument, Stage, load
+from offline_core.runtime.user_code import UserCode
 
 if TYPE_CHECKING:
     import polars as pl
@@ -47,6 +48,8 @@ Path: TypeAlias = str | os.PathLike[str]
 """A path, or a URI such as `s3://bucket/runs`."""
 Data: TypeAlias = Path | DatasetRef | datasets.Dataset | BaseModel
 Trained: TypeAlias = Path | BaseModel
+Judged: TypeAlias = Trained | Callable[..., Any]
+"""A policy, a rule and the like as a text, or a function of observations; see `Contender`."""
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 Given: TypeAlias = AnyConfig | Mapping[str, Any] | None
 """A config, its fields by name, or None: the defaults."""
@@ -230,8 +233,10 @@ def _places_of(argument: Argument, given: Any) -> dict[str, Any]:
             return {name: [latest_of(each) for each in given]}
         case "policy":
             return {name: checkpoint_of(given)}
-        case "policies":
-            return {name: checkpoints_of(given)}
+        case "candidate":
+            return {name: candidate_of(given)}
+        case "candidates":
+            return {name: candidates_of(given)}
         case "training":
             return {name: _training_of(given)}
         case "decision":
@@ -303,12 +308,19 @@ def checkpoint_of(policy: Trained) -> str:
     )
 
 
-def checkpoints_of(policies: Trained | Sequence[Trained]) -> list[str]:
-    """The URIs of policies; the result of a sweep means the best policy of each setting."""
+def candidate_of(policy: Judged) -> str | UserCode:
+    """What a stage takes for a policy that is judged."""
+    if callable(policy):
+        return UserCode.model_validate(policy)
+    return policy if isinstance(policy, UserCode) else checkpoint_of(policy)
+
+
+def candidates_of(policies: Judged | Sequence[Judged]) -> list[str | UserCode]:
+    """The same for several; the result of a sweep means the best policy of each setting."""
     if isinstance(policies, Sequence) and not isinstance(policies, str):
-        return [uri for each in policies for uri in checkpoints_of(each)]
+        return [found for each in policies for found in candidates_of(each)]
     found = getattr(policies, "checkpoints", None)
-    return [*found] if isinstance(found, list) else [checkpoint_of(policies)]
+    return [*found] if isinstance(found, list) else [candidate_of(policies)]
 
 
 def _paths(source: Path | Sequence[Path]) -> str | list[str]:

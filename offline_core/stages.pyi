@@ -9,7 +9,7 @@ from offline_core.data.importing.columns_config import ColumnsConfig
 from offline_core.data.importing.config import ConversionConfig, EpisodesConfig, ImportConfig
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import QualityReport
-from offline_core.door import Data, Dataset, Given, Path, Trained
+from offline_core.door import Data, Dataset, Given, Judged, Path, Trained
 from offline_core.judging.decisions.config import DecisionConfig, Guardrail
 from offline_core.judging.decisions.result import DecisionResult
 from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
@@ -643,7 +643,7 @@ def evaluate(
 
 
 def estimate(
-    policy: Trained,
+    policy: Judged,
     dataset: Data,
     /,
     *,
@@ -653,6 +653,7 @@ def estimate(
     methods: list[Literal['is', 'wis', 'pdis', 'wpdis', 'fqe', 'dr', 'wdr']] = ...,
     explore: bool = ...,
     behaviour: str | None = ...,
+    noise: float | None = ...,
     fqe: FQEConfig | Mapping[str, Any] = ...,
     confidence: float = ...,
     resamples: int = ...,
@@ -664,10 +665,11 @@ def estimate(
     """Estimate a policy's return from recorded episodes without playing it, and stop if it is too little.
 
     What the policy would come to where the dataset was recorded, by each method, with an interval. The result is kept at
-    `<policy>/_estimates`. What the policy has to come to is not looked at here: see `enforce`.
+    `<policy>/_estimates`, or at `<dataset>/_estimates` if the policy is no checkpoint. What the policy has to come to is not
+    looked at here: see `enforce`.
 
     Arguments:
-        policy: checkpoint of the policy to estimate.
+        policy: checkpoint or ONNX file of the policy to estimate; or rule:…, function:package.module:name, column:…
         dataset: folder of the dataset to read.
         config: all parameters, or some by name; the other keywords are the fields of `OffPolicyConfig`.
 
@@ -682,7 +684,7 @@ def estimate(
 
 def decide(
     dataset: Data,
-    candidates: Trained | Sequence[Trained],
+    candidates: Judged | Sequence[Judged],
     /,
     *,
     output: Path,
@@ -710,7 +712,7 @@ def decide(
 
     Arguments:
         dataset: folder of the dataset to read.
-        candidates: checkpoints of the policies.
+        candidates: checkpoints, ONNX files, rules (rule:price * 0.95), functions (function:package.module:name), or columns of the log with probabilities (column:new_policy).
         output: folder for the decision and both sides of the log.
         config: all parameters, or some by name; the other keywords are the fields of `DecisionConfig`.
 

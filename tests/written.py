@@ -78,7 +78,7 @@ class _Stub:
     def __init__(self) -> None:
         self._names: dict[str, set[str]] = {
             "collections.abc": {"Mapping", "Sequence"},
-            "offline_core.door": {"Data", "Dataset", "Given", "Path", "Trained"},
+            "offline_core.door": {"Data", "Dataset", "Given", "Judged", "Path", "Trained"},
             "typing": {"Any"},
         }
 
@@ -179,7 +179,8 @@ GIVEN = {
     "dataset": "Data",
     "datasets": "Sequence[Data]",
     "policy": "Trained",
-    "policies": "Trained | Sequence[Trained]",
+    "candidate": "Judged",
+    "candidates": "Judged | Sequence[Judged]",
     "training": "Trained",
     "decision": "Trained",
     "sources": "Path | Sequence[Path]",

@@ -8,6 +8,7 @@ from typing import Any
 
 from offline_core.data.store.allowed_roots import IS_URI, is_limited, uris_in
 from offline_core.data.store.location import Location
+from offline_core.policies.kind import is_location
 from offline_core.runtime.stage import STAGES
 from offline_core.runtime.user_code import check_imports
 
@@ -29,4 +30,5 @@ def check_permitted(parameters: Mapping[str, Any], marks: Mapping[str, Iterable[
     if is_limited():
         for name, value in parameters.items():
             for uri in uris_in(value, (IS_URI,) if name in LOCATIONS else marks.get(name, ())):
-                Location.of(uri)
+                if is_location(uri):
+                    Location.of(uri)

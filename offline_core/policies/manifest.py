@@ -25,6 +25,7 @@ from offline_core.errors import (
     StorageUnavailableError,
 )
 from offline_core.policies.config import NetworkConfig
+from offline_core.policies.kind import WORDS, kind_of
 from offline_core.policies.registry.address import parse_address
 from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import EnvironmentSpec
@@ -106,6 +107,11 @@ def find_policy(policy: str) -> tuple[str, PolicyManifest]:
         CorruptFileError: the history of the registry is damaged.
         StorageUnavailableError: the storage does not answer now.
     """
+    if (kind := kind_of(policy)) != "checkpoint":
+        raise CheckpointError(
+            f"{policy} is {WORDS[kind]} and no checkpoint: 'offline estimate', 'decide' and 'explain' judge it on a log, and "
+            "nothing plays, promotes or learns from it. Name a checkpoint here."
+        )
     address = parse_address(policy)
     if address is None or (not address.exists and Location.of(policy).child(POLICY_FILE).is_file()):
         return _at(Location.of(policy).uri)

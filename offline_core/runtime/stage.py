@@ -49,7 +49,8 @@ Kind = Literal[
     "datasets",
     "version",
     "policy",
-    "policies",
+    "candidate",
+    "candidates",
     "training",
     "decision",
     "sources",
@@ -59,8 +60,8 @@ Kind = Literal[
     "switch",
 ]
 Event = Literal["dataset.recorded", "dataset.imported", "dataset.pruned", "dataset.passed"]
-MANY = ("datasets", "policies", "sources")
-PLACES = ("dataset", "policy", "training", "decision", "folder", "output")
+MANY = ("datasets", "candidates", "sources")
+PLACES = ("dataset", "policy", "candidate", "training", "decision", "folder", "output")
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ class Argument:
     default: Any = None
     """Of the command line and of forms. None on the command line: it is needed, unless it is an option."""
     kind: Kind = "folder"
-    """dataset, policy, training: such a folder. decision: the folder of one, or a policy. datasets, policies: one or more.
+    """dataset, policy, training: such a folder. decision: the folder of one, or a policy. candidate: a
+    policy, or what else can be judged on a log. datasets, candidates: one or more.
     sources: files, folders or patterns, one or more. folder: another place that is read. output: a place that is written.
     environment: sets environment.id of the config. switch: sets what has its name in the config to true."""
     is_option: bool = False
@@ -313,3 +315,9 @@ def output(default: str, help: str = "Folder of the dataset to write.", *, is_op
 def policy(verb: str, default: str = "runs/policy/best") -> Argument:
     """A policy that a stage plays, estimates and the like."""
     return Argument("policy", f"Checkpoint of the policy to {verb}.", default, kind="policy")
+
+
+def candidate(verb: str, default: str = "runs/policy/best") -> Argument:
+    """A policy that a stage judges on a log, and does not play."""
+    help = f"Checkpoint or ONNX file of the policy to {verb}; or rule:…, function:package.module:name, column:…"
+    return Argument("policy", help, default, kind="candidate")

@@ -86,7 +86,7 @@ def step_frame(episodes: Sequence[Episode], condition: Condition) -> pl.DataFram
             leaves = nested.flatten(step_column(episodes, name), name)
         except ValueError as error:
             raise SchemaError(f"The episodes do not agree on the shape of {name}, so no condition on it: {error}.") from error
-        frame = frame.with_columns(**{path: _series(values) for path, values in leaves.items()})
+        frame = frame.with_columns(**{path: as_series(values) for path, values in leaves.items()})
     return frame
 
 
@@ -103,7 +103,7 @@ def pieces(episode: Episode, keep: np.ndarray) -> list[Episode]:
     return runs[:1] + [replace(run, eps_id=f"{run.eps_id}@{run.t_started}") for run in runs[1:]]
 
 
-def _series(values: np.ndarray) -> pl.Series:
+def as_series(values: np.ndarray) -> pl.Series:
     """Numbers with axes as lists, in C order: only those take subscripts."""
     if values.dtype.kind == "U":
         return pl.Series(values.tolist())

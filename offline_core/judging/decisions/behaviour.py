@@ -12,7 +12,13 @@ from torch.nn import functional
 from offline_core.data.datasets.dataset import Dataset, DatasetRef
 from offline_core.data.episodes import columns, nested
 from offline_core.judging.estimation.logged import recorded_logs, step_batches
-from offline_core.judging.estimation.observations import Observations, distribution_inputs, leaves_of, tensors_of
+from offline_core.judging.estimation.observations import (
+    Observations,
+    TargetPolicy,
+    distribution_inputs,
+    leaves_of,
+    tensors_of,
+)
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train
 from offline_core.policies.categorical import CategoricalHead
@@ -79,7 +85,7 @@ def examine(model: Policy, dataset: Dataset, *, recorded: bool) -> Examined:
     head = model.head
     listed = isinstance(head, CategoricalHead) and len(head.sizes) == 1
     said, done, logs, excess, taken, steps = [], [], [], [], [], 0
-    with contextlib.closing(step_batches(dataset, model, by_column=recorded, needs_next_obs=False)) as batches:
+    with contextlib.closing(step_batches(dataset, [model], by_column=recorded, needs_next_obs=False)) as batches:
         for batch in batches:
             inputs = distribution_inputs(model, Observations(batch, model.observation_space))
             actions = nested.unflatten(tensors_of(batch, columns.ACTIONS), columns.ACTIONS, model.action_space)
@@ -101,14 +107,14 @@ def examine(model: Policy, dataset: Dataset, *, recorded: bool) -> Examined:
     return Examined(calibration, error, np.concatenate(logs), actions, above, float(apart.mean()))
 
 
-def examine_recorded(dataset: Dataset, policy: Policy) -> Examined:
+def examine_recorded(dataset: Dataset, policy: TargetPolicy) -> Examined:
     """What was recorded alone, of the first so many episodes.
 
     Arguments:
         policy: of the same spaces.
     """
     logs, taken, steps = [], [], 0
-    with contextlib.closing(step_batches(dataset, policy, by_column=True, needs_next_obs=False)) as batches:
+    with contextlib.closing(step_batches(dataset, [policy], by_column=True, needs_next_obs=False)) as batches:
         for batch in batches:
             logs.append(recorded_logs(batch, dataset.location.uri))
             taken.append(leaves_of(batch, columns.ACTIONS))

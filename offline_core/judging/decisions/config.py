@@ -37,7 +37,7 @@ class DecisionConfig(Config):
     against: Annotated[str, IsUri(but=BEHAVIOUR)] = Field(
         BEHAVIOUR,
         description="What runs today: behaviour, which is what the log recorded, or the policy, such as "
-        "runs/registry/hvac@champion.",
+        "runs/registry/hvac@champion, or a rule, as candidates are named.",
     )
     registry: Annotated[str | None, IsUri()] = Field(
         None,

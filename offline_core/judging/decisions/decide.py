@@ -6,13 +6,14 @@ import logging
 import time
 from collections.abc import Sequence
 
-from offline_core.data.datasets.dataset import open_committed
+from offline_core.data.datasets.dataset import Dataset, open_committed
 from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.store.location import Location
 from offline_core.judging.decisions.config import BEHAVIOUR, DecisionConfig
-from offline_core.judging.decisions.contenders import Contender, contenders_of
 from offline_core.judging.decisions.result import DecisionResult
-from offline_core.policies.manifest import fingerprint_of
+from offline_core.judging.estimation.contenders import Contender, contenders_of
+from offline_core.policies.kind import kind_of
+from offline_core.policies.manifest import find_policy, fingerprint_of
 from offline_core.policies.registry.address import parse_address
 from offline_core.policies.registry.history import entry_of
 from offline_core.runtime.signing import key_id
@@ -27,7 +28,13 @@ log = logging.getLogger(__name__)
     after="estimate",
     arguments=(
         DATASET,
-        Argument("candidates", "Checkpoints of the policies.", ["runs/policy/best"], "policies"),
+        Argument(
+            "candidates",
+            "Checkpoints, ONNX files, rules (rule:price * 0.95), functions (function:package.module:name), or columns of the "
+            "log with probabilities (column:new_policy).",
+            ["runs/policy/best"],
+            "candidates",
+        ),
         output("runs/decision", "Folder for the decision and both sides of the log.", is_option=True),
         VERSION,
     ),
@@ -52,7 +59,8 @@ def decide(
 
     Arguments:
         dataset: URI of the log.
-        candidates: URIs of checkpoints, or addresses of registered ones.
+        candidates: URIs of checkpoints or ONNX files, addresses of registered policies, `rule:…`, `function:…` or
+            `column:…`; see `Contender`.
         output: folder of the decision: `result.json`, both sides of the log, and the model of the behaviour if it needs one.
         version: of the dataset, the latest if None.
 
@@ -63,19 +71,20 @@ def decide(
     """
     start = time.perf_counter()
     source = open_committed(dataset, version)
-    contenders = contenders_of(candidates)
-    today = None if config.against == BEHAVIOUR else contenders_of([config.against])[0]
-    model = None if config.estimate.behaviour is None else contenders_of([config.estimate.behaviour])[0]
+    noise = config.estimate.noise
+    contenders = contenders_of(candidates, source, noise=noise)
+    today = None if config.against == BEHAVIOUR else contenders_of([config.against], source, noise=noise)[0]
+    model = None if config.estimate.behaviour is None else _checkpoint(config.estimate.behaviour, source)
     config = _with_checkpoints(_with_registry(config), today, model)
     others = {"against": today, "behaviour": model}
-    named = {name: None if each is None else each.manifest.fingerprint for name, each in others.items()}
+    named = {name: None if each is None else each.fingerprint for name, each in others.items()}
     policies = [*contenders, *(each for each in others.values() if each is not None)]
     begun = yield StoredResult(
         DecisionResult,
         Location.of(output),
         [source.parent_entry, *(each.parent for each in policies)],
         fingerprint_of,
-        outputs=lambda _: [each.uri for each in policies],
+        outputs=lambda _: [each.uri for each in policies if each.kind == "checkpoint"],
         config=_without_places(config),
         more={"policies": named} | ({} if (key := key_id()) is None else {"signed_by": key}),
         starts_itself=True,
@@ -90,11 +99,21 @@ def decide(
     return result
 
 
+def _checkpoint(policy: str, log: Dataset) -> Contender:
+    """A model of what acted, which is asked for the probability of each action.
+
+    Raises:
+        CheckpointError: It is no checkpoint.
+    """
+    uri, _ = find_policy(policy)
+    return contenders_of([uri], log)[0]
+
+
 def _with_registry(config: DecisionConfig) -> DecisionConfig:
     """With the name in a registry that the decision is for, if it is known."""
     if config.registry is not None:
         return config.model_copy(update={"registry": entry_of(config.registry).uri})
-    address = None if config.against == BEHAVIOUR else parse_address(config.against)
+    address = parse_address(config.against) if kind_of(config.against) == "checkpoint" else None
     return config if address is None else config.model_copy(update={"registry": address.entry.uri})
 
 

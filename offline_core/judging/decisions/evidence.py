@@ -16,6 +16,7 @@ from offline_core.judging.decisions.config import DecisionConfig, Guardrail
 from offline_core.judging.decisions.result import Difference
 from offline_core.judging.estimation.config import Method, OffPolicyConfig
 from offline_core.judging.estimation.evidence import Evidence, gather
+from offline_core.judging.estimation.observations import TargetPolicy
 from offline_core.judging.estimation.trajectories import Trajectories
 from offline_core.policies.lineage import Lineage
 from offline_core.policies.policy import Policy
@@ -31,7 +32,7 @@ class Side:
     config: DecisionConfig
     history: Lineage
     behaviour: Policy | None
-    today: Policy | None
+    today: TargetPolicy | None
     """None: what the log recorded."""
 
     @classmethod
@@ -42,12 +43,12 @@ class Side:
         config: DecisionConfig,
         history: Lineage,
         behaviour: Policy | None,
-        today: Policy | None,
+        today: TargetPolicy | None,
     ) -> Side:
         return cls(name, open_dataset(ref.uri, ref.version), config, history, behaviour, today)
 
     def evidence(
-        self, policies: Sequence[Policy], methods: Sequence[Method], *, rewards: np.ndarray | None = None
+        self, policies: Sequence[TargetPolicy], methods: Sequence[Method], *, rewards: np.ndarray | None = None
     ) -> list[Evidence]:
         """What this side says of each policy."""
         estimate = self.config.estimate.model_copy(update={"methods": [*methods]})

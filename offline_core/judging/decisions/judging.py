@@ -11,18 +11,17 @@ import numpy as np
 from offline_core.data.episodes import columns
 from offline_core.judging.decisions import diagnosis
 from offline_core.judging.decisions.comparison import certain, combined
-from offline_core.judging.decisions.contenders import Contender
 from offline_core.judging.decisions.evidence import Side, paid
 from offline_core.judging.decisions.overlap import overlap_of, regions, supported
 from offline_core.judging.decisions.result import Candidate, Difference, GuardrailFinding
 from offline_core.judging.estimation import diagnostics
 from offline_core.judging.estimation.config import Method
+from offline_core.judging.estimation.contenders import Contender
 from offline_core.judging.estimation.estimators import METHODS, size_by_time, unrecorded_share
 from offline_core.judging.estimation.evidence import Evidence
 from offline_core.judging.estimation.influence import influence
 from offline_core.judging.estimation.logged import LOG_RATIOS
 from offline_core.judging.estimation.propensities import about_recorded
-from offline_core.policies.lineage import lineage
 
 JUDGES: tuple[Method, ...] = ("fqe", "wdr")
 """What every decision goes by; other methods are shown."""
@@ -90,7 +89,7 @@ def judge(side: Side, ranked: Sequence[Ranked]) -> Judged:
             number = finalists.index(each)
             difference = _difference(side, found[number], today, beyond=config.margin)
             about = _about(side, each.contender, number, found[number], difference) | {"guardrails": guardrails[number]}
-        known = {"checkpoint": each.contender.uri, "fingerprint": each.contender.manifest.fingerprint}
+        known = {"checkpoint": each.contender.uri, "fingerprint": each.contender.fingerprint}
         known |= {"name": each.contender.name}
         candidates.append(Candidate.model_validate({**known, "selected": each.difference, "score": each.score, **about}))
     refusals = [] if today is None else [*_about_today(side, today)]
@@ -159,7 +158,7 @@ def _about(side: Side, contender: Contender, number: int, evidence: Evidence, di
         "overlap": overlap,
         "reasons": [
             *diagnosis.about_difference(difference, config, overlap),
-            *diagnosis.about_learning(lineage(contender.uri), side.history, side.dataset),
+            *([] if contender.lineage is None else diagnosis.about_learning(contender.lineage, side.history, side.dataset)),
             *diagnostics.about_weights(
                 episodes, by=_by(side), noticed=NOTICED_OF_MODEL if side.behaviour else diagnostics.NOTICED
             ),

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.judging.decisions.config import BEHAVIOUR
+from offline_core.policies.kind import kind_of
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Mark, Section, command
 from offline_core.runtime.reporting.card import Verdict as CardVerdict
@@ -39,6 +40,11 @@ NEXT: Mapping[Verdict, str] = {
 }
 UNBOUND = "decide again with -s registry=runs/registry/policy, or another name there: it promotes only what it was made for."
 """What comes next after a decision for no registry whose verdict is promote."""
+ADOPT = (
+    "let it act where actions are chosen today, on a part first. It is no checkpoint, so no registry can name it: to promote "
+    "a policy, train one on a log that it has recorded, and decide on that."
+)
+"""What comes next where a rule, a function, a file or a column is shown to be better."""
 COLORS: Mapping[Verdict, CardVerdict] = {"promote": "good", "refused": "fair"}
 """Grey: the others."""
 HOLDS: Mapping[str, CardVerdict] = {"holds": "good", "unsure": "fair", "falls": "bad"}
@@ -97,7 +103,7 @@ class GuardrailFinding(Part):
 class Candidate(Part):
     """One policy, and what the log says of it."""
 
-    checkpoint: str
+    checkpoint: str = Field(description="Its URI, or what else names it: rule:…, function:…, column:…")
     fingerprint: str
     name: str = Field(description="Short, and different for each candidate of a decision.")
     selected: Difference | None = Field(description="On the side that selects; None: it could not be estimated there.")
@@ -174,6 +180,7 @@ class DecisionResult(PolicyResult):
         guardrails = [(each, finding) for each in judged for finding in each.guardrails]
         calibration = "" if self.calibration_error is None else f"; off by {100 * self.calibration_error:.1f} % on average"
         promote = UNBOUND if self.registry is None else command("offline", "promote", self.registry, self.uri)
+        promote = promote if self.is_checkpoint else ADOPT
         return Card(
             "Decision",
             verdict=COLORS.get(self.verdict, "grey"),
@@ -227,7 +234,7 @@ class DecisionResult(PolicyResult):
             },
             draw=figures.drawn(self._pictures),
             next=promote if self.verdict == "promote" else NEXT[self.verdict],
-            about=(self.checkpoint, None),
+            about=(self.checkpoint, None) if self.is_checkpoint else (self.dataset.uri, self.dataset.version),
             places=[f"{self.uri}/card"],
         )
 
@@ -254,6 +261,11 @@ class DecisionResult(PolicyResult):
     def first(self) -> Candidate:
         """The candidate that the sentence is about."""
         return next((each for each in self.candidates if each.checkpoint == self.checkpoint), self.candidates[0])
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether what is ranked first can be promoted; a rule and the like can be adopted only."""
+        return kind_of(self.checkpoint) == "checkpoint"
 
     @property
     def promoted(self) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 
@@ -16,17 +17,19 @@ from offline_core.errors import ConfigError
 from offline_core.judging.decisions import diagnosis
 from offline_core.judging.decisions.behaviour import examine, examine_recorded, model_of_behaviour
 from offline_core.judging.decisions.config import DecisionConfig
-from offline_core.judging.decisions.contenders import Contender
 from offline_core.judging.decisions.evidence import Side, paid
 from offline_core.judging.decisions.judging import JUDGES, judge, select
 from offline_core.judging.decisions.result import MODEL, SIDES, DecisionResult
 from offline_core.judging.decisions.verdict import rule
 from offline_core.judging.estimation import diagnostics
+from offline_core.judging.estimation.contenders import Contender
 from offline_core.judging.estimation.estimate import check_policies
-from offline_core.judging.estimation.logged import has_probabilities
+from offline_core.judging.estimation.logged import has_probabilities, step_batches
+from offline_core.judging.estimation.observations import Observations, distribution_inputs
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.encoder import leaf_spaces
 from offline_core.policies.lineage import lineage
+from offline_core.policies.policy import Policy
 
 
 def check(config: DecisionConfig, source: Dataset, policies: Sequence[Contender], model: Contender | None) -> None:
@@ -38,7 +41,9 @@ def check(config: DecisionConfig, source: Dataset, policies: Sequence[Contender]
                 "observations: leave it out, or estimate it by offline estimate with methods=[wpdis]."
             )
         estimate = config.estimate.model_copy(update={"methods": [*JUDGES]})
-        check_policies(estimate, each.policy, None if model is None else model.policy, source)
+        behaviour = None if model is None else model.policy
+        assert isinstance(behaviour, Policy | None)
+        check_policies(estimate, each.policy, behaviour, source)
 
 
 def decided(
@@ -62,6 +67,7 @@ def decided(
     selecting, judging = parted.train, parted.held_out
     for guardrail in config.guardrails:
         paid(open_dataset(selecting.uri, selecting.version), guardrail)  # what is wrong is said before anything is fitted
+    check_answers([*contenders, *([today] if today else [])], source)
     recorded = config.estimate.behaviour is None and has_probabilities(open_dataset(judging.uri, judging.version))
     model, updates = config.estimate.behaviour, config.examine_updates if recorded else config.clone_updates
     if model is None and updates:
@@ -83,6 +89,7 @@ def decided(
         *diagnostics.about_history(source, history),
         *diagnostics.about_parts(first.begins_late),
         *_about_sampling(contenders, config),
+        *(told for one in contenders if one.lineage is None for told in diagnostics.about_origin(one, history)),
         *diagnosis.about_drift(source),
     ]
     return DecisionResult(
@@ -92,7 +99,7 @@ def decided(
         checkpoint=best.checkpoint,
         fingerprint=best.fingerprint,
         against=config.against,
-        against_fingerprint=None if today is None else today.manifest.fingerprint,
+        against_fingerprint=None if today is None else today.fingerprint,
         registry=config.registry,
         worth_testing=ruling.worth_testing,
         episodes_needed=ruling.episodes_needed,
@@ -116,7 +123,23 @@ def decided(
     )
 
 
+def check_answers(contenders: Sequence[Contender], log: Dataset) -> None:
+    """Ask those that are no checkpoints at each step of the log, before anything is fitted.
+
+    Raises:
+        ConfigError: One fails, or does not answer as it has to.
+    """
+    stated = [each.policy for each in contenders if each.kind != "checkpoint"]
+    if not stated:
+        return
+    with contextlib.closing(step_batches(log, stated, by_column=False, needs_next_obs=False)) as batches:
+        for batch in batches:
+            observations = Observations(batch, stated[0].observation_space)
+            for each in stated:
+                distribution_inputs(each, observations)
+
+
 def _about_sampling(contenders: Sequence[Contender], config: DecisionConfig) -> list[str]:
     if not config.estimate.explore:
         return []
-    return [each for one in contenders for each in diagnostics.about_sampling(one.manifest, one.policy)]
+    return [each for one in contenders for each in diagnostics.about_sampling(one.manifest)]

@@ -79,6 +79,14 @@ class OffPolicyConfig(Config):
         None,
         description="Checkpoint of the policy that acted, or of a clone of it; None: what was recorded as action_logp.",
     )
+    noise: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Standard deviation, in units of the action, of the Gaussian noise that a rule, a function or an ONNX file "
+        "is played with where it answers one action of a Box: without any, no recorded action is ever that one, and fqe alone "
+        "can tell its value. None: without.",
+    )
     fqe: FQEConfig = Field(FQEConfig(), description="How the Q function is fitted.", json_schema_extra=closed)
     confidence: float = Field(0.95, gt=0, lt=1, description="Share of the bootstrap's resamples within an interval.")
     resamples: int = Field(1_000, ge=10, le=1_000_000, description="Of the bootstrap, each of as many episodes as there are.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-import gymnasium as gym
 import numpy as np
 
 from offline_core.data.datasets.dataset import Dataset, open_dataset
@@ -14,10 +13,10 @@ from offline_core.judging.estimation.estimators import FAR, errors_of, fitting
 from offline_core.judging.estimation.result import Estimate
 from offline_core.judging.estimation.trajectories import Trajectories
 from offline_core.policies.lineage import Lineage, episodes_in
-from offline_core.policies.manifest import PolicyManifest
 
 if TYPE_CHECKING:
-    from offline_core.policies.policy import Policy
+    from offline_core.judging.estimation.contenders import Contender
+    from offline_core.policies.manifest import PolicyManifest
 
 CHOSEN_BY = ("prune",)
 """Operations that leave only a selection of the episodes that a policy played."""
@@ -74,10 +73,21 @@ def about_history(dataset: Dataset, graph: Lineage) -> Iterator[str]:
         )
 
 
-def about_sampling(manifest: PolicyManifest, policy: Policy) -> Iterator[str]:
+def about_origin(contender: Contender, log: Lineage) -> Iterator[str]:
+    """As `about_learning`; or what it was made from is unknown."""
+    if contender.lineage is not None:
+        yield from about_learning(log, contender.lineage)
+    else:
+        yield (
+            f"What {contender.name} was made from is unknown: if it was these episodes, it seems better on them than it is. "
+            "Judge it on later ones."
+        )
+
+
+def about_sampling(manifest: PolicyManifest | None) -> Iterator[str]:
     """Actions are sampled from what is no distribution."""
-    algorithm = manifest.operation.config.get("algorithm")
-    if algorithm in OF_VALUES and isinstance(policy.action_space, gym.spaces.Discrete):
+    algorithm = None if manifest is None else manifest.operation.config.get("algorithm")
+    if manifest is not None and algorithm in OF_VALUES and manifest.action_space.get("space") == "discrete":
         yield (
             f"What {algorithm} learns of Discrete actions are their values, and this samples by them as if they were logits, "
             "which they are not. Set explore to false for the greedy policy."

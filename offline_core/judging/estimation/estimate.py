@@ -19,6 +19,7 @@ from offline_core.errors import ConfigError, PromotionError
 from offline_core.judging.estimation import diagnostics
 from offline_core.judging.estimation.bootstrap import interval
 from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.contenders import contenders_of
 from offline_core.judging.estimation.estimators import METHODS, fitting, unrecorded_share, weighing
 from offline_core.judging.estimation.result import ESTIMATES, Estimate, Interval, OffPolicyResult
 from offline_core.judging.estimation.trajectories import Trajectories
@@ -26,10 +27,11 @@ from offline_core.policies.lineage import lineage
 from offline_core.policies.manifest import find_policy, fingerprint_of
 from offline_core.runtime.progress import progress
 from offline_core.runtime.seeding import derive_seed
-from offline_core.runtime.stage import DATASET, VERSION, Made, policy, stage
+from offline_core.runtime.stage import DATASET, VERSION, Made, candidate, stage
 from offline_core.runtime.units import number_text
 
 if TYPE_CHECKING:
+    from offline_core.judging.estimation.observations import TargetPolicy
     from offline_core.policies.policy import Policy
 
 log = logging.getLogger(__name__)
@@ -85,7 +87,7 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
     "estimate",
     version=6,
     after="evaluate",
-    arguments=(policy("estimate"), DATASET, VERSION),
+    arguments=(candidate("estimate"), DATASET, VERSION),
     hint="-s require_return=… says how much is enough.",
     gate=enforce,
     short=("gamma", "horizon", "methods", "require_return"),
@@ -94,10 +96,12 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
     """Estimate a policy's return from recorded episodes without playing it, and stop if it is too little.
 
     What the policy would come to where the dataset was recorded, by each method, with an interval. The result is kept at
-    `<policy>/_estimates`. What the policy has to come to is not looked at here: see `enforce`.
+    `<policy>/_estimates`, or at `<dataset>/_estimates` if the policy is no checkpoint. What the policy has to come to is not
+    looked at here: see `enforce`.
 
     Arguments:
-        policy: URI of a checkpoint, or the address of a registered one.
+        policy: URI of a checkpoint or of an ONNX file, the address of a registered policy, `rule:…`, `function:…` or
+            `column:…`; see `Contender`.
         dataset: URI of a dataset whose episodes tell how probable their actions were (`action_logp`), unless
             `config.behaviour` does.
         version: of the dataset; the latest if None.
@@ -109,21 +113,22 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
         LearningError: the Q function grew beyond every number.
     """
     start = time.perf_counter()
-    policy, manifest = find_policy(policy)
     opened = open_dataset(dataset, version)
+    [contender] = contenders_of([policy], opened, noise=config.noise)
+    is_checkpoint = contender.kind == "checkpoint"
     acted = None
     if config.behaviour is not None:
         behaviour_uri, acted = find_policy(config.behaviour)
         config = config.model_copy(update={"behaviour": behaviour_uri})
-    parents = [manifest.parent_entry(policy), opened.parent_entry]
+    parents = [contender.parent, opened.parent_entry]
     if acted is not None and config.behaviour is not None:
         parents.append(acted.parent_entry(config.behaviour))
     begun = yield StoredResult(
         OffPolicyResult,
-        Location.of(policy).child(ESTIMATES),
+        Location.of(contender.uri if is_checkpoint else opened.location.uri).child(ESTIMATES),
         parents,
         fingerprint_of,
-        outputs=lambda result: [result.checkpoint],
+        outputs=lambda result: [result.checkpoint] if is_checkpoint else [],
         config=config,
         exclude={*_GATE, "behaviour"},
         name="{identity}.json",
@@ -133,7 +138,7 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
     from offline_core.judging.estimation.propensities import about_recorded
     from offline_core.policies.checkpoint import load_policy
 
-    evaluated = load_policy(policy, manifest)
+    evaluated = contender.policy
     behaviour = None if config.behaviour is None else load_policy(config.behaviour, acted)
     check_policies(config, evaluated, behaviour, opened)
     history = lineage(opened.location.uri, opened.manifest.version)
@@ -144,7 +149,7 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
     open_episodes, share = int(is_open.sum()), unrecorded_share(episodes)
     result = OffPolicyResult(
         uri=begun.place.uri,
-        checkpoint=policy,
+        checkpoint=contender.uri,
         dataset=opened.ref,
         behaviour=config.behaviour,
         explore=config.explore,
@@ -154,10 +159,10 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
         recorded=recorded,
         estimates=estimates,
         warnings=[
-            *diagnostics.about_learning(history, lineage(policy)),
+            *diagnostics.about_origin(contender, history),
             *diagnostics.about_history(opened, history),
             *diagnostics.about_parts(evidence.begins_late),
-            *(diagnostics.about_sampling(manifest, evaluated) if config.explore else []),
+            *(diagnostics.about_sampling(contender.manifest) if config.explore else []),
             *diagnostics.about_weights(episodes, by=config.behaviour or columns.ACTION_LOGP),
             *(about_recorded(evidence.seen, evaluated) if behaviour is None and evidence.seen is not None else []),
             *diagnostics.about_horizon(config, episodes.lengths, is_open, share),
@@ -174,14 +179,17 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
     return result
 
 
-def check_policies(config: OffPolicyConfig, policy: Policy, behaviour: Policy | None, dataset: Dataset) -> None:
+def check_policies(config: OffPolicyConfig, policy: TargetPolicy, behaviour: Policy | None, dataset: Dataset) -> None:
     """Check that a policy, trained or not, can be estimated so from this dataset.
 
     Raises:
         ConfigError: It does not fit the data, the behaviour or the methods.
     """
+    from offline_core.policies.policy import Policy  # it needs Torch
+
     for each in (policy, *([behaviour] if behaviour else [])):
-        _check_spaces(each, dataset)
+        if isinstance(each, Policy):  # others are made for this dataset
+            _check_spaces(each, dataset)
         if each.network.transformer is not None:
             raise ConfigError(
                 "A decision transformer cannot be estimated yet: it goes by the return that it plays for, too. Play it with "
@@ -198,25 +206,36 @@ def _check_spaces(policy: Policy, dataset: Dataset) -> None:
         policy.check_spaces(f"of dataset {dataset.location.uri}", (observation_space, action_space))
 
 
-def _check_methods(config: OffPolicyConfig, policy: Policy) -> None:
+def _check_methods(config: OffPolicyConfig, policy: TargetPolicy) -> None:
+    from offline_core.judging.estimation.stated import FunctionOfObservations, ProbabilityColumn  # they need Torch
+
     fitted, weighed = fitting(config.methods), weighing(config.methods)
     if policy.network.recurrent and fitted:
         raise ConfigError(
             f"{', '.join(fitted)}: a Q function sees single observations, and this policy goes by all before them, too. "
             "Set methods to some of is, wis, pdis, wpdis."
         )
-    if (
-        not config.explore
-        and weighed
-        and any(isinstance(leaf, gym.spaces.Box) for leaf in space_leaves(policy.action_space, columns.ACTIONS).values())
-    ):
+    if isinstance(policy, ProbabilityColumn) and not policy.says_all and (fitted or not config.explore):
+        raise ConfigError(
+            f"{', '.join(fitted) or 'explore=false'}: the column {policy.reads[0]} says how probable the recorded action is to "
+            "this policy, and not what else it would do; a Q function of it, which decisions need, has to know. Estimate with "
+            "methods=[is, wis, pdis, wpdis], or give a column with the probabilities of all actions of a Discrete space."
+        )
+    has_box = any(isinstance(leaf, gym.spaces.Box) for leaf in space_leaves(policy.action_space, columns.ACTIONS).values())
+    if weighed and isinstance(policy, FunctionOfObservations) and policy.is_certain:
+        raise ConfigError(
+            f"{', '.join(weighed)}: {policy.name} always takes one action of {policy.action_space}, which no recorded action "
+            "ever is. Say with how much noise it would be played (noise, in a decision estimate.noise: a standard deviation in "
+            "units of the action), or estimate with methods=[fqe]."
+        )
+    if not config.explore and weighed and has_box:
         raise ConfigError(
             f"{', '.join(weighed)}: no recorded action is ever the most likely one of {policy.action_space}. Set explore to "
             "true, or methods to [fqe]."
         )
 
 
-def _check_behaviour(policy: Policy, behaviour: Policy | None) -> None:
+def _check_behaviour(policy: TargetPolicy, behaviour: Policy | None) -> None:
     if behaviour is None or policy.network.squash or not behaviour.network.squash:
         return
     raise ConfigError(

@@ -14,6 +14,7 @@ from offline_core.errors import ConfigError
 from offline_core.judging.estimation.config import Horizon, OffPolicyConfig
 from offline_core.judging.estimation.estimators import fitting, weighing
 from offline_core.judging.estimation.logged import LOG_RATIOS, Weighing, read_logged, read_parts, step_batches, weigh
+from offline_core.judging.estimation.observations import TargetPolicy, columns_read
 from offline_core.judging.estimation.trajectories import Model, Trajectories
 from offline_core.policies.lineage import Lineage, episodes_in
 from offline_core.policies.manifest import read_policy_manifest
@@ -40,7 +41,7 @@ class Evidence:
 
 def gather(
     config: OffPolicyConfig,
-    policies: Sequence[Policy],
+    policies: Sequence[TargetPolicy],
     behaviour: Policy | None,
     dataset: Dataset,
     *,
@@ -81,6 +82,7 @@ def gather(
         seen = _paid(seen, None if paid is None else np.concatenate([paid[number] for number in numbers]))
         seen = cut_to(seen, horizon)
         _refuse_endless(config, is_open, horizon)
+        _refuse_unsaid(policies, is_open, horizon)
         models = _models(
             config,
             policies,
@@ -124,9 +126,17 @@ def _refuse_endless(config: OffPolicyConfig, is_open: np.ndarray, horizon: int |
         )
 
 
+def _refuse_unsaid(policies: Sequence[TargetPolicy], is_open: np.ndarray, horizon: int | None) -> None:
+    if horizon is None and is_open.any() and (names := columns_read(policies)):
+        raise ConfigError(
+            f"{is_open.sum():,} of {len(is_open):,} episodes were truncated or cut off, and the column {names[0]} says nothing "
+            "of what follows their last step. Set horizon to recorded or to a number of steps."
+        )
+
+
 def _models(
     config: OffPolicyConfig,
-    policies: Sequence[Policy],
+    policies: Sequence[TargetPolicy],
     seen: EpisodeBatch,
     horizon: int | None,
     dataset: Dataset,
@@ -159,7 +169,7 @@ def _models(
 
     def again() -> Iterator[tuple[np.ndarray, EpisodeBatch]]:
         begin = 0
-        with contextlib.closing(step_batches(dataset, policies[0], by_column=False, needs_next_obs=True)) as batches:
+        with contextlib.closing(step_batches(dataset, policies, by_column=False, needs_next_obs=True)) as batches:
             for batch in batches:
                 read = weigh(batch, policies, None, dataset.location.uri, seen=True)
                 end = begin + read.num_episodes

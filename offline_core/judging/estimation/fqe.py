@@ -20,11 +20,10 @@ from offline_core.errors import LearningError
 from offline_core.judging.estimation.clock import Clock
 from offline_core.judging.estimation.config import FQEConfig
 from offline_core.judging.estimation.logged import inputs_of
-from offline_core.judging.estimation.observations import BYTES_AT_A_TIME, Observations, rows_at_a_time, tensors_of
+from offline_core.judging.estimation.observations import BYTES_AT_A_TIME, Observations, TargetPolicy, rows_at_a_time, tensors_of
 from offline_core.judging.estimation.q_function import QFunction, chosen, taken
 from offline_core.judging.estimation.q_table import QTable
 from offline_core.judging.estimation.trajectories import Model
-from offline_core.policies.policy import Policy
 from offline_core.runtime.adam import Adam
 from offline_core.runtime.progress import Bar, progress
 from offline_core.runtime.seeding import derive_seed
@@ -42,7 +41,7 @@ class FQESteps:
         horizon: steps that count; None: all until the episode terminates.
     """
 
-    def __init__(self, logged: EpisodeBatch, policies: Sequence[Policy], horizon: int | None) -> None:
+    def __init__(self, logged: EpisodeBatch, policies: Sequence[TargetPolicy], horizon: int | None) -> None:
         self.policies = policies
         self.observations = Observations(logged, policies[0].observation_space)
         self.taken = tensors_of(logged, columns.ACTIONS)
@@ -78,7 +77,7 @@ class FQESteps:
 
     def in_parts(self, function: QFunction, rows: Tensor) -> tuple[Tensor, ...]:
         """As many at a time as the function may look at."""
-        parts: tuple[Tensor, ...] = rows.split(rows_at_a_time(function.encoder, frames=function.frames))
+        parts: tuple[Tensor, ...] = rows.split(rows_at_a_time(function.encoder.size, frames=function.frames))
         return parts
 
     def fill_statistics(self, function: QFunction, steps: Tensor) -> None:
@@ -98,7 +97,7 @@ class Fitted:
     """By part of the episodes, policy and member of the ensemble: fitted to the episodes of all other parts."""
     part: np.ndarray
     """(E,) int64, the part of each episode."""
-    policies: Sequence[Policy]
+    policies: Sequence[TargetPolicy]
     config: FQEConfig
     gamma: float
     horizon: int | None
@@ -108,7 +107,7 @@ class Fitted:
 
 def fit(
     logged: EpisodeBatch,
-    policies: Sequence[Policy],
+    policies: Sequence[TargetPolicy],
     config: FQEConfig,
     *,
     gamma: float,
@@ -223,7 +222,7 @@ def _values(fitted: Fitted, function: QFunction, policy: int, steps: FQESteps, r
     return torch.cat(found).double()
 
 
-def _taken_values(function: QFunction, policy: Policy, steps: FQESteps, numbers: Tensor) -> Tensor:
+def _taken_values(function: QFunction, policy: TargetPolicy, steps: FQESteps, numbers: Tensor) -> Tensor:
     """(numbers,) float64 Q of recorded steps."""
     parts = steps.in_parts(function, steps.rows[numbers])
     return torch.cat(

@@ -18,7 +18,14 @@ from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.data.episodes.index import first_parts
 from offline_core.data.episodes.nested import Nested
 from offline_core.errors import EmptyDatasetError, SchemaError
-from offline_core.judging.estimation.observations import Observations, distribution_inputs, leaves_of, tensors_of
+from offline_core.judging.estimation.observations import (
+    Observations,
+    TargetPolicy,
+    columns_read,
+    distribution_inputs,
+    leaves_of,
+    tensors_of,
+)
 from offline_core.learning.prelearner.connectors import Pipeline
 from offline_core.learning.prelearner.mapper import Mapper
 from offline_core.policies.composite import CompositeHead
@@ -54,7 +61,7 @@ def inputs_of(number: int) -> str:
 
 
 def read_logged(
-    dataset: Dataset, policies: Sequence[Policy], weighing: Weighing | None, *, seen: np.ndarray | None
+    dataset: Dataset, policies: Sequence[TargetPolicy], weighing: Weighing | None, *, seen: np.ndarray | None
 ) -> tuple[EpisodeBatch, EpisodeBatch | None]:
     """All episodes of a dataset that have a step, in its order, and those to which Q functions are fitted.
 
@@ -80,7 +87,7 @@ def read_logged(
         if by_column:
             check_probabilities(dataset)
         read, kept, begin = [], [], 0
-        with contextlib.closing(step_batches(dataset, policies[0], by_column, seen is not None)) as batches:
+        with contextlib.closing(step_batches(dataset, policies, by_column, seen is not None)) as batches:
             for batch in batches:
                 weighed = weigh(batch, policies, weighing, uri, seen=seen is not None)
                 if seen is not None and (chosen := seen[begin : begin + weighed.num_episodes]).any():
@@ -107,10 +114,13 @@ def read_parts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return first, begins_late, index[columns.LENGTH].to_numpy()
 
 
-def step_batches(dataset: Dataset, policy: Policy, by_column: bool, needs_next_obs: bool) -> Generator[EpisodeBatch]:
-    """Whole episodes, flat; without those that have no step."""
+def step_batches(
+    dataset: Dataset, policies: Sequence[TargetPolicy], by_column: bool, needs_next_obs: bool
+) -> Generator[EpisodeBatch]:
+    """Whole episodes, flat, with what these policies of the same spaces need; without those that have no step."""
     wanted = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS, *([columns.ACTION_LOGP] if by_column else []))
-    pipeline = Pipeline.of((), (policy.observation_space, policy.action_space))
+    wanted = (*wanted, *columns_read(policies))
+    pipeline = Pipeline.of((), (policies[0].observation_space, policies[0].action_space))
     mapper = Mapper(None, dataset.manifest.format, wanted, needs_next_obs, dataset.location.uri, pipeline)
     names = mapper.stored_columns()
     assert names is not None
@@ -122,7 +132,9 @@ def step_batches(dataset: Dataset, policy: Policy, by_column: bool, needs_next_o
                 bar.update(len(batch))
 
 
-def weigh(batch: EpisodeBatch, policies: Sequence[Policy], weighing: Weighing | None, uri: str, *, seen: bool) -> EpisodeBatch:
+def weigh(
+    batch: EpisodeBatch, policies: Sequence[TargetPolicy], weighing: Weighing | None, uri: str, *, seen: bool
+) -> EpisodeBatch:
     """The columns of `read_logged`.
 
     Arguments:
@@ -220,7 +232,9 @@ def has_probabilities(dataset: Dataset) -> bool:
 
 
 @torch.no_grad()
-def log_probabilities(policy: Policy, inputs: Tensor, actions: Nested, *, explore: bool, reaches_bounds: bool = True) -> Tensor:
+def log_probabilities(
+    policy: TargetPolicy, inputs: Tensor, actions: Nested, *, explore: bool, reaches_bounds: bool = True
+) -> Tensor:
     """(B,) float64 of nested actions (B, …), out of distribution inputs (B, inputs).
 
     Arguments:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Protocol, cast
 
 import gymnasium as gym
 import numpy as np
@@ -11,12 +12,48 @@ from torch import Tensor
 
 from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.data.episodes.nested import Nested
-from offline_core.policies.encoder import Encoder
+from offline_core.policies.config import NetworkConfig
+from offline_core.policies.head import Head
 from offline_core.policies.policy import Policy, as_tensors
 
 ROWS_AT_A_TIME = 8192
 BYTES_AT_A_TIME = 64 * 2**20
 """Of observations as a network sees them; its layers may take some times as much."""
+
+
+class TargetPolicy(Protocol):
+    """All that estimates know of a policy, besides its `distribution_inputs`; a checkpoint's `Policy` is one."""
+
+    @property
+    def observation_space(self) -> gym.Space[Any]: ...
+    @property
+    def action_space(self) -> gym.Space[Any]: ...
+    @property
+    def network(self) -> NetworkConfig:
+        """How it looks at observations (frames, image layout) and whether it squashes its actions."""
+        ...
+
+    @property
+    def head(self) -> Head:
+        """What its distribution inputs mean."""
+        ...
+
+
+class StatedPolicy(TargetPolicy, Protocol):
+    """One that is no checkpoint, see `stated`."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Columns of the log that it needs besides observations."""
+        ...
+
+    def inputs_at(self, observations: Observations) -> Tensor:
+        """(R, inputs) float32 of its head.
+
+        Raises:
+            ConfigError: It fails, or does not answer as it has to.
+        """
+        ...
 
 
 class Observations:
@@ -30,6 +67,7 @@ class Observations:
     def __init__(self, batch: EpisodeBatch, space: gym.Space[Any]) -> None:
         self.leaves: dict[str, Tensor] = tensors_of(batch, columns.OBS)
         self.space = space
+        self.batch = batch
         self.starts = torch.from_numpy(batch.offsets[:-1])
         """(E,) int64, the first of each episode."""
         self.lengths = torch.from_numpy(np.diff(batch.offsets))
@@ -61,12 +99,14 @@ def tensors_of(batch: EpisodeBatch, name: str) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def distribution_inputs(policy: Policy, observations: Observations) -> Tensor:
+def distribution_inputs(policy: TargetPolicy, observations: Observations) -> Tensor:
     """The policy's distribution inputs for each observation, (R, inputs) float32, after all before it in its episode.
 
     Memory: see `rows_at_a_time`, or one episode if it is recurrent.
     """
-    at_a_time = rows_at_a_time(policy.encoder, frames=policy.network.frames)
+    if not isinstance(policy, Policy):
+        return cast(StatedPolicy, policy).inputs_at(observations)
+    at_a_time = rows_at_a_time(policy.encoder.size, frames=policy.network.frames)
     if policy.network.recurrent is None:
         rows = torch.arange(len(observations)).split(at_a_time)
         return torch.cat([policy(observations.at(part, frames=policy.network.frames)) for part in rows])
@@ -80,9 +120,15 @@ def distribution_inputs(policy: Policy, observations: Observations) -> Tensor:
     return inputs
 
 
-def rows_at_a_time(encoder: Encoder, *, frames: int = 1) -> int:
-    """How many observations a network processes together: `ROWS_AT_A_TIME`, or as many as take `BYTES_AT_A_TIME` as float32."""
-    return max(1, min(ROWS_AT_A_TIME, BYTES_AT_A_TIME // (4 * max(1, encoder.size) * frames)))
+def columns_read(policies: Iterable[TargetPolicy]) -> list[str]:
+    """Columns of the log that some of these need besides observations."""
+    return [name for each in policies if not isinstance(each, Policy) for name in cast(StatedPolicy, each).reads]
+
+
+def rows_at_a_time(size: int, *, frames: int = 1) -> int:
+    """How many observations of so many numbers are looked at together: `ROWS_AT_A_TIME`, or as many as take `BYTES_AT_A_TIME`
+    as float32."""
+    return max(1, min(ROWS_AT_A_TIME, BYTES_AT_A_TIME // (4 * max(1, size) * frames)))
 
 
 def _of_like_lengths(lengths: Tensor, steps: int) -> list[Tensor]:

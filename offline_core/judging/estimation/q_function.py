@@ -8,12 +8,12 @@ from torch.nn import functional
 
 from offline_core.data.episodes import nested
 from offline_core.judging.estimation.clock import Clock
+from offline_core.judging.estimation.observations import TargetPolicy
 from offline_core.policies.categorical import CategoricalHead
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.encoder import Encoder
 from offline_core.policies.head import Head
 from offline_core.policies.layers import ACTIVATIONS, make_layers
-from offline_core.policies.policy import Policy
 
 
 class QFunction(nn.Module):
@@ -29,7 +29,7 @@ class QFunction(nn.Module):
     """
 
     def __init__(
-        self, policy: Policy, network: NetworkConfig, *, center: float, scale: float, clock: Clock | None = None
+        self, policy: TargetPolicy, network: NetworkConfig, *, center: float, scale: float, clock: Clock | None = None
     ) -> None:
         super().__init__()
         self.center, self.scale, self.clock = center, scale, clock

@@ -7,6 +7,7 @@ from functools import partial
 from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.policies.kind import kind_of
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Section, command
 from offline_core.runtime.reporting.returns import Told
@@ -51,7 +52,10 @@ class Estimate(Interval):
 class OffPolicyResult(PolicyResult):
     """What a policy would come to where a dataset was recorded."""
 
-    uri: str = Field(description="Where this is kept, below the checkpoint; nothing is there if that cannot be written.")
+    uri: str = Field(
+        description="Where this is kept, below the checkpoint, or below the dataset if the policy is none; nothing is there if "
+        "that cannot be written."
+    )
     dataset: DatasetRef
     behaviour: str | None = Field(description="Checkpoint that the recorded actions were weighed by; None: by action_logp.")
     explore: bool = Field(description="The policy samples its actions; otherwise it always takes the most likely one.")
@@ -104,7 +108,9 @@ class OffPolicyResult(PolicyResult):
             },
             draw=figures.drawn(lambda: pictures),
             next="" if told.verdict == "bad" else command("offline", "decide", self.dataset.uri, self.checkpoint),
-            about=(self.checkpoint, None),
+            about=(self.checkpoint, None)
+            if kind_of(self.checkpoint) == "checkpoint"
+            else (self.dataset.uri, self.dataset.version),
             places=[self.uri.removesuffix(".json")],
         )
 

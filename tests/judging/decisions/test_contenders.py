@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from offline_core.data.datasets.manifest import Operation
-from offline_core.judging.decisions.contenders import readable_names
+from offline_core.judging.estimation.contenders import readable_names
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import PolicyManifest
 

@@ -14,9 +14,9 @@ from offline_core.data.datasets.manifest import Operation
 from offline_core.data.store.json_files import with_checksum
 from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.judging.decisions.config import DecisionConfig
-from offline_core.judging.decisions.contenders import names_of
 from offline_core.judging.decisions.decide import decide
 from offline_core.judging.decisions.result import MODEL, DecisionResult
+from offline_core.judging.estimation.contenders import names_of
 from offline_core.policies.checkpoint import save_policy
 from offline_core.runtime.config import parse
 from offline_core.runtime.signing import KEY

@@ -182,7 +182,7 @@ def test_cql_in_a_box_has_a_distribution(tmp_path: Path) -> None:
     made = Operation(name="train", config={"algorithm": "cql"})
     manifest = save_policy(policy, str(tmp_path), operation=made)
     assert manifest.action_space == space_to_json(policy.action_space)
-    assert list(about_sampling(manifest, policy)) == []
+    assert list(about_sampling(manifest)) == []
 
 
 # What the Q function has come to.

@@ -40,7 +40,7 @@ def test_as_at_play(network: dict[str, object], at_a_time: int, monkeypatch: pyt
 def test_large_observations_are_looked_at_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = Encoder(spaces.Box(-1, 1, (4,)), normalize=False)
     image = Encoder(spaces.Box(0, 255, (64, 64, 4), np.uint8), normalize=False)
-    assert rows_at_a_time(numbers) == 8192
-    assert rows_at_a_time(image) == 2**26 // (4 * 64 * 64 * 4) == 1024 and rows_at_a_time(image, frames=4) == 256
+    assert rows_at_a_time(numbers.size) == 8192
+    assert rows_at_a_time(image.size) == 2**26 // (4 * 64 * 64 * 4) == 1024 and rows_at_a_time(image.size, frames=4) == 256
     monkeypatch.setattr(observations, "BYTES_AT_A_TIME", 4 * 4 * 3)
-    assert rows_at_a_time(numbers) == 3 and rows_at_a_time(image) == 1
+    assert rows_at_a_time(numbers.size) == 3 and rows_at_a_time(image.size) == 1

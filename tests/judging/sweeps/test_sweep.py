@@ -15,7 +15,7 @@ import offline_core as offline
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.episodes import Episode
 from offline_core.data.store.location import Location
-from offline_core.door import checkpoints_of
+from offline_core.door import candidates_of
 from offline_core.errors import BusyError, ConfigError, DatasetNotFoundError, SchemaError, SweepError
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.result import SweepResult
@@ -107,7 +107,7 @@ def test_settings_are_ranked_and_their_statistics_are_of_their_runs(swept: tuple
         assert setting.curve[-1][1] == pytest.approx(setting.mean)
     best = max(result.settings[0].runs, key=lambda run: run.score)
     assert result.best == result.checkpoint == best.checkpoint
-    assert checkpoints_of([result, "other"]) == [result.best, *result.checkpoints[1:], "other"]
+    assert candidates_of([result, "other"]) == [result.best, *result.checkpoints[1:], "other"]
     assert all(uri.startswith(f"{each.folder}/") for uri, each in zip(result.checkpoints, result.settings, strict=True))
     marwil = [score for setting in result.settings if setting.algorithm == "marwil" for score in setting.scores]
     assert result.expected_best["marwil"] == pytest.approx(expected_best(np.array(marwil)))

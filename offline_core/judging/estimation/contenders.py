@@ -1,0 +1,207 @@
+"""The policies that are judged on a log, with their short names; what they do is loaded when it is needed."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.datasets.manifest import Operation, Parent, digest
+from offline_core.data.store.location import Location
+from offline_core.errors import CheckpointError, ConfigError
+from offline_core.learning.algorithms.registry import algorithms
+from offline_core.learning.config import TrainingConfig
+from offline_core.policies.export_config import EXPORT_FILE, ExportManifest
+from offline_core.policies.kind import Kind, kind_of
+from offline_core.policies.lineage import Lineage, lineage
+from offline_core.policies.manifest import PolicyManifest, find_policy
+from offline_core.runtime.user_code import UserCode, code_digests
+
+if TYPE_CHECKING:
+    from offline_core.judging.estimation.observations import TargetPolicy
+
+DIGEST = re.compile(r"(^|/)[0-9a-f]{16}(/|$)")
+"""Names the folders of what a sweep trained, and says nothing to people."""
+MOST = 100
+"""Candidates of one decision: each has a column in memory and Q functions of its own."""
+LONGEST_NAME = 60
+FUNCTION = "function:"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A policy that is judged on a log: a checkpoint, or a rule, a function, an ONNX file or a column of that log."""
+
+    uri: str
+    """Of the checkpoint or file; else the text that names it."""
+    name: str
+    fingerprint: str
+    """Of the weights, of the rule's text, of the function's source, of the file, or of the column and its log."""
+    log: Dataset
+    manifest: PolicyManifest | None = None
+    """Of a checkpoint, or of the policy that an ONNX file was exported from; None: not known."""
+    noise: float | None = None
+    """See `OffPolicyConfig.noise`."""
+    code: UserCode | None = None
+    """Of a function."""
+
+    @property
+    def kind(self) -> Kind:
+        return kind_of(self.uri)
+
+    @functools.cached_property
+    def policy(self) -> TargetPolicy:
+        """It with its weights or code.
+
+        Raises:
+            CheckpointError: It is not what the manifest says, or was replaced meanwhile.
+            ConfigError: It says nothing of this log's observations, or what is no action of this log.
+        """
+        if self.kind == "checkpoint":
+            from offline_core.policies.checkpoint import load_policy  # here, for what is reused needs no Torch
+
+            return load_policy(self.uri, self.manifest)
+        from offline_core.judging.estimation.stated import stated
+
+        return stated(self.uri, self.name, self.log, manifest=self.manifest, noise=self.noise, code=self.code)
+
+    @property
+    def parent(self) -> Parent:
+        """It, as an input of the estimate or decision."""
+        if self.kind == "checkpoint" and self.manifest is not None:
+            return self.manifest.parent_entry(self.uri)
+        return Parent(kind="files", uri=self.uri, fingerprint=self.fingerprint)
+
+    @functools.cached_property
+    def lineage(self) -> Lineage | None:
+        """What a checkpoint has learned from; None: that is not known."""
+        return lineage(self.uri) if self.kind == "checkpoint" else None
+
+
+def contenders_of(policies: Sequence[str | UserCode], log: Dataset, *, noise: float | None = None) -> list[Contender]:
+    """The policies of these texts: checkpoints, addresses, rules, functions, ONNX files, columns of the log.
+
+    Raises:
+        CheckpointError: One cannot be read.
+        ConfigError: There is none, there are too many, one is named twice, or one cannot be understood.
+    """
+    if not policies:
+        raise ConfigError("There is no candidate: name one policy or more.")
+    if len(policies) > MOST:
+        raise ConfigError(
+            f"{len(policies):,} candidates are more than the {MOST} that one log can choose among and one memory hold: rank "
+            "them by something else first, such as the held-out loss of their trainings, and decide among the best."
+        )
+    found = [_known(policy, log, noise) for policy in policies]
+    if len({each.fingerprint for each in found}) < len(found):
+        raise ConfigError(f"A candidate, or a copy of it, is named twice among {', '.join(map(str, policies))}: leave one.")
+    trained = [each for each in found if each.kind == "checkpoint" and each.manifest is not None]
+    names = names_of([each.uri for each in trained]) if trained else []
+    readable = dict(
+        zip(
+            (each.uri for each in trained),
+            readable_names(names, [each.manifest for each in trained if each.manifest is not None]),
+            strict=True,
+        )
+    )
+    short = {each.uri: _shortened(each.uri) for each in found if each.uri not in readable}
+    named = readable | (short if len({*short.values()}) == len(short) else {uri: uri for uri in short})
+    return [replace(each, name=named[each.uri]) for each in found]
+
+
+def _known(policy: str | UserCode, log: Dataset, noise: float | None) -> Contender:
+    text = policy.strip() if isinstance(policy, str) else f"{FUNCTION}{policy}"
+    kind = kind_of(text)
+    said = text.partition(":")[2].strip()
+    known = functools.partial(Contender, name="", log=log, noise=noise)
+    match kind:
+        case "checkpoint":
+            uri, manifest = find_policy(text)
+            return known(uri, fingerprint=manifest.fingerprint, manifest=manifest)
+        case "function":
+            code = _code(said) if isinstance(policy, str) else policy
+            return known(text, fingerprint=digest([kind, str(code), code.arguments, code_digests(code)]), code=code)
+        case "onnx":
+            return _exported(known, text)
+    if not said:
+        raise ConfigError(
+            f"{text!r} is empty: write {kind}:… with what it is, such as rule:case when obs[1] > 0 then 1 else 0 end."
+        )
+    return known(text, fingerprint=digest([kind, said, *([log.manifest.fingerprint] if kind == "column" else [])]))
+
+
+def _code(path: str) -> UserCode:
+    try:
+        return UserCode(path=path)
+    except ValidationError as error:
+        raise ConfigError(f"{FUNCTION}{path} names no function: write {FUNCTION}package.module:name.") from error
+
+
+def _exported(known: functools.partial[Contender], uri: str) -> Contender:
+    """An ONNX file; its policy's manifest, if the export that lies next to it wrote this very file."""
+    location = Location.of(uri)
+    if not location.is_file():
+        raise CheckpointError(f"There is no file {location.uri}.")
+    sha256, manifest = hashlib.sha256(location.read()).hexdigest(), None
+    beside = location.parent.child(EXPORT_FILE)
+    if beside.is_file():
+        try:
+            export = ExportManifest.model_validate_json(beside.read())
+        except ValidationError as error:
+            raise CheckpointError(f"{beside.uri} is no manifest of an export that can be read. Export again.") from error
+        manifest = export.policy if sha256 in [each.sha256 for each in export.models.values()] else None
+    return known(location.uri, fingerprint=digest([sha256, manifest is not None]), manifest=manifest)
+
+
+def _shortened(text: str) -> str:
+    if kind_of(text) == "onnx":
+        return "/".join(text.split("/")[-2:])
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+
+
+def names_of(uris: Sequence[str]) -> list[str]:
+    """The parts of paths in which they differ, or the last one."""
+    parts = [uri.rstrip("/").split("/") for uri in uris]
+    if len(parts) == 1:
+        return ["/".join(parts[0][-2:])]
+    shortest = min(map(len, parts))
+    begin = next((i for i in range(shortest) if len({each[i] for each in parts}) > 1), shortest - 1)
+    end = next((i for i in range(shortest - begin) if len({each[-1 - i] for each in parts}) > 1), 0)
+    return ["/".join(each[begin : len(each) - end]) or each[-1] for each in parts]
+
+
+def readable_names(names: Sequence[str], manifests: Sequence[PolicyManifest]) -> list[str]:
+    """The parameters in which the trainings differ, in place of names with a digest; the names if they are not different."""
+    if not any(map(DIGEST.search, names)):
+        return [*names]
+    found = [_parameters(manifest.operation) for manifest in manifests]
+    values = {
+        path: {repr(each[path]) for each in found if path in each} for path in dict.fromkeys(p for each in found for p in each)
+    }
+    told = [", ".join(f"{path}={each[path]}" for path in each if len(values[path]) > 1) for each in found]
+    return told if len({*told}) == len(told) and all(told) else [*names]
+
+
+def _parameters(operation: Operation) -> dict[str, Any]:
+    """By path, with the defaults that a training leaves out, but none of another algorithm."""
+    given = dict(_flat(operation.config))
+    if operation.stage != "train":
+        return given
+    defaults = TrainingConfig()
+    others = algorithms().keys() - {given.get("algorithm", defaults.algorithm)}
+    return dict(_flat(defaults.model_dump(mode="json", exclude={*others}))) | given
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -1,0 +1,131 @@
+"""A rule in SQL: what to do, by the columns of what is seen before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import gymnasium as gym
+import numpy as np
+import polars as pl
+
+from offline_core.data.curation.pieces import as_series
+from offline_core.data.episodes import columns, nested
+from offline_core.data.episodes.nested import Nested
+from offline_core.data.inputs.frames import no_column
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.inputs.number_names import number_names
+from offline_core.errors import ConfigError, first_line
+from offline_core.runtime.sql import sql_expression
+
+CLOSE = 1e-6
+"""Share by which a number may differ from the one that an action stands for."""
+
+
+class Rule:
+    """An expression on what is seen: `case when hour < 7 then 0 else 2 end`.
+
+    Its columns are those that observations were imported from, each in the log's own words (a category is its text, a bin the
+    value that it stands for), and `obs`, of which `obs[1]` is the first number, or `"obs/position"` of a Dict. It gives an
+    action as the log has it: a label where the actions of a Discrete space have some, otherwise its number.
+
+    Arguments:
+        text: in the dialect of `sql_expression`: of one row, not of several.
+        name: in messages.
+        made_of: what the observations of the log are made of.
+
+    Raises:
+        ConfigError: It cannot be understood, or the actions are more than one number.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        name: str,
+        spaces: tuple[gym.Space[Any], gym.Space[Any]],
+        made_of: InputColumns | None,
+    ) -> None:
+        self._observation_space, action_space = spaces
+        self._name, self._made_of = name, made_of
+        if np.prod(action_space.shape or ()) != 1:
+            self._refuse(f"gives one number, and the actions of the log are {action_space}: name a function (function:…)")
+        self._expression = sql_expression(text)
+        self._labels = made_of.labels if made_of is not None and isinstance(action_space, gym.spaces.Discrete) else None
+        self._start = int(getattr(action_space, "start", 0))
+
+    def __call__(self, observations: Nested) -> np.ndarray:
+        """(B,) actions as numbers, for observations (B, …)."""
+        frame = pl.DataFrame(columns_of(observations, self._made_of))
+        try:
+            named = self._expression.meta.root_names()
+            if missing := sorted({*named} - {*frame.columns}):
+                self._refuse(
+                    f"sees what is seen before an action{self._told(missing)}. {no_column(missing, frame.columns)[:-1]}"
+                )
+            found = frame.with_columns(self._expression.alias(ANSWER))[ANSWER]
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            self._refuse(f"cannot be computed: {first_line(error)}")
+        if (nothing := found.is_null()).any():
+            row = frame.row(int(nothing.arg_true()[0]), named=True)
+            self._refuse(f"gives nothing for { ({name: row[name] for name in named} or row) }: end it with else")
+        return self._numbers(found)
+
+    def _told(self, missing: list[str]) -> str:
+        action = None if self._made_of is None else self._made_of.action
+        if {*missing} & {action, columns.ACTIONS}:
+            return f", and {missing[0]} is what was done"
+        return ""
+
+    def _numbers(self, found: pl.Series) -> np.ndarray:
+        is_text = found.dtype == pl.String
+        if not (is_text or found.dtype.is_numeric() or found.dtype == pl.Boolean):
+            self._refuse(f"gives {found.dtype}, which is no action")
+        labels = self._labels
+        if is_text and (labels is None or not isinstance(labels[0], str)):
+            self._refuse(f"gives the text {found[0]!r}, and the actions of the log are numbers")
+        if labels is None:
+            return found.cast(pl.Float64).to_numpy()
+        if is_text:
+            places = {label: place for place, label in enumerate(labels)}
+            codes = found.replace_strict(places, default=-1, return_dtype=pl.Int64).to_numpy()
+        elif isinstance(labels[0], str):
+            self._refuse(f"gives the number {found[0]}, and the actions of the log are {', '.join(map(str, labels))}")
+        else:
+            numbers, known = found.cast(pl.Float64).to_numpy(), np.asarray(labels, np.float64)
+            codes = np.abs(numbers[:, None] - known).argmin(axis=1)
+            codes = np.where(np.isclose(numbers, known[codes], rtol=CLOSE, atol=0), codes, -1)
+        if (unknown := codes < 0).any():
+            self._refuse(
+                f"gives {found[int(unknown.argmax())]!r}, and the actions of the log are {', '.join(map(str, labels))}"
+            )
+        return codes + self._start
+
+    def _refuse(self, reason: str) -> NoReturn:
+        raise ConfigError(f"The candidate {self._name} {reason}.")
+
+
+ANSWER = "what the rule gives"
+
+
+def columns_of(observations: Nested, made_of: InputColumns | None) -> Mapping[str, pl.Series]:
+    """What is seen at B steps, as columns: `obs` or its parts by path, and the columns that an import made it from."""
+    flat = nested.flatten(observations, columns.OBS)
+    found = {path: as_series(leaf) for path, leaf in flat.items()}
+    if made_of is None or columns.OBS not in flat:
+        return found
+    numbers = flat[columns.OBS].reshape(len(flat[columns.OBS]), -1)
+    if number_names(columns.OBS, numbers.shape[1], made_of) == number_names(columns.OBS, numbers.shape[1]):
+        return found  # what each number is called is not known
+    place = 0
+    for name in made_of.obs:
+        encoding, bins = made_of.steps.encode.get(name), made_of.steps.bins.get(name)
+        size = encoding.size if encoding is not None and encoding.form == "one_hot" else 1
+        own, place = numbers[:, place : place + size], place + size
+        if encoding is not None:
+            codes = own.argmax(axis=1) if encoding.form == "one_hot" else own[:, 0].astype(np.int64)
+            found[name] = pl.Series([*encoding.known, None], strict=False).gather(np.minimum(codes, len(encoding.known)))
+        elif bins is not None:
+            found[name] = pl.Series(np.asarray(bins.values)[own[:, 0].astype(np.int64)])
+        else:
+            found[name] = pl.Series(np.ascontiguousarray(own[:, 0]))
+    return found

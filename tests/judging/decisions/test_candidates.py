@@ -1,0 +1,91 @@
+"""Decisions between rules and functions, beside a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.manifest import Operation
+from offline_core.errors import ConfigError, PromotionError
+from offline_core.judging.decisions.config import DecisionConfig
+from offline_core.judging.decisions.decide import decide
+from offline_core.judging.decisions.result import ADOPT, DecisionResult
+from offline_core.judging.estimation.contenders import contenders_of
+from offline_core.keeping.promotion.config import PromotionConfig
+from offline_core.keeping.promotion.promote import promote
+from offline_core.policies.checkpoint import save_policy
+from offline_core.runtime.config import parse
+from tests.judging.decisions.made_up import made_up
+from tests.judging.decisions.test_decide import FQE
+from tests.judging.estimation.chains import GAMMA, SPACES, TARGET, played, policy_of, recorded
+from tests.learning.datasets import dataset_of
+
+BEST = "rule:case when obs = 1 then 1 else 0 end"
+WORST = "rule:case when obs = 1 then 0 else 1 end"
+FUNCTION = "function:tests.judging.estimation.asked:target"
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> str:
+    made = recorded(played(600, seed=8))
+    return dataset_of(tmp_path_factory.mktemp("candidates") / "log", made, spaces=SPACES, environment=None)
+
+
+def decided(log: str, *candidates: str, output: Path, **config: object) -> DecisionResult:
+    values = {"estimate": {"gamma": GAMMA, "resamples": 200, "fqe": FQE}, "examine_updates": 0} | config
+    return decide(parse(DecisionConfig, values), dataset=log, candidates=[*candidates], output=str(output))
+
+
+def test_rules_and_functions_are_ranked_beside_checkpoints(log: str, tmp_path: Path) -> None:
+    save_policy(policy_of(TARGET), str(tmp_path / "target"), operation=Operation(name="test"))
+    found = decided(log, WORST, str(tmp_path / "target"), BEST, output=tmp_path / "out", min_overlap=0.1)
+    assert [each.name for each in found.candidates] == [BEST, f"{tmp_path.name}/target", WORST]
+    assert found.candidates[0].score > 0 > found.candidates[2].score
+    assert found.first.checkpoint == BEST and not found.is_checkpoint
+    assert f"What {BEST} was made from is unknown" in "".join(found.warnings)
+    assert found.card().about == (log, 1)
+    assert decided(log, WORST, str(tmp_path / "target"), BEST, output=tmp_path / "out", min_overlap=0.1).reused
+    with pytest.raises(PromotionError, match=f"Nothing is moved: the decision in .* is for {BEST}. Let it act where"):
+        promote(PromotionConfig(), registry=str(tmp_path / "registry/it"), source=str(tmp_path / "out"))
+
+
+def test_a_rule_may_be_what_runs_today(log: str, tmp_path: Path) -> None:
+    found = decided(log, FUNCTION, output=tmp_path, against=WORST, min_overlap=0.1)
+    assert found.against == WORST and found.candidates[0].judged is not None and found.candidates[0].judged.value > 0
+
+
+def test_a_rule_that_is_shown_to_be_better_is_adopted() -> None:
+    found = made_up("promote", checkpoint=BEST)
+    assert found.card().next == ADOPT and made_up("promote").card().next != ADOPT
+
+
+@pytest.mark.parametrize(
+    ("candidates", "message"),
+    [
+        ([BEST, WORST, f"{BEST} "], "named twice"),
+        ([f"rule:{number}" for number in range(1_000)], "1,000 candidates are more than the 100"),
+        ([], "There is no candidate"),
+    ],
+)
+def test_candidates_that_cannot_be_decided_between_are_refused(candidates: list[str], message: str, log: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        contenders_of(candidates, open_dataset(log))
+
+
+def test_what_fails_late_in_the_log_is_refused_before_anything_is_fitted(
+    log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offline_core.judging.decisions.work.model_of_behaviour", lambda *_, **__: pytest.fail("it was fitted"))
+    first = open_dataset(log).first_episode()
+    assert first is not None
+    last = sorted({0, 1, 2} - {*first.observations[:-1].tolist()})[-1]  # a state that the first episode does not have
+    with pytest.raises(ConfigError, match=r"answers 7.0 to an observation"):
+        decided(log, f"rule:case when obs = {last} then 7 else 0 end", output=tmp_path, examine_updates=100)
+
+
+def test_rules_of_long_texts_keep_different_names(log: str) -> None:
+    long = "rule:case when obs = 1 then 1 when obs = 2 then 1 when obs = 0 then 0 else {} end"
+    names = [each.name for each in contenders_of([long.format(0), long.format(1), "rule:1"], open_dataset(log))]
+    assert len({*names}) == 3 and names[2] == "rule:1"
