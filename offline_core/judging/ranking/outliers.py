@@ -40,14 +40,14 @@ QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
 @stage(
     "outliers",
-    version=2,
+    version=3,
     after="check",
     arguments=(DATASET, output("runs/outliers", "Folder for the scores."), VERSION),
 )
 def outliers(config: OutlierConfig, *, dataset: str, output: str, version: int | None = None) -> Made[OutlierResult]:
     """Rank the episodes by how unlike the others they are, and say which algorithm the dataset speaks for.
 
-    Each is scored by the feature in which it is farthest from the others, in robust deviations.
+    Each is scored by the feature in which it is farthest from the others, in robust standard deviations.
 
     Features are returns, lengths, ends and gaps, of each number of a step its mean, spread, largest jump and how often it
     stays, and the surprise of actions, of transitions and of rewards to models that were fitted to other episodes. The data
@@ -81,23 +81,24 @@ def outliers(config: OutlierConfig, *, dataset: str, output: str, version: int |
     score = np.abs(apart).max(axis=1)
     order = np.argsort(-score, kind="stable")
     medians = np.nanmedian(np.where(np.isfinite(features.values), features.values, np.nan), axis=0)
-    for i in order[: int((score >= config.threshold).sum())].tolist():
-        said = features.names, features.values[i], apart[i], medians, looked.where(i)
-        found_by[i] = reasons.reason(*said, threshold=config.threshold)
+    chosen = order[: int((score >= config.threshold).sum())]
+    for i, standing in zip(chosen.tolist(), reasons.standings(features.values, apart, chosen), strict=True):
+        found_by[i] = reasons.reason(features.names, standing, medians, looked.where(i), threshold=config.threshold)
     index = source.index([columns.EPS_ID, columns.T_STARTED])
     write_scores(scores, source, index, score, score >= config.threshold, found_by, features.names, features.values)
     ids = index[columns.EPS_ID].to_list()
     listed = [
-        Outlier(episode=i, eps_id=ids[i], score=float(score[i]), reason=found_by[i])
-        for i in order[:MOST_SHOWN].tolist()
-        if found_by[i]
+        Outlier(
+            episode=i, eps_id=ids[i], score=float(score[i]), farther_than=int((score < score[i]).sum()), reason=found_by[i]
+        )
+        for i in chosen[:MOST_SHOWN].tolist()
     ]
     result = OutlierResult(
         uri=begun.folder.uri,
         scores=scores.uri,
         dataset=source.ref,
         threshold=config.threshold,
-        count=int((score >= config.threshold).sum()),
+        count=len(chosen),
         outliers=listed,
         quantiles={f"{share:g}": float(np.quantile(score, share)) for share in QUANTILES},
         notes=looked.notes,
