@@ -23,10 +23,11 @@ from offline_core.judging.ranking.advice import advise
 from offline_core.judging.ranking.config import OutlierConfig
 from offline_core.judging.ranking.dynamics import Dynamics
 from offline_core.judging.ranking.features import Features, cut_before, features_of
-from offline_core.judging.ranking.measures import Measures, coverage_of, density_of, measures_of
+from offline_core.judging.ranking.measures import Actions, Measures, ObservationScale, coverage_of, density_of, measures_of
 from offline_core.judging.ranking.result import Outlier, OutlierResult
 from offline_core.judging.ranking.sample import Lots, Sample, numbered
 from offline_core.judging.ranking.scores import deviations, least_deviations
+from offline_core.judging.ranking.trainings import Trained
 from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
 
 if TYPE_CHECKING:
@@ -88,9 +89,7 @@ def outliers(config: OutlierConfig, *, dataset: str, output: str, version: int |
     write_scores(scores, source, index, score, score >= config.threshold, found_by, features.names, features.values)
     ids = index[columns.EPS_ID].to_list()
     listed = [
-        Outlier(
-            episode=i, eps_id=ids[i], score=float(score[i]), farther_than=int((score < score[i]).sum()), reason=found_by[i]
-        )
+        Outlier(episode=i, eps_id=ids[i], score=float(score[i]), farther_than=int((score < score[i]).sum()), reason=found_by[i])
         for i in chosen[:MOST_SHOWN].tolist()
     ]
     result = OutlierResult(
@@ -103,7 +102,7 @@ def outliers(config: OutlierConfig, *, dataset: str, output: str, version: int |
         quantiles={f"{share:g}": float(np.quantile(score, share)) for share in QUANTILES},
         notes=looked.notes,
         measures=looked.measures,
-        advice=advise(looked.measures, target=config.target_return),
+        advice=advise(looked.measures, Trained.of(source), target=config.target_return),
         seconds=time.perf_counter() - start,
     )
     log.info("%s: %d of %d episodes are outliers", source.ref, result.count, len(score))
@@ -139,6 +138,8 @@ def _look(source: Dataset, config: OutlierConfig) -> _Looked:
     clone, notes = _clone(sample, source.spaces, config)
     found, lengths, noise = [], [], []
     signals: dict[str, list[np.ndarray]] = {}
+    ranges: list[tuple[np.ndarray, np.ndarray]] = []
+    is_box = isinstance(source.spaces[1], gym.spaces.Box)
     for episodes, batch, numbers in numbered(source, what="outliers"):
         part = lots.part[episodes]
         observed, reward = dynamics.surprise(batch, numbers, part[batch.episode])
@@ -148,6 +149,9 @@ def _look(source: Dataset, config: OutlierConfig) -> _Looked:
             noise.append(clones_noise)
         found.append(features_of(batch, numbers) | _surprises(own, batch.offsets))
         lengths.append(batch.lengths)
+        if is_box and len(batch):
+            taken = batch.columns[columns.ACTIONS].reshape(len(batch), -1)
+            ranges.append((taken.min(axis=0), taken.max(axis=0)))
         for name, signal in own.items():
             signals.setdefault(name, []).append(signal.astype(np.float32))
     features = Features(found[0].names, np.concatenate([each.values for each in found]))
@@ -162,7 +166,8 @@ def _look(source: Dataset, config: OutlierConfig) -> _Looked:
         noise=np.concatenate(noise) if noise else None,
         coverage=coverage_of(sample, seed=config.seed),
         density=density_of(rewards),
-        is_box=isinstance(source.spaces[1], gym.spaces.Box),
+        actions=Actions.of(source.spaces[1], sample, ranges),
+        observations=ObservationScale.of(sample),
     )
     offsets = np.concatenate([[0], np.cumsum(all_lengths)])
     usual = {name: float(np.quantile(np.abs(signal), 0.9)) for name, signal in joined.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef
-from offline_core.data.datasets.dataset_card import reading
 from offline_core.judging.ranking.advice import Advice
 from offline_core.judging.ranking.measures import Measures
 from offline_core.judging.ranking.reasons import deviations_text, share_text
@@ -46,7 +45,9 @@ class OutlierResult(Result):
     seconds: float
 
     def card(self) -> Card:
-        scores = ", ".join(f"{100 * float(share):g} % up to {deviations_text(value)}" for share, value in self.quantiles.items())
+        scores = ", ".join(
+            f"{100 * float(share):g} % up to {deviations_text(value)}" for share, value in self.quantiles.items()
+        )
         columns = ("Episode", "Id", "Score", "Farther out than", "Reason")
         others = self.dataset.episodes - 1
         rows = [
@@ -67,20 +68,21 @@ class OutlierResult(Result):
             facts={
                 "Dataset": self.dataset,
                 "Because": self.advice.why,
-                "Outliers": f"{self.count:,} of {self.dataset.episodes:,} episodes, from {self.threshold:g} standard deviations on",
+                "Outliers": f"{self.count:,} of {self.dataset.episodes:,} episodes, from {deviations_text(self.threshold)} on",
                 **{f"Episode {each.episode:,}": each.reason for each in self.outliers[:MOST_TOLD]},
                 "Time": duration_text(self.seconds),
             },
             warnings=self.notes,
             sections=[
                 Section("Outliers", columns=columns, rows=rows),
+                Section("What to run first", [*self.advice.first.commands, *self.advice.first.parameters]),
+                Section("What to run next", [*self.advice.second.commands, *self.advice.second.parameters]),
                 Section("What the data is like", self.advice.sentences),
             ],
             details={"Scores": self.scores, "Scores of the episodes": scores},
             next=command("offline", "prune", self.dataset.uri, "-s", f"outliers={self.uri}", "-s", f"where={where}")
             if self.count
-            else command("offline", "train", *reading(self.dataset)),
+            else " && ".join(self.advice.first.commands),
             about=(self.dataset.uri, self.dataset.version),
             places=[f"{self.uri}/card"],
         )
-

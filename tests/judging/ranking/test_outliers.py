@@ -154,7 +154,7 @@ def test_reasons_name_the_mapped_columns_and_tell_durations(tmp_path: Path) -> N
     assert "mean of sensors.tout" in features.columns and "largest jump of time in seconds" in features.columns
     first = found.outliers[0]
     assert first.episode == 13 and first.score < 1e4
-    assert "sensors.tout" in first.reason and "time" in first.reason and "time 25.0 h" in first.reason and "the median of 60 min" in first.reason
+    assert "sensors.tout" in first.reason and "time 25.0 h" in first.reason and "the median of 60 min" in first.reason
     assert first.farther_than == 13 and "all other episodes" in found.card().markdown()
 
 
