@@ -35,7 +35,7 @@ def compare(
 
     Arguments:
         today: None: what the log recorded.
-        beyond: the p-value is of a difference that is no larger.
+        beyond: the p-value is of a difference that is no larger, and `p_worse` of one that is no smaller.
         risk: of the one-sided bound.
         confidence: of the interval.
     """
@@ -51,7 +51,7 @@ def compare(
     scale = max(float(np.abs(candidate.returns).mean()), abs(value))
     if error <= SMALLEST_SHARE * scale:  # it does what runs today does
         p_value = float(value <= beyond + SMALLEST_SHARE * scale)
-        return certain(value, p_value, **told)
+        return certain(value, p_value, p_worse=float(value >= beyond - SMALLEST_SHARE * scale), **told)
     ratios = np.concatenate(
         [
             (_differences(candidate, today, counts) - value) / _errors(parts, counts, least=0.1 * error)
@@ -62,20 +62,28 @@ def compare(
     most, least = np.quantile(ratios, [1 - outside, outside])
     # Of few episodes resamples are too much alike: no bound is closer than Student's, of as many as count and vary.
     few = student(max(1.0, varying(candidate.returns, weights.episodes) - 1))
-    p_value = (1.0 + (ratios >= (value - beyond) / error).sum()) / (1 + len(ratios))
+    far = (value - beyond) / error
+    p_value, p_worse = ((1.0 + outside.sum()) / (1 + len(ratios)) for outside in (ratios >= far, ratios <= far))
     return Difference(
         value=value,
         low=float(value - max(most, few.ppf(1 - outside)) * error),
         high=float(value + max(-least, few.ppf(1 - outside)) * error),
         standard_error=error,
         at_least=float(value - max(np.quantile(ratios, 1 - risk), few.ppf(1 - risk)) * error),
-        p_value=float(max(p_value, few.sf((value - beyond) / error))),
+        p_value=float(max(p_value, few.sf(far))),
+        p_worse=float(max(p_worse, few.cdf(far))),
         **told,
     )
 
 
 def certain(
-    value: float, p_value: float, *, effective_episodes: float, carrying_episodes: float, largest_share: float
+    value: float,
+    p_value: float,
+    *,
+    p_worse: float = 1.0,
+    effective_episodes: float,
+    carrying_episodes: float,
+    largest_share: float,
 ) -> Difference:
     """A difference that no other episodes could change."""
     return Difference(
@@ -85,6 +93,7 @@ def certain(
         standard_error=0.0,
         at_least=value,
         p_value=p_value,
+        p_worse=p_worse,
         effective_episodes=effective_episodes,
         carrying_episodes=carrying_episodes,
         largest_share=largest_share,
