@@ -263,7 +263,7 @@ def outliers(
 ) -> OutlierResult:
     """Rank the episodes by how unlike the others they are, and say which algorithm the dataset speaks for.
 
-    Each is scored by the feature in which it is farthest from the others, in robust deviations.
+    Each is scored by the feature in which it is farthest from the others, in robust standard deviations.
 
     Features are returns, lengths, ends and gaps, of each number of a step its mean, spread, largest jump and how often it
     stays, and the surprise of actions, of transitions and of rewards to models that were fitted to other episodes. The data
@@ -697,6 +697,7 @@ def decide(
     risk: float = ...,
     margin: float = ...,
     guardrails: list[Guardrail | Mapping[str, Any]] = ...,
+    group: list[str] = ...,
     min_overlap: float = ...,
     estimate: OffPolicyConfig | Mapping[str, Any] = ...,
     clone_updates: int = ...,

@@ -21,8 +21,9 @@ from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import Example, Finding, Histogram, QualityReport
 from offline_core.judging.estimation.result import Estimate, Interval, OffPolicyResult
 from offline_core.judging.ranking.advice import advise
-from offline_core.judging.ranking.measures import Measures
+from offline_core.judging.ranking.measures import Actions, Measures, ObservationScale
 from offline_core.judging.ranking.result import Outlier, OutlierResult
+from offline_core.judging.ranking.trainings import Trained
 from offline_core.judging.sweeps.result import FailedRun, SweepResult, SweptRun, SweptSetting
 from offline_core.keeping.homepage.config import ReportResult
 from offline_core.keeping.promotion.result import PromotionResult
@@ -265,15 +266,17 @@ def swept(folder: str, ref: DatasetRef) -> SweepResult:
 
 
 def outliers(folder: Path, ref: DatasetRef) -> OutlierResult:
-    measures = Measures.model_construct(**dict.fromkeys(Measures.model_fields, 0.5))
-    advice = advise(measures)
+    known = dict.fromkeys(Measures.model_fields, 0.5)
+    scale = ObservationScale(spreads=(1.0, 1.0), largest=1.0)
+    measures = Measures.model_construct(**known | {"actions": Actions(kind="discrete"), "observations": scale})
+    advice = advise(measures, Trained(["runs/recording"]))
     values = {
         "uri": f"{folder}/outliers",
         "scores": f"{folder}/outliers/scores.parquet",
         "dataset": ref,
         "threshold": 6.0,
         "count": 2,
-        "outliers": [Outlier(episode=3, eps_id="x", score=9.5, reason="a large return")],
+        "outliers": [Outlier(episode=3, eps_id="x", score=9.5, farther_than=3, reason="a large return")],
         "quantiles": {"0.5": 1.0, "0.9": 2000.0},
         "notes": ["Times could not be looked at."],
         "measures": measures,

@@ -171,8 +171,11 @@ def _lots(drawn_by: Sequence[str], seed: str) -> np.ndarray:
     return np.array([hashlib.blake2b(f"{seed}/{text}".encode(), digest_size=8).digest() for text in drawn_by], "S8")
 
 
-def values_of(source: Dataset, index: pl.DataFrame, name: str) -> np.ndarray:
+def values_of(source: Dataset, index: pl.DataFrame, name: str, *, what: str = "split") -> np.ndarray:
     """(episodes,) str: a column's value in each episode, which has to be one.
+
+    Arguments:
+        what: is done by the column, in the message.
 
     Raises:
         ConfigError: There is no such column, or its value changes within an episode.
@@ -183,7 +186,7 @@ def values_of(source: Dataset, index: pl.DataFrame, name: str) -> np.ndarray:
     if None in values:
         eps_id = index[columns.EPS_ID][values.index(None)]
         raise ConfigError(
-            f"{source.ref} cannot be split by {name!r}: it is not in episode {eps_id}, or changes within it. Choose one of "
+            f"{source.ref} cannot be {what} by {name!r}: it is not in episode {eps_id}, or changes within it. Choose one of "
             f"{', '.join(columns.EPISODE_METADATA)}, or a column with one value in all steps of each episode."
         )
     return np.array(list(map(str, values)))

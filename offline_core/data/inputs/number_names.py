@@ -19,7 +19,10 @@ def number_names(path: str, count: int, made_of: InputColumns | None = None) -> 
 
 
 def _mapped_names(made_of: InputColumns, count: int) -> list[str] | None:
-    """The mapped columns, a category each of those in one-hot form; None if these are not so many, or not all different."""
+    """The mapped columns, a category each of those in one-hot form, and the numbers of a vector that is the only one.
+
+    None if these are not so many, or not all different.
+    """
     names: list[str] = []
     for name in made_of.obs:
         encoding = made_of.steps.encode.get(name)
@@ -27,4 +30,6 @@ def _mapped_names(made_of: InputColumns, count: int) -> list[str] | None:
             names.append(name)
         else:
             names += [f"{name} = {each}" for each in encoding.known] + ["other " + name] * encoding.other
+    if len(names) == 1 < count:
+        names = [f"{names[0]}[{number}]" for number in range(count)]
     return names if len(names) == count == len({*names} - {*columns.STEP_COLUMNS}) else None

@@ -38,7 +38,7 @@ def compare(
 
     Arguments:
         today: None: what the log recorded.
-        beyond: the p-value is of a difference that is no larger.
+        beyond: the p-value is of a difference that is no larger, and `p_worse` of one that is no smaller.
         risk: of the one-sided bound.
         confidence: of the interval.
     """
@@ -55,7 +55,7 @@ def compare(
     scale = max(float(np.abs(candidate.returns).mean()), abs(value))
     if error <= SMALLEST_SHARE * scale:  # it does what runs today does
         p_value = float(value <= beyond + SMALLEST_SHARE * scale)
-        return certain(value, p_value, **told)
+        return certain(value, p_value, p_worse=float(value >= beyond - SMALLEST_SHARE * scale), **told)
     ratios = np.concatenate(
         [
             (_differences(candidate, today, counts) - value) / _errors(drawn, counts, candidate.groups.sizes, least=0.1 * error)
@@ -66,14 +66,17 @@ def compare(
     most, least = np.quantile(ratios, [1 - outside, outside])
     # Of few episodes resamples are too much alike: no bound is closer than one that knows how many count.
     few: RareRewards | Student = RareRewards.of(candidate, today, parts) or Student.of(candidate, weights.episodes, error)
-    p_value = (1.0 + (ratios >= (value - beyond) / error).sum()) / (1 + len(ratios))
+    far = (value - beyond) / error
+    p_value, p_worse = ((1.0 + beside.sum()) / (1 + len(ratios)) for beside in (ratios >= far, ratios <= far))
+    p_of_few = few.p_value(value - beyond)
     return Difference(
         value=value,
         low=float(value - max(most * error, few.below(outside))),
         high=float(value + max(-least * error, few.above(outside))),
         standard_error=error,
         at_least=float(value - max(np.quantile(ratios, 1 - risk) * error, few.below(risk))),
-        p_value=float(max(p_value, few.p_value(value - beyond))),
+        p_value=float(max(p_value, p_of_few)),
+        p_worse=float(max(p_worse, 1 - p_of_few)),
         **told,
     )
 
@@ -102,7 +105,13 @@ class Student:
 
 
 def certain(
-    value: float, p_value: float, *, effective_episodes: float, carrying_episodes: float, largest_share: float
+    value: float,
+    p_value: float,
+    *,
+    p_worse: float = 1.0,
+    effective_episodes: float,
+    carrying_episodes: float,
+    largest_share: float,
 ) -> Difference:
     """A difference that no other episodes could change."""
     return Difference(
@@ -112,6 +121,7 @@ def certain(
         standard_error=0.0,
         at_least=value,
         p_value=p_value,
+        p_worse=p_worse,
         effective_episodes=effective_episodes,
         carrying_episodes=carrying_episodes,
         largest_share=largest_share,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from offline_core.data.store.allowed_roots import IsUri
 from offline_core.judging.estimation.config import OffPolicyConfig
@@ -18,6 +18,7 @@ class Guardrail(Config):
     """A return besides the reward's that may not fall."""
 
     name: str = Field(min_length=1, max_length=100, description="In the card and in messages, such as comfort.")
+    unit: str = Field("", max_length=30, description="What its numbers are, in the card: kWh, clicks, EUR.")
     expression: str = Field(
         min_length=1,
         description="What a step is paid, in SQL on the columns of a step, higher is better: -cost, or "
@@ -72,6 +73,11 @@ class DecisionConfig(Config):
     guardrails: Annotated[list[Guardrail], Field(max_length=20)] = Field(
         [], description="Other returns that may not fall, each shown within the same risk."
     )
+    group: Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=5)] = Field(
+        [],
+        description="Columns with one value in each episode, such as room, zone, campaign: the difference is told for each "
+        "value of each, and which are shown to be better or worse, within the risk over all of them.",
+    )
     min_overlap: float = Field(
         0.8,
         ge=0,
@@ -100,6 +106,11 @@ class DecisionConfig(Config):
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Of the split, the clone, the Q functions and the resamples.")
 
+    @field_validator("group", mode="before")
+    @classmethod
+    def _one_or_several(cls, group: Any) -> Any:
+        return [group] if isinstance(group, str) else group
+
     @model_validator(mode="after")
     def _leaves_the_rest_to_itself(self) -> DecisionConfig:
         if self.estimate.require_return is not None:
@@ -113,4 +124,6 @@ class DecisionConfig(Config):
             )
         if len({each.name for each in self.guardrails}) < len(self.guardrails):
             raise ValueError("guardrails have a name twice")
+        if len({*self.group}) < len(self.group):
+            raise ValueError("group names a column twice")
         return self

@@ -13,7 +13,7 @@ from offline_core.errors import OfflineError
 from offline_core.judging.decisions.behaviour import Examined
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.overlap import is_deterministic
-from offline_core.judging.decisions.result import Difference
+from offline_core.judging.decisions.result import Candidate, Difference, Verdict
 from offline_core.judging.estimation import diagnostics
 from offline_core.policies.lineage import Lineage, episodes_in
 
@@ -94,8 +94,7 @@ def about_drift(dataset: Dataset) -> Iterator[str]:
     if mannwhitneyu(returns[:third], returns[-third:]).pvalue < DRIFT_RISK:
         yield (
             f"The returns of {dataset.location.uri} drift: {returns[:third].mean():.4g} in its first third, "
-            f"{returns[-third:].mean():.4g} in its last. What ran, or what it ran in, has changed: decide on the later part "
-            "(by=time), or on a log of the present."
+            f"{returns[-third:].mean():.4g} in its last. What ran, or what it ran in, has changed."
         )
     distance = float(ks_2samp(paid[:third], paid[-third:]).statistic)
     if distance > REWARD_DISTANCE and third >= ENOUGH:
@@ -103,6 +102,13 @@ def about_drift(dataset: Dataset) -> Iterator[str]:
             f"What a step of {dataset.location.uri} is paid is another at its end (a distance of {distance:.2f} from its "
             "beginning): if the definition of the reward was changed, compute all rewards anew before anything is decided."
         )
+
+
+def about_groups(first: Candidate, verdict: Verdict) -> Iterator[str]:
+    """What to do where a candidate that is to run is shown to be worse."""
+    worse = [each.group for each in first.groups if each.shown == "worse"]
+    if worse and verdict in ("promote", "test"):
+        yield f"Where {' or '.join(worse)}, let what runs today go on: {first.name} is shown to be worse there."
 
 
 def about_behaviour(model: Examined, *, listed: bool, recorded: bool) -> Iterator[str]:

@@ -12,6 +12,7 @@ from offline_core.data.episodes import columns
 from offline_core.judging.decisions import diagnosis
 from offline_core.judging.decisions.comparison import certain, combined
 from offline_core.judging.decisions.evidence import Side, paid
+from offline_core.judging.decisions.groups import LogGroups, effects, with_shown
 from offline_core.judging.decisions.overlap import overlap_of, regions, supported
 from offline_core.judging.decisions.result import Candidate, Difference, GuardrailFinding
 from offline_core.judging.estimation import diagnostics
@@ -70,8 +71,12 @@ def select(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
     return [replace(ranked[number], score=float(scores[number])) for number in order]
 
 
-def judge(side: Side, ranked: Sequence[Ranked]) -> Judged:
-    """Judge the first of those that the other side could judge, then of the rest."""
+def judge(side: Side, ranked: Sequence[Ranked], groups: LogGroups) -> Judged:
+    """Judge the first of those that the other side could judge, then of the rest.
+
+    Arguments:
+        groups: of this side's episodes.
+    """
     config = side.config
     finalists = sorted(ranked, key=lambda each: bool(each.reasons))[: config.finalists]
     contenders = [each.contender for each in finalists]
@@ -89,6 +94,7 @@ def judge(side: Side, ranked: Sequence[Ranked]) -> Judged:
             number = finalists.index(each)
             difference = _difference(side, found[number], today, beyond=config.margin)
             about = _about(side, each.contender, number, found[number], difference) | {"guardrails": guardrails[number]}
+            about |= _by_group(side, groups, found[number], today)
         known = {"checkpoint": each.contender.uri, "fingerprint": each.contender.fingerprint}
         known |= {"name": each.contender.name}
         candidates.append(Candidate.model_validate({**known, "selected": each.difference, "score": each.score, **about}))
@@ -116,20 +122,30 @@ def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[Guardr
     found: list[list[GuardrailFinding]] = [[] for _ in contenders]
     policies = [each.policy for each in contenders] + ([] if side.today is None else [side.today])
     for guardrail in side.config.guardrails:
-        rewards = paid(side.dataset, guardrail)
+        rewards, recorded = paid(side.dataset, guardrail), 0.0
         size = side.dataset.ref.episodes
         if not rewards.any():  # no step of the log touches it
-            known = certain(0.0, 0.0, effective_episodes=size, carrying_episodes=size, largest_share=1 / size)
-            differences = [known] * len(contenders)
+            same = certain(0.0, 0.0, effective_episodes=size, carrying_episodes=size, largest_share=1 / size)
+            differences = [same] * len(contenders)
         else:
             found_here = side.evidence(policies, JUDGES, rewards=rewards)
             today = None if side.today is None else found_here[-1]
+            recorded = float(found_here[0].episodes.returns.mean())
             beyond = -guardrail.max_fall
             differences = [_difference(side, each, today, beyond=beyond) for each in found_here[: len(contenders)]]
         for findings, apart in zip(found, differences, strict=True):
-            passed = apart.p_value <= side.config.risk
-            findings.append(GuardrailFinding(name=guardrail.name, difference=apart, max_fall=guardrail.max_fall, passed=passed))
+            passed = apart.p_value <= side.config.risk / side.config.finalists
+            known = {"name": guardrail.name, "max_fall": guardrail.max_fall, "unit": guardrail.unit, "recorded": recorded}
+            findings.append(GuardrailFinding.model_validate({**known, "difference": apart, "passed": passed}))
     return found
+
+
+def _by_group(side: Side, groups: LogGroups, evidence: Evidence, today: Evidence | None) -> dict[str, object]:
+    episodes = evidence.episodes, None if today is None else today.episodes
+    compare = partial(side.difference, beyond=0.0)
+    least = side.config.estimate.min_effective_episodes
+    by_columns, by_parts = (effects(each, *episodes, compare, least=least) for each in (groups.tested, groups.parts))
+    return {"groups": with_shown(by_columns, side.config.risk), "parts": by_parts}
 
 
 def _estimates(evidence: Evidence, methods: Sequence[Method]) -> dict[str, float]:

@@ -17,7 +17,7 @@ LEAST_RISK = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class RareSide:
     """Rewards that speak for a candidate, or against it: a sum of Poisson numbers, each with its size."""
 
     total: float
@@ -26,7 +26,7 @@ class Side:
     """What another reward would add, in the mean."""
 
     @classmethod
-    def of(cls, added: np.ndarray, apart: np.ndarray, size: float, count: int) -> Side:
+    def of(cls, added: np.ndarray, apart: np.ndarray, size: float, count: int) -> RareSide:
         """Of what rewards added (…,), and of how much each step's reward counts (…,), both above 0."""
         one_more = size * float((apart**2).sum() / apart.sum()) / count if len(apart) else 0.0
         return cls(float(added.sum()) / count, float((added**2).sum()) / count**2, one_more)
@@ -52,8 +52,8 @@ class RareRewards:
     confidence limits about effect measures").
     """
 
-    better: Side
-    worse: Side
+    better: RareSide
+    worse: RareSide
     rest: float
     """Standard error of what steps without a reward add."""
 
@@ -75,7 +75,7 @@ class RareRewards:
         sides = []
         for one in (apart, -apart):
             its = one > 0
-            sides.append(Side.of(one[paid & its] * np.abs(rewards[paid & its]), one[its], size, count))
+            sides.append(RareSide.of(one[paid & its] * np.abs(rewards[paid & its]), one[its], size, count))
         return cls(sides[0], sides[1], float(parts[~paid].std() * ((~paid).sum()) ** 0.5 / count))
 
     def below(self, risk: float) -> float:

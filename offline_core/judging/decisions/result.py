@@ -16,7 +16,7 @@ from offline_core.runtime.reporting.card import Card, Mark, Section, command
 from offline_core.runtime.reporting.card import Verdict as CardVerdict
 from offline_core.runtime.result import Part, PolicyResult
 from offline_core.runtime.signing import signature_of, wrong_with
-from offline_core.runtime.units import duration_text, number_text
+from offline_core.runtime.units import count_text, duration_text, number_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -48,6 +48,7 @@ ADOPT = (
 COLORS: Mapping[Verdict, CardVerdict] = {"promote": "good", "refused": "fair"}
 """Grey: the others."""
 HOLDS: Mapping[str, CardVerdict] = {"holds": "good", "unsure": "fair", "falls": "bad"}
+SHOWN: Mapping[str, CardVerdict] = {"better": "good", "not shown": "grey", "worse": "bad", "too small": "grey"}
 MOST_ROWS, MOST_DRAWN, MOST_LIGHTS = 50, 10, 6
 """Candidates in the table of a card and in a picture, and guardrails in one."""
 COLUMNS = (
@@ -72,6 +73,7 @@ class Difference(Part):
     standard_error: float
     at_least: float = Field(description="One-sided lower bound at this candidate's share of the risk.")
     p_value: float = Field(description="One-sided, of a difference no larger than the margin.")
+    p_worse: float = Field(1.0, description="One-sided, of a difference no smaller than the margin.")
     effective_episodes: float = Field(description="Episodes that are left by their weights (Kish).")
     carrying_episodes: float = Field(description="Episodes that carry the difference: the effective number of influences.")
     largest_share: float = Field(description="Of one episode, in the squared weights or in the influences: the larger one.")
@@ -91,13 +93,58 @@ class GuardrailFinding(Part):
     name: str
     difference: Difference = Field(description="p_value: of a fall by more than max_fall.")
     max_fall: float
-    passed: bool = Field(description="Shown not to fall by more, at the whole risk; several finalists share it.")
+    passed: bool = Field(description="Shown not to fall by more, at this candidate's share of the risk.")
+    unit: str = Field("", description="What its numbers are.")
+    recorded: float | None = Field(None, description="Mean discounted return of it in the judging episodes, as recorded.")
 
     @property
     def mark(self) -> Mark:
         """holds: shown. unsure: not shown, though the estimate is that it does. falls: the estimate is that it does not."""
         word = "holds" if self.passed else "unsure" if self.difference.value >= -self.max_fall else "falls"
         return Mark(word, HOLDS[word])
+
+    def __str__(self) -> str:
+        known, allowed = self.difference, f"a fall of {self.told(self.max_fall)} is allowed"
+        if self.mark.word == "falls":
+            return f"{self.name} falls: it changes by {self.told(known.value)}, and {allowed}."
+        word = "is shown to hold" if self.passed else "is not shown to hold"
+        value, worst = self.told(known.value, "+"), self.told(known.at_least, "+")
+        return f"{self.name} {word}: it changes by {value}, by {worst} at the worst, and {allowed}."
+
+    def told(self, value: float, sign: str = "") -> str:
+        """A number in its unit."""
+        return f"{number_text(value, sign=sign)} {self.unit}".rstrip()
+
+
+class GroupFinding(Part):
+    """What is said of one candidate in some of the judging episodes."""
+
+    group: str = Field(description="Such as zone = north, or last third.")
+    episodes: int
+    difference: Difference | None = Field(description="None: too few episodes count to tell.")
+    shown: Literal["better", "worse"] | None = Field(
+        None, description="Within the risk, over all groups (Holm); None: neither."
+    )
+
+    @property
+    def mark(self) -> Mark:
+        """better, worse, not shown, or too small."""
+        word = "too small" if self.difference is None else self.shown or "not shown"
+        return Mark(word, SHOWN[word])
+
+    def __str__(self) -> str:
+        return f"{self.group}: {'too few episodes count to tell' if self.difference is None else self.difference}"
+
+
+class LogPart(Part):
+    """The beginning or the end of a log that drifts."""
+
+    name: str
+    episodes: int
+    mean_return: float = Field(description="Of its episodes, without a discount.")
+    actions: dict[str, float] = Field(
+        {}, description="Share of each action of a list, or mean of each number of a Box, in the steps nearest to that end."
+    )
 
 
 class Candidate(Part):
@@ -113,6 +160,8 @@ class Candidate(Part):
     )
     overlap: float = Field(description="Share of its actions that the behaviour would plausibly take.")
     guardrails: list[GuardrailFinding] = Field([])
+    groups: list[GroupFinding] = Field([], description="On the judging side, by the columns of group.")
+    parts: list[GroupFinding] = Field([], description="In the first and last third of a log that drifts; nothing is tested.")
     estimates: dict[str, float] = Field(
         {}, description="Of its value on the judging side, by method; shown, and not decided by."
     )
@@ -156,6 +205,7 @@ class DecisionResult(PolicyResult):
     reasons: list[str] = Field(description="Why the log cannot be judged; empty unless refused.")
     warnings: list[str]
     seconds: float
+    parts: list[LogPart] = Field([], description="Both ends of the log, where it drifts.")
     margin: float = Field(0.0, description="Discounted return by which a candidate has to be better, at least.")
     min_overlap: float = Field(0.8, description="Overlap that a candidate has to have, at least.")
     signature: str | None = Field(
@@ -202,11 +252,19 @@ class DecisionResult(PolicyResult):
                 Section("Candidates", columns=COLUMNS, rows=[_row(each) for each in self.candidates[:MOST_ROWS]]),
                 Section(
                     "Guardrails",
-                    columns=["Candidate", "Guardrail", "Holds", "Difference", "May fall by"],
-                    rows=[
-                        [each.name, finding.name, finding.mark, finding.difference, f"{finding.max_fall:g}"]
-                        for each, finding in guardrails
-                    ],
+                    columns=["Candidate", "Guardrail", "Recorded", "Difference", "At the worst", "May fall by", "Holds"],
+                    rows=[_guardrail_row(each.name, finding) for each, finding in guardrails],
+                ),
+                Section(
+                    f"{first.name} by group",
+                    [_about_groups(self, first)] if first.groups else [],
+                    columns=["Group", "Judging episodes", "Difference", "Shown"],
+                    rows=[[found.group, found.episodes, found.difference or "–", found.mark] for found in first.groups],
+                ),
+                Section(
+                    "How the log drifts",
+                    columns=["Part", "Episodes", "Mean return", "Actions", "Judging episodes", f"Difference of {first.name}"],
+                    rows=[_part_row(part, first) for part in self.parts],
                 ),
                 Section("Worth an A/B test", self.worth_testing),
                 Section("Why this log cannot be judged", self.reasons),
@@ -243,7 +301,10 @@ class DecisionResult(PolicyResult):
         differences = {each.name: (_bounds(each.judged), _bounds(each.selected)) for each in drawn}
         overlaps = {each.name: each.overlap for each in drawn if each.judged is not None}
         lights = {
-            f"{each.name}, {finding.name}": (finding.mark.word, f"{finding.difference}, may fall by {finding.max_fall:g}")
+            f"{each.name}, {finding.name}": (
+                finding.mark.word,
+                f"{finding.difference}, may fall by {finding.told(finding.max_fall)}",
+            )
             for each in self.candidates
             if each.judged is not None
             for finding in each.guardrails
@@ -336,7 +397,7 @@ def _sentences(result: DecisionResult) -> Iterator[str]:
         f"The evidence for {first.name} is {word}: of {result.judging.episodes:,} judging episodes about "
         f"{counting:,.0f} count, {why}."
     )
-    yield _guardrails(first)
+    yield from _guardrails(first)
     for each in result.candidates:
         other = None if each is first or each.reasons else each.judged
         if other is not None and _is_better_backed(other, judged):
@@ -344,13 +405,40 @@ def _sentences(result: DecisionResult) -> Iterator[str]:
             return
 
 
-def _guardrails(first: Candidate) -> str:
+def _guardrails(first: Candidate) -> Iterator[str]:
     if not first.guardrails:
-        return "No guardrail was set: nothing here says whether another return falls (guardrails)."
-    broken = [each.name for each in first.guardrails if not each.passed]
-    if broken:
-        return f"Not shown to hold: {', '.join(broken)}."
-    return f"All guardrails are shown to hold: {', '.join(each.name for each in first.guardrails)}."
+        yield "No guardrail was set: nothing here says whether another return falls (guardrails)."
+    yield from map(str, sorted(first.guardrails, key=lambda each: each.passed))
+
+
+def _guardrail_row(name: str, found: GuardrailFinding) -> list[object]:
+    difference = f"{found.difference} {found.unit}".rstrip()
+    recorded = "–" if found.recorded is None else found.told(found.recorded)
+    return [
+        name,
+        found.name,
+        recorded,
+        difference,
+        found.told(found.difference.at_least, "+"),
+        found.told(found.max_fall),
+        found.mark,
+    ]
+
+
+def _about_groups(result: DecisionResult, first: Candidate) -> str:
+    tested = sum(each.difference is not None for each in first.groups)
+    return (
+        f"Of {count_text(len(first.groups), 'group')} {tested:,} {'is' if tested == 1 else 'are'} tested, to both sides, at a "
+        f"risk of {100 * result.risk:g} % over all of them together (Holm). Intervals are {100 * result.confidence:g} %, of "
+        "each group alone: groups that are not shown may seem to differ by chance."
+    )
+
+
+def _part_row(part: LogPart, first: Candidate) -> list[object]:
+    found = next((each for each in first.parts if each.group == part.name), None)
+    actions = ", ".join(f"{name}: {number_text(value)}" for name, value in part.actions.items()) or "–"
+    effect = [0, "–"] if found is None else [found.episodes, found.difference or "too few episodes count to tell"]
+    return [part.name, part.episodes, part.mean_return, actions, *effect]
 
 
 def _is_better_backed(other: Difference, first: Difference) -> bool:

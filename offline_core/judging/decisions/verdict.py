@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scipy.stats import norm
 
@@ -16,6 +16,8 @@ PROMISING = 0.2
 """P-value below which an A/B test is worth it."""
 MOST_COUNTED = 1e6
 """Times as many episodes as there are, above which a number says nothing."""
+MOST_GROUPS = 3
+"""Named in the sentence."""
 MOST_TIMES = 20
 """How many times the log's episodes may be asked for."""
 
@@ -41,9 +43,22 @@ def rule(candidates: Sequence[Candidate], config: DecisionConfig, *, episodes: i
         episodes: of the log.
         refusals: why the log cannot be judged at all.
     """
+    ruling = _ruled(candidates, config, episodes, refusals)
+    worse = [each for each in ruling.first.groups if each.shown == "worse"]
+    if ruling.verdict == "refused" or not worse:
+        return ruling
+    told = ", ".join(f"{each.group} ({each.difference})" for each in worse[:MOST_GROUPS])
+    more = f" and in {len(worse) - MOST_GROUPS:,} more groups" if len(worse) > MOST_GROUPS else ""
+    sentence = f"{ruling.sentence} {ruling.first.name} is shown to be worse where {told}{more}."
+    return replace(ruling, sentence=sentence)
+
+
+def _ruled(candidates: Sequence[Candidate], config: DecisionConfig, episodes: int, refusals: Sequence[str]) -> Ruling:
     today = "what the log recorded" if config.against == BEHAVIOUR else f"{config.against}, which runs today"
     judged = [each for each in candidates if each.judged is not None and not each.reasons]
     shown = dict(zip((each.checkpoint for each in judged), holm([p_of(each) for each in judged], config.risk), strict=True))
+    candidates = [_all_held(each) if shown.get(each.checkpoint) else each for each in candidates]
+    judged = [each for each in candidates if each.checkpoint in shown]
     ranked = sorted(candidates, key=lambda each: -each.score)
     if refusals or not judged:
         why = " ".join(refusals) or _reason(ranked)
@@ -62,23 +77,27 @@ def rule(candidates: Sequence[Candidate], config: DecisionConfig, *, episodes: i
         first = testing[0]
         names = ", ".join(each.name for each in testing)
         sure = f"the log is {100 * (1 - p_of(first)):.0f} % sure that {first.name} is better than {today}, not "
-        sentence = f"Test {names} beside it: {sure}{100 * (1 - config.risk):g} %{_held_back(first, config)}."
+        sentence = f"Test {names} beside it: {sure}{100 * (1 - config.risk / len(judged)):.3g} %{_held_back(first)}."
         needed = _needed(first, config, episodes, len(judged))
         return Ruling("test", sentence, first, ranked, [each.checkpoint for each in testing], needed)
     needed = _needed(first, config, episodes, len(judged))
     if needed is not None and needed <= MOST_TIMES * episodes:
-        missing = f"{episodes:,} do not show it{_held_back(first, config)}"
+        missing = f"{episodes:,} do not show it{_held_back(first)}"
         sentence = f"Collect about {needed:,} more episodes: {first.name} may be better than {today}, and {missing}."
         return Ruling("collect", sentence, first, ranked, [], needed)
     if found.p_value <= config.risk:
-        sentence = f"Keep {today}: {first.name} is better by {found.value:.4g}{_held_back(first, config)}."
+        sentence = f"Keep {today}: {first.name} is better by {found.value:.4g}{_held_back(first)}."
     else:
         sentence = f"Keep {today}: no candidate is shown or likely to be better (the best, {first.name}, by {found.value:.4g})."
     return Ruling("keep", sentence, first, ranked, [], None)
 
 
 def p_of(candidate: Candidate) -> float:
-    """Of an improvement and all guardrails together: the largest, since all of them have to be shown."""
+    """Of an improvement and all guardrails together: the largest, since all of them have to be shown.
+
+    This is an intersection-union test (Berger 1982): what is tested is that one of them is not so, and it is rejected only
+    where each alone is, so its risk is that of one test, however many guardrails there are.
+    """
     return max(_judged(candidate).p_value, *(each.difference.p_value for each in candidate.guardrails), 0.0)
 
 
@@ -101,9 +120,15 @@ def _reason(ranked: Sequence[Candidate]) -> str:
     return f"Of {ranked[0].name}: {'; '.join(reason.rstrip('.') for reason in ranked[0].reasons)}."
 
 
-def _held_back(candidate: Candidate, config: DecisionConfig) -> str:
+def _all_held(candidate: Candidate) -> Candidate:
+    """One that is shown, guardrails and all: by Holm's later steps they may be without being so at the first one's share."""
+    held = [each.model_copy(update={"passed": True}) for each in candidate.guardrails]
+    return candidate.model_copy(update={"guardrails": held})
+
+
+def _held_back(candidate: Candidate) -> str:
     """Which guardrails are not shown to hold."""
-    open_ones = [each.name for each in candidate.guardrails if each.difference.p_value > config.risk]
+    open_ones = [each.name for each in candidate.guardrails if not each.passed]
     return f", and {', '.join(open_ones)} may fall by more than allowed" if open_ones else ""
 
 

@@ -17,7 +17,9 @@ from offline_core.errors import ConfigError
 from offline_core.judging.decisions import diagnosis
 from offline_core.judging.decisions.behaviour import examine, examine_recorded, model_of_behaviour
 from offline_core.judging.decisions.config import DecisionConfig
+from offline_core.judging.decisions.drift import ends_of, in_words, judging_in
 from offline_core.judging.decisions.evidence import Side, paid
+from offline_core.judging.decisions.groups import LogGroups
 from offline_core.judging.decisions.judging import JUDGES, judge, select
 from offline_core.judging.decisions.result import MODEL, SIDES, DecisionResult
 from offline_core.judging.decisions.verdict import rule
@@ -68,7 +70,11 @@ def decided(
     for guardrail in config.guardrails:
         paid(open_dataset(selecting.uri, selecting.version), guardrail)  # what is wrong is said before anything is fitted
     check_answers([*contenders, *([today] if today else [])], source)
-    recorded = config.estimate.behaviour is None and has_probabilities(open_dataset(judging.uri, judging.version))
+    drifting = [*diagnosis.about_drift(source)]
+    judging_side = open_dataset(judging.uri, judging.version)
+    groups = LogGroups.of(judging_side, config.group, judging_in(source, judging_side) if drifting else {})
+    config = config.model_copy(update={"finalists": min(config.finalists, len(contenders))})  # who share the risk
+    recorded = config.estimate.behaviour is None and has_probabilities(judging_side)
     model, updates = config.estimate.behaviour, config.examine_updates if recorded else config.clone_updates
     if model is None and updates:
         model = model_of_behaviour(selecting, judging, folder.child(MODEL).uri, updates=updates, seed=config.seed)
@@ -80,17 +86,20 @@ def decided(
         examined = examine_recorded(sides[1].dataset, contenders[0].policy)
     else:
         examined = examine(behaviour, sides[1].dataset, recorded=recorded)
-    judged = judge(sides[1], select(sides[0], contenders))
+    judged = judge(sides[1], select(sides[0], contenders), groups)
     listed = not any(isinstance(leaf, gym.spaces.Box) for leaf in leaf_spaces(contenders[0].policy.action_space))
     refusals = [*diagnosis.about_behaviour(examined, listed=listed, recorded=recorded), *judged.refusals]
     ruling = rule(judged.candidates, config, episodes=source.ref.episodes, refusals=refusals)
     best, first = ruling.first, judged.first
+    ends = ends_of(source) if drifting else []
     warnings = [
         *diagnostics.about_history(source, history),
         *diagnostics.about_parts(first.begins_late),
         *_about_sampling(contenders, config),
         *(told for one in contenders if one.lineage is None for told in diagnostics.about_origin(one, history)),
-        *diagnosis.about_drift(source),
+        *diagnosis.about_groups(best, ruling.verdict),
+        *drifting,
+        *in_words(ends, best, config),
     ]
     return DecisionResult(
         uri=folder.uri,
@@ -118,6 +127,7 @@ def decided(
         reasons=refusals,
         warnings=warnings,
         seconds=time.perf_counter() - start,
+        parts=ends,
         margin=config.margin,
         min_overlap=config.min_overlap,
     )

@@ -8,9 +8,9 @@ import numpy as np
 
 from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.judging.estimation.logged import LOG_BEHAVIOUR
+from offline_core.judging.estimation.observations import TargetPolicy
 from offline_core.judging.estimation.q_function import is_listed
 from offline_core.judging.estimation.q_table import contexts_of, size_of, taken_of
-from offline_core.policies.policy import Policy
 
 STANDARD_ERRORS = 4.0
 NOTICED = 0.02
@@ -19,7 +19,7 @@ ENOUGH_STEPS = 30
 """Effective ones, without which a mean has no standard error to speak of."""
 
 
-def about_recorded(seen: EpisodeBatch, policy: Policy) -> Iterator[str]:
+def about_recorded(seen: EpisodeBatch, policy: TargetPolicy) -> Iterator[str]:
     """What `about_propensities` says of a log whose actions are a list.
 
     Arguments:
@@ -52,7 +52,7 @@ def about_propensities(logs: np.ndarray, actions: np.ndarray, contexts: np.ndarr
         return
     cells = np.zeros((int(contexts.max()) + 1, count), bool)
     cells[contexts, actions] = True
-    whole = cells.all(axis=1)[contexts]
+    whole = np.asarray(cells.all(axis=1))[contexts]
     if whole.any() and (error := _far(shares[whole], at_most=False)):
         yield _told(shares[whole], error, f"of its {count:,} actions, in contexts where each was seen,")
 

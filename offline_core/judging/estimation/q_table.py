@@ -11,10 +11,9 @@ import torch
 
 from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.judging.estimation.logged import inputs_of
-from offline_core.judging.estimation.observations import leaves_of
+from offline_core.judging.estimation.observations import TargetPolicy, leaves_of
 from offline_core.judging.estimation.q_function import is_listed
 from offline_core.policies.categorical import CategoricalHead
-from offline_core.policies.policy import Policy
 
 MOST_CONTEXTS = 1_000
 """Different observations, above which a network has to tell what is alike."""
@@ -52,12 +51,12 @@ class QTable:
     """(parts, X + 1, A) float64; the last context is of those that were never seen."""
     part: np.ndarray
     """(E,) int64, the part of each episode."""
-    policies: Sequence[Policy]
+    policies: Sequence[TargetPolicy]
     explore: bool
 
     @classmethod
     def of(
-        cls, logged: EpisodeBatch, policies: Sequence[Policy], part: np.ndarray, *, horizon: int | None, explore: bool
+        cls, logged: EpisodeBatch, policies: Sequence[TargetPolicy], part: np.ndarray, *, horizon: int | None, explore: bool
     ) -> QTable | None:
         """None: something follows a first step within the horizon, actions are no list, or contexts are too many.
 
@@ -137,21 +136,21 @@ def _shrunken(groups: np.ndarray, rewards: np.ndarray, expected: np.ndarray) -> 
     return np.asarray(expected + apart / (counts + noise / between))
 
 
-def size_of(policy: Policy) -> int:
+def size_of(policy: TargetPolicy) -> int:
     """Actions in the list of a policy."""
     assert isinstance(policy.head, CategoricalHead)
     return policy.head.sizes[0]
 
 
-def taken_of(batch: EpisodeBatch, policy: Policy) -> np.ndarray:
+def taken_of(batch: EpisodeBatch, policy: TargetPolicy) -> np.ndarray:
     """(N,) int64 numbers of the actions that were taken, from 0."""
     assert isinstance(policy.head, CategoricalHead)
     [actions] = leaves_of(batch, columns.ACTIONS).values()
-    return actions.reshape(len(actions))[batch.is_step].astype(np.int64) - int(policy.head.starts[0])
+    return np.asarray(actions.reshape(len(actions))[batch.is_step].astype(np.int64) - int(policy.head.starts[0]))
 
 
 def _keys(batch: EpisodeBatch) -> np.ndarray:
     """(R,) the bytes of each observation."""
     leaves: list[Any] = [np.ascontiguousarray(leaf.reshape(batch.rows, -1)) for leaf in leaves_of(batch, columns.OBS).values()]
     joined = np.concatenate([leaf.view(np.uint8).reshape(batch.rows, -1) for leaf in leaves], axis=1)
-    return np.ascontiguousarray(joined).view(f"V{joined.shape[1]}").reshape(batch.rows)
+    return np.asarray(np.ascontiguousarray(joined).view(f"V{joined.shape[1]}").reshape(batch.rows))

@@ -17,7 +17,7 @@ Shrink = Callable[[np.ndarray, float], np.ndarray]
 
 def clipped(weights: np.ndarray, most: float) -> np.ndarray:
     """Weights, none above `most` (Ionides 2008, "Truncated importance sampling")."""
-    return np.minimum(weights, most)
+    return np.asarray(np.minimum(weights, most))
 
 
 def shrunken(weights: np.ndarray, most: float) -> np.ndarray:

@@ -81,6 +81,22 @@ class Trajectories:
         """What the bootstrap draws."""
         return Groups.by_lot(len(self)) if self.lot is None else self.lot
 
+    def select(self, chosen: np.ndarray) -> Trajectories:
+        """Some of the episodes, with what the same Q function says of them.
+
+        Arguments:
+            chosen: (E,) bool.
+        """
+        steps, model = np.repeat(chosen, self.lengths), self.model
+        return Trajectories(
+            lengths=self.lengths[chosen],
+            rewards=self.rewards[steps],
+            log_ratios=self.log_ratios[steps],
+            gamma=self.gamma,
+            model=model and Model(model.start_values[chosen], model.errors[steps], model.end_values[chosen]),
+            unrecorded=None if self.unrecorded is None else self.unrecorded[chosen],
+        )
+
     @cached_property
     def starts(self) -> np.ndarray:
         """(E,) the first step of each."""

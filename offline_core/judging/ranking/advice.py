@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from offline_core.judging.ranking.measures import Measures
+from offline_core.judging.ranking.trainings import BEST_EPISODES, Trained, Training, training_of
 from offline_core.runtime.result import Part
 
 ALIKE = 0.15
@@ -32,8 +33,8 @@ class Advice(Part):
     """What to train first, why, and what next."""
 
     kind: Kind = Field(description="What the data seems to be.")
-    first: str = Field(description="The algorithm, or a pruning and an algorithm.")
-    second: str = Field(description="What to try next.")
+    first: Training = Field(description="What to train first.")
+    second: Training = Field(description="What to try next.")
     confidence: Literal["low", "medium", "high"]
     because: str
     source: str
@@ -53,15 +54,16 @@ class Advice(Part):
         return f"{self.because} ({self.source})."
 
 
-def advise(measures: Measures, *, target: float | None = None) -> Advice:
+def advise(measures: Measures, data: Trained, *, target: float | None = None) -> Advice:
     """Rules of the literature, whose limits are ours; only a sweep shows what is best.
 
     Arguments:
+        data: what the commands of the advice train on.
         target: a return known to be good; without it nothing tells whether episodes that are alike are all good or all bad,
             but that nothing good is done by lot.
     """
-    kind, is_listed = kind_of(measures, target), measures.has_listed_actions
-    by_value = "cql" if is_listed else "td3_bc"
+    kind, actions = kind_of(measures, target), measures.actions.kind
+    by_value = {"discrete": "cql", "composite": "iql"}.get(actions, "td3_bc")
     if kind == "expert":
         first, second, source = "bc", "marwil", KUMAR
         because = (
@@ -69,8 +71,9 @@ def advise(measures: Measures, *, target: float | None = None) -> Advice:
         )
         confidence = "high" if target is not None or (measures.stochasticity or 1) < 0.5 else "medium"
     elif kind == "random":
-        first, second = ("iql", "cql") if is_listed else ("td3_bc", "iql")
-        source = f"{KOSTRIKOV}; {SCHWEIGHOFER}" if is_listed else f"{FUJIMOTO}; {KUMAR}"
+        is_box = by_value == "td3_bc"
+        first, second = ("td3_bc", "iql") if is_box else ("iql", "cql" if actions == "discrete" else "marwil")
+        source = f"{FUJIMOTO}; {KUMAR}" if is_box else f"{KOSTRIKOV}; {SCHWEIGHOFER}"
         because = "what acted did so by lot, so copying it is no use, and it tried all actions, so their values can be learned"
         confidence = "medium" if measures.coverage >= 0.2 else "low"
     elif kind == "one_policy":
@@ -78,7 +81,7 @@ def advise(measures: Measures, *, target: float | None = None) -> Advice:
         because = "the returns differ by chance more than by what was done, so the better actions have to be told from luck"
         confidence = "low"
     elif measures.near_best * measures.steps >= ENOUGH_BEST and measures.near_best >= 0.05:
-        first, second, source = "bc on the best episodes (prune, keep_top_fraction)", "iql", f"{CHEN}; {KUMAR}"
+        first, second, source = BEST_EPISODES, "iql", f"{CHEN}; {KUMAR}"
         because = "some episodes are far better than others, and they alone are enough to copy"
         confidence = "medium"
     else:
@@ -89,8 +92,8 @@ def advise(measures: Measures, *, target: float | None = None) -> Advice:
         confidence = "low"
     return Advice(
         kind=kind,
-        first=first,
-        second=second,
+        first=training_of(first, measures, data),
+        second=training_of(second, measures, data),
         confidence=confidence,
         because=because,
         source=source,

@@ -16,6 +16,8 @@ BROKEN, AT_BOUNDS, CUT, MISSING = "share of NaN or infinity in", "share at the b
 LENGTH, RETURN = "length", "return"
 MOST_CUT = 0.25
 """Share of the episodes; where more are cut off, that is how the log was made."""
+SHARES = "share "
+"""What features that are a share of the steps begin with."""
 MEAN, SPREAD, JUMP, STILL = "mean of", "spread of", "largest jump of", "share of unchanged"
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import gymnasium as gym
 import numpy as np
 from pydantic import Field
 
@@ -16,6 +20,69 @@ BEST = 0.95
 """The quantile of the returns that stands for the best: the best alone may be luck."""
 NEAR = 0.1
 """Of the distance between the worst and the best returns."""
+USUAL_NUMBERS = (0.1, 10.0)
+"""Spread of observations and actions that a network takes as they are; sizes up to the second, too."""
+
+
+ActionKind = Literal["discrete", "bounded", "unbounded", "composite"]
+"""A list; a Box with bounds, or without one; anything else, or a space that is not known."""
+
+
+class Actions(Part):
+    """What actions are, and which were taken; numbers are of the components of a Box, in C order."""
+
+    kind: ActionKind
+    shape: list[int] = Field([])
+    dtype: str = ""
+    low: list[float] = Field([], description="The bounds of the action space; infinite where there is none.")
+    high: list[float] = Field([])
+    recorded_low: list[float] = Field([], description="The smallest that were taken.")
+    recorded_high: list[float] = Field([], description="The largest.")
+    spreads: tuple[float, float] = Field((1.0, 1.0), description="Smallest and largest standard deviation of a component.")
+    used: float | None = Field(None, description="Share of the bounds that 99 % of the actions take, by component the least.")
+
+    @classmethod
+    def of(cls, space: gym.Space[Any] | None, sample: Sample, recorded: Sequence[tuple[np.ndarray, np.ndarray]]) -> Actions:
+        """Of the sample, and the (smallest, largest) actions of batches of all steps."""
+        if not isinstance(space, gym.spaces.Box):
+            return cls(kind="discrete" if isinstance(space, gym.spaces.Discrete) else "composite")
+        taken = sample.batch.columns[columns.ACTIONS].reshape(len(sample.part), -1).astype(np.float64)
+        spreads, width = taken.std(axis=0), space.high.ravel().astype(np.float64) - space.low.ravel()
+        low, high = np.quantile(taken, [0.005, 0.995], axis=0)
+        bounded = bool(space.is_bounded())
+        return cls(
+            kind="bounded" if bounded else "unbounded",
+            shape=list(space.shape),
+            dtype=str(space.dtype),
+            low=space.low.ravel().tolist(),
+            high=space.high.ravel().tolist(),
+            recorded_low=np.min([each for each, _ in recorded], axis=0).tolist(),
+            recorded_high=np.max([each for _, each in recorded], axis=0).tolist(),
+            spreads=(float(spreads.min()), float(spreads.max())),
+            used=float(((high - low) / np.maximum(width, 1e-12)).min()) if bounded and (width > 0).all() else None,
+        )
+
+
+class ObservationScale(Part):
+    """How large the numbers of observations are."""
+
+    spreads: tuple[float, float] = Field(description="Smallest and largest standard deviation of those that vary.")
+    largest: float = Field(description="The largest size: of a median, with its spread.")
+
+    @classmethod
+    def of(cls, sample: Sample) -> ObservationScale:
+        values = sample.numbers.of(columns.OBS)
+        known = np.where(np.isfinite(values), values, 0.0)
+        spreads = known.std(axis=0)
+        if not (varies := spreads > 0).any():
+            return cls(spreads=(1.0, 1.0), largest=1.0)
+        sizes = np.abs(np.median(known, axis=0)) + spreads
+        return cls(spreads=(float(spreads[varies].min()), float(spreads[varies].max())), largest=float(sizes.max()))
+
+    @property
+    def are_unusual(self) -> bool:
+        """A network has to be told their scale."""
+        return self.spreads[0] < USUAL_NUMBERS[0] or max(*self.spreads, self.largest) > USUAL_NUMBERS[1]
 
 
 class Measures(Part):
@@ -41,7 +108,8 @@ class Measures(Part):
         "units of points all over the space between the extremes: 1 is everywhere."
     )
     reward_density: float = Field(description="Share of the steps whose reward is not the most common one.")
-    has_listed_actions: bool = Field(description="Discrete, and not continuous.")
+    actions: Actions
+    observations: ObservationScale
 
 
 def coverage_of(sample: Sample, *, seed: int) -> float:
@@ -80,7 +148,8 @@ def measures_of(
     noise: np.ndarray | None,
     coverage: float,
     density: float,
-    is_box: bool,
+    actions: Actions,
+    observations: ObservationScale,
 ) -> Measures:
     """Out of the returns (E,), lengths (E,) and the clone's noise (N,)."""
     finite = returns[np.isfinite(returns)]
@@ -90,7 +159,7 @@ def measures_of(
     goal = best if target is None else target
     distance = max(goal - worst, 0.1 * max(abs(goal), abs(worst)), 1e-12)  # where all are alike, none is far from the best
     known = None if noise is None or np.isnan(noise).any() else float(np.clip(noise.mean(), 0, 1))
-    if known is not None and is_box:
+    if known is not None and actions.kind in ("bounded", "unbounded"):
         known = known**0.5
     return Measures(
         episodes=len(returns),
@@ -105,5 +174,6 @@ def measures_of(
         stochasticity=known,
         coverage=coverage,
         reward_density=density,
-        has_listed_actions=not is_box,
+        actions=actions,
+        observations=observations,
     )

@@ -23,10 +23,11 @@ from offline_core.judging.ranking.advice import advise
 from offline_core.judging.ranking.config import OutlierConfig
 from offline_core.judging.ranking.dynamics import Dynamics
 from offline_core.judging.ranking.features import Features, cut_before, features_of
-from offline_core.judging.ranking.measures import Measures, coverage_of, density_of, measures_of
+from offline_core.judging.ranking.measures import Actions, Measures, ObservationScale, coverage_of, density_of, measures_of
 from offline_core.judging.ranking.result import Outlier, OutlierResult
 from offline_core.judging.ranking.sample import Lots, Sample, numbered
 from offline_core.judging.ranking.scores import deviations, least_deviations
+from offline_core.judging.ranking.trainings import Trained
 from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
 
 if TYPE_CHECKING:
@@ -40,14 +41,14 @@ QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
 @stage(
     "outliers",
-    version=2,
+    version=3,
     after="check",
     arguments=(DATASET, output("runs/outliers", "Folder for the scores."), VERSION),
 )
 def outliers(config: OutlierConfig, *, dataset: str, output: str, version: int | None = None) -> Made[OutlierResult]:
     """Rank the episodes by how unlike the others they are, and say which algorithm the dataset speaks for.
 
-    Each is scored by the feature in which it is farthest from the others, in robust deviations.
+    Each is scored by the feature in which it is farthest from the others, in robust standard deviations.
 
     Features are returns, lengths, ends and gaps, of each number of a step its mean, spread, largest jump and how often it
     stays, and the surprise of actions, of transitions and of rewards to models that were fitted to other episodes. The data
@@ -81,28 +82,27 @@ def outliers(config: OutlierConfig, *, dataset: str, output: str, version: int |
     score = np.abs(apart).max(axis=1)
     order = np.argsort(-score, kind="stable")
     medians = np.nanmedian(np.where(np.isfinite(features.values), features.values, np.nan), axis=0)
-    for i in order[: int((score >= config.threshold).sum())].tolist():
-        said = features.names, features.values[i], apart[i], medians, looked.where(i)
-        found_by[i] = reasons.reason(*said, threshold=config.threshold)
+    chosen = order[: int((score >= config.threshold).sum())]
+    for i, standing in zip(chosen.tolist(), reasons.standings(features.values, apart, chosen), strict=True):
+        found_by[i] = reasons.reason(features.names, standing, medians, looked.where(i), threshold=config.threshold)
     index = source.index([columns.EPS_ID, columns.T_STARTED])
     write_scores(scores, source, index, score, score >= config.threshold, found_by, features.names, features.values)
     ids = index[columns.EPS_ID].to_list()
     listed = [
-        Outlier(episode=i, eps_id=ids[i], score=float(score[i]), reason=found_by[i])
-        for i in order[:MOST_SHOWN].tolist()
-        if found_by[i]
+        Outlier(episode=i, eps_id=ids[i], score=float(score[i]), farther_than=int((score < score[i]).sum()), reason=found_by[i])
+        for i in chosen[:MOST_SHOWN].tolist()
     ]
     result = OutlierResult(
         uri=begun.folder.uri,
         scores=scores.uri,
         dataset=source.ref,
         threshold=config.threshold,
-        count=int((score >= config.threshold).sum()),
+        count=len(chosen),
         outliers=listed,
         quantiles={f"{share:g}": float(np.quantile(score, share)) for share in QUANTILES},
         notes=looked.notes,
         measures=looked.measures,
-        advice=advise(looked.measures, target=config.target_return),
+        advice=advise(looked.measures, Trained.of(source), target=config.target_return),
         seconds=time.perf_counter() - start,
     )
     log.info("%s: %d of %d episodes are outliers", source.ref, result.count, len(score))
@@ -138,6 +138,8 @@ def _look(source: Dataset, config: OutlierConfig) -> _Looked:
     clone, notes = _clone(sample, source.spaces, config)
     found, lengths, noise = [], [], []
     signals: dict[str, list[np.ndarray]] = {}
+    ranges: list[tuple[np.ndarray, np.ndarray]] = []
+    is_box = isinstance(source.spaces[1], gym.spaces.Box)
     for episodes, batch, numbers in numbered(source, what="outliers"):
         part = lots.part[episodes]
         observed, reward = dynamics.surprise(batch, numbers, part[batch.episode])
@@ -147,6 +149,9 @@ def _look(source: Dataset, config: OutlierConfig) -> _Looked:
             noise.append(clones_noise)
         found.append(features_of(batch, numbers) | _surprises(own, batch.offsets))
         lengths.append(batch.lengths)
+        if is_box and len(batch):
+            taken = batch.columns[columns.ACTIONS].reshape(len(batch), -1)
+            ranges.append((taken.min(axis=0), taken.max(axis=0)))
         for name, signal in own.items():
             signals.setdefault(name, []).append(signal.astype(np.float32))
     features = Features(found[0].names, np.concatenate([each.values for each in found]))
@@ -161,7 +166,8 @@ def _look(source: Dataset, config: OutlierConfig) -> _Looked:
         noise=np.concatenate(noise) if noise else None,
         coverage=coverage_of(sample, seed=config.seed),
         density=density_of(rewards),
-        is_box=isinstance(source.spaces[1], gym.spaces.Box),
+        actions=Actions.of(source.spaces[1], sample, ranges),
+        observations=ObservationScale.of(sample),
     )
     offsets = np.concatenate([[0], np.cumsum(all_lengths)])
     usual = {name: float(np.quantile(np.abs(signal), 0.9)) for name, signal in joined.items()}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from offline_core.data.episodes import columns
 from offline_core.judging.ranking import features as f
 from offline_core.judging.ranking.steps import SECONDS
-from offline_core.runtime.units import duration_text
+from offline_core.runtime.units import count_text, duration_text, number_text
 
 MOST_REASONS = 3
 MOST_DEVIATIONS = 1000
@@ -24,47 +26,100 @@ STEPWISE = {
     LARGEST_REWARD: REWARDS,
 }
 """Features that are of a signal by step, which says where."""
+SURPRISES = {
+    ACTIONS: ("actions are expected less", "actions are expected more"),
+    TRANSITIONS: ("next observations are expected less", "next observations are expected more"),
+    LARGEST_TRANSITION: ("one next observation is expected less", "the least expected next observation is expected more"),
+    REWARDS: ("rewards are higher for what was seen and done", "rewards are lower for what was seen and done"),
+    LARGEST_REWARD: ("one reward is expected less", "the least expected reward is expected more"),
+}
+"""What a surprise above the median, and one below it, says of an episode; its own number is in units of a model."""
+SIDES = {f.LENGTH: ("longer", "shorter"), f.MISSING: ("more", "fewer")}
+"""Words for above and below; of other features higher and lower."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How an episode stands among the others: F numbers, each of one feature."""
+
+    values: np.ndarray
+    deviations: np.ndarray
+    """Robust standard deviations from the median, signed."""
+    beyond: np.ndarray
+    """Other episodes whose value is nearer to the median's side."""
+    others: np.ndarray
+    """Other episodes whose value is known."""
+
+
+def standings(values: np.ndarray, deviations: np.ndarray, rows: np.ndarray) -> Iterator[Standing]:
+    """Of each of the episodes `rows`, in their order.
+
+    Arguments:
+        values, deviations: (E, F) of all episodes; a value that is not finite is not known.
+    """
+    beyond, others = np.zeros((len(rows), values.shape[1]), int), np.zeros(values.shape[1], int)
+    for i in range(values.shape[1]):
+        known = np.sort(values[np.isfinite(values[:, i]), i])
+        lower = np.searchsorted(known, values[rows, i])
+        higher = len(known) - np.searchsorted(known, values[rows, i], side="right")
+        beyond[:, i], others[i] = np.where(deviations[rows, i] > 0, lower, higher), max(0, len(known) - 1)
+    for number, row in enumerate(rows.tolist()):
+        yield Standing(values[row], deviations[row], beyond[number], others)
 
 
 def reason(
-    names: Sequence[str],
-    values: np.ndarray,
-    deviations: np.ndarray,
-    medians: np.ndarray,
-    where: Mapping[str, tuple[int, int]],
-    *,
-    threshold: float,
+    names: Sequence[str], standing: Standing, medians: np.ndarray, where: Mapping[str, tuple[int, int]], *, threshold: float
 ) -> str:
     """The features of one episode that are farthest from the others', the farthest first.
 
     Arguments:
-        values, deviations: (F,) of the episode.
         medians: (F,) of all.
         where: (first, last step) by signal.
     """
-    order = np.argsort(-np.abs(deviations), kind="stable")
+    order = np.argsort(-np.abs(standing.deviations), kind="stable")
     said: list[str] = []
     subjects: set[str] = set()
     for i in order:
-        if abs(deviations[i]) < threshold or len(said) == MOST_REASONS:
+        if abs(standing.deviations[i]) < threshold or len(said) == MOST_REASONS:
             break
         subject = STEPWISE.get(names[i], names[i].rpartition(" of ")[2])
         if subject not in subjects:
             subjects.add(subject)
-            said.append(_phrase(names[i], values[i], deviations[i], medians[i], where.get(STEPWISE.get(names[i], ""))))
+            said.append(_phrase(names[i], standing, int(i), medians[i], where.get(STEPWISE.get(names[i], ""))))
     return "; ".join(said)
 
 
-def _phrase(name: str, value: float, deviation: float, median: float, steps: tuple[int, int] | None) -> str:
+def deviations_text(score: float) -> str:
+    """`12.3 standard deviations`."""
+    return f"{score:.1f} standard deviations" if score < MOST_DEVIATIONS else f"over {MOST_DEVIATIONS:,} standard deviations"
+
+
+def share_text(count: int, others: int) -> str:
+    """How many of the other episodes: `all other episodes`, or `99.2 % of the episodes`, rounded down."""
+    return "all other episodes" if count >= others else f"{math.floor(1000 * count / others) / 10:g} % of the episodes"
+
+
+def _phrase(name: str, standing: Standing, i: int, median: float, steps: tuple[int, int] | None) -> str:
     if name == f.CUT:
         return "cut off before the usual length, without a termination"
-    side = "above" if deviation > 0 else "below"
-    far = f"{abs(deviation):.1f}" if abs(deviation) < MOST_DEVIATIONS else f"over {MOST_DEVIATIONS:,}"
-    is_time = name.endswith(SECONDS)
-    name = name.removesuffix(SECONDS) + columns.TIME if is_time else name
-    now, usual = (duration_text(each) if is_time else f"{each:.4g}" for each in (value, median))
-    text = f"{name} {far} robust deviations {side} the median ({now}, usually {usual})"
-    return text if steps is None else f"{text}, most in steps {steps[0]:,} to {steps[1]:,}"
+    is_above = bool(standing.deviations[i] > 0)
+    than = share_text(int(standing.beyond[i]), int(standing.others[i]))
+    far = f"{deviations_text(abs(standing.deviations[i]))} {'above' if is_above else 'below'}"
+    at = "" if steps is None else f", most in steps {steps[0]:,} to {steps[1]:,}"
+    if name in SURPRISES:
+        return f"{SURPRISES[name][not is_above]} than in {than} ({far} the median{at})"
+    called = name.removesuffix(SECONDS) + columns.TIME if name.endswith(SECONDS) else name
+    now, usual = _told(name, standing.values[i]), _told(name, median)
+    side = SIDES.get(name, ("higher", "lower"))[not is_above]
+    return f"{called} {now}, {side} than in {than} ({far} the median of {usual})"
+
+
+def _told(name: str, value: float) -> str:
+    if name.endswith(SECONDS):
+        return duration_text(value)
+    if name.startswith(f.SHARES):
+        return f"{100 * value:.3g} %"
+    return count_text(round(value), "step") if name == f.LENGTH else number_text(value)
 
 
 def most_unusual_run(signal: np.ndarray, usual: float) -> tuple[int, int]:

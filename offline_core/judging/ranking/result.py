@@ -5,10 +5,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef
-from offline_core.data.datasets.dataset_card import reading
 from offline_core.judging.ranking.advice import Advice
 from offline_core.judging.ranking.measures import Measures
-from offline_core.judging.ranking.reasons import MOST_DEVIATIONS
+from offline_core.judging.ranking.reasons import deviations_text, share_text
 from offline_core.runtime.reporting.card import Card, Section, command
 from offline_core.runtime.result import Part, Result
 from offline_core.runtime.units import duration_text
@@ -22,7 +21,8 @@ class Outlier(Part):
 
     episode: int = Field(description="Its number in the order of the dataset, from 0.")
     eps_id: str
-    score: float = Field(description="Robust deviations of what is farthest from the other episodes.")
+    score: float = Field(description="Robust standard deviations of what is farthest from the other episodes.")
+    farther_than: int | None = Field(None, description="Episodes with a lower score; None: not counted by an earlier version.")
     reason: str
 
     def __str__(self) -> str:
@@ -45,9 +45,21 @@ class OutlierResult(Result):
     seconds: float
 
     def card(self) -> Card:
-        scores = ", ".join(f"{_score(value)} of {100 * float(share):g} %" for share, value in self.quantiles.items())
-        columns = ("episode", "id", "score", "reason")
-        rows = [(each.episode, each.eps_id, _score(each.score), each.reason) for each in self.outliers]
+        scores = ", ".join(
+            f"{100 * float(share):g} % up to {deviations_text(value)}" for share, value in self.quantiles.items()
+        )
+        columns = ("Episode", "Id", "Score", "Farther out than", "Reason")
+        others = self.dataset.episodes - 1
+        rows = [
+            (
+                each.episode,
+                each.eps_id,
+                deviations_text(each.score),
+                "–" if each.farther_than is None else share_text(each.farther_than, others),
+                each.reason,
+            )
+            for each in self.outliers
+        ]
         where = f"outlier_score < {self.threshold:g}"
         return Card(
             "Outliers",
@@ -56,23 +68,21 @@ class OutlierResult(Result):
             facts={
                 "Dataset": self.dataset,
                 "Because": self.advice.why,
-                "Outliers": f"{self.count:,} of {self.dataset.episodes:,} episodes, from a score of {self.threshold:g} on",
+                "Outliers": f"{self.count:,} of {self.dataset.episodes:,} episodes, from {deviations_text(self.threshold)} on",
                 **{f"Episode {each.episode:,}": each.reason for each in self.outliers[:MOST_TOLD]},
                 "Time": duration_text(self.seconds),
             },
             warnings=self.notes,
             sections=[
                 Section("Outliers", columns=columns, rows=rows),
+                Section("What to run first", [*self.advice.first.commands, *self.advice.first.parameters]),
+                Section("What to run next", [*self.advice.second.commands, *self.advice.second.parameters]),
                 Section("What the data is like", self.advice.sentences),
             ],
-            details={"Scores": self.scores, "Scores up to": scores},
+            details={"Scores": self.scores, "Scores of the episodes": scores},
             next=command("offline", "prune", self.dataset.uri, "-s", f"outliers={self.uri}", "-s", f"where={where}")
             if self.count
-            else command("offline", "train", *reading(self.dataset)),
+            else " && ".join(self.advice.first.commands),
             about=(self.dataset.uri, self.dataset.version),
             places=[f"{self.uri}/card"],
         )
-
-
-def _score(score: float) -> str:
-    return f"{score:.1f}" if score < MOST_DEVIATIONS else f"over {MOST_DEVIATIONS:,}"

@@ -44,8 +44,9 @@ def numbers_of(batch: StepBatch, made_of: InputColumns | None = None) -> Numbers
     """What is looked at of each step: observations, actions (those of a list as shares), rewards and other numbers.
 
     Arguments:
-        made_of: what the observations are made of, whose numbers have the names of the mapping.
+        made_of: what the observations are made of, whose numbers have the names of the mapping, and what actions are called.
     """
+    labels = None if made_of is None else made_of.labels
     if made_of is not None and {*made_of.obs} & batch.columns.keys():
         made_of = None  # another column has that name
     names: list[str] = []
@@ -55,7 +56,7 @@ def numbers_of(batch: StepBatch, made_of: InputColumns | None = None) -> Numbers
         root = path.partition("/")[0]
         if root not in _APART and leaf.dtype.kind in "fiub":
             space = batch.action_space if path == columns.ACTIONS else None
-            for name, values in _numbers(path, leaf, space, made_of):
+            for name, values in _numbers(path, leaf, space, made_of, labels):
                 names.append(name)
                 roots.append(root)
                 parts.append(values)
@@ -86,14 +87,19 @@ def same_names(known: Sequence[str], found: Sequence[str], batch: StepBatch) -> 
 
 
 def _numbers(
-    path: str, leaf: np.ndarray, space: gym.Space | None, made_of: InputColumns | None = None
+    path: str,
+    leaf: np.ndarray,
+    space: gym.Space | None,
+    made_of: InputColumns | None = None,
+    labels: Sequence[str] | Sequence[float] | None = None,
 ) -> list[tuple[str, np.ndarray]]:
     flat = leaf.reshape(len(leaf), -1)
     if path == columns.TIME and leaf.dtype == np.int64:
         return [(SECONDS, flat[:, 0] / 1e9)]
     if isinstance(space, gym.spaces.Discrete) and flat.shape[1] == 1 and 2 < int(space.n) <= MOST_ACTIONS:
-        start = int(space.start)
-        return [(f"{path} = {start + n}", (flat[:, 0] == start + n).astype(float)) for n in range(int(space.n))]
+        start, count = int(space.start), int(space.n)
+        called = labels if labels is not None and len(labels) == len({*labels}) == count else range(start, start + count)
+        return [(f"{path} = {label}", (flat[:, 0] == start + n).astype(float)) for n, label in enumerate(called)]
     if flat.shape[1] > MOST_NUMBERS:
         wide = flat.astype(np.float32)
         return [(f"{path} (mean)", wide.mean(axis=1)), (f"{path} (spread)", wide.std(axis=1))]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from offline_core.data.datasets.manifest import Operation
+from offline_core.data.episodes import Episode
 from offline_core.data.store.json_files import with_checksum
 from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.judging.decisions.config import DecisionConfig
@@ -194,6 +195,64 @@ def test_guardrails_are_judged_with_the_same_risk(place: Path, tmp_path: Path) -
     found = decided(place, "known", "target", output=tmp_path / "broken", guardrails=[against])
     assert not found.candidates[0].guardrails[0].passed
     assert found.verdict != "promote"
+
+
+def zoned(count: int, *, seed: int) -> list[Episode]:
+    """Episodes in two zones and a small one; in the south each reward is its opposite, so that what is better is worse."""
+    found = recorded(played(count, seed=seed), logp=True)
+    zones = np.random.default_rng(seed).choice(["north", "south", "attic"], count, p=[0.66, 0.33, 0.01])
+    return [
+        replace(
+            each, rewards=each.rewards * (-1 if zone == "south" else 1), extras=each.extras | {"zone": np.full(len(each), zone)}
+        )
+        for each, zone in zip(found, zones.tolist(), strict=True)
+    ]
+
+
+def test_a_group_in_which_the_candidate_is_worse_is_told(place: Path, tmp_path: Path) -> None:
+    dataset_of(tmp_path / "log", zoned(2_000, seed=4), spaces=SPACES, environment=None)
+    values = {"estimate": {"gamma": GAMMA, "resamples": 200, "fqe": FQE}, "examine_updates": 0, "group": "zone"}
+    config = parse(DecisionConfig, values)
+    found = decide(config, dataset=str(tmp_path / "log"), candidates=[str(place / "target")], output=str(tmp_path / "out"))
+    [only] = found.candidates
+    shown = {each.group: each.shown for each in only.groups}
+    assert shown == {"zone = attic": None, "zone = north": "better", "zone = south": "worse"}
+    sizes = {each.group: each.episodes for each in only.groups}
+    assert sum(sizes.values()) == found.judging.episodes and only.groups[0].difference is None
+    assert "target is shown to be worse where zone = south (-" in found.sentence
+    for names, message in ((["room"], "cannot be grouped by 'room'"), (["eps_id"], "has 1,000 values")):
+        with pytest.raises(ConfigError, match=message):
+            wrong = parse(DecisionConfig, values | {"group": names})
+            decide(wrong, dataset=str(tmp_path / "log"), candidates=[str(place / "target")], output=str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("by", ["episodes", "time"])
+def test_a_decision_on_a_log_that_drifts_says_on_which_part_it_stands(by: str, place: Path, tmp_path: Path) -> None:
+    """Later all steps are paid 2 more, and the first action is taken alone; episodes of either kind judge."""
+    early, late = (recorded(played(300, seed=seed), logp=True) for seed in (2, 3))
+    late = [replace(each, rewards=each.rewards + 2) for each in late]
+    renamed = [replace(each, eps_id=f"late {each.eps_id}") for each in late]
+    dataset_of(tmp_path / "log", [*early, *renamed], spaces=SPACES, environment=None)
+    values = {"estimate": {"gamma": GAMMA, "resamples": 200, "fqe": FQE}, "examine_updates": 0, "by": by}
+    candidates = [str(place / "target")]
+    found = decide(
+        parse(DecisionConfig, values), dataset=str(tmp_path / "log"), candidates=candidates, output=str(tmp_path / "o")
+    )
+    first, last = found.parts
+    assert (first.name, first.episodes, last.episodes) == ("first third", 200, 200)
+    assert first.mean_return == pytest.approx(np.mean([each.rewards.sum() for each in early[:200]]), rel=1e-6)
+    assert last.mean_return == pytest.approx(np.mean([each.rewards.sum() for each in late[100:]]), rel=1e-6)
+    taken = np.concatenate([each.actions for each in early[:200]])
+    assert first.actions == pytest.approx({"0": (taken == 0).mean(), "1": (taken == 1).mean()})
+    told = next(each for each in found.warnings if each.startswith("This decision stands on"))
+    [begin, end] = found.candidates[0].parts
+    if by == "time":
+        assert (begin.episodes, begin.difference, end.episodes) == (0, None, 200)
+        assert "the last 50 % of the log" in told and "decide again on a newer log" in told
+    else:
+        assert begin.episodes > 50 and end.episodes > 50 and begin.difference and end.difference
+        assert "episodes from all over the log" in told and "decide with by=time" in told
+        assert f"{end.difference} in the last third (" in told
 
 
 def test_wrong_guardrails_and_candidates_are_named(place: Path, tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 import pytest
 from PIL import Image
 
-from offline_core.judging.decisions.result import Verdict
+from offline_core.judging.decisions.result import GroupFinding, LogPart, Verdict
 from offline_core.runtime.reporting.card import Card
-from tests.judging.decisions.made_up import CALIBRATED, SENTENCES, candidate, difference, guardrail, made_up
+from tests.judging.decisions.made_up import CALIBRATED, SENTENCES, candidate, candidates, difference, guardrail, made_up
 
 HOSTILE = "a|b `c` $d$ <script>alert(1)</script> ![f](http://g) \"'> ]]> {{ 7*7 }}\n# out 🎲"
 
@@ -116,6 +116,32 @@ def test_each_part_is_on_the_card_of_both_kinds() -> None:
             assert part in shown
 
 
+def test_guardrails_groups_and_both_ends_of_a_log_that_drifts_are_on_the_card() -> None:
+    first = candidates()[0]
+    groups = [
+        GroupFinding(group="zone = north", episodes=300, difference=difference(1.5, 0.5), shown="better"),
+        GroupFinding(group="zone = south", episodes=180, difference=difference(-0.8, 0.3), shown="worse"),
+        GroupFinding(group="zone = attic", episodes=3, difference=None),
+    ]
+    ends = [GroupFinding(group="last third", episodes=160, difference=difference(0.1, 0.4))]
+    parts = [
+        LogPart(name="first third", episodes=333, mean_return=11.2, actions={"off": 0.8, "on": 0.2}),
+        LogPart(name="last third", episodes=333, mean_return=12.9, actions={"off": 0.5, "on": 0.5}),
+    ]
+    cost = first.guardrails[1].model_copy(update={"unit": "kWh", "recorded": 12.0})
+    first = first.model_copy(update={"groups": groups, "parts": ends, "guardrails": [cost]})
+    shown = made_up("promote", candidates=[first], parts=parts).card().markdown("card.png").replace("\\", "")
+    for line in (
+        "| iql | cost | 12 kWh | -0.05 (-0.25 to +0.15) kWh | -0.25 kWh | 0.1 kWh | unsure |",
+        "Of 3 groups 2 are tested, to both sides, at a risk of 5 % over all of them together (Holm)",
+        "| zone = south | 180 | -0.8 (-1.1 to -0.5) | worse |",
+        "| zone = attic | 3 | – | too small |",
+        "| first third | 333 | 11.2 | off: 0.8, on: 0.2 | 0 | – |",
+        "| last third | 333 | 12.9 | off: 0.5, on: 0.5 | 160 | +0.1 (-0.3 to +0.5) |",
+    ):
+        assert line in shown, line
+
+
 def test_what_a_decision_lacks_is_left_out() -> None:
     bare = candidate("bc", judged=difference(-0.1), overlap=0.99)
     card = card_of("keep", candidates=[bare], warnings=[])
@@ -159,7 +185,7 @@ def test_names_stay_names(name: str) -> None:
     text = card.markdown("card.png")
     tables = [line for line in text.splitlines() if line.startswith("|")]
     widths = {len(re.findall(r"(?<!\\)\|", line)) - 1 for line in tables}
-    assert widths == {2, 5, 9}
+    assert widths == {2, 7, 9}
     headings = [line for line in text.splitlines() if line.startswith("#")]
     assert len(headings) == 9 and "![f]" not in text and "<script" not in text.replace("\\<", "")
     assert not [line for line in text.splitlines() if re.match(r"- ([#>+-]|\d+[.)]) ", line)]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from offline_core.judging.decisions.config import DecisionConfig
-from offline_core.judging.decisions.result import Candidate, Difference, GuardrailFinding
+from offline_core.judging.decisions.diagnosis import about_groups
+from offline_core.judging.decisions.result import Candidate, Difference, GroupFinding, GuardrailFinding
 from offline_core.judging.decisions.verdict import Ruling, rule
 
 
@@ -71,6 +73,52 @@ def test_a_guardrail_that_is_not_shown_to_hold_stops_a_promotion() -> None:
         found = ruled(candidate("a", better, guardrails=[held]))
         assert found.verdict == verdict
         assert ("comfort may fall by more than allowed" in found.sentence) == (verdict != "promote")
+
+
+def test_what_a_log_is_not_sure_enough_of_is_told_by_the_share_of_the_risk() -> None:
+    found = ruled(*[candidate(name, difference(1, 0.5, 0.03)) for name in "abc"])
+    assert "the log is 97 % sure" in found.sentence and "not 98.3 %" in found.sentence
+
+
+def test_guardrails_that_are_shown_by_a_later_step_of_holm_hold() -> None:
+    """At 0.05 of two the first step asks for 0.025, the second for 0.05."""
+    held = GuardrailFinding(name="cost", difference=difference(0.5, 0.4, 0.04), max_fall=0.5, passed=False)
+    first, second = candidate("a", difference(1, 0.1, 0.001)), candidate("b", difference(9, 0.1, 0.001), guardrails=[held])
+    found = ruled(first, second)
+    assert (found.verdict, found.first.name) == ("promote", "b") and found.first.guardrails[0].passed
+
+
+@pytest.mark.parametrize(("finalists", "guardrails"), [(1, 0), (1, 6), (3, 2)])
+def test_the_risk_holds_however_many_guardrails_there_are(finalists: int, guardrails: int) -> None:
+    """One test of each finalist is at its limit, by turns the improvement and a guardrail; the others are passed for certain.
+
+    That is the worst case: p-values at a limit are uniform, and a promotion is wrong.
+    """
+    rng, wrong, logs = np.random.default_rng(guardrails), 0, 600
+    for number in range(logs):
+        candidates = []
+        for finalist in range(finalists):
+            p_values = np.full(1 + guardrails, 1e-6)
+            p_values[(number + finalist) % (1 + guardrails)] = rng.random()
+            found = [
+                GuardrailFinding(name=str(i), difference=difference(0, 1, p), max_fall=0, passed=p <= 0.1 / finalists)
+                for i, p in enumerate(p_values[1:].tolist())
+            ]
+            candidates.append(candidate(str(finalist), difference(1, 0.5, float(p_values[0])), guardrails=found))
+        wrong += ruled(*candidates, risk=0.1).verdict == "promote"
+    assert wrong / logs <= 0.1 + 3 * (0.1 * 0.9 / logs) ** 0.5
+    assert wrong / logs >= 0.05, "and it is used"
+
+
+def test_a_group_that_is_shown_to_be_worse_is_told_in_the_sentence() -> None:
+    worse = [GroupFinding(group=f"zone = {n}", episodes=90, difference=difference(-1, 0.2, 1), shown="worse") for n in range(5)]
+    fine = GroupFinding(group="zone = north", episodes=90, difference=difference(1, 0.2, 0.0), shown="better")
+    found = ruled(candidate("a", difference(1, 0.5, 0.001), groups=[fine, *worse]))
+    assert found.verdict == "promote" and found.sentence.startswith("Promote a:")
+    assert found.sentence.endswith("zone = 1 (-1 (-1.4 to -0.6)), zone = 2 (-1 (-1.4 to -0.6)) and in 2 more groups.")
+    assert "north" not in found.sentence
+    assert next(about_groups(found.first, "promote")).startswith("Where zone = 0 or zone = 1")
+    assert not [*about_groups(found.first, "keep")]
 
 
 def test_what_cannot_be_judged_is_refused_with_its_reason() -> None:

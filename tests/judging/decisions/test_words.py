@@ -22,7 +22,18 @@ def test_the_gain_the_evidence_the_guardrails_and_the_next_step_are_said() -> No
 def test_a_guardrail_that_is_not_shown_is_named() -> None:
     held, broken = guardrail("cost", 0.5, max_fall=0.1, passed=True), guardrail("comfort", -0.5, max_fall=0.1, passed=False)
     first = candidate("a", judged=difference(2.0), guardrails=[held, broken])
-    assert "Not shown to hold: comfort." in in_words(made_up("test", candidates=[first], checkpoint=first.checkpoint))
+    said = in_words(made_up("test", candidates=[first], checkpoint=first.checkpoint))
+    assert said[2:4] == [
+        "comfort falls: it changes by -0.5, and a fall of 0.1 is allowed.",
+        "cost is shown to hold: it changes by +0.5, by +0.3 at the worst, and a fall of 0.1 is allowed.",
+    ]
+
+
+def test_a_guardrail_is_told_in_its_unit() -> None:
+    found = guardrail("cost", -0.05, max_fall=0.1, passed=False).model_copy(update={"unit": "kWh"})
+    assert str(found) == (
+        "cost is not shown to hold: it changes by -0.05 kWh, by -0.25 kWh at the worst, and a fall of 0.1 kWh is allowed."
+    )
 
 
 def test_of_a_log_that_cannot_tell_nothing_is_said_but_what_to_do() -> None:

@@ -15,8 +15,12 @@ import offline_core as offline
 from benchmarks.outliers import damaged, ranked
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import Episode
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.inputs.row_steps import RowSteps
+from offline_core.data.quality.batches import step_batches
 from offline_core.errors import ConfigError
 from offline_core.judging.ranking.result import OutlierResult
+from offline_core.judging.ranking.steps import numbers_of
 from tests.data.datasets.factories import FORMATS, write_dataset
 
 QUICK = {"updates": 200, "max_steps": 20_000}
@@ -150,7 +154,16 @@ def test_reasons_name_the_mapped_columns_and_tell_durations(tmp_path: Path) -> N
     assert "mean of sensors.tout" in features.columns and "largest jump of time in seconds" in features.columns
     first = found.outliers[0]
     assert first.episode == 13 and first.score < 1e4
-    assert "sensors.tout" in first.reason and "time" in first.reason and "(25.0 h, usually 60 min)" in first.reason
+    assert "sensors.tout" in first.reason and "time 25.0 h" in first.reason and "the median of 60 min" in first.reason
+    assert first.farther_than == 13 and "all other episodes" in found.card().markdown()
+
+
+def test_features_name_the_numbers_of_a_mapped_vector_and_the_labels_of_actions(tmp_path: Path) -> None:
+    made_of = InputColumns(steps=RowSteps(), obs=["state"], action="mode", labels=["off", "low", "high"])
+    episodes = [replace(each, action_space=gym.spaces.Discrete(3)) for each in play(1, skill=0, seed=0)]
+    [batch] = step_batches(write_dataset(tmp_path / "data", episodes))
+    names = numbers_of(batch, made_of).names
+    assert {"state[0]", "state[3]", "actions = off", "actions = high"} <= {*names}
 
 
 def test_statistics_name_the_mapped_columns_and_tell_dates(tmp_path: Path) -> None:

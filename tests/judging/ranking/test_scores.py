@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from offline_core.judging.ranking import features as f
-from offline_core.judging.ranking.reasons import most_unusual_run, reason
+from offline_core.judging.ranking.reasons import ACTIONS, Standing, most_unusual_run, reason, standings
 from offline_core.judging.ranking.scores import LEAST_OF_FLAG, deviations, least_deviations
 
 
@@ -63,10 +63,40 @@ def test_a_longer_pause_is_measured_by_the_usual_one() -> None:
     assert found[-1, 0] == pytest.approx((86_400 - 900) / (0.05 * 900))
 
 
+def standing_of(values: np.ndarray, deviations: np.ndarray, row: int) -> Standing:
+    [found] = standings(values, deviations, np.array([row]))
+    return found
+
+
+def test_a_reason_says_how_many_are_nearer_and_by_how_much() -> None:
+    """A feature of 1,001 episodes; three are as high as the one, and of one it is not known."""
+    names = [f.RETURN, f.LENGTH, f"{f.STILL} sensors.tout"]
+    values = np.tile(np.array([20.0, 8.0, 0.1]), (1001, 1))
+    values[:4, 0], values[4, 0], values[0, 1:] = 500.0, np.nan, (3, 1.0)
+    deviations = np.zeros_like(values)
+    deviations[0] = [12.3, -7.0, 2000.0]
+    said = reason(names, standing_of(values, deviations, 0), np.array([20.0, 8.0, 0.1]), {}, threshold=6)
+    assert said.split("; ") == [
+        "share of unchanged sensors.tout 100 %, higher than in all other episodes (over 1,000 standard deviations above the "
+        "median of 10 %)",
+        "return 500, higher than in 99.6 % of the episodes (12.3 standard deviations above the median of 20)",
+        "length 3 steps, shorter than in all other episodes (7.0 standard deviations below the median of 8 steps)",
+    ]
+
+
+def test_a_surprise_is_told_by_what_it_is_of_and_where() -> None:
+    values = np.array([[0.0], [0.1], [0.2], [4.0]])
+    found = standing_of(values, np.array([[0.0], [0], [0], [9.0]]), 3)
+    assert reason([ACTIONS], found, np.array([0.1]), {ACTIONS: (3, 1200)}, threshold=6) == (
+        "actions are expected less than in all other episodes (9.0 standard deviations above the median, most in steps 3 to "
+        "1,200)"
+    )
+
+
 def test_a_pause_is_told_as_a_duration() -> None:
     names = [f"{f.JUMP} time in seconds", f"{f.MEAN} sensors.tout"]
-    said = reason(names, np.array([86_400.0, 4.0]), np.array([40.0, 7.0]), np.array([900.0, 1.0]), {}, threshold=6)
-    assert said.split("; ") == [
-        "largest jump of time 40.0 robust deviations above the median (24.0 h, usually 15 min)",
-        "mean of sensors.tout 7.0 robust deviations above the median (4, usually 1)",
+    found = standing_of(np.array([[900.0, 1], [900, 1], [86_400, 4]]), np.array([[0.0, 0], [0, 0], [40, 7]]), 2)
+    assert reason(names, found, np.array([900.0, 1.0]), {}, threshold=6).split("; ") == [
+        "largest jump of time 24.0 h, higher than in all other episodes (40.0 standard deviations above the median of 15 min)",
+        "mean of sensors.tout 4, higher than in all other episodes (7.0 standard deviations above the median of 1)",
     ]

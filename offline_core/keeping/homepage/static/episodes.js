@@ -13,7 +13,7 @@ function explorer(dataset, number, chosen) {
     { name: "steps", values: found.length, number: true },
     { name: "end", values: found.end, class: "short" },
   ];
-  if (found.score) columns.push({ name: "outlier score", values: found.score, number: true });
+  if (found.score) columns.push({ name: "outlier score (standard deviations)", values: found.score, number: true });
   if (found.reason && Object.keys(found.reason).length) columns.push({ name: "because", values: found.id.map((_, row) => found.reason[row] || ""), class: "long" });
   columns.push({ name: "opens", stays: true, values: why.map((each, row) => (found.steps[row] ? each || "steps" : "")), cell: (row) => (found.steps[row] ? why[row] || "steps" : "–") });
   const list = table(columns, { caption: "episodes", sort: ["opens", false], chosen: new Set(chosen === null ? [] : [chosen]) });

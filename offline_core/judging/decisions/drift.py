@@ -1,0 +1,90 @@
+"""Both ends of a log that drifts: what was done and paid there, and which judging episodes are of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import gymnasium as gym
+import numpy as np
+import polars as pl
+
+from offline_core.data.curation.split import BY_TIME
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.episodes import columns
+from offline_core.data.inputs.number_names import number_names
+from offline_core.judging.decisions.config import DecisionConfig
+from offline_core.judging.decisions.result import Candidate, GroupFinding, LogPart
+from offline_core.runtime.units import count_text
+
+ENDS = ("first third", "last third")
+MOST_STEPS = 20_000
+"""Whose actions are looked at, of each end."""
+MOST_NUMBERS = 8
+"""Of a Box, or actions of a list, that are told."""
+
+
+def ends_of(source: Dataset) -> list[LogPart]:
+    """The first and the last third of a log, in its order."""
+    index = source.index([columns.RETURN, columns.LENGTH])
+    returns, lengths, third = index[columns.RETURN].to_numpy(), index[columns.LENGTH].to_numpy(), len(index) // 3
+    nearest = [np.arange(len(index)), np.arange(len(index))[::-1]]
+    found = []
+    for name, order in zip(ENDS, nearest, strict=True):
+        own = order[:third]
+        looked = np.zeros(len(index), bool)
+        looked[own[: 1 + int(np.searchsorted(np.cumsum(lengths[own]), MOST_STEPS))]] = True
+        found.append(
+            LogPart(name=name, episodes=third, mean_return=float(returns[own].mean()), actions=_actions(source, index, looked))
+        )
+    return found
+
+
+def judging_in(source: Dataset, judging: Dataset) -> dict[str, np.ndarray]:
+    """Which judging episodes that have a step are of which end, (E,) bool by its name."""
+    keys = [columns.EPS_ID, columns.T_STARTED]
+    order = source.index(keys).select(keys).with_row_index("number").unique(keys, keep="first")
+    own = judging.index([*keys, columns.LENGTH]).filter(pl.col(columns.LENGTH) > 0)
+    numbers = own.join(order, on=keys, how="left", maintain_order="left")["number"].to_numpy()
+    episodes = source.ref.episodes
+    third = episodes // 3
+    return dict(zip(ENDS, (numbers < third, numbers >= episodes - third), strict=True))
+
+
+def in_words(parts: Sequence[LogPart], first: Candidate, config: DecisionConfig) -> Iterator[str]:
+    """On which part of the log a decision stands, and what to do."""
+    if not parts:
+        return
+    by_time = config.by == BY_TIME
+    stands = f"the last {100 * config.judge_share:g} % of the log" if by_time else "episodes from all over the log"
+    effects = f": {first.name} comes to {', and to '.join(map(_effect, first.parts))}" if first.parts else ""
+    do = "decide again on a newer log" if by_time else "decide with by=time, or on a newer log"
+    yield f"This decision stands on {stands}{effects}. If what holds now is what counts, {do}."
+
+
+def _effect(found: GroupFinding) -> str:
+    told = found.difference or "nothing that can be told"
+    return f"{told} in the {found.group} ({count_text(found.episodes, 'judging episode')})"
+
+
+def _actions(source: Dataset, index: pl.DataFrame, looked: np.ndarray) -> dict[str, float]:
+    space, made_of = source.spaces[1], source.manifest.input_columns
+    if not isinstance(space, gym.spaces.Discrete | gym.spaces.Box):
+        return {}
+    taken = [
+        np.asarray(episode.actions).reshape(len(episode), -1)
+        for group, numbers in source.indexed_row_groups(index)
+        if len(numbers) and looked[numbers].any()
+        for episode in group.episodes(only=looked[numbers])
+        if len(episode)
+    ]
+    if not taken:
+        return {}
+    actions = np.concatenate(taken)
+    if isinstance(space, gym.spaces.Box):
+        means = actions.astype(np.float64).mean(axis=0)[:MOST_NUMBERS]
+        return dict(zip(number_names(columns.ACTIONS, actions.shape[1])[:MOST_NUMBERS], means.tolist(), strict=True))
+    values, counts = np.unique(actions[:, 0], return_counts=True)
+    most = np.sort(np.argsort(-counts, kind="stable")[:MOST_NUMBERS])
+    labels = None if made_of is None else made_of.labels
+    names = [str(value if labels is None else labels[int(value) - int(space.start)]) for value in values[most]]
+    return dict(zip(names, (counts[most] / counts.sum()).tolist(), strict=True))
