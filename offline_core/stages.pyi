@@ -650,7 +650,7 @@ def estimate(
     config: Given[OffPolicyConfig] = ...,
     gamma: float = ...,
     horizon: Literal['auto', 'recorded', 'continuing'] | int = ...,
-    methods: list[Literal['is', 'wis', 'pdis', 'wpdis', 'fqe', 'dr', 'wdr']] = ...,
+    methods: list[Literal['is', 'wis', 'pdis', 'wpdis', 'cis', 'fqe', 'dr', 'drs', 'wdr']] = ...,
     explore: bool = ...,
     behaviour: str | None = ...,
     noise: float | None = ...,
@@ -659,7 +659,7 @@ def estimate(
     resamples: int = ...,
     seed: int = ...,
     require_return: float | None = ...,
-    gate_method: Literal['is', 'wis', 'pdis', 'wpdis', 'fqe', 'dr', 'wdr'] = ...,
+    gate_method: Literal['is', 'wis', 'pdis', 'wpdis', 'cis', 'fqe', 'dr', 'drs', 'wdr'] = ...,
     min_effective_episodes: float = ...,
 ) -> OffPolicyResult:
     """Estimate a policy's return from recorded episodes without playing it, and stop if it is too little.
