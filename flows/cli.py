@@ -21,7 +21,7 @@ import click
 from flows.server_settings import api_url
 from flows.verbs import Parameters, app, as_json, is_verbose, verb
 from offline_core.policies.kind import is_location
-from offline_core.runtime.stage import DATASET, ENVIRONMENT, STAGES, VERSION, Argument, Stage, load
+from offline_core.runtime.stage import CANDIDATES, DATASET, ENVIRONMENT, STAGES, VERSION, Argument, Stage, load
 
 OBJECTS_UNTIL_GC = 20_000
 """Imports make hundreds of thousands of objects that stay; by Python's 700, a tenth of their time goes into collecting."""
@@ -150,6 +150,27 @@ def inspect(place: str, version: int | None) -> None:
     from offline_core.keeping.inspection import card_at
 
     print_card(card_at(_place(place), version), verbose=True)
+
+
+@verb(
+    "explain",
+    [DATASET, Argument("policies", CANDIDATES, kind="candidates", is_required=True), VERSION],
+    click.Option(["--episode"], metavar="ID", help="Of the episode; the first if none is given."),
+    click.Option(
+        ["--noise"], type=float, metavar="NUMBER", help="Standard deviation of what answers one action of a Box, in its units."
+    ),
+    has_json=True,
+)
+def explain(dataset: str, policies: tuple[str, ...], version: int | None, episode: str | None, noise: float | None) -> None:
+    """Show an episode step by step: what was done, and what each policy, rule or function would have done."""
+    from flows.results import print_card, print_json
+    from offline_core.door import explain
+
+    explanation = explain(_place(dataset), policies, episode=episode, version=version, noise=noise)
+    if as_json():
+        print_json(explanation)
+    else:
+        print_card(explanation.card(), verbose=True)
 
 
 @verb(

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from offline_core.data.datasets.verify import Verified
     from offline_core.data.importing.config import ImportConfig
     from offline_core.data.importing.planning.result import ImportPlan
+    from offline_core.judging.decisions.explanation import Explanation
     from offline_core.keeping.retention.config import ForgetConfig
     from offline_core.keeping.retention.forget import ForgetResult
     from offline_core.policies.registry.history import History
@@ -156,6 +157,35 @@ def forget(root: Path, where: str | None = None, /, *, config: Given[ForgetConfi
 
     chosen = parameters if where is None else {**parameters, "where": where}
     return forget(config_of(ForgetConfig, config, chosen), root=os.fspath(root))
+
+
+def explain(
+    data: Data,
+    policies: Judged | Sequence[Judged],
+    /,
+    *,
+    episode: str | None = None,
+    version: int | None = None,
+    noise: float | None = None,
+) -> Explanation:
+    """Show for one episode of a log what was done at each step, and what each policy would have done.
+
+    Nothing is written. `print(explanation.table())` has a row a step; a notebook shows the card.
+
+    Arguments:
+        policies: as candidates of a decision: checkpoints, results, functions, `rule:…`, `column:…`, ONNX files.
+        episode: its id; None: the first.
+        noise: standard deviation, in units of the action, of what answers one action of a Box; see `OffPolicyConfig`.
+
+    Raises:
+        ConfigError: there is no such episode, or a policy does not fit the log.
+        CheckpointError: a policy cannot be read.
+    """
+    from offline_core.judging.decisions.explain import explain
+
+    uri, known = place_of(data)
+    chosen = known if version is None else version
+    return explain(uri, candidates_of(policies), episode=episode, version=chosen, noise=noise)
 
 
 def read_registry(path: Path, /) -> list[History]:

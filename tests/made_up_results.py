@@ -19,6 +19,7 @@ from offline_core.data.formats.publishing import PublishResult
 from offline_core.data.importing.report import Counts, ImportResult
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import Example, Finding, Histogram, QualityReport
+from offline_core.judging.decisions.explanation import Choice, ExplainedStep, Explanation
 from offline_core.judging.estimation.result import Estimate, Interval, OffPolicyResult
 from offline_core.judging.ranking.advice import advise
 from offline_core.judging.ranking.measures import Actions, Measures, ObservationScale
@@ -64,6 +65,7 @@ def results(folder: Path) -> dict[str, Result]:
         ("promote", promotion(folder)),
         ("vacuum", vacuumed(folder)),
         ("forget", forgotten(folder)),
+        ("explain", explained(ref)),
         ("report", report(folder)),
     ]
     return dict(made)
@@ -308,6 +310,26 @@ def vacuumed(folder: Path, *, deleted: bool = False) -> VacuumResult:
     return VacuumResult(
         root=str(folder), removed=[fate], kept=[fate], leftovers={"x": 10}, busy=[], freed_bytes=1_200_010, deleted=deleted
     )
+
+
+def explained(ref: DatasetRef) -> Explanation:
+    rule = "rule:case when hour < 7 then 0 else 2 end"
+    steps = [
+        ExplainedStep(
+            episode="0" * 32,
+            step=number,
+            seen={"hour": f"{number}", "mode": "heat"},
+            done="0" if number % 2 else "2",
+            reward=-0.25 * number,
+            choices={
+                "iql/best": Choice(action="2", chance=0.8 - 0.005 * number, agrees=number % 2 == 0),
+                rule: Choice(action="0" if number < 7 else "2", chance=None, agrees=False),
+            },
+        )
+        for number in range(120)
+    ]
+    named = {"iql/best": "runs/iql/best", rule: rule}
+    return Explanation(dataset=ref, episode="0" * 32, policies=named, steps=steps, more_seen=3)
 
 
 def forgotten(folder: Path) -> ForgetResult:

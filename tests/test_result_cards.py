@@ -26,7 +26,7 @@ from offline_core.runtime.stage import STAGES, load
 from tests import made_up_results
 from tests.made_up_results import METRICS, estimated, finding, quality, results, training
 
-STAGES_OF_RESULTS = sorted({*STAGES, "forget"} - {"rollback"})
+STAGES_OF_RESULTS = sorted({*STAGES, "forget", "explain"} - {"rollback"})
 """A rollback returns what a promotion does."""
 
 

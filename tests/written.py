@@ -312,7 +312,7 @@ def parameters() -> str:
     return before + heading + "".join(parts)
 
 
-LOOKS = ("plan_import", "open_dataset", "read_registry", "tag", "forget", "verify")
+LOOKS = ("plan_import", "open_dataset", "read_registry", "tag", "forget", "verify", "explain")
 """Functions that are no stages."""
 
 

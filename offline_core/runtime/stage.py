@@ -307,6 +307,12 @@ ENVIRONMENT = Argument("env", "Gymnasium id of the environment.", kind="environm
 DATASET = Argument("dataset", "Folder of the dataset to read.", "runs/recording", kind="dataset")
 
 
+CANDIDATES = (
+    "Checkpoints, ONNX files, rules (rule:price * 0.95), functions (function:package.module:name), or columns of the log with "
+    "probabilities (column:new_policy)."
+)
+
+
 def output(default: str, help: str = "Folder of the dataset to write.", *, is_option: bool = False) -> Argument:
     """Where a stage writes."""
     return Argument("output", help, default, kind="output", is_option=is_option)

@@ -17,7 +17,7 @@ from offline_core.policies.manifest import find_policy, fingerprint_of
 from offline_core.policies.registry.address import parse_address
 from offline_core.policies.registry.history import entry_of
 from offline_core.runtime.signing import key_id
-from offline_core.runtime.stage import DATASET, VERSION, Argument, Made, output, stage
+from offline_core.runtime.stage import CANDIDATES, DATASET, VERSION, Argument, Made, output, stage
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,7 @@ log = logging.getLogger(__name__)
         DATASET,
         Argument(
             "candidates",
-            "Checkpoints, ONNX files, rules (rule:price * 0.95), functions (function:package.module:name), or columns of the "
-            "log with probabilities (column:new_policy).",
+            CANDIDATES,
             ["runs/policy/best"],
             "candidates",
         ),

@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import torch
 
-from offline_core.data.episodes import columns
+from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.judging.decisions import diagnosis
 from offline_core.judging.decisions.comparison import certain, combined
 from offline_core.judging.decisions.evidence import Side, paid
+from offline_core.judging.decisions.explain import explained
+from offline_core.judging.decisions.explanation import ExplainedStep
 from offline_core.judging.decisions.groups import LogGroups, effects, with_shown
 from offline_core.judging.decisions.overlap import overlap_of, regions, supported
 from offline_core.judging.decisions.result import Candidate, Difference, GuardrailFinding
@@ -21,12 +24,12 @@ from offline_core.judging.estimation.contenders import Contender
 from offline_core.judging.estimation.estimators import METHODS, size_by_time, unrecorded_share
 from offline_core.judging.estimation.evidence import Evidence
 from offline_core.judging.estimation.influence import influence
-from offline_core.judging.estimation.logged import LOG_RATIOS
+from offline_core.judging.estimation.logged import LOG_BEHAVIOUR, LOG_RATIOS, inputs_of
 from offline_core.judging.estimation.propensities import about_recorded
 
 JUDGES: tuple[Method, ...] = ("fqe", "wdr")
 """What every decision goes by; other methods are shown."""
-CARRIED = 10
+CARRIED, DIFFERING = 10, 5
 NOTICED_OF_MODEL = 0.1
 """How far a mean ratio may be from 1 where a model says how probable actions were: what it misses is not in all weights alike,
 but wdr takes them by their sum."""
@@ -183,8 +186,23 @@ def _about(side: Side, contender: Contender, number: int, evidence: Evidence, di
         "estimates": _estimates(evidence, [*JUDGES, *(name for name in config.estimate.methods if name not in JUDGES)]),
         "differs_where": told_regions(seen, ratios, "it does as the behaviour in {share}"),
         "unsupported_where": told_regions(seen, supported(log_ratios, seen.lengths), "the log has {share} of what it does"),
+        "differs_at": _differing(side, contender, number, seen),
         "carried_by": {ids[place]: float(weights[place] / weights.sum()) for place in order if weights.sum() > 0},
     }
+
+
+def _differing(side: Side, contender: Contender, number: int, seen: EpisodeBatch) -> list[ExplainedStep]:
+    """The few steps, each of another episode, at which what was done is least of what a finalist would do.
+
+    Of several that it would never do, those come first that the behaviour did most surely.
+    """
+    steps = np.flatnonzero(seen.is_step)
+    lots = np.random.default_rng(side.config.seed).permutation(len(steps))
+    order = steps[np.lexsort((lots, -seen[LOG_BEHAVIOUR][steps], seen[LOG_RATIOS][steps, number]))]
+    _, first = np.unique(seen.episode[order], return_index=True)
+    rows = order[np.sort(first)[:DIFFERING]]
+    named, inputs = {contender.name: contender.policy}, {contender.name: torch.from_numpy(seen[inputs_of(number)])}
+    return explained(seen, rows, named, inputs, side.dataset.manifest.input_columns)[0]
 
 
 def _about_today(side: Side, today: Evidence) -> list[str]:

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.judging.decisions.config import BEHAVIOUR
+from offline_core.judging.decisions.explanation import ExplainedStep, steps_section
 from offline_core.policies.kind import kind_of
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Mark, Section, command
@@ -171,6 +172,9 @@ class Candidate(Part):
     carried_by: dict[str, float] = Field(
         {}, description="Share of the evidence by id, of the ten episodes that carry the most."
     )
+    differs_at: list[ExplainedStep] = Field(
+        [], description="The steps, of different episodes, at which what was done is least of what it would do."
+    )
 
 
 class DecisionResult(PolicyResult):
@@ -269,6 +273,7 @@ class DecisionResult(PolicyResult):
                 Section("Worth an A/B test", self.worth_testing),
                 Section("Why this log cannot be judged", self.reasons),
                 Section(f"Where {first.name} acts otherwise than what acted", first.differs_where),
+                steps_section(f"Steps of the log at which {first.name} differs most", first.differs_at, several=True),
                 Section(f"Where the log has little of what {first.name} does", first.unsupported_where),
                 Section(
                     f"Episodes that carry the estimate of {first.name}",

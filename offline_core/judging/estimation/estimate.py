@@ -185,25 +185,29 @@ def check_policies(config: OffPolicyConfig, policy: TargetPolicy, behaviour: Pol
     Raises:
         ConfigError: It does not fit the data, the behaviour or the methods.
     """
-    from offline_core.policies.policy import Policy  # it needs Torch
-
     for each in (policy, *([behaviour] if behaviour else [])):
-        if isinstance(each, Policy):  # others are made for this dataset
-            _check_spaces(each, dataset)
-        if each.network.transformer is not None:
-            raise ConfigError(
-                "A decision transformer cannot be estimated yet: it goes by the return that it plays for, too. Play it with "
-                "'offline evaluate'."
-            )
+        check_fits(each, dataset)
     _check_methods(config, policy)
     if weighing(config.methods):
         _check_behaviour(policy, behaviour)
 
 
-def _check_spaces(policy: Policy, dataset: Dataset) -> None:
+def check_fits(policy: TargetPolicy, dataset: Dataset) -> None:
+    """Check that what a policy would do at the steps of this dataset can be known.
+
+    Raises:
+        ConfigError: It has other spaces, or goes by more than observations.
+    """
+    from offline_core.policies.policy import Policy  # it needs Torch
+
     observation_space, action_space = dataset.spaces
-    if observation_space is not None and action_space is not None:
+    if isinstance(policy, Policy) and observation_space is not None and action_space is not None:
         policy.check_spaces(f"of dataset {dataset.location.uri}", (observation_space, action_space))
+    if policy.network.transformer is not None:
+        raise ConfigError(
+            "A decision transformer cannot be estimated yet: it goes by the return that it plays for, too. Play it with "
+            "'offline evaluate'."
+        )
 
 
 def _check_methods(config: OffPolicyConfig, policy: TargetPolicy) -> None:

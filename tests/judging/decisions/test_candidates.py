@@ -46,6 +46,9 @@ def test_rules_and_functions_are_ranked_beside_checkpoints(log: str, tmp_path: P
     assert found.first.checkpoint == BEST and not found.is_checkpoint
     assert f"What {BEST} was made from is unknown" in "".join(found.warnings)
     assert found.card().about == (log, 1)
+    differing = found.first.differs_at
+    assert len({each.episode for each in differing}) == 5 and {each.choices[BEST].chance for each in differing} == {0.0}
+    assert {each.done for each in differing if each.seen["obs"] == "1"} <= {"0"}
     assert decided(log, WORST, str(tmp_path / "target"), BEST, output=tmp_path / "out", min_overlap=0.1).reused
     with pytest.raises(PromotionError, match=f"Nothing is moved: the decision in .* is for {BEST}. Let it act where"):
         promote(PromotionConfig(), registry=str(tmp_path / "registry/it"), source=str(tmp_path / "out"))

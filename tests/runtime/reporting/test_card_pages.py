@@ -25,7 +25,7 @@ RAN = Ran(
     {"python": "3.11.7", "torch": "2.13.0", "git": "0123456789ab"},
     f"offline train runs/{'long-name-' * 12} -s optimizer.max_epochs=2",
 )
-NAMES = sorted({*STAGES, "forget"} - {"rollback"})
+NAMES = sorted({*STAGES, "forget", "explain"} - {"rollback"})
 
 
 @pytest.fixture(scope="module")

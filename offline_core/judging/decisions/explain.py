@@ -1,0 +1,196 @@
+"""Ask policies what they would do at recorded steps."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from offline_core.data.datasets.dataset import Dataset, open_committed
+from offline_core.data.episodes import EpisodeBatch, columns, nested
+from offline_core.data.episodes.nested import Nested
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.inputs.number_names import number_names
+from offline_core.errors import ConfigError
+from offline_core.judging.decisions.explanation import Choice, ExplainedStep, Explanation
+from offline_core.judging.estimation.contenders import contenders_of
+from offline_core.judging.estimation.estimate import check_fits
+from offline_core.judging.estimation.logged import log_probabilities
+from offline_core.judging.estimation.observations import (
+    Observations,
+    TargetPolicy,
+    columns_read,
+    distribution_inputs,
+    leaves_of,
+    tensors_of,
+)
+from offline_core.judging.estimation.rule import columns_of
+from offline_core.judging.estimation.stated import FunctionOfObservations, ProbabilityColumn
+from offline_core.runtime.user_code import UserCode
+
+MOST_SEEN = 6
+"""Columns of what was seen; those that change come first."""
+NAMED = 5
+"""Ids of episodes in a message."""
+
+
+def explain(
+    dataset: str,
+    policies: Sequence[str | UserCode],
+    *,
+    episode: str | None = None,
+    version: int | None = None,
+    noise: float | None = None,
+) -> Explanation:
+    """Show for one episode of a log what was done, and what each policy would have done.
+
+    Arguments:
+        dataset: URI of the log.
+        policies: as candidates of a decision.
+        episode: its id; None: the first.
+        version: of the log; the latest if None.
+        noise: see `OffPolicyConfig.noise`.
+
+    Raises:
+        ConfigError: There is no such episode, or a policy does not fit the log.
+        CheckpointError: A policy cannot be read.
+    """
+    log = open_committed(dataset, version)
+    contenders = contenders_of(policies, log, noise=noise)
+    for each in contenders:
+        check_fits(each.policy, log)
+    named = {each.name: each.policy for each in contenders}
+    batch = _episode(log, episode, columns_read(named.values()))
+    observations = Observations(batch, contenders[0].policy.observation_space)
+    inputs = {name: distribution_inputs(policy, observations) for name, policy in named.items()}
+    steps, more = explained(batch, np.arange(batch.rows), named, inputs, log.manifest.input_columns)
+    return Explanation(
+        dataset=log.ref,
+        episode=steps[0].episode,
+        policies={each.name: each.uri for each in contenders},
+        steps=steps,
+        more_seen=more,
+    )
+
+
+def _episode(log: Dataset, eps_id: str | None, more: Sequence[str]) -> EpisodeBatch:
+    """All parts of one episode that have a step, flat, with the columns that policies need.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    index = log.index([columns.EPS_ID, columns.LENGTH])
+    ids = index[columns.EPS_ID].filter(index[columns.LENGTH] > 0).unique(maintain_order=True)
+    wanted = ids[0] if eps_id is None and len(ids) else eps_id
+    chosen = ((index[columns.EPS_ID] == wanted) & (index[columns.LENGTH] > 0)).to_numpy()
+    if not chosen.any():
+        close = difflib.get_close_matches(str(wanted), ids.head(10_000).to_list(), n=1)
+        told = f"Did you mean {close[0]}? " if close else ""
+        raise ConfigError(
+            f"{log.location.uri} has no episode {wanted} with a step. {told}It has {len(ids):,}: "
+            f"{', '.join(ids.head(NAMED).to_list())}{', …' if len(ids) > NAMED else ''}."
+        )
+    parts = [
+        part
+        for group, numbers in log.indexed_row_groups(index)
+        if chosen[numbers].any()
+        for part in group.episodes(only=chosen[numbers])
+    ]
+    names = (columns.OBS, columns.ACTIONS, columns.REWARDS, *more)
+    return EpisodeBatch.of(sorted(parts, key=lambda part: part.t_started), names).flat()
+
+
+@torch.no_grad()
+def explained(
+    batch: EpisodeBatch,
+    rows: np.ndarray,
+    policies: Mapping[str, TargetPolicy],
+    inputs: Mapping[str, Tensor],
+    made_of: InputColumns | None,
+) -> tuple[list[ExplainedStep], int]:
+    """(what policies would do in some rows of a batch, how many numbers of an observation are not shown).
+
+    Arguments:
+        rows: of steps.
+        inputs: (R, inputs) of each policy.
+        made_of: what the observations and actions of the log are made of.
+    """
+    space = next(iter(policies.values())).action_space
+    labels = None if made_of is None else made_of.labels
+    at = torch.from_numpy(rows)
+    taken = nested.unflatten(
+        {path: leaf[at] for path, leaf in tensors_of(batch, columns.ACTIONS).items()}, columns.ACTIONS, space
+    )
+    done = _words(nested.map_leaves(lambda leaf: leaf.numpy(), taken), labels)
+    choices = {name: _choices(policy, inputs[name][at], taken, done, labels) for name, policy in policies.items()}
+    seen, more = _seen(leaves_of(batch, columns.OBS), rows, made_of)
+    started = np.zeros(batch.num_episodes, np.int64) if batch.t_started is None else batch.t_started
+    episodes = batch.episode[rows]
+    times, rewards = rows - batch.first[rows] + started[episodes], batch[columns.REWARDS][rows]
+    ids = batch.eps_ids or [str(number) for number in range(batch.num_episodes)]
+    steps = [
+        ExplainedStep(
+            episode=ids[episodes[number]],
+            step=int(times[number]),
+            seen={name: values[number] for name, values in seen.items()},
+            done=done[number],
+            reward=float(rewards[number]),
+            choices={name: each[number] for name, each in choices.items()},
+        )
+        for number in range(len(rows))
+    ]
+    return steps, more
+
+
+def _choices(
+    policy: TargetPolicy, inputs: Tensor, taken: Nested, done: Sequence[str], labels: Sequence[str] | Sequence[float] | None
+) -> list[Choice]:
+    is_certain = isinstance(policy, FunctionOfObservations) and policy.is_certain
+    chances: list[float | None] = [None] * len(inputs)
+    if not is_certain:
+        chances = log_probabilities(policy, inputs, taken, explore=True).exp().tolist()
+    if isinstance(policy, ProbabilityColumn) and not policy.says_all:
+        return [Choice(action="–", chance=chance, agrees=False) for chance in chances]
+    actions = _words(policy.head.to_env(policy.head.mode(inputs)), labels)
+    return [
+        Choice(action=action, chance=chance, agrees=action == was)
+        for action, chance, was in zip(actions, chances, done, strict=True)
+    ]
+
+
+def _words(actions: Nested, labels: Sequence[str] | Sequence[float] | None) -> list[str]:
+    """Actions (B, …) as people read them: labels where the log has some."""
+    if isinstance(actions, np.ndarray):
+        if labels is not None and actions.ndim == 1 and actions.dtype.kind in "iu":
+            return [_text(labels[place]) for place in actions.tolist()]
+        return [_text(value) for value in actions.reshape(len(actions), -1).tolist()]
+    flat = nested.flatten(actions, "")
+    return [
+        ", ".join(f"{path[1:]} {text}" for path, text in zip(flat, texts, strict=True))
+        for texts in zip(*(_words(leaf, None) for leaf in flat.values()), strict=True)
+    ]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return _text(value[0]) if len(value) == 1 else f"[{', '.join(map(_text, value))}]"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _seen(leaves: Mapping[str, np.ndarray], rows: np.ndarray, made_of: InputColumns | None) -> tuple[dict[str, list[str]], int]:
+    """(some of what was seen by name, as texts; how many more numbers there are), those that change first."""
+    found: dict[str, list[str]] = {}
+    for path, leaf in leaves.items():
+        some = leaf[rows]
+        mapped = columns_of(some, made_of) if path == columns.OBS else {}
+        named: dict[str, list[object]] = {name: values.to_list() for name, values in mapped.items() if name != path}
+        if not named:
+            flat = some.reshape(len(rows), -1)
+            named = dict(zip(number_names(path, flat.shape[1]), flat.T.tolist(), strict=True))
+        found |= {name: [_text(value) for value in values] for name, values in named.items()}
+    order = sorted(found, key=lambda name: len({*found[name]}) < 2)
+    chosen = {*order[:MOST_SEEN]}
+    return {name: texts for name, texts in found.items() if name in chosen}, len(found) - len(chosen)

@@ -1,0 +1,90 @@
+"""One episode, step by step, beside what policies would have done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import offline_core as offline
+from offline_core.data.episodes import EpisodeBatch
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.inputs.row_steps import RowSteps
+from offline_core.errors import ConfigError
+from offline_core.judging.decisions.explain import explained
+from offline_core.judging.decisions.explanation import Explanation
+from offline_core.judging.estimation.observations import Observations, distribution_inputs
+from offline_core.policies.policy import Policy
+from tests.judging.estimation.chains import REWARDS, SPACES, TARGET, played, policy_of, recorded
+from tests.judging.estimation.test_box import bandit, gaussian
+from tests.judging.estimation.test_estimate import saved
+from tests.learning.datasets import dataset_of
+
+RULE = "rule:case when obs = 1 then 1 else 0 end"
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> str:
+    made = recorded(steps := played(30, seed=3))
+    made = [
+        replace(each, extras=each.extras | {"other": TARGET[states, actions]})
+        for each, (states, actions) in zip(made, steps, strict=True)
+    ]
+    return dataset_of(tmp_path_factory.mktemp("explain") / "log", made, spaces=SPACES, environment=None, rows=7)
+
+
+def test_each_step_has_what_was_done_and_what_each_would_do(log: str, tmp_path: Path) -> None:
+    number, (states, actions) = max(enumerate(played(30, seed=3)), key=lambda each: len(each[1][0]))
+    policy = saved(policy_of(TARGET), tmp_path / "target")
+    found = offline.explain(log, [policy, RULE, "column:other"], episode=f"{number:032x}")
+    name = next(name for name, uri in found.policies.items() if uri == policy)
+    assert [each.step for each in found.steps] == [*range(len(states))]
+    assert [each.seen for each in found.steps] == [{"obs": str(state)} for state in states]
+    assert [each.done for each in found.steps] == [str(action) for action in actions]
+    assert [each.reward for each in found.steps] == REWARDS[states, actions].tolist()
+    assert [each.choices[name].action for each in found.steps] == [str(action) for action in TARGET.argmax(axis=1)[states]]
+    assert [each.choices[name].chance for each in found.steps] == pytest.approx(TARGET[states, actions], rel=1e-5)
+    assert [each.choices[RULE].chance for each in found.steps] == (actions == (states == 1)).astype(float).tolist()
+    assert [each.choices["column:other"].chance for each in found.steps] == pytest.approx(TARGET[states, actions], rel=1e-6)
+    assert found.agreeing(RULE) == (actions == (states == 1)).sum()
+    table = found.table()
+    assert table.height == len(states) and table[f"{RULE}: chance of what was done"].sum() == found.agreeing(RULE)
+    card = found.card()
+    assert f"{RULE} in {found.agreeing(RULE)}" in card.sentence and len(card.sections[0].rows) == len(states)
+    assert card.markdown("") and Explanation.model_validate_json(found.model_dump_json()) == found
+
+
+def test_an_episode_that_is_not_there_is_refused_with_those_that_are(log: str) -> None:
+    with pytest.raises(ConfigError, match=r"has no episode 7 with a step\. .*It has 30: 0{32}, 0{31}1, .* …"):
+        offline.explain(log, RULE, episode="7")
+    assert offline.explain(log, RULE).episode == "0" * 32
+
+
+def test_one_action_of_a_box_has_no_chance_without_noise(tmp_path: Path) -> None:
+    dataset = bandit(tmp_path / "box", gaussian(0.0, 0.6, squash=False), 3)
+    [step] = offline.explain(dataset, "rule:obs[1] / 2").steps
+    [choice], [noisy] = step.choices.values(), offline.explain(dataset, "rule:obs[1] / 2", noise=0.5).steps[0].choices.values()
+    assert choice.action == f"{float(step.seen['obs[0]']) / 2:.6g}"[: len(choice.action)] and choice.chance is None
+    density = np.exp(-(((float(step.done) - float(choice.action)) / 0.5) ** 2) / 2) / (0.5 * np.sqrt(2 * np.pi))
+    assert noisy.chance == pytest.approx(density, rel=1e-4)
+    other = saved(Policy(spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (1,))), tmp_path / "other")
+    with pytest.raises(ConfigError, match="The policy has the observation space"):
+        offline.explain(dataset, other)
+
+
+def test_steps_are_told_in_the_words_of_the_log() -> None:
+    """Seven numbers, of which six are shown, those that change first; actions have labels."""
+    see, do = spaces.Box(-100, 100, (7,), np.float32), spaces.Discrete(2)
+    names = [f"sensor {place}" for place in range(6)] + ["hour"]
+    made_of = InputColumns(steps=RowSteps(), obs=names, action="mode", labels=["heat", "off"])
+    observations = np.zeros((2, 7), np.float32)
+    observations[:, 6] = [7, 8.5]
+    batch = EpisodeBatch.from_steps({"obs": observations, "actions": np.array([1, 0]), "rewards": np.array([0.5, 1.0])}, [2])
+    policy = Policy(see, do)
+    inputs = {"it": distribution_inputs(policy, Observations(batch, see))}
+    steps, more = explained(batch, np.array([0, 1]), {"it": policy}, inputs, made_of)
+    assert more == 1 and [each.seen["hour"] for each in steps] == ["7", "8.5"] and "sensor 5" not in steps[0].seen
+    assert [each.done for each in steps] == ["off", "heat"] and {each.choices["it"].action for each in steps} <= {"heat", "off"}
