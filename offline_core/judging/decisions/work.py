@@ -85,14 +85,14 @@ def decided(
     refusals = [*diagnosis.about_behaviour(examined, listed=listed, recorded=recorded), *judged.refusals]
     ruling = rule(judged.candidates, config, episodes=source.ref.episodes, refusals=refusals)
     best, first = ruling.first, judged.first
-    parts = ends_of(source) if drifting else []
+    ends = ends_of(source) if drifting else []
     warnings = [
         *diagnostics.about_history(source, history),
         *diagnostics.about_parts(first.begins_late),
         *_about_sampling(contenders, config),
         *diagnosis.about_groups(best, ruling.verdict),
         *drifting,
-        *in_words(parts, best, config),
+        *in_words(ends, best, config),
     ]
     return DecisionResult(
         uri=folder.uri,
@@ -120,7 +120,7 @@ def decided(
         reasons=refusals,
         warnings=warnings,
         seconds=time.perf_counter() - start,
-        parts=parts,
+        parts=ends,
         margin=config.margin,
         min_overlap=config.min_overlap,
     )
