@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import chi2
 
 from offline_core.judging.decisions.comparison import compare
-from offline_core.judging.decisions.rare import RareRewards, Side
+from offline_core.judging.decisions.rare import RareRewards, RareSide
 from offline_core.judging.estimation.estimators import METHODS
 from offline_core.judging.estimation.influence import influence
 from offline_core.judging.estimation.trajectories import Model, Trajectories
@@ -29,10 +29,10 @@ def log(rows: int, rates: np.ndarray, *, seed: int, size: float = 1.0) -> Trajec
 
 def test_of_rewards_of_one_size_bounds_are_those_of_a_poisson_number() -> None:
     """Seven clicks: Garwood 1936, 2.814 to 14.423 at 95 %."""
-    side = Side.of(np.ones(7), np.ones(1_000), 1.0, 1)
+    side = RareSide.of(np.ones(7), np.ones(1_000), 1.0, 1)
     assert side.low(0.025) == pytest.approx(chi2.ppf(0.025, 14) / 2) == pytest.approx(2.814, abs=1e-3)
     assert side.high(0.025) == pytest.approx(chi2.ppf(0.975, 16) / 2) == pytest.approx(14.423, abs=1e-3)
-    none = Side.of(np.zeros(0), np.ones(1_000), 1.0, 1)
+    none = RareSide.of(np.zeros(0), np.ones(1_000), 1.0, 1)
     assert none.low(0.025) == 0 and none.high(0.05) == pytest.approx(-np.log(0.05), rel=1e-6), "the rule of three"
 
 
