@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 CHANCE = "chance of what was done"
+LONGEST = 40
+"""Letters of a policy's name above its column."""
 MOST_SHOWN = 100
 """Steps in the table of a card."""
 
@@ -73,7 +75,11 @@ class Explanation(Result):
                 "Recorded return": number_text(sum(each.reward for each in self.steps)),
                 **{f"Policy {name}": named for name, named in self.policies.items() if name != named},
             },
-            sections=[steps_section(f"Step by step ({shown})", self.steps[:MOST_SHOWN], several=False)],
+            sections=[
+                steps_section(
+                    f"What each would do, and in brackets its {CHANCE} ({shown})", self.steps[:MOST_SHOWN], several=False
+                )
+            ],
             details={"Not shown": f"{count_text(self.more_seen, 'more number')} of each observation"} if self.more_seen else {},
             draw=figures.drawn(lambda: [picture]) if known else None,
             next=command("offline", "decide", self.dataset.uri, *self.policies.values()),
@@ -98,18 +104,17 @@ class Explanation(Result):
 
 
 def steps_section(title: str, steps: Sequence[ExplainedStep], *, several: bool) -> Section:
-    """A table of steps, empty if there are none.
+    """A table of steps, empty if there are none: of each policy its action, and in brackets its chance of what was done.
 
     Arguments:
         several: they are of several episodes, so that the first column names each.
     """
     if not steps:
         return Section(title)
-    names = [*steps[0].choices]
     columns = [
         *(["Episode"] if several else []),
         *("Step", *steps[0].seen, "Done", "Reward"),
-        *(told for name in names for told in (f"{name} would do", f"{name}: {CHANCE}")),
+        *(name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in steps[0].choices),
     ]
     return Section(title, columns=columns, rows=[_row(each, several) for each in steps])
 
@@ -117,6 +122,6 @@ def steps_section(title: str, steps: Sequence[ExplainedStep], *, several: bool) 
 def _row(step: ExplainedStep, several: bool) -> list[object]:
     told: list[object] = [step.episode] if several else []
     told += [step.step, *step.seen.values(), step.done, f"{step.reward:.4g}"]
-    for choice in step.choices.values():
-        told += [choice.action, "–" if choice.chance is None else f"{choice.chance:.3g}"]
-    return told
+    return told + [
+        each.action if each.chance is None else f"{each.action} ({each.chance:.2g})" for each in step.choices.values()
+    ]

@@ -273,7 +273,11 @@ class DecisionResult(PolicyResult):
                 Section("Worth an A/B test", self.worth_testing),
                 Section("Why this log cannot be judged", self.reasons),
                 Section(f"Where {first.name} acts otherwise than what acted", first.differs_where),
-                steps_section(f"Steps of the log at which {first.name} differs most", first.differs_at, several=True),
+                steps_section(
+                    f"Steps of the log at which {first.name} differs most, and in brackets its chance of what was done",
+                    first.differs_at,
+                    several=True,
+                ),
                 Section(f"Where the log has little of what {first.name} does", first.unsupported_where),
                 Section(
                     f"Episodes that carry the estimate of {first.name}",
