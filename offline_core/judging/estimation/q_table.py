@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ MOST_CONTEXTS = 1_000
 """Different observations, above which a network has to tell what is alike."""
 MOST_CELLS = 1_000_000
 """Contexts times actions."""
+MOST_BYTES = 4_096
+"""Of an observation; a larger one is an image, say, and hardly ever comes twice."""
 ROWS_LOOKED_AT = 10_000
 """As many tell that there are too many contexts, in most logs."""
 
@@ -33,12 +35,15 @@ class Contexts(NamedTuple):
 
 
 def contexts_of(logged: EpisodeBatch) -> Contexts | None:
-    """None: there are more than `MOST_CONTEXTS`."""
-    keys = _keys(logged)[logged.is_step]
-    if len(np.unique(keys[:ROWS_LOOKED_AT])) > MOST_CONTEXTS:
+    """None: there are more than `MOST_CONTEXTS`, or an observation is nothing, or too large to be a context."""
+    leaves = leaves_of(logged, columns.OBS).values()
+    rows = np.flatnonzero(logged.is_step)
+    if not 0 < sum(leaf[:1].nbytes for leaf in leaves) <= MOST_BYTES:
         return None
-    contexts, place = np.unique(keys, return_inverse=True)
-    return Contexts(contexts, place) if len(contexts) <= MOST_CONTEXTS else None
+    if len(np.unique(_keys(logged, rows[:ROWS_LOOKED_AT]))) > MOST_CONTEXTS:
+        return None
+    keys, place = np.unique(_keys(logged, rows), return_inverse=True)
+    return Contexts(keys, place) if len(keys) <= MOST_CONTEXTS else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,7 @@ class QTable:
             number: of the policy.
         """
         first = batch.first[batch.is_step]
-        keys = _keys(batch)[first]
+        keys = _keys(batch, first)
         place = np.minimum(np.searchsorted(self.contexts, keys), len(self.contexts) - 1)
         place = np.where(self.contexts[place] == keys, place, len(self.contexts))
         inputs = torch.from_numpy(batch[inputs_of(number)])
@@ -149,8 +154,8 @@ def taken_of(batch: EpisodeBatch, policy: TargetPolicy) -> np.ndarray:
     return np.asarray(actions.reshape(len(actions))[batch.is_step].astype(np.int64) - int(policy.head.starts[0]))
 
 
-def _keys(batch: EpisodeBatch) -> np.ndarray:
-    """(R,) the bytes of each observation."""
-    leaves: list[Any] = [np.ascontiguousarray(leaf.reshape(batch.rows, -1)) for leaf in leaves_of(batch, columns.OBS).values()]
-    joined = np.concatenate([leaf.view(np.uint8).reshape(batch.rows, -1) for leaf in leaves], axis=1)
-    return np.asarray(np.ascontiguousarray(joined).view(f"V{joined.shape[1]}").reshape(batch.rows))
+def _keys(batch: EpisodeBatch, rows: np.ndarray) -> np.ndarray:
+    """(rows,) the bytes of each observation."""
+    leaves = [np.ascontiguousarray(leaf[rows].reshape(len(rows), -1)) for leaf in leaves_of(batch, columns.OBS).values()]
+    joined = np.concatenate([leaf.view(np.uint8) for leaf in leaves], axis=1)
+    return np.asarray(joined.view(f"V{joined.shape[1]}").reshape(len(rows)))

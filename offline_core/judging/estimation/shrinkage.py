@@ -26,7 +26,7 @@ def shrunken(weights: np.ndarray, most: float) -> np.ndarray:
     Of all weights for so little variance, these change a doubly robust estimate the least where the Q function may be wrong
     anywhere.
     """
-    return weights if np.isinf(most) else weights * (most**2 / (weights**2 + most**2))
+    return weights if np.isinf(most) else np.asarray(weights * (most**2 / (weights**2 + most**2)))
 
 
 def values(episodes: Trajectories, shrink: Shrink, most: float | None = None) -> np.ndarray:
