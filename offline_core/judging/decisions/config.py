@@ -37,8 +37,8 @@ class DecisionConfig(Config):
 
     against: Annotated[str, IsUri(but=BEHAVIOUR)] = Field(
         BEHAVIOUR,
-        description="What runs today: behaviour, which is what the log recorded, or the policy, such as "
-        "runs/registry/hvac@champion, or a rule, as candidates are named.",
+        description="What runs today: behaviour (what the log recorded), or a policy or rule, named as candidates are, such as "
+        "hvac@champion.",
     )
     registry: Annotated[str | None, IsUri()] = Field(
         None,
