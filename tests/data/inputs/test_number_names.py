@@ -41,7 +41,11 @@ def test_mapped_numbers_have_the_names_of_their_columns(obs: list[str], encode: 
     assert number_names("actions", 2, made_of) == ["actions[0]", "actions[1]"]
 
 
-@pytest.mark.parametrize("obs", [["tin"], ["tin", "tin"], ["tin", "rewards"]])
+def test_the_numbers_of_the_only_vector_are_counted() -> None:
+    assert number_names("obs", 2, InputColumns(steps=RowSteps(), obs=["tin"])) == ["tin[0]", "tin[1]"]
+
+
+@pytest.mark.parametrize("obs", [["tin", "tin"], ["tin", "rewards"]])
 def test_names_that_do_not_fit_or_name_two_things_are_not_used(obs: list[str]) -> None:
-    """A column of vectors, one that is mapped twice, one that has the name of another column of steps."""
+    """A column that is mapped twice, one that has the name of another column of steps."""
     assert number_names("obs", 2, InputColumns(steps=RowSteps(), obs=obs)) == ["obs[0]", "obs[1]"]

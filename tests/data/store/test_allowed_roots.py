@@ -140,6 +140,7 @@ NO_LOCATIONS = {
     "of",
     "resources",
     "runs_url",
+    "unit",
     "where",
     "where_steps",
 }

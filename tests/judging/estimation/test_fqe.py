@@ -186,7 +186,7 @@ def test_it_sees_as_many_frames_as_the_policy(tmp_path: Path) -> None:
 
 
 def test_numbers_that_run_away_are_an_error(tmp_path: Path) -> None:
-    episodes = [one_step(number, 1e39, terminated=True) for number in range(4)]  # no float32
+    episodes = [episode_of(number, [0, 1, 0], [0, 0], [1e39, 1e39]) for number in range(4)]  # no float32
     with pytest.raises(LearningError, match="Q function of fqe is NaN or infinite at update"):
         fitted(tmp_path, episodes, policy_of(TARGET), updates=5)
 
