@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @stage(
     "decide",
-    version=3,
+    version=4,
     after="estimate",
     arguments=(
         DATASET,

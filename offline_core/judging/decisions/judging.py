@@ -16,6 +16,7 @@ from offline_core.judging.decisions.evidence import Side, paid
 from offline_core.judging.decisions.overlap import overlap_of, regions, supported
 from offline_core.judging.decisions.result import Candidate, Difference, GuardrailFinding
 from offline_core.judging.estimation import diagnostics
+from offline_core.judging.estimation.column import blocks_of
 from offline_core.judging.estimation.config import Method
 from offline_core.judging.estimation.estimators import METHODS, size_by_time, unrecorded_share
 from offline_core.judging.estimation.evidence import Evidence
@@ -46,8 +47,12 @@ class Judged:
     """All candidates, the finalists judged."""
 
     candidates: list[Candidate]
-    first: Evidence
-    """Of the first finalist."""
+    recorded: float
+    """Mean discounted return of the episodes that judge."""
+    begins_late: np.ndarray
+    """(E,) bool, see `Evidence`."""
+    horizon: int | None
+    """See `Evidence`."""
     refusals: list[str]
     """Why nothing can be held against what runs today."""
 
@@ -57,7 +62,8 @@ def select(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
     found, today = _with_today(side, contenders)
     recorded = found[0].episodes.returns.mean() if today is None else _estimates(today, JUDGES)["fqe"]
     ranked = []
-    for contender, evidence in zip(contenders, found, strict=True):
+    for contender in contenders:
+        evidence = found.pop(0)  # what is derived of one of them is gone when the next comes
         difference = _difference(side, evidence, today, beyond=side.config.margin)
         overlap = overlap_of(evidence.episodes.log_ratios)
         reasons = [*diagnosis.about_difference(difference, side.config, overlap)]
@@ -74,6 +80,10 @@ def judge(side: Side, ranked: Sequence[Ranked]) -> Judged:
     contenders = [each.contender for each in finalists]
     found, today = _with_today(side, contenders, *(name for name in config.estimate.methods if name not in JUDGES))
     guardrails = _guardrails(side, contenders)
+    about_all = found[0].begins_late, found[0].horizon
+    recorded = float(found[0].episodes.returns.mean())
+    known_of = dict(zip((each.contender.uri for each in finalists), enumerate(found), strict=True))
+    del found
     candidates = []
     for each in ranked:
         about: dict[str, object] = {
@@ -83,13 +93,13 @@ def judge(side: Side, ranked: Sequence[Ranked]) -> Judged:
             "overlap": each.overlap,
         }
         if each in finalists:
-            number = finalists.index(each)
-            difference = _difference(side, found[number], today, beyond=config.margin)
-            about = _about(side, each.contender, number, found[number], difference) | {"guardrails": guardrails[number]}
+            number, evidence = known_of.pop(each.contender.uri)
+            difference = _difference(side, evidence, today, beyond=config.margin)
+            about = _about(side, each.contender, number, evidence, difference) | {"guardrails": guardrails[number]}
         known = {"checkpoint": each.contender.uri, "fingerprint": each.contender.manifest.fingerprint}
         known |= {"name": each.contender.name}
         candidates.append(Candidate.model_validate({**known, "selected": each.difference, "score": each.score, **about}))
-    return Judged(candidates, found[0], [] if today is None else [*_about_today(side, today)])
+    return Judged(candidates, recorded, *about_all, [] if today is None else [*_about_today(side, today)])
 
 
 def _with_today(side: Side, contenders: Sequence[Contender], *more: Method) -> tuple[list[Evidence], Evidence | None]:
@@ -112,14 +122,14 @@ def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[Guardr
     for guardrail in side.config.guardrails:
         rewards = paid(side.dataset, guardrail)
         size = side.dataset.ref.episodes
-        if not rewards.any():  # no step of the log touches it
+        if not any(block.any() for block in blocks_of(rewards)):  # no step of the log touches it
             known = certain(0.0, 0.0, effective_episodes=size, carrying_episodes=size, largest_share=1 / size)
             differences = [known] * len(contenders)
         else:
             found_here = side.evidence(policies, JUDGES, rewards=rewards)
             today = None if side.today is None else found_here[-1]
             beyond = -guardrail.max_fall
-            differences = [_difference(side, each, today, beyond=beyond) for each in found_here[: len(contenders)]]
+            differences = [_difference(side, found_here.pop(0), today, beyond=beyond) for _ in contenders]
         for findings, apart in zip(found, differences, strict=True):
             passed = apart.p_value <= side.config.risk
             findings.append(GuardrailFinding(name=guardrail.name, difference=apart, max_fall=guardrail.max_fall, passed=passed))
@@ -143,7 +153,7 @@ def _about(side: Side, contender: Contender, number: int, evidence: Evidence, di
     weights = np.abs(influence(episodes))
     order = np.argsort(-weights, kind="stable")[:CARRIED]
     index = side.dataset.index([columns.EPS_ID, columns.LENGTH])
-    ids = index.filter(index[columns.LENGTH] > 0)[columns.EPS_ID].to_list()
+    ids = index.filter(index[columns.LENGTH] > 0)[columns.EPS_ID]
     log_ratios = seen.of_steps(LOG_RATIOS)[:, number]
     told_regions = partial(regions, seed=config.seed, made_of=side.dataset.manifest.input_columns)
     ratios = np.exp(np.minimum(log_ratios, 0.0))
@@ -159,7 +169,7 @@ def _about(side: Side, contender: Contender, number: int, evidence: Evidence, di
         "estimates": _estimates(evidence, [*JUDGES, *(name for name in config.estimate.methods if name not in JUDGES)]),
         "differs_where": told_regions(seen, ratios, "it does as the behaviour in {share}"),
         "unsupported_where": told_regions(seen, supported(log_ratios), "the log has {share} of what it does"),
-        "carried_by": {ids[place]: float(weights[place] / weights.sum()) for place in order if weights.sum() > 0},
+        "carried_by": {ids[place]: float(weights[place] / weights.sum()) for place in order.tolist() if weights.sum() > 0},
     }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.number_names import number_names
+from offline_core.judging.estimation.column import Numbers, blocks_of
 
 PLAUSIBLE_RATIO = 20.0
 """An action that is this many times as likely to the candidate as it was is one that the behaviour hardly took."""
@@ -35,9 +36,9 @@ def supported(log_ratios: np.ndarray) -> np.ndarray:
     return np.where(ratios <= PLAUSIBLE_RATIO, ratios, 0.0)
 
 
-def overlap_of(log_ratios: np.ndarray) -> float:
+def overlap_of(log_ratios: Numbers) -> float:
     """That share, at most 1."""
-    return min(1.0, float(supported(log_ratios).mean()))
+    return min(1.0, sum(float(supported(block).sum()) for block in blocks_of(log_ratios)) / len(log_ratios))
 
 
 def is_deterministic(log_behaviour: np.ndarray, actions: dict[str, np.ndarray], *, listed: bool) -> bool:

@@ -78,10 +78,10 @@ def decided(
     listed = not any(isinstance(leaf, gym.spaces.Box) for leaf in leaf_spaces(contenders[0].policy.action_space))
     refusals = [*diagnosis.about_behaviour(examined, listed=listed, recorded=recorded), *judged.refusals]
     ruling = rule(judged.candidates, config, episodes=source.ref.episodes, refusals=refusals)
-    best, first = ruling.first, judged.first
+    best = ruling.first
     warnings = [
         *diagnostics.about_history(source, history),
-        *diagnostics.about_parts(first.begins_late),
+        *diagnostics.about_parts(judged.begins_late),
         *_about_sampling(contenders, config),
         *diagnosis.about_drift(source),
     ]
@@ -96,7 +96,7 @@ def decided(
         registry=config.registry,
         worth_testing=ruling.worth_testing,
         episodes_needed=ruling.episodes_needed,
-        recorded=float(first.episodes.returns.mean()),
+        recorded=judged.recorded,
         candidates=ruling.candidates,
         dataset=source.ref,
         selecting=selecting,
@@ -107,7 +107,7 @@ def decided(
         risk=config.risk,
         confidence=config.estimate.confidence,
         gamma=config.estimate.gamma,
-        horizon=first.horizon,
+        horizon=judged.horizon,
         reasons=refusals,
         warnings=warnings,
         seconds=time.perf_counter() - start,

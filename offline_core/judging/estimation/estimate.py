@@ -83,7 +83,7 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
 
 @stage(
     "estimate",
-    version=6,
+    version=7,
     after="evaluate",
     arguments=(policy("estimate"), DATASET, VERSION),
     hint="-s require_return=… says how much is enough.",
