@@ -2,13 +2,19 @@
 # Starts a worker beside a Ray node of its own, without CPUs, that joins the cluster at RAY_HEAD=host:port.
 # A run joins by the node on its machine. When node or worker ends, so does the other, and the container with them.
 set -um # m: else the two ignore SIGINT, by which Prefect's worker stops itself
-stopped=""
-trap 'stopped=yes; [ -z "${worker:-}" ] || kill -TERM "$worker" 2>/dev/null' TERM INT
+stopped="" early=""
+trap 'early=yes' TERM INT # until there is a worker to stop
 ray start --address="$RAY_HEAD" --num-cpus=0 --disable-usage-stats --block &
 node=$!
 # Runs join by the head's address, and wait for it there.
 RAY_ADDRESS="$RAY_HEAD" prefect worker start --pool offline --limit 1 --with-healthcheck &
 worker=$!
+stop() {
+    stopped=yes
+    kill -TERM "$worker" 2>/dev/null
+}
+trap stop TERM INT
+[ -z "$early" ] || stop
 wait -n "$node" "$worker"
 code=$?
 if [ -n "$stopped" ]; then
