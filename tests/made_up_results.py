@@ -22,7 +22,7 @@ from offline_core.data.quality.result import Example, Finding, Histogram, Qualit
 from offline_core.judging.decisions.explanation import Choice, ExplainedStep, Explanation
 from offline_core.judging.estimation.result import Estimate, Interval, OffPolicyResult
 from offline_core.judging.ranking.advice import advise
-from offline_core.judging.ranking.measures import Actions, Measures, ObservationScale
+from offline_core.judging.ranking.measures import ActionMeasures, Measures, ObservationScale
 from offline_core.judging.ranking.result import Outlier, OutlierResult
 from offline_core.judging.ranking.trainings import Trained
 from offline_core.judging.sweeps.result import FailedRun, SweepResult, SweptRun, SweptSetting
@@ -270,7 +270,7 @@ def swept(folder: str, ref: DatasetRef) -> SweepResult:
 def outliers(folder: Path, ref: DatasetRef) -> OutlierResult:
     known = dict.fromkeys(Measures.model_fields, 0.5)
     scale = ObservationScale(spreads=(1.0, 1.0), largest=1.0)
-    measures = Measures.model_construct(**known | {"actions": Actions(kind="discrete"), "observations": scale})
+    measures = Measures.model_construct(**known | {"actions": ActionMeasures(kind="discrete"), "observations": scale})
     advice = advise(measures, Trained(["runs/recording"]))
     values = {
         "uri": f"{folder}/outliers",

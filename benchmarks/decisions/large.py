@@ -1,8 +1,9 @@
-"""A decision on a log of five million steps: seconds, and memory beside that of a log of a tenth.
+"""A decision on long logs: seconds, and memory beside that of a log of a tenth.
 
-    python -m benchmarks.decisions.large FOLDER [--episodes 125000]
+    python -m benchmarks.decisions.large FOLDER [--steps 5000000] [--kind queue]
 
-Each decision is of eight candidates in a process of its own; what is in FOLDER is not made again.
+Each decision is of eight candidates in a process of its own; what is in FOLDER is not made again. Logs are written in parts.
+A queue's episodes have 40 steps, those of clicks one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.decisions.logs import Log, make
+from benchmarks.decisions.simulators import WORLDS
 from benchmarks.figure import figure
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.decide import decide
@@ -28,34 +30,36 @@ from offline_core.runtime.config import parse
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--episodes", type=int, default=125_000, help="of 40 steps each")
-    parser.add_argument("--one", type=int, help="only the decision on a log of so many episodes")
+    parser.add_argument("--steps", type=int, default=5_000_000)
+    parser.add_argument("--kind", choices=sorted(WORLDS), default="queue")
+    parser.add_argument("--one", action="store_true", help="only the decision on the log of so many steps")
     given = parser.parse_args()
     if given.one:
-        print(json.dumps(one(given.folder, given.one)), flush=True)
+        print(json.dumps(one(given.folder, large(given.kind, given.steps))), flush=True)
         return
     found = {}
-    for episodes in (given.episodes // 10, given.episodes):
-        make(large(episodes), given.folder)
-        command = [sys.executable, "-m", "benchmarks.decisions.large", str(given.folder), "--one", str(episodes)]
+    for steps in (given.steps // 10, given.steps):
+        make(large(given.kind, steps), given.folder)
+        command = [sys.executable, "-m", "benchmarks.decisions.large", str(given.folder), "--one"]
+        command += ["--steps", str(steps), "--kind", given.kind]
         printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        found[episodes] = json.loads(printed.strip().splitlines()[-1])
-        figure(f"decisions.large.{40 * episodes}.seconds", found[episodes]["seconds"], "s", **found[episodes])
+        found[steps] = json.loads(printed.strip().splitlines()[-1])
+        figure(f"decisions.large.{given.kind}.{steps}.seconds", found[steps]["seconds"], "s", **found[steps])
     few, many = found.values()
-    figure("decisions.large.memory.ratio", many["memory_bytes"] / few["memory_bytes"], "times")
+    figure(f"decisions.large.{given.kind}.memory.ratio", many["memory_bytes"] / few["memory_bytes"], "times")
 
 
-def large(episodes: int) -> Log:
-    """The log of so many episodes of the queue."""
-    return Log("queue", episodes, "medium", known=True, seed=7)
+def large(kind: str, steps: int) -> Log:
+    """The log of so many steps."""
+    return Log(kind, steps // WORLDS[kind].steps, "medium", known=True, seed=7)
 
 
-def one(folder: Path, episodes: int) -> dict[str, float | str]:
+def one(folder: Path, log: Log) -> dict[str, float | str]:
     """Decide on one log, anew."""
     logging.disable(logging.WARNING)
     torch.set_num_threads(2)
-    made = make(large(episodes), folder)
-    config = parse(DecisionConfig, {"estimate": {"gamma": 0.97}, "seed": int(time.time())})
+    made = make(log, folder)
+    config = parse(DecisionConfig, {"estimate": {"gamma": WORLDS[log.world].gamma}, "seed": int(time.time())})
     start, cpu = time.perf_counter(), time.process_time()
     result = decide(config, dataset=made.data, candidates=made.candidates, output=str(folder / "large" / str(time.time_ns())))
     return {

@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.decisions.simulators import WORLDS, World, play, value_of
+from benchmarks.decisions.simulators import PLAYED, WORLDS, World, play, value_of
 from offline_core.data.datasets.commit import commit, prepare_dataset
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.statistics import Statistics, Summary
 from offline_core.data.datasets.writer import EpisodeWriter
+from offline_core.data.episodes.codecs import Format
 from offline_core.data.episodes.episode import return_of
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.policy import Policy
@@ -24,7 +25,7 @@ STEPS_TOWARDS = (-0.4, -0.15, 0.0, 0.1, 0.25, 0.4, 0.6, 0.9)
 """How far candidates are on the way from the behaviour to a nearly best controller; below 0 they are worse than it."""
 EPISODES = (30, 100, 300, 1_000, 3_000)
 DISTANCES = {"random": 0.95, "medium": 0.6}
-BATCH = 500
+STEPS_AT_A_TIME = 20_000
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,12 @@ def all_logs(first_seed: int = 0) -> list[Log]:
     sound = [
         Log(world, episodes, behaviour, known, next(numbers))
         for episodes in EPISODES
-        for world in WORLDS
+        for world in PLAYED
         for behaviour, known in (("random", True), ("medium", False), ("near", True), ("medium", True))
     ]
     unsound = [
         Log(world, episodes, behaviour, known, next(numbers))
-        for world in WORLDS
+        for world in PLAYED
         for episodes, behaviour, known in (
             (300, "greedy", True),
             (1_000, "greedy", False),
@@ -137,9 +138,11 @@ def apart(policy: Policy, *, sign: float = 1.0) -> Policy:
 def write(world: World, policy: Policy, log: Log, place: Path) -> None:
     """The episodes of the log as a dataset."""
     returns, lengths, ended = [], [], 0
-    with EpisodeWriter(prepare_dataset(str(place)), "part", format="episodes") as writer:
-        for begin in range(0, log.episodes, BATCH):
-            number = min(BATCH, log.episodes - begin)
+    at_once = STEPS_AT_A_TIME // 40 if world.steps > 1 else STEPS_AT_A_TIME
+    format: Format = "episodes" if world.steps > 1 else "table"
+    with EpisodeWriter(prepare_dataset(str(place)), "part", format=format) as writer:
+        for begin in range(0, log.episodes, at_once):
+            number = min(at_once, log.episodes - begin)
             explore = log.behaviour != "greedy"
             episodes = play(world, policy, number, seed=1_000 * log.seed + begin + 7, explore=explore, logp=log.known)
             writer.write(episodes)
@@ -156,7 +159,7 @@ def write(world: World, policy: Policy, log: Log, place: Path) -> None:
     )
     spaces = {"observation_space": world.observation_space, "action_space": world.action_space}
     operation = Operation(name="benchmark", config={"log": log.name})
-    commit(str(place), writer.files, format="episodes", operation=operation, statistics=statistics, **spaces)
+    commit(str(place), writer.files, format=format, operation=operation, statistics=statistics, **spaces)
 
 
 def greedy_value(world: World, policy: Policy) -> float:

@@ -131,7 +131,34 @@ class Balance:
         return linear(self, np.stack([-gains, gains]), np.zeros(2))
 
 
-WORLDS: dict[str, type[World]] = {"inventory": Inventory, "queue": Queue, "balance": Balance}
+@dataclass
+class Clicks:
+    """One of five offers to each visitor, and perhaps a click: a list of actions, episodes of one step."""
+
+    observation_space: ClassVar[gym.Space[Any]] = gym.spaces.Box(-10, 10, (2,), np.float32)
+    action_space: ClassVar[gym.Space[Any]] = gym.spaces.Discrete(5)
+    steps: ClassVar[int] = 1
+    gamma: ClassVar[float] = 1.0
+
+    def reset(self, episodes: int, rng: np.random.Generator) -> Array:
+        self.visitor = rng.normal(size=(episodes, 2)).astype(np.float32)
+        return self.visitor
+
+    def step(self, actions: Array, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+        turn = 2 * np.pi * actions / 5
+        liked = self.visitor[:, 0] * np.cos(turn) + self.visitor[:, 1] * np.sin(turn)
+        clicked = rng.random(len(actions)) < 0.06 / (1 + np.exp(-2 * liked))
+        return self.visitor, clicked.astype(np.float64), np.ones(len(actions), bool)
+
+    def controller(self, rng: np.random.Generator, distance: float) -> Policy:
+        """Offers what a visitor likes; at a distance of 1 it does so by chance."""
+        turn = 2 * np.pi * np.arange(5) / 5
+        weights = 2.0 * (1 - distance) * np.stack([np.cos(turn), np.sin(turn)], axis=1)
+        return linear(self, weights, 0.1 * rng.normal(size=5))
+
+
+PLAYED: dict[str, type[World]] = {"inventory": Inventory, "queue": Queue, "balance": Balance}
+WORLDS: dict[str, type[World]] = {**PLAYED, "clicks": Clicks}
 
 
 def play(world: World, policy: Policy, episodes: int, *, seed: int, explore: bool = True, logp: bool = True) -> list[Episode]:

@@ -50,7 +50,9 @@ class EvaluationDuringTraining(EvaluationsConfig):
         "training's own process if Ray cannot start.",
     )
     held_out: Annotated[str | None, IS_URI] = Field(
-        None, description="Folder of a dataset whose loss is measured and not learned from."
+        None,
+        description="Folder of a dataset whose loss is measured and not learned from; of one that is larger than "
+        "data.resident_bytes, row groups from all over it.",
     )
 
     @model_validator(mode="after")

@@ -21,7 +21,7 @@ from offline_core.learning.prelearner.mapper import ReadSoFar, check_same_column
 from offline_core.learning.replay_buffer import make_buffer
 from offline_core.learning.run import Run
 from offline_core.learning.shards import STAND_IN, ReadingOrder, Shards
-from offline_core.learning.source import Read, StepSource
+from offline_core.learning.source import Read, StepSource, resident_bytes
 from offline_core.learning.steps import NUMBER, Steps
 from offline_core.learning.trainer_config import OptimizerConfig
 from offline_core.runtime.prefetch import prefetched
@@ -218,6 +218,7 @@ def make_data_loader(
     compute: ComputeConfig = ComputeConfig(),
     optimizer: OptimizerConfig = OptimizerConfig(),
     loaded: EpisodeBatch | None = None,
+    share: float = 1.0,
 ) -> DataLoader:
     """Return the data loader of `source`; needs Ray if there are to be prelearners.
 
@@ -229,6 +230,7 @@ def make_data_loader(
         compute: the learners that share the prelearners.
         optimizer: whose batches come out of a replay buffer, if there is one.
         loaded: all columns of the source, in memory; they are neither copied nor written to.
+        share: of the row groups, evenly spread, where they stay in memory.
     """
     pool = PrelearnerPool.of(config, compute)
     uri, row_groups, so_far = source.origin.ref.uri, source.row_groups, ReadSoFar()
@@ -244,7 +246,7 @@ def make_data_loader(
         if not row_groups:
             return None
         if not streamed:
-            return ReadingOrder.stored(row_groups)
+            return ReadingOrder.stored(row_groups, share)
         steps = expected_steps or source.origin.ref.steps
         return ReadingOrder.drawn(seed, epoch, steps=steps, row_groups=row_groups, window_steps=config.window_steps)
 
@@ -278,11 +280,18 @@ def loader_of(run: Run, *, rank: int = 0, world: int = 1, loaded: EpisodeBatch |
 
 
 def held_out_loader_of(run: Run) -> DataLoader | None:
-    """Return the loader of the held-out data, all in memory; None: there is none."""
+    """Return the loader of the held-out data, in memory; None: there is none.
+
+    Of data that takes more than `data.resident_bytes` so much is held out, in row groups from all over it.
+    """
     if run.held_out is None:
         return None
-    config = run.config
-    return make_data_loader(run.held_out, config.data, run.algorithm, streamed=False, seed=config.seed, compute=config.compute)
+    config, allowed = run.config, run.config.data.resident_bytes
+    needed = resident_bytes(run.held_out, run.held_out.origin.ref.steps)
+    share = 1.0 if allowed == "rows" else min(1.0, allowed / max(1, needed))
+    return make_data_loader(
+        run.held_out, config.data, run.algorithm, streamed=False, seed=config.seed, compute=config.compute, share=share
+    )
 
 
 def loaded_columns(run: Run) -> EpisodeBatch:

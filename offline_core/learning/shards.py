@@ -87,9 +87,10 @@ class ReadingOrder:
         return cls(order, WINDOWS_DIVIDE_BY * round(wanted / WINDOWS_DIVIDE_BY))
 
     @classmethod
-    def stored(cls, row_groups: int) -> ReadingOrder:
-        """Return the order of the dataset, all of it as one window."""
-        return cls(np.arange(row_groups), max(1, row_groups))
+    def stored(cls, row_groups: int, share: float = 1.0) -> ReadingOrder:
+        """Return the order of the dataset, all of it, or evenly spread a share of its row groups, as one window."""
+        numbers = np.unique(np.linspace(0, row_groups - 1, max(1, int(share * row_groups))).round().astype(int))
+        return cls(numbers if share < 1 else np.arange(row_groups), max(1, row_groups))
 
     @property
     def windows(self) -> int:
@@ -111,7 +112,9 @@ class ReadingOrder:
 
     @functools.cached_property
     def _position(self) -> np.ndarray:
-        return np.argsort(self.numbers)
+        position = np.zeros(1 + max(self.numbers, default=-1), np.int64)
+        position[self.numbers] = np.arange(len(self.numbers))
+        return position
 
     def in_window(self, window: int) -> int:
         """Return how many row groups a window has."""

@@ -199,8 +199,8 @@ def tied(index: pl.DataFrame, labels: np.ndarray | None = None, *, by_content: b
         labels: equal ones stay together.
         by_content: and episodes with equal contents; otherwise only those with equal ids besides.
     """
-    same = index.select(columns.CONTENT) if by_content else index.select(columns.EPS_ID, columns.CONTENT)
-    _, equal = np.unique([repr(row) for row in same.iter_rows()], return_inverse=True)
+    same = [columns.CONTENT] if by_content else [columns.EPS_ID, columns.CONTENT]
+    equal = index.select(same).with_row_index("row").select(pl.col("row").min().over(same))["row"].to_numpy()
     groups = [first_parts(index), equal]
     groups += [] if labels is None else [np.unique(labels, return_inverse=True)[1]]
     unit = np.arange(len(index))

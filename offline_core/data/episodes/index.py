@@ -123,17 +123,21 @@ def first_parts(index: pl.DataFrame) -> np.ndarray:
     Arguments:
         index: of a dataset, with eps_id, t_started and terminated.
     """
-    ids = index[columns.EPS_ID].to_list()
+    found = np.arange(len(index))
+    # An id that no other part has is of a whole trajectory; of a long log that are nearly all, so the rest is left to Python.
+    parts = found[index[columns.EPS_ID].str.replace(PART_SUFFIX.pattern, "").is_duplicated().to_numpy()]
+    if not len(parts):
+        return found
+    ids = index[columns.EPS_ID].gather(parts).to_list()
     bases = list(map(trajectory_of, ids))
     starts = [[int(t) for t in re.findall(r"@(\d+)", eps_id[len(base) :])] for eps_id, base in zip(ids, bases, strict=True)]
-    keys = list(zip(bases, starts, index[columns.T_STARTED].to_list(), strict=True))
+    keys = list(zip(bases, starts, index[columns.T_STARTED].gather(parts).to_list(), strict=True))
     order = np.array(sorted(range(len(keys)), key=keys.__getitem__), int)
-    terminated = index[columns.TERMINATED].to_list()
+    terminated = index[columns.TERMINATED].gather(parts).to_list()
     continues = [
         bases[before] == bases[now] and (not terminated[before] or keys[before] == keys[now])
         for before, now in itertools.pairwise(order.tolist())
     ]
     begins = np.array([True, *(not each for each in continues)])
-    first = np.zeros(len(order), int)
-    first[order] = order[begins][np.cumsum(begins) - 1]
-    return first
+    found[parts[order]] = parts[order[begins][np.cumsum(begins) - 1]]
+    return found

@@ -28,6 +28,8 @@ from offline_core.runtime.config import parse
 TENTHS = 10
 PATIENCE = 5
 UPDATES_BETWEEN_LOOKS = 100
+RESIDENT_BYTES = 64 * 2**20
+"""Of what a clone is fitted to, and of what it is held against: of longer logs the one is streamed, and a part is the other."""
 ENOUGH_STEPS = 200_000
 ENOUGH_EPISODES = 20
 
@@ -51,6 +53,7 @@ def model_of_behaviour(selecting: DatasetRef, judging: DatasetRef, output: str, 
                 "max_updates": updates,
                 "updates_per_iteration": min(updates, UPDATES_BETWEEN_LOOKS),
             },
+            "data": {"resident_bytes": RESIDENT_BYTES, "prelearners": 0},
             "evaluation": {"play": False, "held_out": judging.uri, "patience": PATIENCE},
         },
     )

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from offline_core.data.store.allowed_roots import IsUri
 from offline_core.judging.estimation.config import OffPolicyConfig
-from offline_core.runtime.config import Config
+from offline_core.runtime.config import Config, closed
 
 BEHAVIOUR = "behaviour"
 """What `against` calls the policy, or the policies, that recorded the log."""
@@ -89,6 +89,7 @@ class DecisionConfig(Config):
         OffPolicyConfig(),
         description="Discount, horizon, Q function and resamples. estimate.behaviour is a model of what acted; None: the "
         "recorded action_logp, or a clone that is fitted to the selecting side.",
+        json_schema_extra=closed,
     )
     clone_updates: int = Field(
         20_000,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from offline_core.data.curation.condition import Condition
 from offline_core.data.curation.pieces import EPISODE, step_frame
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_dataset
@@ -14,6 +12,7 @@ from offline_core.errors import ConfigError
 from offline_core.judging.decisions.comparison import compare
 from offline_core.judging.decisions.config import DecisionConfig, Guardrail
 from offline_core.judging.decisions.result import Difference
+from offline_core.judging.estimation.column import Column, Numbers
 from offline_core.judging.estimation.config import Method, OffPolicyConfig
 from offline_core.judging.estimation.evidence import Evidence, gather
 from offline_core.judging.estimation.observations import TargetPolicy
@@ -48,7 +47,7 @@ class Side:
         return cls(name, open_dataset(ref.uri, ref.version), config, history, behaviour, today)
 
     def evidence(
-        self, policies: Sequence[TargetPolicy], methods: Sequence[Method], *, rewards: np.ndarray | None = None
+        self, policies: Sequence[TargetPolicy], methods: Sequence[Method], *, rewards: Numbers | None = None
     ) -> list[Evidence]:
         """What this side says of each policy."""
         estimate = self.config.estimate.model_copy(update={"methods": [*methods]})
@@ -68,15 +67,18 @@ class Side:
         )
 
 
-def paid(dataset: Dataset, guardrail: Guardrail) -> np.ndarray:
+def paid(dataset: Dataset, guardrail: Guardrail) -> Column:
     """(N,) what each step of a dataset is paid by a guardrail.
 
     Raises:
         ConfigError: It cannot be computed from the columns of a step.
     """
+    found = Column()
     try:
         condition = Condition.sql(guardrail.expression)
-        frames = (step_frame(episodes, condition) for group in dataset.row_groups() if (episodes := group.episodes()))
-        return np.concatenate([condition.numbers(frame, within=EPISODE) for frame in frames])
+        for group in dataset.row_groups():
+            if episodes := group.episodes():
+                found.append(condition.numbers(step_frame(episodes, condition), within=EPISODE))
     except ConfigError as error:
         raise ConfigError(f"Guardrail {guardrail.name!r}: {error}") from error
+    return found

@@ -19,6 +19,7 @@ from offline_core.judging.decisions.groups import LogGroups, effects, with_shown
 from offline_core.judging.decisions.overlap import overlap_of, regions, supported
 from offline_core.judging.decisions.result import Candidate, Difference, GuardrailFinding
 from offline_core.judging.estimation import diagnostics
+from offline_core.judging.estimation.column import blocks_of
 from offline_core.judging.estimation.config import Method
 from offline_core.judging.estimation.contenders import Contender
 from offline_core.judging.estimation.estimators import METHODS, size_by_time, unrecorded_share
@@ -53,8 +54,12 @@ class Judged:
     """All candidates, the finalists judged."""
 
     candidates: list[Candidate]
-    first: Evidence
-    """Of the first finalist."""
+    recorded: float
+    """Mean discounted return of the episodes that judge."""
+    begins_late: np.ndarray
+    """(E,) bool, see `Evidence`."""
+    horizon: int | None
+    """See `Evidence`."""
     refusals: list[str]
     """Why nothing on this log can be held against what runs today."""
 
@@ -64,7 +69,8 @@ def select(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
     found, today = _with_today(side, contenders)
     recorded = found[0].episodes.returns.mean() if today is None else _estimates(today, JUDGES)["fqe"]
     ranked = []
-    for contender, evidence in zip(contenders, found, strict=True):
+    for contender in contenders:
+        evidence = found.pop(0)  # what is derived of one of them is gone when the next comes
         difference = _difference(side, evidence, today, beyond=side.config.margin)
         overlap = overlap_of(evidence.episodes.log_ratios, evidence.episodes.lengths)
         reasons = [*diagnosis.about_difference(difference, side.config, overlap)]
@@ -85,6 +91,13 @@ def judge(side: Side, ranked: Sequence[Ranked], groups: LogGroups) -> Judged:
     contenders = [each.contender for each in finalists]
     found, today = _with_today(side, contenders, *(name for name in config.estimate.methods if name not in JUDGES))
     guardrails = _guardrails(side, contenders)
+    about_all = found[0].begins_late, found[0].horizon
+    recorded = float(found[0].episodes.returns.mean())
+    refusals = [] if today is None else [*_about_today(side, today)]
+    if side.behaviour is None and found[0].seen is not None:
+        refusals += about_recorded(found[0].seen, contenders[0].policy)
+    found_by_number = dict(enumerate(found))
+    del found
     candidates = []
     for each in ranked:
         about: dict[str, object] = {
@@ -95,16 +108,14 @@ def judge(side: Side, ranked: Sequence[Ranked], groups: LogGroups) -> Judged:
         }
         if each in finalists:
             number = finalists.index(each)
-            difference = _difference(side, found[number], today, beyond=config.margin)
-            about = _about(side, each.contender, number, found[number], difference) | {"guardrails": guardrails[number]}
-            about |= _by_group(side, groups, found[number], today)
+            evidence = found_by_number.pop(number)
+            difference = _difference(side, evidence, today, beyond=config.margin)
+            about = _about(side, each.contender, number, evidence, difference) | {"guardrails": guardrails[number]}
+            about |= _by_group(side, groups, evidence, today)
         known = {"checkpoint": each.contender.uri, "fingerprint": each.contender.fingerprint}
         known |= {"name": each.contender.name}
         candidates.append(Candidate.model_validate({**known, "selected": each.difference, "score": each.score, **about}))
-    refusals = [] if today is None else [*_about_today(side, today)]
-    if side.behaviour is None and found[0].seen is not None:
-        refusals += about_recorded(found[0].seen, contenders[0].policy)
-    return Judged(candidates, found[0], refusals)
+    return Judged(candidates, recorded, *about_all, refusals)
 
 
 def _with_today(side: Side, contenders: Sequence[Contender], *more: Method) -> tuple[list[Evidence], Evidence | None]:
@@ -127,7 +138,7 @@ def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[Guardr
     for guardrail in side.config.guardrails:
         rewards, recorded = paid(side.dataset, guardrail), 0.0
         size = side.dataset.ref.episodes
-        if not rewards.any():  # no step of the log touches it
+        if not any(block.any() for block in blocks_of(rewards)):  # no step of the log touches it
             same = certain(0.0, 0.0, effective_episodes=size, carrying_episodes=size, largest_share=1 / size)
             differences = [same] * len(contenders)
         else:
@@ -135,7 +146,7 @@ def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[Guardr
             today = None if side.today is None else found_here[-1]
             recorded = float(found_here[0].episodes.returns.mean())
             beyond = -guardrail.max_fall
-            differences = [_difference(side, each, today, beyond=beyond) for each in found_here[: len(contenders)]]
+            differences = [_difference(side, found_here.pop(0), today, beyond=beyond) for _ in contenders]
         for findings, apart in zip(found, differences, strict=True):
             passed = apart.p_value <= side.config.risk / side.config.finalists
             known = {"name": guardrail.name, "max_fall": guardrail.max_fall, "unit": guardrail.unit, "recorded": recorded}
@@ -168,7 +179,7 @@ def _about(side: Side, contender: Contender, number: int, evidence: Evidence, di
     weights = np.abs(influence(episodes))
     order = np.argsort(-weights, kind="stable")[:CARRIED]
     index = side.dataset.index([columns.EPS_ID, columns.LENGTH])
-    ids = index.filter(index[columns.LENGTH] > 0)[columns.EPS_ID].to_list()
+    ids = index.filter(index[columns.LENGTH] > 0)[columns.EPS_ID]
     log_ratios = seen.of_steps(LOG_RATIOS)[:, number]
     told_regions = partial(regions, seed=config.seed, made_of=side.dataset.manifest.input_columns)
     ratios = np.exp(np.minimum(log_ratios, 0.0))
@@ -187,7 +198,7 @@ def _about(side: Side, contender: Contender, number: int, evidence: Evidence, di
         "differs_where": told_regions(seen, ratios, "it does as the behaviour in {share}"),
         "unsupported_where": told_regions(seen, supported(log_ratios, seen.lengths), "the log has {share} of what it does"),
         "differs_at": _differing(side, contender, number, seen),
-        "carried_by": {ids[place]: float(weights[place] / weights.sum()) for place in order if weights.sum() > 0},
+        "carried_by": {ids[place]: float(weights[place] / weights.sum()) for place in order.tolist() if weights.sum() > 0},
     }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.number_names import number_names
+from offline_core.judging.estimation.column import Numbers, blocks_of
 
 PLAUSIBLE_RATIO = 20.0
 """An action that is this many times as likely to the candidate as it was is one that the behaviour hardly took."""
@@ -28,24 +29,25 @@ NOTICED = 0.1
 
 
 def supported(log_ratios: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """(N,) whose mean is the share of the candidate's actions that the behaviour would plausibly take.
+    """(n,) whose mean is the share of the candidate's actions that the behaviour would plausibly take.
 
     Of actions that were never taken nothing is seen but that the ratios of the others are below 1 in the mean. In a log of one
     step ratios are not multiplied: one may be as large as leaves enough episodes, if the candidate did nothing else. Where a
     thousand items are shown alike, a sure choice is a thousand times as likely, and a long log has enough of it.
 
     Arguments:
-        lengths: (E,) of the episodes in steps.
+        log_ratios: (n,) of some steps.
+        lengths: (E,) of all episodes in steps.
     """
     with np.errstate(over="ignore"):
         ratios = np.exp(log_ratios)
-    most = max(PLAUSIBLE_RATIO, len(lengths) / ENOUGH_EPISODES) if len(log_ratios) == len(lengths) else PLAUSIBLE_RATIO
+    most = max(PLAUSIBLE_RATIO, len(lengths) / ENOUGH_EPISODES) if lengths.max() == 1 else PLAUSIBLE_RATIO
     return np.where(ratios <= most, ratios, 0.0)
 
 
-def overlap_of(log_ratios: np.ndarray, lengths: np.ndarray) -> float:
+def overlap_of(log_ratios: Numbers, lengths: np.ndarray) -> float:
     """That share, at most 1."""
-    return min(1.0, float(supported(log_ratios, lengths).mean()))
+    return min(1.0, sum(float(supported(block, lengths).sum()) for block in blocks_of(log_ratios)) / len(log_ratios))
 
 
 def is_deterministic(log_behaviour: np.ndarray, actions: dict[str, np.ndarray], *, listed: bool) -> bool:

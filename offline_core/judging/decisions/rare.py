@@ -65,9 +65,12 @@ class RareRewards:
             today: None: what the log recorded.
             parts: (E,) the influence of each episode on the difference.
         """
-        rewards, paid = candidate.rewards, candidate.rewards != 0
+        if len(candidate.rewards) > len(candidate):
+            return None
+        rewards = candidate.rewards[:]
+        paid = rewards != 0
         signs = np.sign(rewards[paid])
-        if len(rewards) > len(candidate) or not 0 < paid.mean() <= MOST_REWARDED or (signs != signs[0]).any():
+        if not 0 < paid.mean() <= MOST_REWARDED or (signs != signs[0]).any():
             return None
         apart = signs[0] * (_shares(candidate) - (1.0 if today is None else _shares(today)))
         sizes = np.abs(rewards[paid])

@@ -90,13 +90,18 @@ def decided(
     listed = not any(isinstance(leaf, gym.spaces.Box) for leaf in leaf_spaces(contenders[0].policy.action_space))
     refusals = [*diagnosis.about_behaviour(examined, listed=listed, recorded=recorded), *judged.refusals]
     ruling = rule(judged.candidates, config, episodes=source.ref.episodes, refusals=refusals)
-    best, first = ruling.first, judged.first
+    best = ruling.first
     ends = ends_of(source) if drifting else []
     warnings = [
         *diagnostics.about_history(source, history),
-        *diagnostics.about_parts(first.begins_late),
+        *diagnostics.about_parts(judged.begins_late),
         *_about_sampling(contenders, config),
-        *(told for one in contenders if one.lineage is None for told in diagnostics.about_origin(one, history)),
+        *(
+            told
+            for one in contenders
+            if one.uri == best.checkpoint and one.lineage is None
+            for told in diagnostics.about_origin(one, history)
+        ),
         *diagnosis.about_groups(best, ruling.verdict),
         *drifting,
         *in_words(ends, best, config),
@@ -112,7 +117,7 @@ def decided(
         registry=config.registry,
         worth_testing=ruling.worth_testing,
         episodes_needed=ruling.episodes_needed,
-        recorded=float(first.episodes.returns.mean()),
+        recorded=judged.recorded,
         candidates=ruling.candidates,
         dataset=source.ref,
         selecting=selecting,
@@ -123,7 +128,7 @@ def decided(
         risk=config.risk,
         confidence=config.estimate.confidence,
         gamma=config.estimate.gamma,
-        horizon=first.horizon,
+        horizon=judged.horizon,
         reasons=refusals,
         warnings=warnings,
         seconds=time.perf_counter() - start,

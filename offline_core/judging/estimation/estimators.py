@@ -53,7 +53,7 @@ def weighted_importance_sampling(episodes: Trajectories, counts: np.ndarray) -> 
 
 def per_decision(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
     """pdis: each reward times the ratio of the actions up to it alone (Precup et al. 2000). Unbiased."""
-    return _mean(episodes, _step_weights, lambda part: part.discounts * part.rewards, counts)
+    return _mean(episodes, _step_weights, lambda part: part.discounts * rewards_of(part), counts)
 
 
 def weighted_per_decision(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
@@ -66,7 +66,7 @@ def weighted_per_decision(episodes: Trajectories, counts: np.ndarray) -> np.ndar
 
 def fitted_q(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
     """fqe: what the Q function says of the start states (Le et al. 2019, arXiv 1903.08738). As good as that function is."""
-    sums = by_group(episodes, lambda part: _model(part).start_values)
+    sums = by_group(episodes, lambda part: _model(part).start_values[:])
     return np.asarray((counts @ sums) / (counts @ episodes.groups.sizes))
 
 
@@ -148,7 +148,7 @@ def unrecorded_share(episodes: Trajectories) -> float:
         return 1.0
     shares = [_share_beyond(episodes, lambda part: np.ones(len(part.rewards)), _unrecorded)]
     if episodes.model is not None:
-        shares.append(_share_beyond(episodes, lambda part: np.abs(part.rewards), _worth_after))
+        shares.append(_share_beyond(episodes, lambda part: np.abs(rewards_of(part)), _worth_after))
     return max(shares)
 
 
@@ -158,7 +158,7 @@ def _unrecorded(part: Trajectories) -> np.ndarray:
 
 
 def _worth_after(part: Trajectories) -> np.ndarray:
-    return np.asarray(part.gamma * np.abs(_model(part).end_values))
+    return np.asarray(part.gamma * np.abs(_model(part).end_values[:]))
 
 
 def _share_beyond(episodes: Trajectories, recorded: OfPart, beyond: OfPart) -> float:
@@ -217,13 +217,13 @@ def by_group(episodes: Trajectories, of: OfPart) -> np.ndarray:
 
 
 def rewards_of(part: Trajectories) -> np.ndarray:
-    """(N,)"""
-    return part.rewards
+    """(N,) what was paid."""
+    return part.rewards[:]
 
 
 def errors_of(part: Trajectories) -> np.ndarray:
     """(N,) of the Q function."""
-    return _model(part).errors
+    return _model(part).errors[:]
 
 
 def _returns(part: Trajectories) -> np.ndarray:

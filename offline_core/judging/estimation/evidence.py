@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.episodes import EpisodeBatch, columns
+from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError
+from offline_core.judging.estimation.bootstrap import Groups
+from offline_core.judging.estimation.column import Numbers
 from offline_core.judging.estimation.config import Horizon, OffPolicyConfig
 from offline_core.judging.estimation.estimators import fitting, weighing
-from offline_core.judging.estimation.logged import LOG_RATIOS, Weighing, read_logged, read_parts, step_batches, weigh
+from offline_core.judging.estimation.fqe import Fitted, fit, say
+from offline_core.judging.estimation.logged import Ends, Weighing, read_batches, read_logged, read_parts
 from offline_core.judging.estimation.observations import TargetPolicy, columns_read
-from offline_core.judging.estimation.trajectories import Model, Trajectories
+from offline_core.judging.estimation.q_table import QTable
+from offline_core.judging.estimation.trajectories import Trajectories
 from offline_core.policies.lineage import Lineage, episodes_in
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.policy import Policy
@@ -27,8 +31,6 @@ class Evidence:
     """Recorded episodes as estimators take them, and what they are of."""
 
     episodes: Trajectories
-    logged: EpisodeBatch
-    """The steps that count, with the logs of `read_logged`."""
     seen: EpisodeBatch | None
     """Those that Q functions are fitted to, with observations and actions; None: no method fits one."""
     horizon: int | None
@@ -47,56 +49,44 @@ def gather(
     *,
     history: Lineage,
     seed: int,
-    rewards: np.ndarray | None = None,
+    rewards: Numbers | None = None,
 ) -> list[Evidence]:
     """Read a log once for several policies, and fit a Q function of each to it if a method asks for one.
+
+    Memory: what Q functions are fitted to, and some numbers of each episode. Numbers of each step and policy are in files.
 
     Arguments:
         policies: their observations are equal.
         behaviour: the policy that acted; None: by `action_logp`.
         history: of the dataset.
-        rewards: (N,) float64 of all steps in the order of `read_logged`, in the place of those that were recorded.
+        rewards: (N,) of all recorded steps in the order of `read_logged`, in the place of those that were recorded.
     """
     squashed = _was_squashed(history) if behaviour is None else behaviour.network.squash
     weighs = Weighing(behaviour, explore=config.explore, reaches_bounds=squashed) if weighing(config.methods) else None
-    together, begins_late, lengths = read_parts(dataset)
-    chosen = _by_lot(together, lengths, config.fqe.max_steps, seed=seed) if fitting(config.methods) else None
-    logged, seen = read_logged(dataset, policies, weighs, seen=chosen)
-    logged = _paid(logged, rewards)
-    horizon = find_horizon(config.horizon, logged)
-    logged = cut_to(logged, horizon)
-    is_open = open_before(logged, horizon)
+    together, begins_late, ends = read_parts(dataset)
+    chosen = _by_lot(together, ends.lengths, config.fqe.max_steps, seed=seed) if fitting(config.methods) else None
+    horizon = find_horizon(config.horizon, ends)
+    ends = ends.cut_to(horizon)
+    is_open = open_before(ends, horizon)
+    logged, seen = read_logged(dataset, policies, weighs, seen=chosen, horizon=horizon, rewards=rewards)
+    unrecorded = unrecorded_steps(ends, horizon, config.gamma) if is_open.any() else None
+    groups = Groups.by_lot(len(is_open))
     episodes = [
-        Trajectories(
-            lengths=logged.lengths,
-            rewards=logged.of_steps(columns.REWARDS),
-            log_ratios=logged.of_steps(LOG_RATIOS)[:, number],
-            gamma=config.gamma,
-            unrecorded=unrecorded_steps(logged, horizon, config.gamma),
-        )
-        for number in range(len(policies))
+        Trajectories(ends.lengths, logged.rewards, log_ratios, config.gamma, unrecorded=unrecorded, lot=groups)
+        for log_ratios in logged.log_ratios
     ]
     if seen is not None and chosen is not None:
-        numbers = np.flatnonzero(chosen)
-        paid = None if rewards is None else np.split(rewards, np.cumsum(lengths)[:-1])
-        seen = _paid(seen, None if paid is None else np.concatenate([paid[number] for number in numbers]))
-        seen = cut_to(seen, horizon)
         _refuse_endless(config, is_open, horizon)
         _refuse_unsaid(policies, is_open, horizon)
-        models = _models(
-            config,
-            policies,
-            seen,
-            horizon,
-            dataset,
-            returns=episodes[0].returns,
-            numbers=numbers,
-            together=together,
-            paid=paid,
-            seed=seed,
-        )
+        fitted = _fit(config, policies, seen, horizon, returns=episodes[0].returns, chosen=chosen, together=together, seed=seed)
+        if chosen.all():
+            models = say(fitted, [(np.arange(len(chosen)), seen)])
+        else:
+            again = read_batches(dataset, policies, None, seen=True, horizon=horizon, rewards=rewards)
+            with contextlib.closing(again):
+                models = say(fitted, _numbered(again, chosen))
         episodes = [replace(each, model=model) for each, model in zip(episodes, models, strict=True)]
-    return [Evidence(each, logged, seen, horizon, is_open, begins_late) for each in episodes]
+    return [Evidence(each, seen, horizon, is_open, begins_late) for each in episodes]
 
 
 def _by_lot(together: np.ndarray, lengths: np.ndarray, max_steps: int, *, seed: int) -> np.ndarray:
@@ -107,14 +97,6 @@ def _by_lot(together: np.ndarray, lengths: np.ndarray, max_steps: int, *, seed: 
     order = np.random.default_rng(derive_seed(seed, "fqe", "steps")).permutation(len(heads))
     steps = np.bincount(of, weights=lengths)[order]
     return np.asarray(np.isin(of, order[: max(1, int(np.searchsorted(np.cumsum(steps), max_steps, side="right")))]))
-
-
-def _paid(logged: EpisodeBatch, rewards: np.ndarray | None) -> EpisodeBatch:
-    if rewards is None:
-        return logged
-    paid = np.zeros(logged.rows)
-    paid[logged.is_step] = rewards
-    return replace(logged, columns={**logged.columns, columns.REWARDS: paid})
 
 
 def _refuse_endless(config: OffPolicyConfig, is_open: np.ndarray, horizon: int | None) -> None:
@@ -134,50 +116,38 @@ def _refuse_unsaid(policies: Sequence[TargetPolicy], is_open: np.ndarray, horizo
         )
 
 
-def _models(
+def _fit(
     config: OffPolicyConfig,
     policies: Sequence[TargetPolicy],
     seen: EpisodeBatch,
     horizon: int | None,
-    dataset: Dataset,
     *,
     returns: np.ndarray,
-    numbers: np.ndarray,
+    chosen: np.ndarray,
     together: np.ndarray,
-    paid: Sequence[np.ndarray] | None,
     seed: int,
-) -> list[Model]:
-    """What Q functions that are fitted to episodes `numbers` say of all."""
-    from offline_core.judging.estimation.fqe import fit, say
-
-    fitted = fit(
+) -> Fitted | QTable:
+    """Q functions that are fitted to the chosen episodes."""
+    return fit(
         seen,
         policies,
         config.fqe,
         gamma=config.gamma,
         horizon=horizon,
         explore=config.explore,
-        returns=returns[numbers],
-        together=together[numbers],
+        returns=returns[chosen],
+        together=together[chosen],
         seed=seed,
     )
-    if len(numbers) == len(returns):
-        return say(fitted, [(numbers, seen)])
-    place = np.full(len(returns), -1)
-    place[numbers] = np.arange(len(numbers))
-    place[place < 0] = len(numbers) + np.arange(len(returns) - len(numbers))  # never seen: any part may speak of them
 
-    def again() -> Iterator[tuple[np.ndarray, EpisodeBatch]]:
-        begin = 0
-        with contextlib.closing(step_batches(dataset, policies, by_column=False, needs_next_obs=True)) as batches:
-            for batch in batches:
-                read = weigh(batch, policies, None, dataset.location.uri, seen=True)
-                end = begin + read.num_episodes
-                read = _paid(read, None if paid is None else np.concatenate(paid[begin:end]))
-                yield place[begin:end], cut_to(read, horizon)
-                begin = end
 
-    return say(fitted, again())
+def _numbered(batches: Iterable[EpisodeBatch], chosen: np.ndarray) -> Iterator[tuple[np.ndarray, EpisodeBatch]]:
+    """All episodes with their numbers: chosen ones from 0 on, after them those of which any function may speak."""
+    begin, first, others = 0, 0, int(chosen.sum())
+    for batch in batches:
+        now = chosen[begin : begin + batch.num_episodes]
+        yield np.where(now, first + np.cumsum(now) - 1, others + np.cumsum(~now) - 1), batch
+        begin, first, others = begin + len(now), first + int(now.sum()), others + int((~now).sum())
 
 
 def _was_squashed(history: Lineage) -> bool:
@@ -192,7 +162,7 @@ def _was_squashed(history: Lineage) -> bool:
     return bool(recorders) and len(known) == len(recorders) and all(known)
 
 
-def find_horizon(wanted: Horizon, logged: EpisodeBatch) -> int | None:
+def find_horizon(wanted: Horizon, ends: Ends) -> int | None:
     """Steps that count; None: all until the episode terminates.
 
     Episodes that all have one length, or that are open (did not terminate) at the longest length alone, are of a fixed
@@ -201,7 +171,7 @@ def find_horizon(wanted: Horizon, logged: EpisodeBatch) -> int | None:
     Raises:
         ConfigError: more steps are asked for than were recorded, and open episodes would have gone on.
     """
-    lengths, is_open = logged.lengths, ~logged.at_end(columns.TERMINATEDS)
+    lengths, is_open = ends.lengths, ~ends.terminated
     longest = int(lengths.max())
     if isinstance(wanted, int):
         if wanted > longest and is_open.any():
@@ -213,27 +183,22 @@ def find_horizon(wanted: Horizon, logged: EpisodeBatch) -> int | None:
         return wanted
     if wanted == "continuing":
         return None
-    ends = lengths[is_open] if is_open.any() else lengths
-    return longest if wanted == "recorded" or (ends == longest).all() else None
+    last = lengths[is_open] if is_open.any() else lengths
+    return longest if wanted == "recorded" or (last == longest).all() else None
 
 
-def cut_to(logged: EpisodeBatch, horizon: int | None) -> EpisodeBatch:
-    """The same episodes without the steps that do not count."""
-    return logged if horizon is None or (logged.lengths <= horizon).all() else logged.head(horizon)
-
-
-def open_before(logged: EpisodeBatch, horizon: int | None) -> np.ndarray:
+def open_before(ends: Ends, horizon: int | None) -> np.ndarray:
     """(E,) bool: the recording ends before the horizon, and the episode would have gone on."""
-    return np.asarray(~logged.at_end(columns.TERMINATEDS) & (horizon is None or logged.lengths < horizon))
+    return np.asarray(~ends.terminated & (horizon is None or ends.lengths < horizon))
 
 
-def unrecorded_steps(logged: EpisodeBatch, horizon: int | None, gamma: float) -> np.ndarray:
+def unrecorded_steps(ends: Ends, horizon: int | None, gamma: float) -> np.ndarray:
     """(E,) discounted steps after the last recorded one that would have counted, in units of that one; it may be infinite.
 
     How soon episodes would have terminated is taken from the data: at each step as often as at those that were recorded (the
     rate of terminations where some recordings end before them).
     """
-    is_open = open_before(logged, horizon)
-    goes_on = gamma * (1 - logged.at_end(columns.TERMINATEDS).sum() / len(logged))
-    left = np.where(is_open, (np.inf if horizon is None else horizon) - logged.lengths, 0.0)
+    is_open = open_before(ends, horizon)
+    goes_on = gamma * (1 - ends.terminated.sum() / ends.lengths.sum())
+    left = np.where(is_open, (np.inf if horizon is None else horizon) - ends.lengths, 0.0)
     return np.asarray(gamma * left if goes_on == 1 else gamma * (1 - goes_on**left) / (1 - goes_on))

@@ -18,6 +18,7 @@ from torch import Generator, Tensor
 from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.errors import LearningError
 from offline_core.judging.estimation.clock import Clock
+from offline_core.judging.estimation.column import Column
 from offline_core.judging.estimation.config import FQEConfig
 from offline_core.judging.estimation.logged import inputs_of
 from offline_core.judging.estimation.observations import BYTES_AT_A_TIME, Observations, TargetPolicy, rows_at_a_time, tensors_of
@@ -173,20 +174,22 @@ def say(fitted: Fitted | QTable, batches: Iterable[tuple[np.ndarray, EpisodeBatc
         batches: (numbers of episodes, these episodes as `fit` takes them), all in their order. Episodes that `fit` has not
             seen have numbers from that of the last one on.
     """
-    said: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in fitted.policies]
+    said = [(Column(), Column(), Column()) for _ in fitted.policies]
     parts = int(fitted.part.max()) + 1
     with torch_threads(1):
         for numbers, batch in batches:
             known = numbers < len(fitted.part)
             part = np.where(known, fitted.part[np.where(known, numbers, 0)], numbers % parts)
-            if isinstance(fitted, QTable):
-                found = [fitted.said_of(batch, part, policy) for policy in range(len(said))]
-            else:
-                steps = FQESteps(batch, fitted.policies, fitted.horizon)
-                found = [_said_of(fitted, policy, steps, part) for policy in range(len(said))]
-            for parts_said, of_policy in zip(said, found, strict=True):
-                parts_said.append(of_policy)
-    return [Model(*(np.concatenate(each) for each in zip(*one, strict=True))) for one in said]
+            steps = None if isinstance(fitted, QTable) else FQESteps(batch, fitted.policies, fitted.horizon)
+            for policy, of_policy in enumerate(said):
+                if isinstance(fitted, QTable):
+                    found = fitted.said_of(batch, part, policy)
+                else:
+                    assert steps is not None
+                    found = _said_of(fitted, policy, steps, part)
+                for column, values in zip(of_policy, found, strict=True):
+                    column.append(values)
+    return [Model(*of_policy) for of_policy in said]
 
 
 def _said_of(fitted: Fitted, policy: int, steps: FQESteps, part: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -280,16 +283,17 @@ def _fit_together(fitted: Fitted, group: Sequence[_Member], steps: FQESteps, bar
     targets = {name: tensor.detach().clone() for name, tensor in parameters.items()}
     behind, ahead = [*targets.values()], [*parameters.values()]
     optimizer = Adam([{"params": ahead, "lr": config.learning_rate}])
-    parts = [fitted.part != each.part if fitted.part.any() else fitted.part == each.part for each in group]
-    learned = [steps.of(part) for part in parts]
-    size = min(config.batch_size, *map(len, learned))
-    batches = [
-        _batches(rows, size, seed=derive_seed(fitted.seed, "fqe", each.part)) for rows, each in zip(learned, group, strict=True)
-    ]
+    learned = {
+        number: steps.of(fitted.part != number if fitted.part.any() else fitted.part == number)
+        for number in {each.part for each in group}
+    }
+    size = min(config.batch_size, *map(len, learned.values()))
+    batches = {number: _batches(rows, size, seed=derive_seed(fitted.seed, "fqe", number)) for number, rows in learned.items()}
     generators = [torch.Generator().manual_seed(derive_seed(fitted.seed, "actions", each.part, each.number)) for each in group]
     scale = base.scale
     for update in range(config.updates):
-        numbers = torch.stack([next(batch) for batch in batches])
+        drawn = {number: next(batch) for number, batch in batches.items()}
+        numbers = torch.stack([drawn[each.part] for each in group])
         rows = steps.rows[numbers]
         seen = steps.seen(torch.stack([rows, rows + 1]), frames=base.frames)
         before, after = (nested.map_leaves(lambda leaf: leaf[i], seen) for i in (0, 1))  # noqa: B023

@@ -20,7 +20,7 @@ def influence(episodes: Trajectories) -> np.ndarray:
     errors = rewards_of if model is None else errors_of
     found = np.zeros(len(episodes))
     if model is not None:
-        found += model.start_values
+        found += model.start_values[:]
         found -= found.mean()
     for times, weighted, weights in sums_by_time(episodes, errors):
         mean = weights.sum(axis=0) / len(episodes)

@@ -6,6 +6,7 @@ import contextlib
 import functools
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -18,6 +19,7 @@ from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.data.episodes.index import first_parts
 from offline_core.data.episodes.nested import Nested
 from offline_core.errors import EmptyDatasetError, SchemaError
+from offline_core.judging.estimation.column import Column, Numbers
 from offline_core.judging.estimation.observations import (
     Observations,
     TargetPolicy,
@@ -40,7 +42,6 @@ LOG_BEHAVIOUR = "log_behaviour"
 """(R,) float64 log b(a|s); 0 where no method asks for it."""
 MOST_LOG = 1e-3
 """Of a probability: above 0 by no more than rounding."""
-LIGHT = (columns.REWARDS, columns.TERMINATEDS, LOG_RATIOS, LOG_BEHAVIOUR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,29 +56,115 @@ class Weighing:
     """Likewise: the behaviour squashed, too, so that both give an action at a bound the same density."""
 
 
+class Ends(NamedTuple):
+    """Where E recordings end."""
+
+    lengths: np.ndarray
+    """(E,) steps."""
+    terminated: np.ndarray
+    """(E,) bool: nothing follows."""
+
+    def cut_to(self, horizon: int | None) -> Ends:
+        """Where they end without the steps that do not count."""
+        if horizon is None:
+            return self
+        return Ends(np.minimum(self.lengths, horizon), self.terminated & (self.lengths <= horizon))
+
+
 def inputs_of(number: int) -> str:
     """Name of the column (R, inputs) float32 of a policy's distribution."""
     return f"inputs {number}"
 
 
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """What is read of all N steps of a log that count."""
+
+    rewards: Column
+    """(N,)"""
+    log_ratios: list[Column]
+    """(N,) of each policy, log π(a|s) - log b(a|s); 0 where no method asks for it."""
+
+
 def read_logged(
-    dataset: Dataset, policies: Sequence[TargetPolicy], weighing: Weighing | None, *, seen: np.ndarray | None
-) -> tuple[EpisodeBatch, EpisodeBatch | None]:
+    dataset: Dataset,
+    policies: Sequence[TargetPolicy],
+    weighing: Weighing | None,
+    *,
+    seen: np.ndarray | None,
+    horizon: int | None = None,
+    rewards: Numbers | None = None,
+) -> tuple[Logged, EpisodeBatch | None]:
     """All episodes of a dataset that have a step, in its order, and those to which Q functions are fitted.
 
-    The first have `rewards` (float64), `terminateds`, `LOG_RATIOS` and `LOG_BEHAVIOUR`; the second also the columns that a Q
-    function sees (`obs`, `actions`, and `inputs_of` each policy), and the last observations.
+    The second have the columns of `weigh`, with those that a Q function sees (`obs`, `actions`, and `inputs_of` each
+    policy), and the last observations.
 
-    Memory: 17 bytes a step and 8 for each policy; those of the second besides, twice at the end, when what was read file by
-    file is joined.
+    Memory: that of the second, and of a row group.
 
     Arguments:
-        weighing: None: no method asks for `LOG_RATIOS`.
+        weighing: None: no method asks for log-ratios.
         seen: (E,) bool, which ones Q functions are fitted to; None: no method fits one.
+        horizon: see `cut_to`.
+        rewards: see `read_batches`.
 
     Raises:
         SchemaError: no probabilities of the actions are known, or not in one number a step; or there is no manifest.
         SpaceError, NonFiniteError, CorruptFileError: the data is not what it has to be.
+    """
+    read, kept, begin = Logged(Column(), [Column() for _ in policies]), _Joined(), 0
+    with contextlib.closing(
+        read_batches(dataset, policies, weighing, seen=seen is not None, horizon=horizon, rewards=rewards)
+    ) as batches:
+        for batch in batches:
+            if seen is not None and (chosen := seen[begin : begin + batch.num_episodes]).any():
+                kept.add(batch if chosen.all() else batch.select(chosen))
+            read.rewards.append(batch.of_steps(columns.REWARDS))
+            ratios = batch.of_steps(LOG_RATIOS)
+            for number, column in enumerate(read.log_ratios):
+                column.append(ratios[:, number])
+            begin += batch.num_episodes
+    return read, None if seen is None else kept.batch()
+
+
+class _Joined:
+    """Batches that are joined as they come, into arrays that grow where they are: nothing is there twice at the end."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, np.ndarray] = {}
+        self._episodes: list[EpisodeBatch] = []
+        self._rows = 0
+
+    def add(self, batch: EpisodeBatch) -> None:
+        begin, self._rows = self._rows, self._rows + batch.rows
+        for name, leaf in batch.columns.items():
+            column = self._columns.get(name, np.empty((0, *leaf.shape[1:]), leaf.dtype))
+            if (dtype := np.promote_types(column.dtype, leaf.dtype)) != column.dtype:
+                column = column.astype(dtype)
+            column.resize((self._rows, *column.shape[1:]), refcheck=False)
+            column[begin:] = leaf
+            self._columns[name] = column
+        self._episodes.append(replace(batch, columns={}))
+
+    def batch(self) -> EpisodeBatch | None:
+        """All of them; None: there is none."""
+        return EpisodeBatch.concatenate(self._episodes) | self._columns if self._episodes else None
+
+
+def read_batches(
+    dataset: Dataset,
+    policies: Sequence[TargetPolicy],
+    weighing: Weighing | None,
+    *,
+    seen: bool,
+    horizon: int | None,
+    rewards: Numbers | None,
+) -> Generator[EpisodeBatch]:
+    """`weigh` of all episodes of a dataset that have a step, without the steps that do not count; see `read_logged`.
+
+    Arguments:
+        seen: with the columns that Q functions see.
+        rewards: (N,) of all recorded steps, in the place of those that were recorded.
     """
     uri = dataset.location.uri
     by_column = weighing is not None and weighing.behaviour is None
@@ -86,20 +173,25 @@ def read_logged(
     with dataset.reading():
         if by_column:
             check_probabilities(dataset)
-        read, kept, begin = [], [], 0
-        with contextlib.closing(step_batches(dataset, policies, by_column, seen is not None)) as batches:
+        step = 0
+        with contextlib.closing(step_batches(dataset, policies, by_column, seen)) as batches:
             for batch in batches:
-                weighed = weigh(batch, policies, weighing, uri, seen=seen is not None)
-                if seen is not None and (chosen := seen[begin : begin + weighed.num_episodes]).any():
-                    kept.append(weighed if chosen.all() else weighed.select(chosen))
-                light = {name: weighed[name] for name in LIGHT}
-                read.append(replace(weighed, columns=light))
-                begin += weighed.num_episodes
-    return EpisodeBatch.concatenate(read), EpisodeBatch.concatenate(kept) if kept else None
+                weighed = weigh(batch, policies, weighing, uri, seen=seen)
+                if rewards is not None:
+                    paid = np.zeros(batch.rows)
+                    paid[batch.is_step] = rewards[step : step + len(batch)]
+                    weighed |= {columns.REWARDS: paid}
+                step += len(batch)
+                yield cut_to(weighed, horizon)
 
 
-def read_parts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of the E episodes of `read_logged`: what `first_parts` says, which ones begin after the first step, and their steps.
+def cut_to(logged: EpisodeBatch, horizon: int | None) -> EpisodeBatch:
+    """The same episodes without the steps that do not count."""
+    return logged if horizon is None or (logged.lengths <= horizon).all() else logged.head(horizon)
+
+
+def read_parts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, Ends]:
+    """Of the E episodes of `read_logged`: what `first_parts` says, which ones begin after the first step, and how they end.
 
     Raises:
         EmptyDatasetError: there is no step.
@@ -111,7 +203,7 @@ def read_parts(dataset: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         raise EmptyDatasetError(f"{dataset.location.uri} holds no steps to estimate from.", uri=dataset.location.uri)
     first = first_parts(index)
     begins_late = (first != np.arange(len(first))) | (index[columns.T_STARTED].to_numpy() > 0)
-    return first, begins_late, index[columns.LENGTH].to_numpy()
+    return first, begins_late, Ends(index[columns.LENGTH].to_numpy(), index[columns.TERMINATED].to_numpy())
 
 
 def step_batches(
@@ -135,10 +227,10 @@ def step_batches(
 def weigh(
     batch: EpisodeBatch, policies: Sequence[TargetPolicy], weighing: Weighing | None, uri: str, *, seen: bool
 ) -> EpisodeBatch:
-    """The columns of `read_logged`.
+    """`rewards` (float64), `terminateds`, `LOG_RATIOS` and `LOG_BEHAVIOUR` of a batch.
 
     Arguments:
-        seen: with those that Q functions see.
+        seen: with the columns that Q functions see.
     """
     observations = Observations(batch, policies[0].observation_space)
     inputs = [distribution_inputs(policy, observations) for policy in policies]

@@ -22,7 +22,7 @@ CLOSE = 1e-6
 """Share by which a number may differ from the one that an action stands for."""
 
 
-class Rule:
+class SqlRule:
     """An expression on what is seen: `case when hour < 7 then 0 else 2 end`.
 
     Its columns are those that observations were imported from, each in the log's own words (a category is its text, a bin the

@@ -19,7 +19,7 @@ from offline_core.data.episodes.spaces import space_leaves
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.judging.estimation.observations import Observations, StatedPolicy, rows_at_a_time
-from offline_core.judging.estimation.rule import Rule
+from offline_core.judging.estimation.rule import SqlRule
 from offline_core.policies.categorical import CategoricalHead
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.gaussian import BoxHead
@@ -74,7 +74,7 @@ def stated(
     answer: Answer
     match kind:
         case "rule":
-            answer = Rule(said, name, spaces, log.manifest.input_columns)
+            answer = SqlRule(said, name, spaces, log.manifest.input_columns)
         case "onnx":
             answer = _model(uri, spaces, is_exported=manifest is not None)
         case _:

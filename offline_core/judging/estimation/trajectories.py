@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from offline_core.judging.estimation.bootstrap import Groups
+from offline_core.judging.estimation.column import Numbers, those_of
 
 STEPS_AT_A_TIME = 2**20
 
@@ -17,11 +18,11 @@ STEPS_AT_A_TIME = 2**20
 class Model:
     """What a Q function says of the recorded episodes, float64."""
 
-    start_values: np.ndarray
+    start_values: Numbers
     """(E,) V(s_0)."""
-    errors: np.ndarray
+    errors: Numbers
     """(N,) r + γ V(s') - Q(s, a), where V is 0 after a terminal step and after the last step that counts."""
-    end_values: np.ndarray
+    end_values: Numbers
     """(E,) V(s') after the last recorded step: what the function expects beyond the recording, 0 where nothing follows."""
 
 
@@ -30,7 +31,8 @@ class Trajectories:
     """Rewards and log-ratios of E episodes of N steps in all, each of at least one; float64.
 
     Not an `EpisodeBatch`: numbers that estimators derive (discounts, weights), with the discount they depend on, and no data.
-    Estimators take them by `parts`, so that what they derive by step is never there of all steps at once.
+    Estimators take them by `parts`, so that what they derive by step is never there of all steps at once, and what they begin
+    with may be in files: an array of it is a slice, such as `rewards[:]`.
 
     Arguments:
         lengths: (E,) int64, in steps.
@@ -43,8 +45,8 @@ class Trajectories:
     """
 
     lengths: np.ndarray
-    rewards: np.ndarray
-    log_ratios: np.ndarray
+    rewards: Numbers
+    log_ratios: Numbers
     gamma: float
     model: Model | None = None
     unrecorded: np.ndarray | None = None
@@ -90,10 +92,11 @@ class Trajectories:
         steps, model = np.repeat(chosen, self.lengths), self.model
         return Trajectories(
             lengths=self.lengths[chosen],
-            rewards=self.rewards[steps],
-            log_ratios=self.log_ratios[steps],
+            rewards=those_of(self.rewards, steps),
+            log_ratios=those_of(self.log_ratios, steps),
             gamma=self.gamma,
-            model=model and Model(model.start_values[chosen], model.errors[steps], model.end_values[chosen]),
+            model=model
+            and Model(those_of(model.start_values, chosen), those_of(model.errors, steps), those_of(model.end_values, chosen)),
             unrecorded=None if self.unrecorded is None else self.unrecorded[chosen],
         )
 
@@ -110,17 +113,17 @@ class Trajectories:
     @cached_property
     def discounts(self) -> np.ndarray:
         """(N,) γ^t."""
-        return np.asarray(self.gamma**self.times, np.float64)
+        return np.asarray((self.gamma ** np.arange(self.lengths.max(), dtype=np.float64))[self.times])
 
     @cached_property
     def returns(self) -> np.ndarray:
         """(E,) discounted, up to where the recording ends."""
-        return np.concatenate([np.add.reduceat(part.discounts * part.rewards, part.starts) for part in self.parts()])
+        return np.concatenate([np.add.reduceat(part.discounts * part.rewards[:], part.starts) for part in self.parts()])
 
     @cached_property
     def log_weights(self) -> np.ndarray:
         """(N,) sums of the log-ratios of a step and those before it in its episode, not spoilt by other episodes."""
-        return sums_within(self.log_ratios, self.lengths)
+        return sums_within(self.log_ratios[:], self.lengths)
 
     @cached_property
     def episode_log_weights(self) -> np.ndarray:
@@ -138,7 +141,7 @@ class Trajectories:
         longest = int(self.lengths.max())
         last = 0
         for part in self.parts():
-            never = np.where(np.isneginf(part.log_ratios), part.times, longest)
+            never = np.where(np.isneginf(part.log_ratios[:]), part.times, longest)
             last = max(last, int(np.minimum.reduceat(never, part.starts).max()))
         return None if last == longest else last
 

@@ -26,6 +26,8 @@ from offline_core.runtime.torch_settings import torch_threads
 BATCH_SIZE, LEARNING_RATE, MOST_EPOCHS = 512, 1e-3, 20
 LARGEST_LOSS = 20.0
 """Nats of one step: those of an impossible action teach nothing."""
+BEYOND, PAD = 1e-3, 0.05
+"""Share of the recorded actions that bounds made of them leave out at each end, and how far they are wider, in ranges."""
 
 
 class Clone:
@@ -37,6 +39,7 @@ class Clone:
 
     def __init__(self, sample: Sample, spaces: tuple[gym.Space[Any], gym.Space[Any]], config: OutlierConfig) -> None:
         observations = Observations(_finite(sample.batch), spaces[0])
+        spaces = spaces[0], with_bounds(spaces[1], sample.batch)
         actions = nested.unflatten(tensors_of(_finite(sample.batch), columns.ACTIONS), columns.ACTIONS, spaces[1])
         self._policies = []
         with torch_threads(1), progress(config.updates * PARTS, what="clone", unit="update") as bar:
@@ -73,11 +76,26 @@ class Clone:
         return surprise, noise
 
 
+def with_bounds(space: gym.Space[Any], batch: EpisodeBatch) -> gym.Space[Any]:
+    """A Box whose numbers without bounds have those of what was recorded: a network learns in units of them."""
+    if not isinstance(space, gym.spaces.Box) or (dtype := np.dtype(space.dtype)).kind != "f":
+        return space
+    without = ~np.isfinite(space.high - space.low)
+    acted = batch[columns.ACTIONS][batch.is_step].astype(np.float64)
+    acted = acted[np.isfinite(acted).reshape(len(acted), -1).all(axis=1)]
+    if not without.any() or not len(acted):
+        return space
+    low, high = np.quantile(acted, [BEYOND, 1 - BEYOND], axis=0)
+    wider = PAD * np.maximum(high - low, 1e-3 * np.maximum(1e-3, np.abs(high)))
+    below, above = np.where(without, low - wider, space.low), np.where(without, high + wider, space.high)
+    return gym.spaces.Box(below.astype(dtype), above.astype(dtype), dtype=dtype.type)  # type: ignore[arg-type]
+
+
 def noise_of(head: Head, inputs: Tensor, actions: Any, logs: Tensor) -> np.ndarray:
     """(N,) how little the state says of the action: near 0 for one that always acts alike, near 1 for one by lot.
 
     Of lists -log π(a|s) in units of that of equal chances; of boxes the squared distance from the mean in units of the
-    variance of a uniform action (of unbounded ones, in their own). NaN for spaces of several kinds.
+    variance of a uniform action. NaN for spaces of several kinds.
     """
     if isinstance(head, CategoricalHead):
         return (-logs.double() / float(np.sum(np.log(np.maximum(head.sizes, 2))))).numpy()

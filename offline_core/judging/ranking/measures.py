@@ -28,7 +28,7 @@ ActionKind = Literal["discrete", "bounded", "unbounded", "composite"]
 """A list; a Box with bounds, or without one; anything else, or a space that is not known."""
 
 
-class Actions(Part):
+class ActionMeasures(Part):
     """What actions are, and which were taken; numbers are of the components of a Box, in C order."""
 
     kind: ActionKind
@@ -42,7 +42,9 @@ class Actions(Part):
     used: float | None = Field(None, description="Share of the bounds that 99 % of the actions take, by component the least.")
 
     @classmethod
-    def of(cls, space: gym.Space[Any] | None, sample: Sample, recorded: Sequence[tuple[np.ndarray, np.ndarray]]) -> Actions:
+    def of(
+        cls, space: gym.Space[Any] | None, sample: Sample, recorded: Sequence[tuple[np.ndarray, np.ndarray]]
+    ) -> ActionMeasures:
         """Of the sample, and the (smallest, largest) actions of batches of all steps."""
         if not isinstance(space, gym.spaces.Box):
             return cls(kind="discrete" if isinstance(space, gym.spaces.Discrete) else "composite")
@@ -108,7 +110,7 @@ class Measures(Part):
         "units of points all over the space between the extremes: 1 is everywhere."
     )
     reward_density: float = Field(description="Share of the steps whose reward is not the most common one.")
-    actions: Actions
+    actions: ActionMeasures
     observations: ObservationScale
 
 
@@ -148,7 +150,7 @@ def measures_of(
     noise: np.ndarray | None,
     coverage: float,
     density: float,
-    actions: Actions,
+    actions: ActionMeasures,
     observations: ObservationScale,
 ) -> Measures:
     """Out of the returns (E,), lengths (E,) and the clone's noise (N,)."""

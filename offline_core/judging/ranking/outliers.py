@@ -23,7 +23,14 @@ from offline_core.judging.ranking.advice import advise
 from offline_core.judging.ranking.config import OutlierConfig
 from offline_core.judging.ranking.dynamics import Dynamics
 from offline_core.judging.ranking.features import Features, cut_before, features_of
-from offline_core.judging.ranking.measures import Actions, Measures, ObservationScale, coverage_of, density_of, measures_of
+from offline_core.judging.ranking.measures import (
+    ActionMeasures,
+    Measures,
+    ObservationScale,
+    coverage_of,
+    density_of,
+    measures_of,
+)
 from offline_core.judging.ranking.result import Outlier, OutlierResult
 from offline_core.judging.ranking.sample import Lots, Sample, numbered
 from offline_core.judging.ranking.scores import deviations, least_deviations
@@ -166,7 +173,7 @@ def _look(source: Dataset, config: OutlierConfig) -> _Looked:
         noise=np.concatenate(noise) if noise else None,
         coverage=coverage_of(sample, seed=config.seed),
         density=density_of(rewards),
-        actions=Actions.of(source.spaces[1], sample, ranges),
+        actions=ActionMeasures.of(source.spaces[1], sample, ranges),
         observations=ObservationScale.of(sample),
     )
     offsets = np.concatenate([[0], np.cumsum(all_lengths)])

@@ -14,12 +14,13 @@ import torch
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError, PromotionError
+from offline_core.judging.estimation import column
 from offline_core.judging.estimation.clock import KNOTS, Clock
 from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.judging.estimation.estimate import enforce
 from offline_core.judging.estimation.estimators import unrecorded_share
-from offline_core.judging.estimation.evidence import cut_to, find_horizon, open_before, unrecorded_steps
-from offline_core.judging.estimation.logged import read_logged
+from offline_core.judging.estimation.evidence import find_horizon, open_before, unrecorded_steps
+from offline_core.judging.estimation.logged import Ends, cut_to, read_logged
 from offline_core.judging.estimation.trajectories import Model, Trajectories
 from tests.judging.estimation import days
 from tests.judging.estimation.chains import policy_of
@@ -29,12 +30,9 @@ from tests.learning.datasets import dataset_of
 FQE: dict[str, Any] = {"updates": 250, "learning_rate": 0.005, "network": {"hidden_sizes": [32]}}
 
 
-def ended(*steps: int) -> EpisodeBatch:
+def ended(*steps: int) -> Ends:
     """Episodes of so many steps; those of a negative number did not terminate."""
-    lengths = np.abs(steps)
-    terminateds = np.zeros(lengths.sum(), bool)
-    terminateds[np.cumsum(lengths) - 1] = np.array(steps) > 0
-    return EpisodeBatch.from_steps({"rewards": np.arange(len(terminateds)) + 1.0, "terminateds": terminateds}, lengths)
+    return Ends(np.abs(steps), np.array(steps) > 0)
 
 
 @pytest.fixture(scope="module")
@@ -85,14 +83,18 @@ def test_more_steps_than_were_recorded_are_refused() -> None:
 
 
 def test_steps_after_the_horizon_are_left_out() -> None:
-    log = ended(2, -5, 3, 4)
+    ends = ended(2, -5, 3, 4)
+    terminateds = np.zeros(14, bool)
+    terminateds[np.cumsum(ends.lengths) - 1] = ends.terminated
+    log = EpisodeBatch.from_steps({"rewards": np.arange(14) + 1.0, "terminateds": terminateds}, ends.lengths)
     cut = cut_to(log, 3)
     assert cut.lengths.tolist() == [2, 3, 3, 3]
     assert cut["rewards"].tolist() == [1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13]
     assert cut.at_end("terminateds").tolist() == [True, False, True, False]
-    assert not open_before(cut, 3).any(), "none ends before the horizon unless it terminates"
-    assert open_before(log, None).tolist() == open_before(log, 6).tolist() == [False, True, False, False]
-    assert cut_to(log, None) is log
+    assert (ends.cut_to(3).lengths == cut.lengths).all() and (ends.cut_to(3).terminated == cut.at_end("terminateds")).all()
+    assert not open_before(ends.cut_to(3), 3).any(), "none ends before the horizon unless it terminates"
+    assert open_before(ends, None).tolist() == open_before(ends, 6).tolist() == [False, True, False, False]
+    assert cut_to(log, None) is log and ends.cut_to(None) is ends
 
 
 def test_what_is_seen_is_left_out_with_its_step(place: Path) -> None:
@@ -102,6 +104,18 @@ def test_what_is_seen_is_left_out_with_its_step(place: Path) -> None:
     cut = cut_to(log, 10)
     assert (cut.of_steps("actions").reshape(300, 10) == log.of_steps("actions").reshape(300, 24)[:, :10]).all()
     assert (cut["obs"].reshape(300, 11, -1) == log["obs"].reshape(300, 25, -1)[:, :11]).all()
+
+
+def test_what_is_kept_by_step_is_cut_and_paid_as_it_is_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(column, "MEMORY_BYTES", 100)
+    opened, policy = open_dataset(str(place / "data")), policy_of(days.TARGET, days.SPACES)
+    paid = np.arange(300 * 24.0)
+    logged, seen = read_logged(opened, [policy, policy], None, seen=np.arange(300) % 2 == 0, horizon=10, rewards=paid)
+    expected = paid.reshape(300, 24)[:, :10]
+    np.testing.assert_array_equal(logged.rewards, expected.ravel())
+    assert [len(each) for each in logged.log_ratios] == [3_000, 3_000] and not np.asarray(logged.log_ratios[1]).any()
+    assert seen is not None and (seen.of_steps("rewards").reshape(150, 10) == expected[::2]).all()
+    assert [*(seen.eps_ids or ())] == opened.index(["eps_id"])["eps_id"].to_list()[::2]
 
 
 def test_a_clock_tells_steps_apart_and_ends_at_nothing() -> None:

@@ -15,9 +15,8 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import Episode
 from offline_core.errors import LearningError
 from offline_core.judging.estimation.config import FQEConfig
-from offline_core.judging.estimation.evidence import cut_to
 from offline_core.judging.estimation.fqe import _batches, fit, say
-from offline_core.judging.estimation.logged import LOG_RATIOS, read_logged
+from offline_core.judging.estimation.logged import LOG_RATIOS, cut_to, read_logged
 from offline_core.judging.estimation.trajectories import Model, Trajectories
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
@@ -62,7 +61,7 @@ def fitted(
     together = np.arange(len(of)) if together is None else together
     given: dict[str, Any] = {"gamma": gamma, "horizon": horizon, "explore": explore, "returns": of.returns}
     [model] = say(fit(logged, [policy], config, **given, together=together, seed=0), [(np.arange(len(of)), logged)])
-    return model, of
+    return Model(*map(np.asarray, (model.start_values, model.errors, model.end_values))), of
 
 
 @pytest.mark.parametrize("explore", slow_but([True, False], True))

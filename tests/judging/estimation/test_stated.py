@@ -15,7 +15,7 @@ from offline_core.data.inputs.encoding import Encoding
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.row_steps import RowSteps
 from offline_core.errors import CheckpointError, ConfigError
-from offline_core.judging.estimation.rule import Rule
+from offline_core.judging.estimation.rule import SqlRule
 from offline_core.policies.export import export_policy
 from offline_core.policies.export_config import PolicyExportConfig
 from offline_core.policies.manifest import find_policy
@@ -166,7 +166,7 @@ def test_a_rule_has_the_columns_of_the_import_in_its_words() -> None:
     observations = np.array([[6, 1, 0, 0, 1], [8, 0, 1, 0, 0], [9, 0, 0, 1, 0]], np.float32)
 
     def answered(text: str, known: InputColumns | None = made_of) -> list[Any]:
-        return Rule(text, "it", (see, do), known)(observations).tolist()
+        return SqlRule(text, "it", (see, do), known)(observations).tolist()
 
     assert answered("case when hour < 7 then 21 else 19 end") == [4, 3, 3]
     assert answered("case when mode = 'off' then 21.0 else 19.0 end") == [3, 4, 3]

@@ -18,15 +18,15 @@ from flows.cli import app
 from offline_core.data.episodes import Episode
 from offline_core.judging.ranking import trainings
 from offline_core.judging.ranking.advice import advise
-from offline_core.judging.ranking.measures import Actions, Measures, ObservationScale, density_of, measures_of
+from offline_core.judging.ranking.measures import ActionMeasures, Measures, ObservationScale, density_of, measures_of
 from offline_core.judging.ranking.trainings import Trained, Training, training_of
 from offline_core.policies.manifest import find_policy
 
 DATA = Trained(["runs/log"], ["offline", "import", "log.parquet"])
-LIST = Actions(kind="discrete")
+LIST = ActionMeasures(kind="discrete")
 BOX: dict[str, Any] = {"shape": [2], "dtype": "float32", "recorded_low": [-1.9, 0.0], "recorded_high": [2.1, 1.0]}
-BOUNDED = Actions(kind="bounded", low=[-2, -2], high=[2, 2], used=0.5, **BOX)
-UNBOUNDED = Actions(kind="unbounded", low=[-np.inf] * 2, high=[np.inf] * 2, **BOX)
+BOUNDED = ActionMeasures(kind="bounded", low=[-2, -2], high=[2, 2], used=0.5, **BOX)
+UNBOUNDED = ActionMeasures(kind="unbounded", low=[-np.inf] * 2, high=[np.inf] * 2, **BOX)
 
 
 def measured(returns: Any, **changes: Any) -> Measures:
@@ -115,13 +115,13 @@ def test_what_needs_bounds_says_which_and_where() -> None:
     ],
     ids=["large", "hardly used"],
 )
-def test_actions_far_from_the_units_of_the_network_get_other_bounds(actions: Actions) -> None:
+def test_actions_far_from_the_units_of_the_network_get_other_bounds(actions: ActionMeasures) -> None:
     found = training_of("bc", measured(np.arange(200.0), actions=actions), DATA)
     assert found.commands[0].startswith("offline import") and "The network works in units" in found.parameters[0]
 
 
 def test_a_list_of_several_numbers_is_advised_nothing_that_cannot_act_in_it() -> None:
-    composite = Actions(kind="composite")
+    composite = ActionMeasures(kind="composite")
     for noise in (np.ones(4), np.full(4, 0.3)):
         advice = advise(measured(np.full(200, 20.0), noise=noise, actions=composite, target=500.0), DATA, target=500.0)
         assert {advice.first.what, advice.second.what} == {"iql", "marwil"}
