@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +27,8 @@ from offline_core.learning.steps import NUMBER, Steps
 from offline_core.learning.trainer_config import OptimizerConfig
 from offline_core.runtime.prefetch import prefetched
 from offline_core.runtime.progress import progress
+
+log = logging.getLogger(__name__)
 
 _FIRST_OF_EPOCH = 2**40
 """`NUMBER` of the first row of epoch 1, and so on: more than an epoch has rows."""
@@ -289,6 +292,10 @@ def held_out_loader_of(run: Run) -> DataLoader | None:
     config, allowed = run.config, run.config.data.resident_bytes
     needed = resident_bytes(run.held_out, run.held_out.origin.ref.steps)
     share = 1.0 if allowed == "rows" else min(1.0, allowed / max(1, needed))
+    if share < 1:
+        log.info(
+            "%.0f %% of %s are held out, which is what data.resident_bytes allows", 100 * share, run.held_out.origin.ref.uri
+        )
     return make_data_loader(
         run.held_out, config.data, run.algorithm, streamed=False, seed=config.seed, compute=config.compute, share=share
     )
