@@ -713,7 +713,7 @@ def decide(
 
     Arguments:
         dataset: folder of the dataset to read.
-        candidates: checkpoints, ONNX files, rules (rule:price * 0.95), functions (function:package.module:name), or columns of the log with probabilities (column:new_policy).
+        candidates: checkpoints, ONNX files, rule:price * 0.95, function:package.module:name, or a column of the log with probabilities (column:new_policy).
         output: folder for the decision and both sides of the log.
         config: all parameters, or some by name; the other keywords are the fields of `DecisionConfig`.
 

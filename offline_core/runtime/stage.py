@@ -308,8 +308,8 @@ DATASET = Argument("dataset", "Folder of the dataset to read.", "runs/recording"
 
 
 CANDIDATES = (
-    "Checkpoints, ONNX files, rules (rule:price * 0.95), functions (function:package.module:name), or columns of the log with "
-    "probabilities (column:new_policy)."
+    "Checkpoints, ONNX files, rule:price * 0.95, function:package.module:name, or a column of the log with probabilities "
+    "(column:new_policy)."
 )
 
 

@@ -42,15 +42,14 @@ class DecisionConfig(Config):
     )
     registry: Annotated[str | None, IsUri()] = Field(
         None,
-        description="Folder of the registry and name of the policy in it that the decision is for, such as runs/registry/hvac: "
-        "it promotes there and nowhere else. None: that of against, and where that is none of a registry it promotes nowhere.",
+        description="Where it may promote: a registry's folder and the policy's name in it, such as runs/registry/hvac. None: "
+        "that of against, if it is in one, else nowhere.",
     )
     by: str = Field(
         "episodes",
         min_length=1,
-        description="How the log is split into the side that selects and the side that judges. episodes: by lot. time: the "
-        "later episodes judge, in the order of the dataset. Any other word is a column, such as a building's number: episodes "
-        "with the same value stay on one side.",
+        description="Which episodes select and which judge. episodes: by lot. time: the later ones judge, in the order of the "
+        "dataset. Else a column, such as a building's number, of which equal values stay on one side.",
     )
     judge_share: float = Field(
         0.5,

@@ -39,12 +39,7 @@ log = logging.getLogger(__name__)
     ),
     hint="Example: -s against=runs/champion -s risk=0.05.",
     run_name="decide on {dataset} among {candidates}, seed {config.seed}",
-    short=(
-        "against",
-        "registry",
-        "by",
-        "risk",
-    ),
+    short=("against", "registry", "by"),
 )
 def decide(
     config: DecisionConfig, *, dataset: str, candidates: Sequence[str], output: str, version: int | None = None
