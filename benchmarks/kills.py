@@ -10,6 +10,7 @@ work, and how many left other content or other files. Of these there must be non
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import random
 import shutil
@@ -30,6 +31,9 @@ STEPS = 400_000
 TRAINING = ["-s", "algorithm=bc", "-s", "optimizer.max_epochs=2", "-s", "evaluation.play=false", "-s", "compute.compile=false"]
 DESCRIBING = (".md", ".html", ".png", ".verified", "metrics.jsonl")
 """Ends of names of what tells of a run, and when it ran."""
+OF_TENSORBOARD = "events.out.tfevents."
+"""Begins the names of logs, which have the time and the process."""
+HASHED = (".safetensors", ".hdf5")
 
 
 class Stage(NamedTuple):
@@ -150,9 +154,13 @@ def entries(folder: Path) -> set[str]:
 
 
 def files(folder: Path) -> set[str]:
-    """The names of all files but those that tell of a run; data files have their content in their names."""
-    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    return {name for name in names if not name.endswith(DESCRIBING)}
+    """The names of all files but those that tell of a run. Data files have their content in their names, others get it."""
+    paths = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
+    return {
+        f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}" if name.suffix in HASHED else str(name)
+        for name, path in paths.items()
+        if not (name.name.endswith(DESCRIBING) or name.name.startswith(OF_TENSORBOARD))
+    }
 
 
 if __name__ == "__main__":

@@ -51,8 +51,8 @@ class EvaluationDuringTraining(EvaluationsConfig):
     )
     held_out: Annotated[str | None, IS_URI] = Field(
         None,
-        description="Folder of a dataset whose loss is measured and not learned from; of one that is larger than "
-        "data.resident_bytes, row groups from all over it.",
+        description="Folder of a dataset whose loss is measured and not learned from; of one that takes more than "
+        "512 MiB, as much of it, from all over.",
     )
 
     @model_validator(mode="after")

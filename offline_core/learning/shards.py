@@ -89,7 +89,8 @@ class ReadingOrder:
     @classmethod
     def stored(cls, row_groups: int, share: float = 1.0) -> ReadingOrder:
         """Return the order of the dataset, all of it, or evenly spread a share of its row groups, as one window."""
-        numbers = np.unique(np.linspace(0, row_groups - 1, max(1, int(share * row_groups))).round().astype(int))
+        count = max(1, int(share * row_groups))
+        numbers = ((np.arange(count) + 0.5) * row_groups / count).astype(int)  # the middle one of each part
         return cls(numbers if share < 1 else np.arange(row_groups), max(1, row_groups))
 
     @property

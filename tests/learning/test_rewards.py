@@ -14,9 +14,11 @@ import torch
 import offline_core as offline
 from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError
+from offline_core.learning import data_loader
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.data_loader import held_out_loader_of, loader_of
 from offline_core.learning.run import Run
+from offline_core.learning.source import resident_bytes
 from offline_core.learning.train import train
 from offline_core.learning.work import make_run
 from offline_core.runtime.config import parse
@@ -27,7 +29,11 @@ REWARDS = [[1.0, 2.0], [-3.0, 0.5, 0.5], [10.0]]
 
 
 def recorded(folder: Path, rewards: Sequence[Sequence[float]] = REWARDS) -> str:
-    episodes = [
+    return dataset_of(folder, episodes_of(rewards), environment=None)
+
+
+def episodes_of(rewards: Sequence[Sequence[float]]) -> list[Episode]:
+    return [
         Episode(
             eps_id=str(number),
             observations=np.zeros((len(own) + 1, 4), np.float32),
@@ -39,7 +45,6 @@ def recorded(folder: Path, rewards: Sequence[Sequence[float]] = REWARDS) -> str:
         )
         for number, own in enumerate(rewards)
     ]
-    return dataset_of(folder, episodes, environment=None)
 
 
 def run_of(dataset: str, rewards: dict[str, Any], *, algorithm: str = "iql", **values: Any) -> Run:
@@ -93,3 +98,16 @@ def test_the_data_stays_as_it_is_and_so_do_identities_without_it(tmp_path: Path)
 def test_what_learns_no_values_does_not_mind(tmp_path: Path) -> None:
     run = run_of(recorded(tmp_path), {"scale": 2.0}, algorithm="bc")
     assert [len(steps) for steps in loader_of(run).windows(0, 0)] == [6]
+
+
+def test_of_much_held_out_data_row_groups_from_all_over_it_are_held_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    held_out = dataset_of(tmp_path / "other", episodes_of([[float(number)] for number in range(8)]), environment=None, rows=2)
+    run = run_of(recorded(tmp_path / "data"), {}, evaluation={"held_out": held_out}, data={"resident_bytes": 0})
+    assert learned(run, held_out=True) == [0, 1, 2, 3, 4, 5, 6, 7], "whatever may stay in memory of what is learned from"
+    needed = resident_bytes(run.held_out, run.held_out.origin.ref.steps)
+    monkeypatch.setattr(data_loader, "HELD_OUT_BYTES", needed // 2 + 1)
+    with caplog.at_level("INFO", logger=data_loader.__name__):
+        assert learned(run, held_out=True) == [2, 3, 6, 7]
+    assert "The loss of held-out data is that of 2 of its 4 row groups" in caplog.text

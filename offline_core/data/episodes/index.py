@@ -37,7 +37,7 @@ SUCCESS_KEYS = ("is_success", "success")
 """Info keys by which environments say that the task was done: gymnasium-robotics' first, then Meta-World's."""
 
 
-PART_SUFFIX = re.compile(r"(@\d+(-[0-9a-f]{8})?)+$")
+PART_SUFFIX = re.compile(r"(@\d+(-[0-9a-f]{8})?)+\Z")
 """Imports and prunings add this to the id of an episode for its later parts: the step they begin at, a hash."""
 
 OTHER_IDS = (
@@ -125,7 +125,7 @@ def first_parts(index: pl.DataFrame) -> np.ndarray:
     """
     found = np.arange(len(index))
     # An id that no other part has is of a whole trajectory; of a long log that are nearly all, so the rest is left to Python.
-    parts = found[index[columns.EPS_ID].str.replace(PART_SUFFIX.pattern, "").is_duplicated().to_numpy()]
+    parts = found[index[columns.EPS_ID].str.replace(PART_SUFFIX.pattern.replace(r"\Z", r"\z"), "").is_duplicated().to_numpy()]
     if not len(parts):
         return found
     ids = index[columns.EPS_ID].gather(parts).to_list()

@@ -12,10 +12,10 @@ from offline_core.errors import ConfigError
 from offline_core.judging.decisions.comparison import compare
 from offline_core.judging.decisions.config import DecisionConfig, Guardrail
 from offline_core.judging.decisions.result import Difference
-from offline_core.judging.estimation.column import Column, Numbers
 from offline_core.judging.estimation.config import Method, OffPolicyConfig
 from offline_core.judging.estimation.evidence import Evidence, gather
 from offline_core.judging.estimation.observations import TargetPolicy
+from offline_core.judging.estimation.spooled_column import Numbers, SpooledColumn
 from offline_core.judging.estimation.trajectories import Trajectories
 from offline_core.policies.lineage import Lineage
 from offline_core.policies.policy import Policy
@@ -67,13 +67,13 @@ class Side:
         )
 
 
-def paid(dataset: Dataset, guardrail: Guardrail) -> Column:
+def paid(dataset: Dataset, guardrail: Guardrail) -> SpooledColumn:
     """(N,) what each step of a dataset is paid by a guardrail.
 
     Raises:
         ConfigError: It cannot be computed from the columns of a step.
     """
-    found = Column()
+    found = SpooledColumn()
     try:
         condition = Condition.sql(guardrail.expression)
         for group in dataset.row_groups():

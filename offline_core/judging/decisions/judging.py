@@ -19,7 +19,6 @@ from offline_core.judging.decisions.groups import LogGroups, effects, with_shown
 from offline_core.judging.decisions.overlap import overlap_of, regions, supported
 from offline_core.judging.decisions.result import Candidate, Difference, GuardrailFinding
 from offline_core.judging.estimation import diagnostics
-from offline_core.judging.estimation.column import blocks_of
 from offline_core.judging.estimation.config import Method
 from offline_core.judging.estimation.contenders import Contender
 from offline_core.judging.estimation.estimators import METHODS, size_by_time, unrecorded_share
@@ -27,6 +26,7 @@ from offline_core.judging.estimation.evidence import Evidence
 from offline_core.judging.estimation.influence import influence
 from offline_core.judging.estimation.logged import LOG_BEHAVIOUR, LOG_RATIOS, inputs_of
 from offline_core.judging.estimation.propensities import about_recorded
+from offline_core.judging.estimation.spooled_column import blocks_of
 
 JUDGES: tuple[Method, ...] = ("fqe", "wdr")
 """What every decision goes by; other methods are shown."""

@@ -10,7 +10,7 @@ import numpy as np
 from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.number_names import number_names
-from offline_core.judging.estimation.column import Numbers, blocks_of
+from offline_core.judging.estimation.spooled_column import Numbers, blocks_of
 
 PLAUSIBLE_RATIO = 20.0
 """An action that is this many times as likely to the candidate as it was is one that the behaviour hardly took."""

@@ -12,13 +12,13 @@ from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError
 from offline_core.judging.estimation.bootstrap import Groups
-from offline_core.judging.estimation.column import Numbers
 from offline_core.judging.estimation.config import Horizon, OffPolicyConfig
 from offline_core.judging.estimation.estimators import fitting, weighing
 from offline_core.judging.estimation.fqe import Fitted, fit, say
 from offline_core.judging.estimation.logged import Ends, Weighing, read_batches, read_logged, read_parts
 from offline_core.judging.estimation.observations import TargetPolicy, columns_read
 from offline_core.judging.estimation.q_table import QTable
+from offline_core.judging.estimation.spooled_column import Numbers
 from offline_core.judging.estimation.trajectories import Trajectories
 from offline_core.policies.lineage import Lineage, episodes_in
 from offline_core.policies.manifest import read_policy_manifest

@@ -18,12 +18,12 @@ from torch import Generator, Tensor
 from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.errors import LearningError
 from offline_core.judging.estimation.clock import Clock
-from offline_core.judging.estimation.column import Column
 from offline_core.judging.estimation.config import FQEConfig
 from offline_core.judging.estimation.logged import inputs_of
 from offline_core.judging.estimation.observations import BYTES_AT_A_TIME, Observations, TargetPolicy, rows_at_a_time, tensors_of
 from offline_core.judging.estimation.q_function import QFunction, chosen, taken
 from offline_core.judging.estimation.q_table import QTable
+from offline_core.judging.estimation.spooled_column import SpooledColumn
 from offline_core.judging.estimation.trajectories import Model
 from offline_core.runtime.adam import Adam
 from offline_core.runtime.progress import Bar, progress
@@ -174,7 +174,7 @@ def say(fitted: Fitted | QTable, batches: Iterable[tuple[np.ndarray, EpisodeBatc
         batches: (numbers of episodes, these episodes as `fit` takes them), all in their order. Episodes that `fit` has not
             seen have numbers from that of the last one on.
     """
-    said = [(Column(), Column(), Column()) for _ in fitted.policies]
+    said = [(SpooledColumn(), SpooledColumn(), SpooledColumn()) for _ in fitted.policies]
     parts = int(fitted.part.max()) + 1
     with torch_threads(1):
         for numbers, batch in batches:

@@ -19,7 +19,6 @@ from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.data.episodes.index import first_parts
 from offline_core.data.episodes.nested import Nested
 from offline_core.errors import EmptyDatasetError, SchemaError
-from offline_core.judging.estimation.column import Column, Numbers
 from offline_core.judging.estimation.observations import (
     Observations,
     TargetPolicy,
@@ -28,6 +27,7 @@ from offline_core.judging.estimation.observations import (
     leaves_of,
     tensors_of,
 )
+from offline_core.judging.estimation.spooled_column import Numbers, SpooledColumn
 from offline_core.learning.prelearner.connectors import Pipeline
 from offline_core.learning.prelearner.mapper import Mapper
 from offline_core.policies.composite import CompositeHead
@@ -80,9 +80,9 @@ def inputs_of(number: int) -> str:
 class Logged:
     """What is read of all N steps of a log that count."""
 
-    rewards: Column
+    rewards: SpooledColumn
     """(N,)"""
-    log_ratios: list[Column]
+    log_ratios: list[SpooledColumn]
     """(N,) of each policy, log π(a|s) - log b(a|s); 0 where no method asks for it."""
 
 
@@ -112,7 +112,7 @@ def read_logged(
         SchemaError: no probabilities of the actions are known, or not in one number a step; or there is no manifest.
         SpaceError, NonFiniteError, CorruptFileError: the data is not what it has to be.
     """
-    read, kept, begin = Logged(Column(), [Column() for _ in policies]), _Joined(), 0
+    read, kept, begin = Logged(SpooledColumn(), [SpooledColumn() for _ in policies]), _Joined(), 0
     with contextlib.closing(
         read_batches(dataset, policies, weighing, seen=seen is not None, horizon=horizon, rewards=rewards)
     ) as batches:

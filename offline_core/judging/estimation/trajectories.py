@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from offline_core.judging.estimation.bootstrap import Groups
-from offline_core.judging.estimation.column import Numbers, those_of
+from offline_core.judging.estimation.spooled_column import Numbers, those_of
 
 STEPS_AT_A_TIME = 2**20
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -26,8 +26,40 @@ from offline_core.runtime.torch_settings import torch_threads
 BATCH_SIZE, LEARNING_RATE, MOST_EPOCHS = 512, 1e-3, 20
 LARGEST_LOSS = 20.0
 """Nats of one step: those of an impossible action teach nothing."""
-BEYOND, PAD = 1e-3, 0.05
-"""Share of the recorded actions that bounds made of them leave out at each end, and how far they are wider, in ranges."""
+BEYOND = 1e-3
+"""Share of the recorded actions, at each end, that are more than 1 in units made of them."""
+
+
+class ActionUnits(NamedTuple):
+    """The units in which a network learns actions: of numbers of a Box without bounds, those of what was recorded."""
+
+    space: gym.Space[Any]
+    """In these units."""
+    center: np.ndarray | None = None
+    """(*action shape) float64; None: actions stay as they are."""
+    size: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, space: gym.Space[Any], batch: EpisodeBatch) -> ActionUnits:
+        if not isinstance(space, gym.spaces.Box) or (dtype := np.dtype(space.dtype)).kind != "f":
+            return cls(space)
+        acted = batch[columns.ACTIONS][batch.is_step].astype(np.float64)
+        acted = acted[np.isfinite(acted).reshape(len(acted), -1).all(axis=1)]
+        free = ~np.isfinite(space.high - space.low)
+        if not free.any() or not len(acted):
+            return cls(space)
+        low, high = np.quantile(acted, [BEYOND, 1 - BEYOND], axis=0)
+        center = np.where(free, (low + high) / 2, 0.0)
+        size = np.where(free & (high > low), (high - low) / 2, 1.0)
+        lowest, highest = (((bound - center) / size).astype(dtype) for bound in (space.low, space.high))
+        return cls(gym.spaces.Box(lowest, highest, dtype=dtype.type), center, size)  # type: ignore[arg-type]
+
+    def of_batch(self, batch: EpisodeBatch) -> EpisodeBatch:
+        """The same with actions in these units."""
+        if self.center is None or self.size is None:
+            return batch
+        acted = batch[columns.ACTIONS]
+        return batch | {columns.ACTIONS: ((acted - self.center) / self.size).astype(acted.dtype)}
 
 
 class Clone:
@@ -39,8 +71,10 @@ class Clone:
 
     def __init__(self, sample: Sample, spaces: tuple[gym.Space[Any], gym.Space[Any]], config: OutlierConfig) -> None:
         observations = Observations(_finite(sample.batch), spaces[0])
-        spaces = spaces[0], with_bounds(spaces[1], sample.batch)
-        actions = nested.unflatten(tensors_of(_finite(sample.batch), columns.ACTIONS), columns.ACTIONS, spaces[1])
+        self._units = ActionUnits.of(spaces[1], sample.batch)
+        spaces = spaces[0], self._units.space
+        acted = self._units.of_batch(_finite(sample.batch))
+        actions = nested.unflatten(tensors_of(acted, columns.ACTIONS), columns.ACTIONS, spaces[1])
         self._policies = []
         with torch_threads(1), progress(config.updates * PARTS, what="clone", unit="update") as bar:
             for number in range(PARTS):
@@ -61,7 +95,7 @@ class Clone:
         Arguments:
             part: (E,) of each episode.
         """
-        finite = _finite(batch)
+        finite = self._units.of_batch(_finite(batch))
         surprise, noise = np.zeros(batch.rows), np.zeros(batch.rows)
         with torch_threads(1):
             for number, policy in enumerate(self._policies):
@@ -76,21 +110,6 @@ class Clone:
         return surprise, noise
 
 
-def with_bounds(space: gym.Space[Any], batch: EpisodeBatch) -> gym.Space[Any]:
-    """A Box whose numbers without bounds have those of what was recorded: a network learns in units of them."""
-    if not isinstance(space, gym.spaces.Box) or (dtype := np.dtype(space.dtype)).kind != "f":
-        return space
-    without = ~np.isfinite(space.high - space.low)
-    acted = batch[columns.ACTIONS][batch.is_step].astype(np.float64)
-    acted = acted[np.isfinite(acted).reshape(len(acted), -1).all(axis=1)]
-    if not without.any() or not len(acted):
-        return space
-    low, high = np.quantile(acted, [BEYOND, 1 - BEYOND], axis=0)
-    wider = PAD * np.maximum(high - low, 1e-3 * np.maximum(1e-3, np.abs(high)))
-    below, above = np.where(without, low - wider, space.low), np.where(without, high + wider, space.high)
-    return gym.spaces.Box(below.astype(dtype), above.astype(dtype), dtype=dtype.type)  # type: ignore[arg-type]
-
-
 def noise_of(head: Head, inputs: Tensor, actions: Any, logs: Tensor) -> np.ndarray:
     """(N,) how little the state says of the action: near 0 for one that always acts alike, near 1 for one by lot.
 
@@ -100,7 +119,7 @@ def noise_of(head: Head, inputs: Tensor, actions: Any, logs: Tensor) -> np.ndarr
     if isinstance(head, CategoricalHead):
         return (-logs.double() / float(np.sum(np.log(np.maximum(head.sizes, 2))))).numpy()
     if isinstance(head, GaussianHead):
-        apart = head.scaled(actions) - head.mean_action(inputs).clamp(-1, 1)
+        apart = head.scaled(actions).clamp(-1, 1) - head.mean_action(inputs).clamp(-1, 1)
         return (3 * apart.double().square().mean(dim=1)).numpy()
     return np.full(len(logs), np.nan)
 

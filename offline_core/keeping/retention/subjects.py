@@ -19,7 +19,7 @@ from offline_core.data.store.parquet_files import read_footer
 from offline_core.errors import ConfigError, CorruptFileError
 from offline_core.keeping.contents import Contents
 
-_LAST_SUFFIX = re.compile(r"@\d+(-[0-9a-f]{8})?$")
+_LAST_SUFFIX = re.compile(r"@\d+(-[0-9a-f]{8})?\Z")
 """What `PART_SUFFIX` of an episode index is made of, once."""
 
 

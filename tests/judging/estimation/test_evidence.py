@@ -14,7 +14,7 @@ import torch
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError, PromotionError
-from offline_core.judging.estimation import column
+from offline_core.judging.estimation import spooled_column
 from offline_core.judging.estimation.clock import KNOTS, Clock
 from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.judging.estimation.estimate import enforce
@@ -107,7 +107,7 @@ def test_what_is_seen_is_left_out_with_its_step(place: Path) -> None:
 
 
 def test_what_is_kept_by_step_is_cut_and_paid_as_it_is_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(column, "MEMORY_BYTES", 100)
+    monkeypatch.setattr(spooled_column, "BLOCK", 10)
     opened, policy = open_dataset(str(place / "data")), policy_of(days.TARGET, days.SPACES)
     paid = np.arange(300 * 24.0)
     logged, seen = read_logged(opened, [policy, policy], None, seen=np.arange(300) % 2 == 0, horizon=10, rewards=paid)
