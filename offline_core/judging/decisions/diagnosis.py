@@ -64,6 +64,15 @@ def about_difference(found: Difference, config: DecisionConfig, overlap: float) 
         yield "its value has no bound on this log: record more episodes"
 
 
+def about_returns(returns: np.ndarray) -> Iterator[str]:
+    """(E,) of the judging episodes: nothing tells policies apart where all are the same."""
+    if len(returns) and returns.min() == returns.max():
+        yield (
+            f"All {len(returns):,} judging episodes return {returns[0]:.4g}, so nothing tells policies apart: record until "
+            "some return more or less, or decide by another reward."
+        )
+
+
 def about_learning(candidate: Lineage, log: Lineage, judging: Dataset) -> Iterator[str]:
     """It has learned from episodes that judge it: by lineage, or by content."""
     if any(diagnostics.about_learning(log, candidate)):

@@ -93,7 +93,7 @@ def judge(side: Side, ranked: Sequence[Ranked], groups: LogGroups) -> Judged:
     guardrails = _guardrails(side, contenders)
     about_all = found[0].begins_late, found[0].horizon
     recorded = float(found[0].episodes.returns.mean())
-    refusals = [] if today is None else [*_about_today(side, today)]
+    refusals = [*diagnosis.about_returns(found[0].episodes.returns), *([] if today is None else _about_today(side, today))]
     if side.behaviour is None and found[0].seen is not None:
         refusals += about_recorded(found[0].seen, contenders[0].policy)
     found_by_number = dict(enumerate(found))

@@ -276,6 +276,15 @@ def test_a_log_of_one_episode_has_no_two_sides(place: Path, tmp_path: Path) -> N
         decide(config, dataset=str(tmp_path / "one"), candidates=[str(place / "target")], output=str(tmp_path / "out"))
 
 
+def test_a_log_in_which_all_returns_are_equal_cannot_tell(place: Path, tmp_path: Path) -> None:
+    """Though the candidate does other things than the log: of no click nobody knows whose it would have been."""
+    unpaid = [replace(each, rewards=np.zeros(len(each.rewards))) for each in recorded(played(FEW, seed=8))]
+    dataset_of(tmp_path / "unpaid", unpaid, spaces=SPACES, environment=None)
+    found = decided(tmp_path, "unpaid", str(place / "target"), output=tmp_path / "out")
+    assert found.verdict == "refused"
+    assert "This log cannot tell. All " in found.sentence and "judging episodes return 0, so nothing tells" in found.sentence
+
+
 def test_names_are_the_parts_in_which_paths_differ() -> None:
     assert names_of(["runs/a/best", "runs/b/best"]) == ["a", "b"]
     assert names_of(["runs/a/iterations/100", "runs/a/iterations/200"]) == ["100", "200"]
