@@ -68,7 +68,7 @@ class Examined:
     error: float | None
     """Expected calibration error; None: the actions are no list."""
     log_chances: np.ndarray
-    """(N,) of what was done."""
+    """(N,) of what was done; of a list those recorded, if they are higher."""
     actions: dict[str, np.ndarray]
     """(N, …) by path."""
     excess: float | None
@@ -95,8 +95,9 @@ def examine(model: Policy, dataset: Dataset, *, recorded: bool) -> Examined:
             logs.append(head.log_prob(inputs, actions).double().numpy())
             taken.append(leaves_of(batch, columns.ACTIONS))
             if recorded:
-                apart = logs[-1] - recorded_logs(batch, dataset.location.uri)
-                excess.append(np.add.reduceat(apart, batch.offsets[:-1]) / batch.lengths)
+                own = recorded_logs(batch, dataset.location.uri)
+                excess.append(np.add.reduceat(logs[-1] - own, batch.offsets[:-1]) / batch.lengths)
+                logs[-1] = np.maximum(logs[-1], own) if listed else logs[-1]
             if isinstance(head, CategoricalHead) and listed:
                 said.append(inputs.softmax(dim=1).flatten())
                 done.append(functional.one_hot(actions.reshape(-1).long() - head.starts, head.sizes[0]).flatten())

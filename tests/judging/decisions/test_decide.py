@@ -174,12 +174,14 @@ def test_a_clone_that_examines_what_was_recorded_has_the_bound_that_is_asked(pla
         assert json.loads(result.read_text())["result"]["updates"] == updates
 
 
-def test_a_log_that_says_it_always_did_the_same_is_refused_without_a_clone(place: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("updates", [0, 20])
+def test_a_log_that_says_it_always_did_the_same_is_refused(place: Path, tmp_path: Path, updates: int) -> None:
+    """Without a clone, and with one that has not learned it."""
     states = [np.random.default_rng(seed).integers(0, 3, size=4) for seed in range(60)]
     log = recorded([(each, BEHAVIOUR[each].argmax(axis=1)) for each in states])
     log = [replace(e, extras={"action_logp": np.zeros(4, np.float32)}) for e in log]
     dataset_of(tmp_path / "log", log, spaces=SPACES, environment=None)
-    config = parse(DecisionConfig, {"estimate": {"gamma": GAMMA, "resamples": 200, "fqe": FQE}, "examine_updates": 0})
+    config = parse(DecisionConfig, {"estimate": {"gamma": GAMMA, "resamples": 200, "fqe": FQE}, "examine_updates": updates})
     found = decide(config, dataset=str(tmp_path / "log"), candidates=[str(place / "target")], output=str(tmp_path / "o"))
     assert found.verdict == "refused" and "did the same in the same state" in found.sentence
 
