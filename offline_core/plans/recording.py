@@ -36,7 +36,7 @@ def plan_recording(config: RecordingConfig, *, policy: str, output: str) -> Plan
     policy, manifest = find_policy(policy)
     environment = environment_for(policy, manifest, config.environment)
     player = load_policy(policy, manifest)
-    player.check_spaces(environment.id, spaces_of(environment))
+    player.check_spaces(f"environment {environment.id}", spaces_of(environment))
     _played(player.eval(), environment, config, episodes=1)  # what is slow the first time is not measured
     sample = _played(player, environment, config, episodes=SAMPLE_EPISODES)
     episodes_to_play = config.episodes * config.rounds

@@ -110,16 +110,19 @@ class Policy(nn.Module):
         """The action distribution."""
         return cast(Head, self._head)
 
-    def check_spaces(self, environment: str, spaces: tuple[gym.Space[Any], gym.Space[Any]]) -> None:
+    def check_spaces(self, where: str, spaces: tuple[gym.Space[Any], gym.Space[Any]]) -> None:
         """Check that sizes match. Bounds may differ: a policy learned from imported data may have guessed ones.
 
+        Arguments:
+            where: what has these (observation, action) spaces, for a message.
+
         Raises:
-            ConfigError: this policy cannot act in an environment with these (observation, action) spaces.
+            ConfigError: this policy cannot act there.
         """
         own_spaces = (self.observation_space, self.action_space)
         for what, own, found in zip(("observation", "action"), own_spaces, spaces, strict=True):
             if not _fits(own, found, self.network.image_layout):
-                raise ConfigError(f"The policy has the {what} space {own}, environment {environment} has {found}.")
+                raise ConfigError(f"The policy has the {what} space {own}, {where} has {found}.")
 
     def forward(self, observations: Nested) -> Tensor:
         """Observations → distribution inputs (B, inputs)."""

@@ -241,7 +241,11 @@ def split_by_lot(config: SplitConfig, source: Dataset, sides: Sequence[BegunVers
         raise EmptyDatasetError(
             f"A share of {config.held_out_fraction:g} of {source.ref} leaves one side of the split without an episode: "
             f"its {len(index):,} episodes are {units:,} groups, each of which stays on one side. "
-            "Choose another held_out_fraction, or record more episodes."
+            + (
+                "Choose another share, or record more episodes."
+                if groups is None or len(np.unique(groups)) > 1
+                else f"{config.by!r} has one value, {groups[0]!r}: split by a column with several, or by episodes."
+            )
         )
     with contextlib.ExitStack() as opened:
         writers = [

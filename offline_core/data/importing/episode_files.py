@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from offline_core.data.episodes import Episode, columns, decode, nested
@@ -150,8 +149,7 @@ class EpisodeFiles:
         try:
             with parquet_errors(file.uri), open_parquet(file) as parquet:
                 schema = parquet.schema_arrow
-                is_rows = codec_of(schema) is CODECS["episodes"]
-                if not is_rows or schema.field(columns.ITEM).type not in (pa.binary(), pa.large_binary()):
+                if codec_of(schema) is not CODECS["episodes"]:
                     raise SchemaError(f"{file.uri} holds no episodes but {schema.names}; import each kind by itself.")
                 for number in range(parquet.num_row_groups)[: self.groups_per_file]:
                     yield _items(parquet, number)

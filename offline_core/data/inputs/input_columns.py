@@ -58,6 +58,15 @@ class InputColumns(BaseModel):
         own, theirs = (each.model_dump(exclude={"steps"}) | each.steps.model_dump() for each in (self, other))
         return "; ".join(f"{name} is {own[name]} and {theirs[name]}" for name in own if own[name] != theirs[name])
 
+    def other_meaning(self, other: InputColumns) -> str:
+        """Why the same numbers are not the same observations or actions here and there; empty if they are."""
+        pairs = [
+            ("obs", self.obs, other.obs),
+            ("actions", self.labels, other.labels),
+            *((name, getattr(self.steps, name), getattr(other.steps, name)) for name in ("computed", "encode", "bins")),
+        ]
+        return "; ".join(f"{name} are {own} and {theirs}" for name, own, theirs in pairs if own != theirs)
+
     def _numbers(self, frame: pl.DataFrame, name: str) -> np.ndarray:
         import polars as pl
 

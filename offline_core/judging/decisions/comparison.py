@@ -59,6 +59,8 @@ def compare(
     scale = max(float(np.abs(candidate.returns).mean()), abs(value))
     if acts_alike(candidate, today):
         return certain(0.0, float(beyond >= 0), p_worse=float(beyond <= 0), **told)
+    if not np.isfinite(error):
+        return unknown(value, **told)
     if error <= SMALLEST_SHARE * scale:
         p_value = float(value <= beyond + SMALLEST_SHARE * scale)
         return certain(value, p_value, p_worse=float(value >= beyond - SMALLEST_SHARE * scale), **told)
@@ -135,6 +137,22 @@ def certain(
         at_least=value,
         p_value=p_value,
         p_worse=p_worse,
+        effective_episodes=effective_episodes,
+        carrying_episodes=carrying_episodes,
+        largest_share=largest_share,
+    )
+
+
+def unknown(value: float, *, effective_episodes: float, carrying_episodes: float, largest_share: float) -> Difference:
+    """A difference of which a single episode says nothing."""
+    return Difference(
+        value=value,
+        low=-np.inf,
+        high=np.inf,
+        standard_error=np.inf,
+        at_least=-np.inf,
+        p_value=1.0,
+        p_worse=1.0,
         effective_episodes=effective_episodes,
         carrying_episodes=carrying_episodes,
         largest_share=largest_share,

@@ -110,7 +110,7 @@ def about_drift(dataset: Dataset) -> Iterator[str]:
             f"The returns of {dataset.location.uri} drift: {returns[:third].mean():.4g} in its first third, "
             f"{returns[-third:].mean():.4g} in its last. What ran, or what it ran in, has changed."
         )
-    distance = float(ks_2samp(paid[:third][some], paid[-third:][some]).statistic)
+    distance = float(ks_2samp(paid[:third][some], paid[-third:][some], method="asymp").statistic)
     if distance > REWARD_DISTANCE and third >= ENOUGH:
         yield (
             f"What a step of {dataset.location.uri} is paid is another at its end (a distance of {distance:.2f} from its "

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 import gymnasium as gym
+import torch
 
 from offline_core.data.curation.config import SplitConfig
 from offline_core.data.curation.split import split
@@ -144,14 +145,21 @@ def check_answers(contenders: Sequence[Contender], log: Dataset) -> None:
     Raises:
         ConfigError: One fails, or does not answer as it has to.
     """
-    stated = [each.policy for each in contenders if each.kind != "checkpoint"]
+    stated = [each for each in contenders if each.kind != "checkpoint"]
     if not stated:
         return
-    with contextlib.closing(step_batches(log, stated, by_column=False, needs_next_obs=False)) as batches:
+    policies, is_first = [each.policy for each in stated], True
+    with contextlib.closing(step_batches(log, policies, by_column=False, needs_next_obs=False)) as batches:
         for batch in batches:
-            observations = Observations(batch, stated[0].observation_space)
-            for each in stated:
-                distribution_inputs(each, observations)
+            observations = Observations(batch, policies[0].observation_space)
+            for each, policy in zip(stated, policies, strict=True):
+                said = distribution_inputs(policy, observations)
+                if is_first and not torch.equal(said, distribution_inputs(policy, observations)):
+                    raise ConfigError(
+                        f"The candidate {each.name} answers otherwise if it is asked the same again: give the probabilities of "
+                        "all actions (Discrete), or means and standard deviations (Box), instead of what is drawn by them."
+                    )
+            is_first = False
 
 
 def _about_sampling(contenders: Sequence[Contender], config: DecisionConfig) -> list[str]:

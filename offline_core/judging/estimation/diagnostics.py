@@ -125,9 +125,14 @@ def about_weights(episodes: Trajectories, *, by: str, noticed: float = NOTICED) 
     if size >= ENOUGH_STEPS and abs(mean - expected) > max(STANDARD_ERRORS * error, noticed * expected):
         yield (
             f"An action is {mean / expected:.3g} times as likely to this policy as it was, on average; of what "
-            f"was really done that is 1, give or take {STANDARD_ERRORS * error / expected:.2g}. So {by} is not how "
-            "probable the actions were (of another policy, or in other units), or steps were left out: trust no "
-            "estimate."
+            f"was really done that is 1, give or take {STANDARD_ERRORS * error / expected:.2g}. So "
+            + (
+                f"{by} is not how probable the actions were (of another policy, or in other units), or steps were left out"
+                if mean > expected
+                else f"either the log lacks most of what this policy does, or {by} is not how probable the actions were (in "
+                "other units, say), or steps were left out"
+            )
+            + ": trust no estimate."
         )
     if episodes.lost_at is not None:
         yield (

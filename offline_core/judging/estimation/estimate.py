@@ -202,7 +202,14 @@ def check_fits(policy: TargetPolicy, dataset: Dataset) -> None:
 
     observation_space, action_space = dataset.spaces
     if isinstance(policy, Policy) and observation_space is not None and action_space is not None:
-        policy.check_spaces(f"of dataset {dataset.location.uri}", (observation_space, action_space))
+        policy.check_spaces(f"dataset {dataset.location.uri}", (observation_space, action_space))
+        log = dataset.manifest.input_columns
+        if log is not None and policy.input_columns is not None and (found := policy.input_columns.other_meaning(log)):
+            raise ConfigError(
+                f"The policy learned from other columns or labels than {dataset.location.uri} has, so the same numbers mean "
+                f"other things: {found}. Import the log as the dataset of the policy was, or name a policy that learned from "
+                "such a log."
+            )
     if policy.network.transformer is not None:
         raise ConfigError(
             "A decision transformer cannot be estimated yet: it goes by the return that it plays for, too. Play it with "

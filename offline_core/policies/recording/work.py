@@ -41,7 +41,7 @@ def played(config: RecordingConfig, policy: str, manifest: PolicyManifest, begun
         check_renders(environment)
     player = load_policy(policy, manifest)
     spaces = spaces_of(environment)
-    player.check_spaces(environment.id, spaces)
+    player.check_spaces(f"environment {environment.id}", spaces)
     written, shares = _play_all(config, player, manifest.fingerprint, begun.folder.uri)
     return begun.commit(
         [file for part in written for file in part.files],

@@ -76,7 +76,7 @@ def rollouts(
     """
     num_envs = min(num_envs, episodes)
     with contextlib.closing(make_vector_env(environment, num_envs)) as env:
-        policy.check_spaces(environment.id, (env.single_observation_space, env.single_action_space))
+        policy.check_spaces(f"environment {environment.id}", (env.single_observation_space, env.single_action_space))
         returns, lengths = np.zeros(num_envs), np.zeros(num_envs, int)
         finished: list[tuple[np.ndarray, np.ndarray]] = []
         successes: list[bool | None] = []

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 
+import offline_core as offline
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Operation
 from offline_core.errors import ConfigError, PromotionError
@@ -96,3 +99,35 @@ def test_rules_of_long_texts_keep_different_names(log: str) -> None:
     long = "rule:case when obs = 1 then 1 when obs = 2 then 1 when obs = 0 then 0 else {} end"
     names = [each.name for each in contenders_of([long.format(0), long.format(1), "rule:1"], open_dataset(log))]
     assert len({*names}) == 3 and names[2] == "rule:1"
+
+
+def clicks(folder: Path, **columns: np.ndarray) -> str:
+    """An imported log of one step an episode, whose observations are these columns and whose action is an item."""
+    rng = np.random.default_rng(0)
+    items = rng.choice(["bags", "hats"], 40)
+    frame = pl.DataFrame(columns | {"item": items, "p": np.full(40, 0.5), "click": rng.random(40).round()})
+    folder.mkdir()
+    frame.write_parquet(folder / "log.parquet")
+    mapping = {"obs": [*columns], "actions": "item", "rewards": "click", "action_prob": "p"}
+    config = {"mapping": mapping, "episodes": {"order": "single_step"}}
+    return offline.import_data(str(folder / "log.parquet"), output=folder / "data", **config).ref.uri
+
+
+def test_a_checkpoint_of_other_columns_is_refused(tmp_path: Path) -> None:
+    """Though its spaces are those of the log; and a log with a column called item is a log."""
+    hour, age = np.arange(40) % 24, np.arange(40) % 7
+    own, swapped = clicks(tmp_path / "own", hour=hour, age=age), clicks(tmp_path / "swapped", age=age, hour=hour)
+    trained = offline.train(own, output=tmp_path / "policy", algorithm="bc", optimizer={"max_updates": 1}).checkpoint
+    message = r"learned from other columns or labels than .*: obs are \['hour', 'age'\] and \['age', 'hour'\]"
+    with pytest.raises(ConfigError, match=message):
+        decided(swapped, trained, output=tmp_path / "out")
+    assert decided(own, trained, output=tmp_path / "out").verdict == "refused", "it has learned from it"
+
+
+def test_a_function_that_draws_is_refused(log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "drawing.py").write_text(
+        "import numpy as np\n\n\ndef act(observations):\n    return np.random.default_rng().integers(0, 2, len(observations))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"function:drawing:act answers otherwise if it is asked the same again"):
+        decided(log, "function:drawing:act", output=tmp_path / "out")
