@@ -175,7 +175,7 @@ def test_an_environment_with_other_axes_is_refused_as_the_layout_says() -> None:
         for layout in ("auto", "channels_first")
     )
     numbers.check_spaces("there", there)
-    with pytest.raises(ConfigError, match="Box.*, there has"):
+    with pytest.raises(ConfigError, match=r"Box.*, there has"):
         image.check_spaces("there", there)
 
 

@@ -187,11 +187,11 @@ def _about(side: Side, contender: Contender, number: int, evidence: Evidence, di
         "judged": difference,
         "overlap": overlap,
         "reasons": [
-            *diagnosis.about_difference(difference, config, overlap),
             *([] if contender.lineage is None else diagnosis.about_learning(contender.lineage, side.history, side.dataset)),
             *diagnostics.about_weights(
                 episodes, by=_by(side), noticed=NOTICED_OF_MODEL if side.behaviour else diagnostics.NOTICED
             ),
+            *diagnosis.about_difference(difference, config, overlap),
             *diagnostics.about_horizon(config.estimate, episodes.lengths, evidence.is_open, share),
         ],
         "estimates": _estimates(evidence, [*JUDGES, *(name for name in config.estimate.methods if name not in JUDGES)]),

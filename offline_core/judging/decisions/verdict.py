@@ -11,6 +11,7 @@ from scipy.stats import norm
 from offline_core.judging.decisions.comparison import holm
 from offline_core.judging.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.judging.decisions.result import Candidate, Difference, Verdict
+from offline_core.runtime.units import count_text
 
 PROMISING = 0.2
 """P-value below which an A/B test is worth it."""
@@ -54,6 +55,7 @@ def rule(candidates: Sequence[Candidate], config: DecisionConfig, *, episodes: i
 
 
 def _ruled(candidates: Sequence[Candidate], config: DecisionConfig, episodes: int, refusals: Sequence[str]) -> Ruling:
+    of_what = "return" if config.estimate.gamma == 1 else "discounted return"
     today = "what the log recorded" if config.against == BEHAVIOUR else f"{config.against}, which runs today"
     judged = [each for each in candidates if each.judged is not None and not each.reasons]
     shown = dict(zip((each.checkpoint for each in judged), holm([p_of(each) for each in judged], config.risk), strict=True))
@@ -67,7 +69,7 @@ def _ruled(candidates: Sequence[Candidate], config: DecisionConfig, episodes: in
     found = _judged(first)
     if shown[first.checkpoint]:
         sentence = (
-            f"Promote {first.name}: its discounted return is {found.value:.4g} above that of {today} (at least "
+            f"Promote {first.name}: its {of_what} is {found.value:.4g} above that of {today} (at least "
             f"{found.at_least:.4g}, at a risk of {100 * config.risk:g} % over all that are judged)."
         )
         return Ruling("promote", sentence, first, ranked, [], None)
@@ -117,7 +119,9 @@ def _rank(candidate: Candidate) -> float:
 
 
 def _reason(ranked: Sequence[Candidate]) -> str:
-    return f"Of {ranked[0].name}: {'; '.join(reason.rstrip('.') for reason in ranked[0].reasons)}."
+    first, *more = ranked[0].reasons
+    others = f" Its row has {count_text(len(more), 'more reason')}." if more else ""
+    return f"Of {ranked[0].name}: {first.rstrip('.')}.{others}"
 
 
 def _all_held(candidate: Candidate) -> Candidate:
