@@ -100,7 +100,7 @@ def check_environment(run: Run, networks: Networks) -> None:
         ConfigError: The environment cannot be made, or has other spaces.
     """
     if run.played_in is not None:
-        networks.policy.check_spaces(run.played_in.id, spaces_of(run.played_in))
+        networks.policy.check_spaces(f"environment {run.played_in.id}", spaces_of(run.played_in))
 
 
 def _check_measured(run: Run, algorithm: Algorithm) -> None:

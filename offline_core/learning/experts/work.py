@@ -73,7 +73,7 @@ def new_expert(config: ExpertConfig, spaces: Spaces, manifest: PolicyManifest | 
         )
     initial = load_policy(config.initial_policy, manifest)
     check_single_steps(initial.network)
-    initial.check_spaces(config.environment.id, spaces)
+    initial.check_spaces(f"environment {config.environment.id}", spaces)
     if config.network != NetworkConfig():
         check_network(config.initial_policy, initial.network, config.network)
     networks = Networks(config.ppo, initial.observation_space, initial.action_space, initial.network, seed=seed)

@@ -53,7 +53,7 @@ def learn_on(
     source = _source(dataset, policy, networks.algorithm, data)
     env = make_vector_env(environment, copies(config))
     with contextlib.closing(env), isolated_torch(config.compute.threads):
-        policy.check_spaces(environment.id, (env.single_observation_space, env.single_action_space))
+        policy.check_spaces(f"environment {environment.id}", (env.single_observation_space, env.single_action_space))
         begun.start()
         learner = Learner(networks, config, total_steps=learned_steps(config, None))
         log = next(make_data_loader(source, data, networks.algorithm, streamed=False, seed=0).windows(0))
@@ -111,7 +111,7 @@ def _source(dataset: Dataset, policy: Policy, algorithm: Algorithm, data: DataCo
     """
     source, uri = Recorded.of(dataset, data), dataset.location.uri
     try:
-        policy.check_spaces(uri, source.pipeline.spaces)
+        policy.check_spaces(f"dataset {uri}", source.pipeline.spaces)
     except ConfigError as error:
         raise ConfigError(f"{uri} was recorded with other spaces than those of the training: {error}") from error
     check_terminations(source, algorithm, data)
