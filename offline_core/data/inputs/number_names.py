@@ -5,6 +5,9 @@ from __future__ import annotations
 from offline_core.data.episodes import columns
 from offline_core.data.inputs.input_columns import InputColumns
 
+IS = " = "
+"""Between a column and the category that a number of it stands for, which is 1 there and else 0."""
+
 
 def number_names(path: str, count: int, made_of: InputColumns | None = None) -> list[str]:
     """Names of the `count` numbers of a column, in C order: `sensors.tout` if mapped, else `obs[0]`; `rewards` of a scalar.
@@ -29,7 +32,7 @@ def _mapped_names(made_of: InputColumns, count: int) -> list[str] | None:
         if encoding is None or encoding.form != "one_hot" or encoding.categories == "auto":
             names.append(name)
         else:
-            names += [f"{name} = {each}" for each in encoding.known] + ["other " + name] * encoding.other
+            names += [f"{name}{IS}{each}" for each in encoding.known] + ["other " + name] * encoding.other
     if len(names) == 1 < count:
         names = [f"{names[0]}[{number}]" for number in range(count)]
     return names if len(names) == count == len({*names} - {*columns.STEP_COLUMNS}) else None

@@ -9,7 +9,7 @@ import numpy as np
 
 from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.data.inputs.input_columns import InputColumns
-from offline_core.data.inputs.number_names import number_names
+from offline_core.data.inputs.number_names import IS, number_names
 from offline_core.judging.estimation.spooled_column import Numbers, blocks_of
 
 PLAUSIBLE_RATIO = 20.0
@@ -26,6 +26,8 @@ LEAST_SHARE = 0.05
 MOST_ROWS = 20_000
 NOTICED = 0.1
 """A region is told where it differs from the rest by this much."""
+STANDARD_ERRORS = 5.0
+"""That both sides of a split are apart, at least: of some thousand splits that are looked at, hardly one is by chance."""
 
 
 def supported(log_ratios: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -116,7 +118,7 @@ def _leaves(
     """(in words, (N,) bool) of each region; `bounds` are the narrowest so far, by feature and side."""
     split = _best_split(features, values, inside) if depth else None
     if split is None:
-        return [(" and ".join(f"{name} {side} {limit:.3g}" for (name, side), limit in bounds.items()), inside)]
+        return [(" and ".join(_in_words(name, bounds) for name in dict.fromkeys(name for name, _ in bounds)), inside)]
     column, limit = split
     below = features[:, column] < limit
     found = []
@@ -125,10 +127,21 @@ def _leaves(
     return found
 
 
+def _in_words(name: str, bounds: Mapping[tuple[str, str], float]) -> str:
+    """What is so of a feature in a region; of a category whether it is that one."""
+    low, high = bounds.get((name, "≥")), bounds.get((name, "<"))
+    column, is_category, category = name.partition(IS)
+    if is_category:
+        return f"{column} is {category}" if low is not None else f"{column} is not {category}"
+    if low is None or high is None:
+        return f"{name} < {high:.3g}" if low is None else f"{name} ≥ {low:.3g}"
+    return f"{name} from {low:.3g} to {high:.3g}"
+
+
 def _best_split(features: np.ndarray, values: np.ndarray, inside: np.ndarray) -> tuple[int, float] | None:
-    """(feature, limit) that leaves the least variance; None: no split leaves enough on both sides."""
-    rows, best, gain = features[inside], None, 1e-6
-    own = values[inside]
+    """(feature, limit) that leaves the least variance; None: no split leaves enough on both sides, or tells them apart."""
+    rows, own, best = features[inside], values[inside], None
+    gain = max(1e-6, STANDARD_ERRORS**2 * float(own.var()) / max(1, len(own)))
     least = LEAST_SHARE * len(values)
     for column in range(features.shape[1]):
         for limit in np.unique(np.quantile(rows[:, column], np.linspace(0, 1, SPLITS + 2)[1:-1])):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from offline_core.data.episodes import EpisodeBatch
+from offline_core.data.inputs.encoding import Encoding
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.row_steps import RowSteps
 from offline_core.judging.decisions.overlap import is_deterministic, overlap_of, regions, supported
@@ -71,3 +72,23 @@ def test_the_region_that_lacks_support_is_named() -> None:
     )
     assert "sensors.tout ≥ 0." in " ".join(told)
     assert regions(batch, np.ones(2_000), "{share}", seed=0) == []
+
+
+def test_regions_are_not_told_of_chance() -> None:
+    """Ratios of 0.3 and 1.5, by lot: some twentieth of the steps always has a lower mean."""
+    rng = np.random.default_rng(3)
+    batch = EpisodeBatch(columns={"obs": rng.uniform(-1, 1, size=(400, 4))}, offsets=np.array([0, 400]))
+    assert regions(batch, rng.choice([0.3, 1.5], 400), "{share}", seed=0) == []
+
+
+def test_regions_are_in_the_words_of_the_log() -> None:
+    rng = np.random.default_rng(4)
+    phone, age = rng.integers(0, 2, 2_000), rng.uniform(0, 90, 2_000)
+    batch = EpisodeBatch(columns={"obs": np.column_stack([phone, 1 - phone, age])}, offsets=np.array([0, 2_000]))
+    device = Encoding(form="one_hot", categories=["desktop", "phone"])
+    made_of = InputColumns(steps=RowSteps(encode={"device": device}), obs=["device", "age"])
+    [found] = regions(batch, np.where(phone == 1, 0.2, 1.0), "{share}", seed=0, made_of=made_of)
+    assert found.startswith(("device is not phone: 20 %", "device is desktop: 20 %"))
+    between = np.where((age > 30) & (age < 60), 0.2, 1.0)
+    told = regions(batch, between, "{share}", seed=0, made_of=made_of)
+    assert any(each.startswith("age from ") and " to " in each for each in told), told
