@@ -48,6 +48,7 @@ class _Spool:
 
 _spools: weakref.WeakSet[_Spool] = weakref.WeakSet()
 """The one that columns share as long as there are some."""
+os.register_at_fork(after_in_child=lambda: _spools.clear())
 
 
 class SpooledColumn:
