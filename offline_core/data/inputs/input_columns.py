@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -16,6 +16,10 @@ if TYPE_CHECKING:  # policies load without Polars
     import polars as pl
 
     from offline_core.data.inputs.frames import Rows
+
+
+MEANING = ("obs", "labels", "computed", "encode", "bins")
+"""Fields of which another value lets the same numbers be other observations or actions."""
 
 
 class InputColumns(BaseModel):
@@ -53,19 +57,14 @@ class InputColumns(BaseModel):
         """Actions (B, …) as the log says them: (B,) labels where they have some."""
         return actions if self.labels is None else np.array(self.labels)[actions]
 
-    def differences(self, other: InputColumns) -> str:
-        """What differs, for a message; empty if nothing does."""
-        own, theirs = (each.model_dump(exclude={"steps"}) | each.steps.model_dump() for each in (self, other))
-        return "; ".join(f"{name} is {own[name]} and {theirs[name]}" for name in own if own[name] != theirs[name])
+    def differences(self, other: InputColumns, *, only: Collection[str] | None = None) -> str:
+        """What differs, for a message; empty if nothing does.
 
-    def other_meaning(self, other: InputColumns) -> str:
-        """Why the same numbers are not the same observations or actions here and there; empty if they are."""
-        pairs = [
-            ("obs", self.obs, other.obs),
-            ("actions", self.labels, other.labels),
-            *((name, getattr(self.steps, name), getattr(other.steps, name)) for name in ("computed", "encode", "bins")),
-        ]
-        return "; ".join(f"{name} are {own} and {theirs}" for name, own, theirs in pairs if own != theirs)
+        Arguments:
+            only: fields of this class or of its steps that are looked at; None: all.
+        """
+        own, theirs = (each.model_dump(exclude={"steps"}) | each.steps.model_dump() for each in (self, other))
+        return "; ".join(f"{name} is {own[name]} and {theirs[name]}" for name in only or own if own[name] != theirs[name])
 
     def _numbers(self, frame: pl.DataFrame, name: str) -> np.ndarray:
         import polars as pl

@@ -14,6 +14,7 @@ from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.spaces import space_leaves
+from offline_core.data.inputs.input_columns import MEANING
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, PromotionError
 from offline_core.judging.estimation import diagnostics
@@ -204,7 +205,11 @@ def check_fits(policy: TargetPolicy, dataset: Dataset) -> None:
     if isinstance(policy, Policy) and observation_space is not None and action_space is not None:
         policy.check_spaces(f"dataset {dataset.location.uri}", (observation_space, action_space))
         log = dataset.manifest.input_columns
-        if log is not None and policy.input_columns is not None and (found := policy.input_columns.other_meaning(log)):
+        if (
+            log is not None
+            and policy.input_columns is not None
+            and (found := policy.input_columns.differences(log, only=MEANING))
+        ):
             raise ConfigError(
                 f"The policy learned from other columns or labels than {dataset.location.uri} has, so the same numbers mean "
                 f"other things: {found}. Import the log as the dataset of the policy was, or name a policy that learned from "

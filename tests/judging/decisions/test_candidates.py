@@ -118,7 +118,7 @@ def test_a_checkpoint_of_other_columns_is_refused(tmp_path: Path) -> None:
     hour, age = np.arange(40) % 24, np.arange(40) % 7
     own, swapped = clicks(tmp_path / "own", hour=hour, age=age), clicks(tmp_path / "swapped", age=age, hour=hour)
     trained = offline.train(own, output=tmp_path / "policy", algorithm="bc", optimizer={"max_updates": 1}).checkpoint
-    message = r"learned from other columns or labels than .*: obs are \['hour', 'age'\] and \['age', 'hour'\]"
+    message = r"learned from other columns or labels than .*: obs is \['hour', 'age'\] and \['age', 'hour'\]"
     with pytest.raises(ConfigError, match=message):
         decided(swapped, trained, output=tmp_path / "out")
     assert decided(own, trained, output=tmp_path / "out").verdict == "refused", "it has learned from it"
