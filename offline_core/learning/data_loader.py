@@ -31,6 +31,7 @@ from offline_core.runtime.progress import progress
 log = logging.getLogger(__name__)
 
 HELD_OUT_BYTES = 2**29
+"""In memory, however much may stay there of what is learned from: a loss of ten million steps is known well enough."""
 _FIRST_OF_EPOCH = 2**40
 """`NUMBER` of the first row of epoch 1, and so on: more than an epoch has rows."""
 

@@ -29,7 +29,7 @@ TENTHS = 10
 PATIENCE = 5
 UPDATES_BETWEEN_LOOKS = 100
 RESIDENT_BYTES = 64 * 2**20
-"""Of what a clone is fitted to, and of what it is held against: of longer logs the one is streamed, and a part is the other."""
+"""Of what a clone is fitted to; longer logs are streamed."""
 ENOUGH_STEPS = 200_000
 ENOUGH_EPISODES = 20
 

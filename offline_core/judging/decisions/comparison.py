@@ -58,12 +58,12 @@ def compare(
     drawn = candidate.groups.sums(parts)
     scale = max(float(np.abs(candidate.returns).mean()), abs(value))
     if acts_alike(candidate, today):
-        return certain(0.0, float(beyond >= 0), p_worse=float(beyond <= 0), **told)
+        return without_resamples(0.0, float(beyond >= 0), p_worse=float(beyond <= 0), **told)
     if not np.isfinite(error):
-        return unknown(value, **told)
+        return without_resamples(value, 1.0, error=np.inf, **told)
     if error <= SMALLEST_SHARE * scale:
         p_value = float(value <= beyond + SMALLEST_SHARE * scale)
-        return certain(value, p_value, p_worse=float(value >= beyond - SMALLEST_SHARE * scale), **told)
+        return without_resamples(value, p_value, p_worse=float(value >= beyond - SMALLEST_SHARE * scale), **told)
     ratios = np.concatenate(
         [
             (_differences(candidate, today, counts) - value) / _errors(drawn, counts, candidate.groups.sizes, least=0.1 * error)
@@ -92,8 +92,9 @@ def compare(
 def acts_alike(candidate: Trajectories, today: Trajectories | None) -> bool:
     """Whether all that was done is as likely to both; then what their Q functions differ by is noise."""
     blocks = blocks_of(candidate.log_ratios)
-    others = itertools.repeat(0.0) if today is None else blocks_of(today.log_ratios)
-    return all(bool((np.abs(own - other) <= SMALLEST_RATIO).all()) for own, other in zip(blocks, others, strict=False))
+    others = itertools.repeat(np.zeros(1)) if today is None else blocks_of(today.log_ratios)
+    # isclose, for of what neither would ever do both ratios are -inf
+    return all(np.isclose(own, other, rtol=0, atol=SMALLEST_RATIO).all() for own, other in zip(blocks, others, strict=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,40 +120,25 @@ class Student:
         return float(student.sf(value / self.error, self.episodes - 1))
 
 
-def certain(
+def without_resamples(
     value: float,
     p_value: float,
     *,
     p_worse: float = 1.0,
+    error: float = 0.0,
     effective_episodes: float,
     carrying_episodes: float,
     largest_share: float,
 ) -> Difference:
-    """A difference that no other episodes could change."""
+    """A difference that no other episodes could change (an error of 0), or of which a single one says nothing (infinity)."""
     return Difference(
         value=value,
-        low=value,
-        high=value,
-        standard_error=0.0,
-        at_least=value,
+        low=value - error,
+        high=value + error,
+        standard_error=error,
+        at_least=value - error,
         p_value=p_value,
         p_worse=p_worse,
-        effective_episodes=effective_episodes,
-        carrying_episodes=carrying_episodes,
-        largest_share=largest_share,
-    )
-
-
-def unknown(value: float, *, effective_episodes: float, carrying_episodes: float, largest_share: float) -> Difference:
-    """A difference of which a single episode says nothing."""
-    return Difference(
-        value=value,
-        low=-np.inf,
-        high=np.inf,
-        standard_error=np.inf,
-        at_least=-np.inf,
-        p_value=1.0,
-        p_worse=1.0,
         effective_episodes=effective_episodes,
         carrying_episodes=carrying_episodes,
         largest_share=largest_share,

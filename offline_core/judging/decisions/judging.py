@@ -11,7 +11,7 @@ import torch
 
 from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.judging.decisions import diagnosis
-from offline_core.judging.decisions.comparison import certain, combined
+from offline_core.judging.decisions.comparison import combined, without_resamples
 from offline_core.judging.decisions.evidence import Side, paid
 from offline_core.judging.decisions.explain import explained
 from offline_core.judging.decisions.explanation import ExplainedStep
@@ -139,7 +139,7 @@ def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[Guardr
         rewards, recorded = paid(side.dataset, guardrail), 0.0
         size = side.dataset.ref.episodes
         if not any(block.any() for block in blocks_of(rewards)):  # no step of the log touches it
-            same = certain(0.0, 0.0, effective_episodes=size, carrying_episodes=size, largest_share=1 / size)
+            same = without_resamples(0.0, 0.0, effective_episodes=size, carrying_episodes=size, largest_share=1 / size)
             differences = [same] * len(contenders)
         else:
             found_here = side.evidence(policies, JUDGES, rewards=rewards)

@@ -45,7 +45,7 @@ class ActionUnits(NamedTuple):
             return cls(space)
         acted = batch[columns.ACTIONS][batch.is_step].astype(np.float64)
         acted = acted[np.isfinite(acted).reshape(len(acted), -1).all(axis=1)]
-        free = ~np.isfinite(space.high - space.low)
+        free = ~np.isfinite(np.subtract(space.high, space.low, dtype=np.float64))
         if not free.any() or not len(acted):
             return cls(space)
         low, high = np.quantile(acted, [BEYOND, 1 - BEYOND], axis=0)

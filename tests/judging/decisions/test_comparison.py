@@ -48,6 +48,13 @@ def test_what_does_as_runs_today_differs_by_nothing_for_certain(rounding: float)
         assert (found.value, found.low, found.high, found.p_value, found.standard_error) == (0, 0, 0, 1, 0)
 
 
+def test_what_neither_would_ever_do_is_no_difference() -> None:
+    episodes = trajectories(played(50, seed=5), q=true_q(TARGET))
+    never = replace(episodes, log_ratios=np.where(np.arange(len(episodes.rewards)) == 7, -np.inf, episodes.log_ratios))
+    found = compare(never, never, **SETTINGS)
+    assert (found.value, found.standard_error) == (0, 0)
+
+
 def test_a_better_policy_is_shown_to_be_better_by_what_it_is() -> None:
     episodes = trajectories(played(1_000, seed=6), q=true_q(TARGET))
     found, truth = compare(episodes, None, **SETTINGS), true_value(TARGET) - true_value(BEHAVIOUR)
