@@ -76,6 +76,7 @@ def row(log: Log, made: Made, result: DecisionResult) -> dict[str, Any]:
         "episodes": log.episodes,
         "false_promotion": result.verdict == "promote" and truth[result.checkpoint] <= 0,
         "difference": truth[result.checkpoint],
+        "tails": [(each.judged.tail, each.judged.tail_error) for each in judged if each.judged],
         "best": best / scale,
         "clear": best >= CLEAR * scale and log.episodes >= LONG and not log.must_be_refused,
         "found": any(truth[uri] > 0 for uri in tested),

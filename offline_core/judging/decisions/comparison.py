@@ -13,7 +13,7 @@ from offline_core.judging.decisions.rare import RareRewards
 from offline_core.judging.decisions.result import Difference
 from offline_core.judging.estimation.bootstrap import resampled_counts
 from offline_core.judging.estimation.estimators import METHODS, size_by_time
-from offline_core.judging.estimation.influence import carrying, influence, varying
+from offline_core.judging.estimation.influence import carrying, influence, tail_of, varying
 from offline_core.judging.estimation.spooled_column import blocks_of
 from offline_core.judging.estimation.trajectories import Trajectories
 
@@ -77,7 +77,10 @@ def compare(
     far = (value - beyond) / error
     p_value, p_worse = ((1.0 + beside.sum()) / (1 + len(ratios)) for beside in (ratios >= far, ratios <= far))
     p_of_few = few.p_value(value - beyond)
+    tail = tail_of(parts)
     return Difference(
+        tail=None if tail is None else tail.shape,
+        tail_error=None if tail is None else tail.error,
         value=value,
         low=float(value - max(most * error, few.below(outside))),
         high=float(value + max(-least * error, few.above(outside))),

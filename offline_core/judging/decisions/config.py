@@ -98,7 +98,7 @@ class DecisionConfig(Config):
         "longer gets better on the judging side.",
     )
     examine_updates: int = Field(
-        1_000,
+        5_000,
         ge=0,
         le=1_000_000,
         description="Updates, at most, of a clone that recorded action_logp is examined by: it may find no action more "

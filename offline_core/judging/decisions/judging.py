@@ -80,6 +80,16 @@ def select(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
     return [replace(ranked[number], score=float(scores[number])) for number in order]
 
 
+def unjudged(side: Side, contender: Contender) -> Judged:
+    """What this side says of its own episodes, where no candidate is to be judged.
+
+    Arguments:
+        contender: one with the spaces of the log; it is not asked.
+    """
+    [evidence] = side.evidence([contender.policy], [])
+    return Judged([], float(evidence.episodes.returns.mean()), evidence.begins_late, evidence.horizon, [])
+
+
 def judge(side: Side, ranked: Sequence[Ranked], groups: LogGroups) -> Judged:
     """Judge the first of those that the other side could judge, then of the rest.
 
@@ -112,10 +122,14 @@ def judge(side: Side, ranked: Sequence[Ranked], groups: LogGroups) -> Judged:
             difference = _difference(side, evidence, today, beyond=config.margin)
             about = _about(side, each.contender, number, evidence, difference) | {"guardrails": guardrails[number]}
             about |= _by_group(side, groups, evidence, today)
-        known = {"checkpoint": each.contender.uri, "fingerprint": each.contender.fingerprint}
-        known |= {"name": each.contender.name}
-        candidates.append(Candidate.model_validate({**known, "selected": each.difference, "score": each.score, **about}))
+        candidates.append(candidate_of(each.contender, selected=each.difference, score=each.score, **about))
     return Judged(candidates, recorded, *about_all, refusals)
+
+
+def candidate_of(contender: Contender, **about: object) -> Candidate:
+    """A contender, and what is told about it."""
+    known = {"checkpoint": contender.uri, "fingerprint": contender.fingerprint, "name": contender.name}
+    return Candidate.model_validate(known | about)
 
 
 def _with_today(side: Side, contenders: Sequence[Contender], *more: Method) -> tuple[list[Evidence], Evidence | None]:
@@ -187,7 +201,6 @@ def _about(side: Side, contender: Contender, number: int, evidence: Evidence, di
         "judged": difference,
         "overlap": overlap,
         "reasons": [
-            *([] if contender.lineage is None else diagnosis.about_learning(contender.lineage, side.history, side.dataset)),
             *diagnostics.about_weights(
                 episodes, by=_by(side), noticed=NOTICED_OF_MODEL if side.behaviour else diagnostics.NOTICED
             ),

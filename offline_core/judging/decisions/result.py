@@ -79,6 +79,11 @@ class Difference(Part):
     carrying_episodes: float = Field(description="Episodes that carry the difference: the effective number of influences.")
     largest_share: float = Field(description="Of one episode, in the squared weights or in the influences: the larger one.")
 
+    tail: float | None = Field(
+        None, description="Shape of a Pareto distribution of the largest influences; None: they are few, or not continuous."
+    )
+    tail_error: float | None = Field(None, description="Its standard error.")
+
     @property
     def chance(self) -> float:
         """How sure the log is of an improvement."""
@@ -154,12 +159,12 @@ class Candidate(Part):
     checkpoint: str = Field(description="Its URI, or what else names it: rule:…, function:…, column:…")
     fingerprint: str
     name: str = Field(description="Short, and different for each candidate of a decision.")
-    selected: Difference | None = Field(description="On the side that selects; None: it could not be estimated there.")
-    judged: Difference | None = Field(description="On the side that judges; None: it is no finalist.")
-    score: float = Field(
-        description="What it is ranked by: the difference on the selecting side, by wdr and by its Q function."
+    selected: Difference | None = Field(None, description="On the side that selects; None: it was not estimated there.")
+    judged: Difference | None = Field(None, description="On the side that judges; None: it is no finalist.")
+    score: float | None = Field(
+        None, description="What it is ranked by: the difference on the selecting side, by wdr and by its Q function."
     )
-    overlap: float = Field(description="Share of its actions that the behaviour would plausibly take.")
+    overlap: float | None = Field(None, description="Share of its actions that the behaviour would plausibly take.")
     guardrails: list[GuardrailFinding] = Field([])
     groups: list[GroupFinding] = Field([], description="On the judging side, by the columns of group.")
     parts: list[GroupFinding] = Field([], description="In the first and last third of a log that drifts; nothing is tested.")
@@ -233,6 +238,7 @@ class DecisionResult(PolicyResult):
         judged = [each for each in self.candidates if each.judged is not None]
         guardrails = [(each, finding) for each in judged for finding in each.guardrails]
         calibration = "" if self.calibration_error is None else f"; off by {100 * self.calibration_error:.1f} % on average"
+        acted = f"{self.behaviour}{calibration}" if self.behaviour else "the recorded action_logp"
         promote = UNBOUND if self.registry is None else command("offline", "promote", self.registry, self.uri)
         promote = promote if self.is_checkpoint else ADOPT
         return Card(
@@ -297,7 +303,7 @@ class DecisionResult(PolicyResult):
                 "Horizon": "until it terminates" if self.horizon is None else f"{self.horizon:,} steps",
                 "Risk": f"{100 * self.risk:g} % over all that are judged, of a difference of {self.margin:g} or less",
                 "Intervals": f"{100 * self.confidence:g} %, of each candidate alone",
-                "What acted": f"{self.behaviour}{calibration}" if self.behaviour else "the recorded action_logp",
+                **({"What acted": acted} if judged else {}),
             },
             draw=figures.drawn(self._pictures),
             next=promote if self.verdict == "promote" else NEXT[self.verdict],
@@ -308,7 +314,7 @@ class DecisionResult(PolicyResult):
     def _pictures(self) -> list[figures.Picture]:
         drawn = self.candidates[:MOST_DRAWN]
         differences = {each.name: (_bounds(each.judged), _bounds(each.selected)) for each in drawn}
-        overlaps = {each.name: each.overlap for each in drawn if each.judged is not None}
+        overlaps = {each.name: each.overlap for each in drawn if each.judged is not None and each.overlap is not None}
         lights = {
             f"{each.name}, {finding.name}": (
                 finding.mark.word,
@@ -350,7 +356,7 @@ class DecisionResult(PolicyResult):
         return pl.DataFrame(
             {
                 "candidate": [each.name for each in self.candidates],
-                "score": [each.score for each in self.candidates],
+                "score": pl.Series([each.score for each in self.candidates], dtype=pl.Float64),
                 **{
                     name: pl.Series([None if each is None else getattr(each, name) for each in judged], dtype=pl.Float64)
                     for name in ("value", "low", "high", "chance", "effective_episodes")
@@ -375,10 +381,10 @@ def _row(each: Candidate) -> list[object]:
         each.name,
         "no finalist" if judged is None else judged,
         "–" if each.selected is None else each.selected,
-        f"{each.score:+.4g}",
+        "–" if each.score is None else f"{each.score:+.4g}",
         "–" if judged is None else f"{100 * judged.chance:.1f} %",
         "–" if judged is None else f"{judged.effective_episodes:,.1f}",
-        "–" if judged is None else f"{100 * each.overlap:.0f} %",
+        "–" if judged is None or each.overlap is None else f"{100 * each.overlap:.0f} %",
         ", ".join(f"{finding.mark}: {finding.name}" for finding in each.guardrails) or "none set",
         "; ".join(each.reasons) or "–",
     ]

@@ -61,7 +61,7 @@ def _ruled(candidates: Sequence[Candidate], config: DecisionConfig, episodes: in
     shown = dict(zip((each.checkpoint for each in judged), holm([p_of(each) for each in judged], config.risk), strict=True))
     candidates = [_all_held(each) if shown.get(each.checkpoint) else each for each in candidates]
     judged = [each for each in candidates if each.checkpoint in shown]
-    ranked = sorted(candidates, key=lambda each: -each.score)
+    ranked = sorted(candidates, key=lambda each: -math.inf if each.score is None else each.score, reverse=True)
     if refusals or not judged:
         why = " ".join(refusals) or _reason(ranked)
         return Ruling("refused", f"This log cannot tell. {why}", ranked[0], ranked, [], None)

@@ -16,22 +16,22 @@ from offline_core.data.datasets.manifest import Operation, identity_of
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.judging.decisions import diagnosis
-from offline_core.judging.decisions.behaviour import examine, examine_recorded, model_of_behaviour
+from offline_core.judging.decisions.behaviour import Examined, examine, examine_recorded, model_of_behaviour
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.drift import ends_of, in_words, judging_in
 from offline_core.judging.decisions.evidence import Side, paid
 from offline_core.judging.decisions.groups import LogGroups
-from offline_core.judging.decisions.judging import JUDGES, judge, select
+from offline_core.judging.decisions.judging import JUDGES, candidate_of, judge, select, unjudged
 from offline_core.judging.decisions.result import MODEL, SIDES, DecisionResult
 from offline_core.judging.decisions.verdict import rule
 from offline_core.judging.estimation import diagnostics
 from offline_core.judging.estimation.contenders import Contender
 from offline_core.judging.estimation.estimate import check_policies
 from offline_core.judging.estimation.logged import has_probabilities, step_batches
-from offline_core.judging.estimation.observations import Observations, distribution_inputs
+from offline_core.judging.estimation.observations import Observations, TargetPolicy, distribution_inputs
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.encoder import leaf_spaces
-from offline_core.policies.lineage import lineage
+from offline_core.policies.lineage import Lineage, lineage
 from offline_core.policies.policy import Policy
 
 
@@ -74,23 +74,22 @@ def decided(
     drifting = [*diagnosis.about_drift(source)]
     judging_side = open_dataset(judging.uri, judging.version)
     groups = LogGroups.of(judging_side, config.group, judging_in(source, judging_side) if drifting else {})
-    config = config.model_copy(update={"finalists": min(config.finalists, len(contenders))})  # who share the risk
+    history = lineage(source.location.uri, source.manifest.version)
+    taught = {each.uri: about_learning(each, history, judging_side) for each in contenders}
+    fair = [each for each in contenders if not taught[each.uri]]
+    config = config.model_copy(update={"finalists": max(1, min(config.finalists, len(fair)))})  # who share the risk
     recorded = config.estimate.behaviour is None and has_probabilities(judging_side)
     model, updates = config.estimate.behaviour, config.examine_updates if recorded else config.clone_updates
-    if model is None and updates:
+    if model is None and updates and fair:
         model = model_of_behaviour(selecting, judging, folder.child(MODEL).uri, updates=updates, seed=config.seed)
     behaviour = None if model is None else load_policy(model)
-    history = lineage(source.location.uri, source.manifest.version)
     acting = None if recorded else behaviour, None if today is None else today.policy
     sides = [Side.of(*each, config, history, *acting) for each in (("select", selecting), ("judge", judging))]
-    if behaviour is None:
-        examined = examine_recorded(sides[1].dataset, contenders[0].policy)
-    else:
-        examined = examine(behaviour, sides[1].dataset, recorded=recorded)
-    judged = judge(sides[1], select(sides[0], contenders), groups)
-    listed = not any(isinstance(leaf, gym.spaces.Box) for leaf in leaf_spaces(contenders[0].policy.action_space))
-    refusals = [*diagnosis.about_behaviour(examined, listed=listed, recorded=recorded), *judged.refusals]
-    ruling = rule(judged.candidates, config, episodes=source.ref.episodes, refusals=refusals)
+    examined = _examined(behaviour, sides[1].dataset, contenders[0].policy, recorded=recorded) if fair else None
+    judged = judge(sides[1], select(sides[0], fair), groups) if fair else unjudged(sides[1], contenders[0])
+    refusals = [*_about_behaviour(examined, contenders[0].policy, recorded=recorded), *judged.refusals]
+    candidates = judged.candidates + [candidate_of(each, reasons=taught[each.uri]) for each in contenders if each not in fair]
+    ruling = rule(candidates, config, episodes=source.ref.episodes, refusals=refusals)
     best = ruling.first
     ends = ends_of(source) if drifting else []
     warnings = [
@@ -124,8 +123,8 @@ def decided(
         selecting=selecting,
         judging=judging,
         behaviour=None if recorded else model,
-        calibration=[] if recorded else examined.calibration,
-        calibration_error=None if recorded else examined.error,
+        calibration=[] if recorded or examined is None else examined.calibration,
+        calibration_error=None if recorded or examined is None else examined.error,
         risk=config.risk,
         confidence=config.estimate.confidence,
         gamma=config.estimate.gamma,
@@ -160,6 +159,22 @@ def check_answers(contenders: Sequence[Contender], log: Dataset) -> None:
                         "all actions (Discrete), or means and standard deviations (Box), instead of what is drawn by them."
                     )
             is_first = False
+
+
+def about_learning(contender: Contender, history: Lineage, judging: Dataset) -> list[str]:
+    """Why a contender has seen what it is to be judged by; asked before anything is fitted."""
+    return [] if contender.lineage is None else [*diagnosis.about_learning(contender.lineage, history, judging)]
+
+
+def _examined(behaviour: Policy | None, judging: Dataset, policy: TargetPolicy, *, recorded: bool) -> Examined:
+    return examine_recorded(judging, policy) if behaviour is None else examine(behaviour, judging, recorded=recorded)
+
+
+def _about_behaviour(examined: Examined | None, policy: TargetPolicy, *, recorded: bool) -> list[str]:
+    if examined is None:
+        return []
+    listed = not any(isinstance(leaf, gym.spaces.Box) for leaf in leaf_spaces(policy.action_space))
+    return [*diagnosis.about_behaviour(examined, listed=listed, recorded=recorded)]
 
 
 def _about_sampling(contenders: Sequence[Contender], config: DecisionConfig) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import genpareto
 
 from offline_core.judging.estimation.estimators import at_times, errors_of, rewards_of, sums_by_time, weights_of
 from offline_core.judging.estimation.trajectories import Trajectories
@@ -36,6 +37,10 @@ def influence(episodes: Trajectories) -> np.ndarray:
     return found
 
 
+LEAST_TAIL = 20
+"""Influences from which a shape is told."""
+
+
 class Carrying(NamedTuple):
     """How much of an estimate single episodes carry."""
 
@@ -51,6 +56,31 @@ def carrying(influences: np.ndarray) -> Carrying:
     if not sizes.any():
         return Carrying(float(len(sizes)), 1 / len(sizes))
     return Carrying(float(sizes.sum() ** 2 / (sizes**2).sum()), float(sizes.max() / sizes.sum()))
+
+
+class Tail(NamedTuple):
+    """How heavy the tail of influences is."""
+
+    shape: float
+    """Of a generalised Pareto distribution: from 0.5 on there is no variance, and so no standard error."""
+    error: float
+    """Standard error of the shape."""
+
+
+def tail_of(influences: np.ndarray) -> Tail | None:
+    """Of the largest sizes, as many as Pareto smoothed importance sampling takes (Vehtari et al. 2024, arXiv 1507.02646).
+
+    None: there are too few, or they are not continuous, as those of clicks, of which the number tells and not the size.
+    """
+    sizes = np.sort(np.abs(influences))
+    count = int(min(len(sizes) / 5, 3 * len(sizes) ** 0.5))
+    if count < LEAST_TAIL:
+        return None
+    beyond = sizes[-count:] - sizes[-count - 1]
+    if len(np.unique(beyond)) < count / 2:
+        return None
+    shape, _, _ = genpareto.fit(beyond[beyond > 0], floc=0)
+    return Tail(float(shape), float((1 + max(shape, 0.0)) / count**0.5))
 
 
 def varying(returns: np.ndarray, effective: float) -> float:

@@ -18,6 +18,8 @@ from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.decide import decide
 from offline_core.judging.decisions.result import MODEL, DecisionResult
 from offline_core.judging.estimation.contenders import names_of
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.train import train
 from offline_core.policies.checkpoint import save_policy
 from offline_core.runtime.config import parse
 from offline_core.runtime.signing import KEY
@@ -144,6 +146,19 @@ def test_without_probabilities_a_model_of_the_behaviour_is_fitted_and_examined(
     assert found.behaviour is not None and Path(found.behaviour).is_dir()
     assert found.calibration_error is not None and found.calibration_error < 0.05
     assert sum(count for _, _, count in found.calibration) > 1_000
+
+
+def test_what_learned_from_the_log_is_refused_before_anything_is_fitted(place: Path, tmp_path: Path) -> None:
+    few = {"max_updates": 1}
+    trained = train(parse(TrainingConfig, {"optimizer": few}), dataset=str(place / "unknown"), output=str(tmp_path / "policy"))
+    alone = decided(place, "unknown", trained.checkpoint, output=tmp_path / "alone")
+    assert alone.verdict == "refused" and alone.sentence.count("has learned from episodes of this log") == 1
+    assert not (tmp_path / "alone" / MODEL).exists()
+    assert "What acted" not in alone.card().details
+    beside = decided(place, "unknown", trained.checkpoint, "better", output=tmp_path / "beside")
+    better, taught = beside.candidates
+    assert better.judged is not None and not any("learned" in reason for reason in better.reasons)
+    assert taught.selected is None and taught.score is None and len(taught.reasons) == 1
 
 
 def test_probabilities_that_cannot_be_are_refused(place: Path, tmp_path: Path) -> None:
