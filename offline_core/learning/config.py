@@ -51,8 +51,13 @@ class EvaluationDuringTraining(EvaluationsConfig):
     )
     held_out: Annotated[str | None, IS_URI] = Field(
         None,
-        description="Folder of a dataset whose loss is measured and not learned from; of one that takes more than "
-        "512 MiB, as much of it, from all over.",
+        description="Folder of a dataset whose loss is measured and not learned from.",
+    )
+    held_out_bytes: ByteCount = Field(
+        2**29,
+        ge=1,
+        description="Memory that held-out data may take, however much may stay there of what is learned from; of more, so much "
+        "is held out, in row groups from all over it.",
     )
 
     @model_validator(mode="after")

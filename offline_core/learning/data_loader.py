@@ -30,8 +30,6 @@ from offline_core.runtime.progress import progress
 
 log = logging.getLogger(__name__)
 
-HELD_OUT_BYTES = 2**29
-"""In memory, however much may stay there of what is learned from: a loss of ten million steps is known well enough."""
 _FIRST_OF_EPOCH = 2**40
 """`NUMBER` of the first row of epoch 1, and so on: more than an epoch has rows."""
 
@@ -287,13 +285,13 @@ def loader_of(run: Run, *, rank: int = 0, world: int = 1, loaded: EpisodeBatch |
 def held_out_loader_of(run: Run) -> DataLoader | None:
     """Return the loader of the held-out data, in memory; None: there is none.
 
-    Of data that takes more than `HELD_OUT_BYTES` so much is held out, in row groups from all over it.
+    Of data that takes more than `evaluation.held_out_bytes` so much is held out, in row groups from all over it.
     """
     if run.held_out is None:
         return None
     config, source = run.config, run.held_out
     needed = 0 if config.data.resident_bytes == "rows" else resident_bytes(source, source.origin.ref.steps)
-    share = min(1.0, HELD_OUT_BYTES / max(1, needed))
+    share = min(1.0, config.evaluation.held_out_bytes / max(1, needed))
     if share < 1 and source.row_groups:
         chosen = len(ReadingOrder.stored(source.row_groups, share).numbers)
         log.info("The loss of held-out data is that of %s of its %s row groups", f"{chosen:,}", f"{source.row_groups:,}")

@@ -101,13 +101,14 @@ def test_what_learns_no_values_does_not_mind(tmp_path: Path) -> None:
 
 
 def test_of_much_held_out_data_row_groups_from_all_over_it_are_held_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     held_out = dataset_of(tmp_path / "other", episodes_of([[float(number)] for number in range(8)]), environment=None, rows=2)
     run = run_of(recorded(tmp_path / "data"), {}, evaluation={"held_out": held_out}, data={"resident_bytes": 0})
     assert learned(run, held_out=True) == [0, 1, 2, 3, 4, 5, 6, 7], "whatever may stay in memory of what is learned from"
     needed = resident_bytes(run.held_out, run.held_out.origin.ref.steps)
-    monkeypatch.setattr(data_loader, "HELD_OUT_BYTES", needed // 2 + 1)
+    evaluation = {"held_out": held_out, "held_out_bytes": needed // 2 + 1}
+    run = run_of(recorded(tmp_path / "data"), {}, evaluation=evaluation, data={"resident_bytes": 0})
     with caplog.at_level("INFO", logger=data_loader.__name__):
         assert learned(run, held_out=True) == [2, 3, 6, 7]
     assert "The loss of held-out data is that of 2 of its 4 row groups" in caplog.text

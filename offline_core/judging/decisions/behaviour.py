@@ -30,6 +30,8 @@ PATIENCE = 5
 UPDATES_BETWEEN_LOOKS = 100
 RESIDENT_BYTES = 64 * 2**20
 """Of what a clone is fitted to; longer logs are streamed."""
+HELD_OUT_BYTES = 16 * 2**20
+"""Of what a clone is held against at each look: a look at millions of steps would take longer than the updates before it."""
 ENOUGH_STEPS = 200_000
 ENOUGH_EPISODES = 20
 
@@ -54,7 +56,7 @@ def model_of_behaviour(selecting: DatasetRef, judging: DatasetRef, output: str, 
                 "updates_per_iteration": min(updates, UPDATES_BETWEEN_LOOKS),
             },
             "data": {"resident_bytes": RESIDENT_BYTES, "prelearners": 0},
-            "evaluation": {"play": False, "held_out": judging.uri, "patience": PATIENCE},
+            "evaluation": {"play": False, "held_out": judging.uri, "held_out_bytes": HELD_OUT_BYTES, "patience": PATIENCE},
         },
     )
     return train(config, dataset=selecting.uri, version=selecting.version, output=output).checkpoint

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @stage(
     "decide",
-    version=4,
+    version=5,
     after="estimate",
     arguments=(
         DATASET,
