@@ -1,9 +1,9 @@
-"""The field's algorithms on the field's tasks: ours, d3rlpy's and single files on the same data, cell by cell.
+"""The field's algorithms on the field's tasks: ours, d3rlpy's, JAX's and single files on the same data, cell by cell.
 
-    python -m benchmarks.reference runs/reference --peer /path/to/d3rlpy/venv/bin/python --tasks hopper --seeds 3
+    python -m benchmarks.reference runs/reference --peer d3rlpy/bin/python --jax jax/bin/python --tasks hopper --seeds 3
 
 Two sides of a cell run at the same time, a process and a thread each. What is in the folder is not made again, so a run of many
-hours can be cut; `--page` writes a dated page of all cells of the folder, those that are missing marked as missing.
+hours can be cut; `--page` writes a dated page of all cells of the folder after each, those that are missing marked as missing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--peer", help="Python of an environment with d3rlpy 2.8")
-    parser.add_argument("--sides", nargs="+", choices=SIDES, help="None: all with --peer; without it no cell is run")
+    parser.add_argument("--jax", help="Python of an environment with jax, optax, h5py and gymnasium[mujoco]")
+    parser.add_argument("--sides", nargs="+", choices=SIDES, help="None: all; without --peer and --jax no cell is run")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=["hopper"])
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--algorithms", nargs="+", choices=SETTINGS, default=["bc", "td3_bc", "iql"])
@@ -35,25 +36,29 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=50_000)
     parser.add_argument("--page", action="store_true", help="write a page of all cells into benchmarks/results")
     given = parser.parse_args()
-    sides = given.sides or (list(SIDES) if given.peer else [])
-    if "d3rlpy" in sides and not given.peer:
-        parser.error("the side d3rlpy needs --peer, the Python of an environment with d3rlpy 2.8")
+    pythons = {"d3rlpy": given.peer, "jax": given.jax}
+    sides = given.sides or (list(SIDES) if all(pythons.values()) else [])
+    for side in sides:
+        if side in pythons and not pythons[side]:
+            parser.error(f"the side {side} needs the Python of its environment: {'--peer' if side == 'd3rlpy' else '--jax'}")
     folder = given.folder.absolute()
     for task, kind in itertools.product(given.tasks, given.kinds):
         data = prepare(folder, task, kind)
         print(task, kind, data.ref, data.manifest.fingerprint, flush=True)
     for seed, task, kind, algorithm in itertools.product(range(given.seeds), given.tasks, given.kinds, given.algorithms):
         if algorithm in TASKS[task].algorithms:
-            run(Cell(task, kind, algorithm, seed, given.updates), folder, sides, given.peer)
+            run(Cell(task, kind, algorithm, seed, given.updates), folder, sides, pythons)
+            if given.page:
+                print(write_page(folder))
     if given.page:
         print(write_page(folder))
 
 
-def run(cell: Cell, folder: Path, sides: Sequence[str], peer: str | None) -> None:
+def run(cell: Cell, folder: Path, sides: Sequence[str], pythons: dict[str, str | None]) -> None:
     """Run these sides of a cell where they are missing, at most two at a time, and store what each prints in its last line.
 
     Arguments:
-        peer: Python of an environment with d3rlpy, for its side.
+        pythons: of the environments of peers that have one of their own, by side.
 
     Raises:
         subprocess.CalledProcessError: a side failed; what it printed is above.
@@ -66,7 +71,7 @@ def run(cell: Cell, folder: Path, sides: Sequence[str], peer: str | None) -> Non
         order = Path(temporary, "order.json")
         order.write_text(json.dumps(cell.order(folder)))
         for together in (missing[:2], missing[2:]):
-            commands = {side: [*_command(side, peer), str(order)] for side in together}
+            commands = {side: [*_command(side, pythons), str(order)] for side in together}
             running = {
                 side: subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
                 for side, command in commands.items()
@@ -78,9 +83,9 @@ def run(cell: Cell, folder: Path, sides: Sequence[str], peer: str | None) -> Non
                 _store(printed.strip().splitlines()[-1], cell.file(folder, side))
 
 
-def _command(side: str, peer: str | None) -> list[str]:
-    if side == "d3rlpy":
-        return [str(peer), str(Path(__file__).parent / "d3rlpy_side.py")]
+def _command(side: str, pythons: dict[str, str | None]) -> list[str]:
+    if (python := pythons.get(side)) is not None:
+        return [python, str(Path(__file__).parent / f"{side}_side.py")]
     return [sys.executable, "-m", f"benchmarks.reference.{side.replace('-', '_')}_side"]
 
 

@@ -12,21 +12,17 @@ import sys
 import time
 
 import jax
-import jax.numpy as jnp
 import jax_speed
+from jax_algorithms import beginning, train
 
 
-def compiled(name, precision, size):
+def compiled(name, precision, size, steps):
     """Return a function that makes `SCAN` updates."""
     batch, width = map(int, size.split("x"))
-    jax_speed.HIDDEN = (width, width)
-    algorithm = jax_speed.ALGORITHMS[name]()
-    learned = algorithm.learned(jax.random.key(0))
-    target = jax.tree.map(jnp.copy, algorithm.target(learned))
-    state = (learned, target, {n: jax_speed.ADAM.init(p) for n, p in learned.items()}, jax.random.key(1))
-    steps = jax_speed.data()
+    algorithm = jax_speed.algorithm_of(name, width)
+    state = beginning(algorithm, 0)
     with jax.default_matmul_precision(precision):
-        function = jax_speed.train.lower(algorithm, batch, steps, state).compile()
+        function = train.lower(algorithm, batch, jax_speed.SCAN, steps, state).compile()
 
     def scan():
         nonlocal state
@@ -47,10 +43,10 @@ def rate(scan, seconds):
 
 
 def main():
-    name, jax_speed.STEPS = sys.argv[1], int(sys.argv[2])
+    name, steps = sys.argv[1], jax_speed.data(int(sys.argv[2]))
     sizes = [each for each in sys.argv[3:] if "x" in each]
     precisions = [each for each in sys.argv[3:] if "x" not in each]
-    scans = {(precision, size): compiled(name, precision, size) for precision in precisions for size in sizes}
+    scans = {(precision, size): compiled(name, precision, size, steps) for precision in precisions for size in sizes}
     print("ready", flush=True)
     for line in sys.stdin:
         precision, size, seconds = line.split()

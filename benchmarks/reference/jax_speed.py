@@ -3,332 +3,64 @@
     python jax_speed.py ALGORITHM SECONDS
     python jax_speed.py ALGORITHM --loss FILE.json
 
-It runs by itself in an environment with jax and optax. One call is one compiled scan of `SCAN` updates: batches are drawn,
-losses, gradients, Adam and target networks computed without Python in between. It prints a JSON object: updates per second, of
-batches drawn anew. With `--loss` it prints the loss of networks and a batch that `jax_losses` wrote, with all draws at zero.
+It runs by itself in an environment with jax and optax. It prints a JSON object: updates per second, of batches drawn anew. With
+`--loss` it prints the loss of networks and a batch that `jax_losses` wrote, with all draws at zero.
 """
 
 import json
-import math
 import sys
 import time
-from functools import partial
-from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
+from jax_algorithms import ALGORITHMS, beginning, train
 
 STEPS, OBSERVATION, ACTIONS, SCAN = 20_000, 11, 3, 200
-HIDDEN = (256, 256)
 BATCH = {"rebrac": 1024}
-GAMMA, RATE = 0.99, 0.005
-ADAM = optax.adam(3e-4)
+SETTINGS = {"rates": {"policy": 3e-4, "critics": 3e-4}}
+OWN = {
+    "td3_bc": {"alpha": 2.5},
+    "rebrac": {"policy_penalty": 0.01, "critic_penalty": 0.01},
+    "cql": {"alpha": 1.0},
+    "dcql": {"alpha": 1.0},
+}
 
 
-def normal(key, shape):
-    """Without a key, zeros."""
-    return jnp.zeros(shape) if key is None else jax.random.normal(key, shape)
+def algorithm_of(name, width=256):
+    """With two layers of this width."""
+    given = SETTINGS | {"hidden": [width, width]} | OWN.get(name, {})
+    return ALGORITHMS[name](OBSERVATION, ACTIONS, given)
 
 
-def split(key, number):
-    return [None] * number if key is None else jax.random.split(key, number)
-
-
-def layers(key, sizes, copies=None):
-    """Weights (inputs, outputs) and biases; of several critics, a list of such lists."""
-    if copies is not None:
-        return [layers(each, sizes) for each in jax.random.split(key, copies)]
-    keys, pairs = jax.random.split(key, len(sizes) - 1), pairwise(sizes)
-    return [
-        {"w": jax.random.uniform(k, pair, minval=-1, maxval=1) / math.sqrt(pair[0]), "b": jnp.zeros(pair[1])}
-        for k, pair in zip(keys, pairs, strict=True)
-    ]
-
-
-def run(network, x):
-    for layer in network[:-1]:
-        x = jax.nn.relu(x @ layer["w"] + layer["b"])
-    return x @ network[-1]["w"] + network[-1]["b"]
-
-
-def values(critics, observations, actions):
-    """(critics, B)."""
-    x = jnp.concatenate([observations, actions], axis=1)
-    return jnp.stack([run(critic, x)[:, 0] for critic in critics])
-
-
-def moved(target, learned):
-    return jax.tree.map(lambda t, p: t + RATE * (p - t), target, learned)
-
-
-def log_prob(mean, log_std, actions):
-    """Of a diagonal Gaussian."""
-    z = (actions - mean) * jnp.exp(-log_std)
-    return (-0.5 * z**2 - log_std - 0.5 * math.log(2 * math.pi)).sum(axis=1)
-
-
-def squashed(outputs, key):
-    """An action drawn from tanh of a Gaussian, and its log-probability."""
-    mean, log_std = jnp.split(outputs, 2, axis=1)
-    log_std = log_std.clip(-8.0, 2.0)
-    drawn = mean + jnp.exp(log_std) * normal(key, mean.shape)
-    slope = 2 * (math.log(2) - drawn - jax.nn.softplus(-2 * drawn))
-    return jnp.tanh(drawn), log_prob(mean, log_std, drawn) - slope.sum(axis=1)
-
-
-def sizes(inputs, outputs):
-    return (inputs, *HIDDEN, outputs)
-
-
-# ---- one class an algorithm: its networks, and the loss of a batch. `learned` has gradients, `target` follows. ----
-
-
-class BC:
-    """Squared error of tanh of the mean."""
-
-    policy_interval = 1
-
-    def learned(self, key):
-        return {"policy": layers(key, sizes(OBSERVATION, ACTIONS))}
-
-    def target(self, learned):
-        return {}
-
-    def loss(self, learned, target, batch, key, policy_learns):
-        return jnp.square(jnp.tanh(run(learned["policy"], batch["obs"])) - batch["actions"]).mean()
-
-
-class IQL:
-    """Kostrikov et al. 2021."""
-
-    policy_interval = 1
-
-    def learned(self, key):
-        policy, value, critics = jax.random.split(key, 3)
-        return {
-            "policy": {"layers": layers(policy, sizes(OBSERVATION, ACTIONS)), "log_std": jnp.zeros(ACTIONS)},
-            "value": layers(value, sizes(OBSERVATION, 1)),
-            "critics": layers(critics, sizes(OBSERVATION + ACTIONS, 1), 2),
-        }
-
-    def target(self, learned):
-        return {"critics": learned["critics"]}
-
-    def loss(self, learned, target, batch, key, policy_learns):
-        q = values(target["critics"], batch["obs"], batch["actions"]).min(axis=0)
-        value = run(learned["value"], batch["obs"])[:, 0]
-        advantage = q - value
-        value_loss = jnp.where(advantage < 0, 0.3, 0.7) * jnp.square(advantage)
-        following = jax.lax.stop_gradient(run(learned["value"], batch["new_obs"])[:, 0])
-        goal = batch["rewards"] + GAMMA * batch["open"] * following
-        critic_loss = jnp.square(values(learned["critics"], batch["obs"], batch["actions"]) - goal).sum(axis=0)
-        weight = jnp.minimum(jnp.exp(3.0 * jax.lax.stop_gradient(advantage)), 100.0)
-        mean = jnp.tanh(run(learned["policy"]["layers"], batch["obs"]))
-        log_std = learned["policy"]["log_std"].clip(-8.0, 2.0)
-        policy_loss = -weight * log_prob(mean, log_std, batch["actions"])
-        return (value_loss + critic_loss + policy_loss).mean()
-
-
-class TD3:
-    """Fujimoto et al. 2018; the policy learns in every second update."""
-
-    policy_interval = 2
-
-    def critics(self, key):
-        return layers(key, sizes(OBSERVATION + ACTIONS, 1), 2)
-
-    def value(self, critics, observations, actions):
-        return values(critics, observations, actions)
-
-    def learned(self, key):
-        policy, critics = jax.random.split(key)
-        return {"policy": layers(policy, sizes(OBSERVATION, ACTIONS)), "critics": self.critics(critics)}
-
-    def target(self, learned):
-        return learned
-
-    def loss(self, learned, target, batch, key, policy_learns):
-        noise = jnp.clip(0.2 * normal(key, batch["actions"].shape), -0.5, 0.5)
-        new_actions = jnp.clip(jnp.tanh(run(target["policy"], batch["new_obs"])) + noise, -1, 1)
-        following = self.following(self.value(target["critics"], batch["new_obs"], new_actions).min(axis=0), new_actions, batch)
-        goal = batch["rewards"] + GAMMA * batch["open"] * following
-        loss = jnp.square(self.value(learned["critics"], batch["obs"], batch["actions"]) - goal).sum(axis=0).mean()
-        if policy_learns:
-            actions = jnp.tanh(run(learned["policy"], batch["obs"]))
-            loss += self.policy_loss(jax.lax.stop_gradient(learned["critics"]), actions, batch)
-        return loss
-
-    def following(self, value, new_actions, batch):
-        return value
-
-
-class TD3BC(TD3):
-    """Fujimoto & Gu 2021."""
-
-    def policy_loss(self, critics, actions, batch):
-        q = run(critics[0], jnp.concatenate([batch["obs"], actions], axis=1))[:, 0]
-        weight = 2.5 / jnp.abs(jax.lax.stop_gradient(q)).mean()
-        return jnp.square(actions - batch["actions"]).mean() - (weight * q).mean()
-
-
-class ReBRAC(TD3):
-    """Tarasov et al. 2023: layer norm in the critics, distances to the recorded actions in both losses."""
-
-    def critics(self, key):
-        def with_norms(critic):
-            norms = [{"scale": jnp.ones(size), "shift": jnp.zeros(size)} for size in HIDDEN]
-            return [layer | norm for layer, norm in zip(critic, [*norms, {}], strict=True)]
-
-        return [with_norms(critic) for critic in super().critics(key)]
-
-    def value(self, critics, observations, actions):
-        x = jnp.concatenate([observations, actions], axis=1)
-        return jnp.stack([self.one(critic, x) for critic in critics])
-
-    def one(self, critic, x):
-        for layer in critic[:-1]:
-            x = jax.nn.relu(x @ layer["w"] + layer["b"])
-            mean, variance = x.mean(axis=1, keepdims=True), x.var(axis=1, keepdims=True)
-            x = (x - mean) * jax.lax.rsqrt(variance + 1e-5) * layer["scale"] + layer["shift"]
-        return (x @ critic[-1]["w"] + critic[-1]["b"])[:, 0]
-
-    def following(self, value, new_actions, batch):
-        return value - 0.01 * jnp.square(new_actions - batch["new_actions"]).sum(axis=1) * batch["has_new_actions"]
-
-    def policy_loss(self, critics, actions, batch):
-        q = self.value(critics, batch["obs"], actions).min(axis=0)
-        q = q / jnp.abs(jax.lax.stop_gradient(q)).mean()
-        return (0.01 * jnp.square(actions - batch["actions"]).sum(axis=1) - q).mean()
-
-
-class CQL:
-    """Kumar et al. 2020, on soft actor-critic: 10 actions of each of three kinds, weighted by their densities."""
-
-    policy_interval = 1
-
-    def learned(self, key):
-        policy, critics = jax.random.split(key)
-        return {
-            "policy": layers(policy, sizes(OBSERVATION, 2 * ACTIONS)),
-            "critics": layers(critics, sizes(OBSERVATION + ACTIONS, 1), 2),
-            "log_temperature": jnp.zeros(()),
-        }
-
-    def target(self, learned):
-        return {"critics": learned["critics"]}
-
-    def loss(self, learned, target, batch, key, policy_learns):
-        obs, keys, fixed = batch["obs"], split(key, 4), jax.lax.stop_gradient
-        outputs, new_outputs = run(learned["policy"], obs), fixed(run(learned["policy"], batch["new_obs"]))
-        new_actions, _ = squashed(new_outputs, keys[0])
-        goal = batch["rewards"] + GAMMA * batch["open"] * values(target["critics"], batch["new_obs"], new_actions).min(axis=0)
-        q = values(learned["critics"], obs, batch["actions"])
-        loss = jnp.square(q - goal).sum(axis=0).mean()
-        actions, log_probs = squashed(outputs, keys[1])
-        temperature = jnp.exp(learned["log_temperature"])
-        loss += (fixed(temperature) * log_probs - values(fixed(learned["critics"]), obs, actions).min(axis=0)).mean()
-        loss -= (learned["log_temperature"] * (fixed(log_probs) - ACTIONS)).mean()
-        uniform = jnp.zeros((10 * len(obs), ACTIONS))
-        if key is not None:
-            uniform = jax.random.uniform(keys[2], uniform.shape, minval=-1, maxval=1)
-        both = jnp.concatenate([jnp.tile(fixed(outputs), (10, 1)), jnp.tile(new_outputs, (10, 1))])
-        drawn, densities = squashed(both, keys[3])
-        densities = jnp.concatenate([jnp.full(len(uniform), -ACTIONS * math.log(2)), densities])
-        sampled = values(learned["critics"], jnp.tile(obs, (30, 1)), jnp.concatenate([uniform, drawn])) - densities
-        integral = jax.nn.logsumexp(sampled.reshape(2, 30, -1), axis=1) - math.log(30)
-        return loss + (integral - q).sum(axis=0).mean()
-
-
-class DiscreteCQL:
-    """Double Q-learning with Huber's loss and the penalty log Σ exp Q - Q; the target is a copy, renewed now and then."""
-
-    policy_interval = 1
-
-    def learned(self, key):
-        return {"policy": layers(key, sizes(OBSERVATION, ACTIONS))}
-
-    def target(self, learned):
-        return learned
-
-    def loss(self, learned, target, batch, key, policy_learns):
-        all_q = run(learned["policy"], batch["obs"])
-        q = jnp.take_along_axis(all_q, batch["choices"][:, None], axis=1)[:, 0]
-        best = jax.lax.stop_gradient(run(learned["policy"], batch["new_obs"])).argmax(axis=1)
-        following = jnp.take_along_axis(run(target["policy"], batch["new_obs"]), best[:, None], axis=1)[:, 0]
-        error = q - (batch["rewards"] + GAMMA * batch["open"] * following)
-        huber = jnp.where(jnp.abs(error) < 1, 0.5 * error**2, jnp.abs(error) - 0.5)
-        return (huber + jax.nn.logsumexp(all_q, axis=1) - q).mean()
-
-
-ALGORITHMS = {"bc": BC, "iql": IQL, "td3_bc": TD3BC, "rebrac": ReBRAC, "cql": CQL, "dcql": DiscreteCQL}
-
-
-def data():
+def data(steps=STEPS):
     """Steps of random numbers, as `our_speed` has them."""
     random = np.random.default_rng(0)
-    obs = random.normal(size=(STEPS + 1, OBSERVATION)).astype(np.float32)
-    is_open = np.ones(STEPS, np.float32)
+    obs = random.normal(size=(steps + 1, OBSERVATION)).astype(np.float32)
+    is_open = np.ones(steps, np.float32)
     is_open[999::1000] = 0
     found = {
         "obs": obs[:-1],
         "new_obs": obs[1:],
-        "actions": random.uniform(-1, 1, (STEPS, ACTIONS)).astype(np.float32),
-        "choices": random.integers(0, ACTIONS, STEPS),
-        "rewards": random.normal(size=STEPS).astype(np.float32),
+        "actions": random.uniform(-1, 1, (steps, ACTIONS)).astype(np.float32),
+        "choices": random.integers(0, ACTIONS, steps),
+        "rewards": random.normal(size=steps).astype(np.float32),
         "open": is_open,
-        "new_actions": random.uniform(-1, 1, (STEPS, ACTIONS)).astype(np.float32),
+        "new_actions": random.uniform(-1, 1, (steps, ACTIONS)).astype(np.float32),
         "has_new_actions": is_open,
     }
     return {name: jnp.asarray(column) for name, column in found.items()}
 
 
-@partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
-def train(algorithm, batch_size, steps, state):
-    def update(learned, target, adam, batch, key, policy_learns):
-        # An update of the critics alone leaves the policy's weights and Adam's moments of it as they are.
-        grown = learned if policy_learns else {name: p for name, p in learned.items() if name != "policy"}
-
-        def loss_of(grown):
-            return algorithm.loss(learned | grown, target, batch, key, policy_learns)
-
-        loss, gradients = jax.value_and_grad(loss_of)(grown)
-        changes, moments = {}, dict(adam)
-        for name in grown:
-            changes[name], moments[name] = ADAM.update(gradients[name], adam[name])
-        learned = learned | optax.apply_updates(grown, changes)
-        if policy_learns and not isinstance(algorithm, DiscreteCQL):
-            target = moved(target, {name: learned[name] for name in target})
-        return learned, target, moments, loss
-
-    def body(state, _):
-        learned, target, adam, key = state
-        losses = []
-        for number in range(algorithm.policy_interval):
-            key, drawing, noise = jax.random.split(key, 3)
-            rows = jax.random.randint(drawing, (batch_size,), 0, STEPS)
-            batch = {name: column[rows] for name, column in steps.items()}
-            learns = number == algorithm.policy_interval - 1
-            learned, target, adam, loss = update(learned, target, adam, batch, noise, learns)
-            losses.append(loss)
-        return (learned, target, adam, key), jnp.stack(losses).mean()
-
-    return jax.lax.scan(body, state, None, length=SCAN // algorithm.policy_interval)
-
-
 def main():
     name = sys.argv[1]
-    algorithm = ALGORITHMS[name]()
+    algorithm = algorithm_of(name)
     if sys.argv[2] == "--loss":
         print_loss(algorithm, sys.argv[3])
         return
     seconds = float(sys.argv[2])
-    steps = data()
-    learned = algorithm.learned(jax.random.key(0))
-    target = jax.tree.map(jnp.copy, algorithm.target(learned))
-    state = (learned, target, {n: ADAM.init(p) for n, p in learned.items()}, jax.random.key(1))
-    compiled = train.lower(algorithm, BATCH.get(name, 256), steps, state).compile()
+    steps, state = data(), beginning(algorithm, 0)
+    compiled = train.lower(algorithm, BATCH.get(name, 256), SCAN, steps, state).compile()
     state, losses = compiled(steps, state)
     losses.block_until_ready()
     begin, cpu, done = time.perf_counter(), time.process_time(), 0

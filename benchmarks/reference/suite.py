@@ -78,7 +78,12 @@ two critics, ReLU, Adam; target noise 0.2 up to 0.5 and a policy at each second 
 temperature 3, weights to 100, the policy's rate falling as a cosine (iql); 10 actions, no Lagrange (cql); LayerNorm in critics
 (rebrac)."""
 
-SIDES = {"ours": tuple(SETTINGS), "d3rlpy": tuple(SETTINGS), "single-file": ("bc", "td3_bc", "iql", "cql", "rebrac")}
+SIDES = {
+    "ours": tuple(SETTINGS),
+    "d3rlpy": tuple(SETTINGS),
+    "jax": tuple(SETTINGS),
+    "single-file": ("bc", "td3_bc", "iql", "cql", "rebrac"),
+}
 """By name, the algorithms that a side has. The first is compared with the others, its peers."""
 
 
