@@ -80,7 +80,7 @@ def compare(
     tail = tail_of(parts)
     return Difference(
         tail=None if tail is None else tail.shape,
-        tail_error=None if tail is None else tail.error,
+        tail_error=0.0 if tail is None else tail.error,
         value=value,
         low=float(value - max(most * error, few.below(outside))),
         high=float(value + max(-least * error, few.above(outside))),

@@ -82,7 +82,7 @@ class Difference(Part):
     tail: float | None = Field(
         None, description="Shape of a Pareto distribution of the largest influences; None: they are few, or not continuous."
     )
-    tail_error: float | None = Field(None, description="Its standard error.")
+    tail_error: float = Field(0.0, description="Its standard error.")
 
     @property
     def chance(self) -> float:

@@ -14,7 +14,7 @@ from offline_core.judging.decisions.result import Difference
 from offline_core.judging.estimation import bootstrap
 from offline_core.judging.estimation.bootstrap import resampled_counts
 from offline_core.judging.estimation.estimators import METHODS
-from offline_core.judging.estimation.influence import carrying, influence, varying
+from offline_core.judging.estimation.influence import carrying, influence, tail_of, varying
 from offline_core.judging.estimation.trajectories import Model, Trajectories
 from tests.judging.estimation.chains import BEHAVIOUR, TARGET, played, trajectories, true_q, true_value
 
@@ -86,6 +86,15 @@ def test_few_episodes_that_carry_an_estimate_are_counted() -> None:
     assert found.episodes == pytest.approx(4 * 30, rel=0.01) and found.largest == pytest.approx(1 / 60, rel=0.01)
 
 
+@pytest.mark.parametrize("shape", [0.1, 0.8])
+def test_the_tail_of_influences_has_its_shape(shape: float) -> None:
+    found = tail_of(np.random.default_rng(2).pareto(1 / shape, 20_000))
+    assert found is not None and abs(found.shape - shape) < 3 * found.error < 0.3
+    assert tail_of(np.random.default_rng(2).normal(size=90)) is None, "too few"
+    clicks = (np.arange(10_000) < 30) * 1.0
+    assert tail_of(clicks - clicks.mean()) is None, "of clicks the number tells, and not the size"
+
+
 def test_rare_rewards_leave_fewer_degrees_of_freedom_the_fewer_weigh_much() -> None:
     rng = np.random.default_rng(0)
     assert varying(rng.normal(size=1_000), 400.0) == pytest.approx(400, rel=0.2)
@@ -146,8 +155,9 @@ def weighed(weights: np.ndarray) -> Trajectories:
         (np.append(np.full(996, 0.1 / 996), np.full(3, 0.9 / 3)), "one episode carries"),
         (np.append(np.full(992, 0.1 / 992), np.full(8, 0.9 / 8)), "effective episodes are left"),
         (np.random.default_rng(3).pareto(1.0, 2_000) + 1e-3, "one episode carries"),
+        (np.random.default_rng(5).pareto(1.25, 20_000) + 1.0, "there is no variance"),
     ],
-    ids=["30 % in one", "30 % in one of many", "few have 90 %", "eight have 90 %", "no mean"],
+    ids=["30 % in one", "30 % in one of many", "few have 90 %", "eight have 90 %", "no mean", "no variance"],
 )
 def test_few_episodes_that_carry_everything_are_refused(weights: np.ndarray, told: str) -> None:
     reasons = [*about_difference(compare(weighed(weights), None, **SETTINGS), DecisionConfig(), overlap=1.0)]
