@@ -12,7 +12,6 @@ from offline_core.data.store.location import Location
 from offline_core.judging.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.judging.decisions.result import DecisionResult
 from offline_core.judging.estimation.contenders import Contender, contenders_of
-from offline_core.policies.kind import kind_of
 from offline_core.policies.manifest import find_policy, fingerprint_of
 from offline_core.policies.registry.address import parse_address
 from offline_core.policies.registry.history import entry_of
@@ -53,9 +52,9 @@ def decide(
 
     Arguments:
         dataset: URI of the log.
-        candidates: URIs of checkpoints or ONNX files, addresses of registered policies, `rule:…`, `function:…` or
-            `column:…`; see `Contender`.
-        output: folder of the decision: `result.json`, both sides of the log, and the model of the behaviour if it needs one.
+        candidates: URIs of checkpoints, ONNX files or other datasets, whose behaviour is meant, addresses of registered
+            policies, `rule:…`, `function:…` or `column:…`; see `Contender`.
+        output: folder of the decision: `result.json`, both sides of the log, and the models of behaviours that it needs.
         version: of the dataset, the latest if None.
 
     Raises:
@@ -69,7 +68,7 @@ def decide(
     contenders = contenders_of(candidates, source, noise=noise)
     today = None if config.against == BEHAVIOUR else contenders_of([config.against], source, noise=noise)[0]
     model = None if config.estimate.behaviour is None else _checkpoint(config.estimate.behaviour, source)
-    config = _with_checkpoints(_with_registry(config), today, model)
+    config = _with_checkpoints(_with_registry(config, today), today, model)
     others = {"against": today, "behaviour": model}
     named = {name: None if each is None else each.fingerprint for name, each in others.items()}
     policies = [*contenders, *(each for each in others.values() if each is not None)]
@@ -103,11 +102,11 @@ def _checkpoint(policy: str, log: Dataset) -> Contender:
     return contenders_of([uri], log)[0]
 
 
-def _with_registry(config: DecisionConfig) -> DecisionConfig:
+def _with_registry(config: DecisionConfig, today: Contender | None) -> DecisionConfig:
     """With the name in a registry that the decision is for, if it is known."""
     if config.registry is not None:
         return config.model_copy(update={"registry": entry_of(config.registry).uri})
-    address = parse_address(config.against) if kind_of(config.against) == "checkpoint" else None
+    address = parse_address(config.against) if today is not None and today.kind == "checkpoint" else None
     return config if address is None else config.model_copy(update={"registry": address.entry.uri})
 
 

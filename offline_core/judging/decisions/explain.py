@@ -61,6 +61,11 @@ def explain(
     log = open_committed(dataset, version)
     contenders = contenders_of(policies, log, noise=noise)
     for each in contenders:
+        if each.recording is not None:
+            raise ConfigError(
+                f"{each.name} is a candidate of 'offline decide' and 'offline estimate', which fit a clone of it; explain fits "
+                "nothing. Decide first, and name the clone that its card names."
+            )
         check_fits(each.policy, log)
     named = {each.name: each.policy for each in contenders}
     batch = _episode(log, episode, columns_read(named.values()))

@@ -73,7 +73,7 @@ def select(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
         evidence = found.pop(0)  # what is derived of one of them is gone when the next comes
         difference = _difference(side, evidence, today, beyond=side.config.margin)
         overlap = overlap_of(evidence.episodes.log_ratios, evidence.episodes.lengths)
-        reasons = [*diagnosis.about_difference(difference, side.config, overlap)]
+        reasons = [*contender.reasons, *diagnosis.about_difference(difference, side.config, overlap)]
         ranked.append(Ranked(contender, difference, _estimates(evidence, JUDGES), overlap, reasons))
     scores = combined([each.difference for each in ranked], [each.estimates["fqe"] - recorded for each in ranked])
     order = np.argsort(-scores, kind="stable")
@@ -112,8 +112,8 @@ def judge(side: Side, ranked: Sequence[Ranked], groups: LogGroups) -> Judged:
             difference = _difference(side, evidence, today, beyond=config.margin)
             about = _about(side, each.contender, number, evidence, difference) | {"guardrails": guardrails[number]}
             about |= _by_group(side, groups, evidence, today)
-        known = {"checkpoint": each.contender.uri, "fingerprint": each.contender.fingerprint}
-        known |= {"name": each.contender.name}
+        known: dict[str, object] = {"checkpoint": each.contender.uri, "fingerprint": each.contender.fingerprint}
+        known |= {"name": each.contender.name, "clone": each.contender.clone and each.contender.clone.checkpoint}
         candidates.append(Candidate.model_validate({**known, "selected": each.difference, "score": each.score, **about}))
     return Judged(candidates, recorded, *about_all, refusals)
 
@@ -187,6 +187,7 @@ def _about(side: Side, contender: Contender, number: int, evidence: Evidence, di
         "judged": difference,
         "overlap": overlap,
         "reasons": [
+            *contender.reasons,
             *([] if contender.lineage is None else diagnosis.about_learning(contender.lineage, side.history, side.dataset)),
             *diagnostics.about_weights(
                 episodes, by=_by(side), noticed=NOTICED_OF_MODEL if side.behaviour else diagnostics.NOTICED

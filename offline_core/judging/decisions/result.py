@@ -22,8 +22,8 @@ from offline_core.runtime.units import count_text, duration_text, number_text
 if TYPE_CHECKING:
     import polars as pl
 
-SIDES, MODEL = "sides", "behaviour"
-"""Folders inside the decision's: both sides of the log, and the model of what acted."""
+MODEL = "behaviour"
+"""Folder inside the decision's: the model of what acted."""
 
 Verdict = Literal["promote", "test", "collect", "keep", "refused"]
 """promote: replace what runs today. test: an A/B test is worth it. collect: more episodes would tell. keep: no candidate is
@@ -46,6 +46,11 @@ ADOPT = (
     "a policy, train one on a log that it has recorded, and decide on that."
 )
 """What comes next where a rule, a function, a file or a column is shown to be better."""
+ADOPT_CLONE = (
+    "let what recorded that dataset act again, on a part first. It is no checkpoint, so no registry can name it; its clone is "
+    "one: decide again with {clone} as the candidate, and promote that."
+)
+"""What comes next where the behaviour of a dataset is."""
 COLORS: Mapping[Verdict, CardVerdict] = {"promote": "good", "refused": "fair"}
 """Grey: the others."""
 HOLDS: Mapping[str, CardVerdict] = {"holds": "good", "unsure": "fair", "falls": "bad"}
@@ -151,8 +156,9 @@ class LogPart(Part):
 class Candidate(Part):
     """One policy, and what the log says of it."""
 
-    checkpoint: str = Field(description="Its URI, or what else names it: rule:…, function:…, column:…")
+    checkpoint: str = Field(description="Its URI, or what else names it: rule:…, function:…, column:…, behaviour:…")
     fingerprint: str
+    clone: str | None = Field(None, description="Checkpoint that stands for it, if it is the behaviour of a dataset.")
     name: str = Field(description="Short, and different for each candidate of a decision.")
     selected: Difference | None = Field(description="On the side that selects; None: it could not be estimated there.")
     judged: Difference | None = Field(description="On the side that judges; None: it is no finalist.")
@@ -234,7 +240,7 @@ class DecisionResult(PolicyResult):
         guardrails = [(each, finding) for each in judged for finding in each.guardrails]
         calibration = "" if self.calibration_error is None else f"; off by {100 * self.calibration_error:.1f} % on average"
         promote = UNBOUND if self.registry is None else command("offline", "promote", self.registry, self.uri)
-        promote = promote if self.is_checkpoint else ADOPT
+        promote = self.adopt or promote
         return Card(
             "Decision",
             verdict=COLORS.get(self.verdict, "grey"),
@@ -336,6 +342,13 @@ class DecisionResult(PolicyResult):
     def is_checkpoint(self) -> bool:
         """Whether what is ranked first can be promoted; a rule and the like can be adopted only."""
         return kind_of(self.checkpoint) == "checkpoint"
+
+    @property
+    def adopt(self) -> str | None:
+        """What to do in place of a promotion, where what is ranked first is no checkpoint; None: it is one."""
+        if self.is_checkpoint:
+            return None
+        return ADOPT if self.first.clone is None else ADOPT_CLONE.format(clone=self.first.clone)
 
     @property
     def promoted(self) -> str | None:

@@ -5,26 +5,26 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import gymnasium as gym
 import torch
 
 from offline_core.data.curation.config import SplitConfig
-from offline_core.data.curation.split import split
 from offline_core.data.datasets.dataset import Dataset, open_dataset
-from offline_core.data.datasets.manifest import Operation, identity_of
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.judging.decisions import diagnosis
-from offline_core.judging.decisions.behaviour import examine, examine_recorded, model_of_behaviour
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.drift import ends_of, in_words, judging_in
 from offline_core.judging.decisions.evidence import Side, paid
 from offline_core.judging.decisions.groups import LogGroups
 from offline_core.judging.decisions.judging import JUDGES, judge, select
-from offline_core.judging.decisions.result import MODEL, SIDES, DecisionResult
+from offline_core.judging.decisions.result import MODEL, DecisionResult
 from offline_core.judging.decisions.verdict import rule
 from offline_core.judging.estimation import diagnostics
+from offline_core.judging.estimation.behaviour import examine, examine_recorded, model_of_behaviour
+from offline_core.judging.estimation.clones import halved, with_clones
 from offline_core.judging.estimation.contenders import Contender
 from offline_core.judging.estimation.estimate import check_policies
 from offline_core.judging.estimation.logged import has_probabilities, step_batches
@@ -64,10 +64,7 @@ def decided(
         start: `time.perf_counter()` when it began.
     """
     halves = SplitConfig(held_out_fraction=config.judge_share, by=config.by, seed=config.seed)
-    halving = Operation.of("decide", halves, source=source.manifest.fingerprint)
-    parts = folder.child(f"{SIDES}/{identity_of(halving, [])}").uri
-    parted = split(halves, dataset=source.location.uri, version=source.manifest.version, output=parts)
-    selecting, judging = parted.train, parted.held_out
+    selecting, judging = halved(source, halves, folder, stage="decide")
     for guardrail in config.guardrails:
         paid(open_dataset(selecting.uri, selecting.version), guardrail)  # what is wrong is said before anything is fitted
     check_answers([*contenders, *([today] if today else [])], source)
@@ -75,6 +72,9 @@ def decided(
     judging_side = open_dataset(judging.uri, judging.version)
     groups = LogGroups.of(judging_side, config.group, judging_in(source, judging_side) if drifting else {})
     config = config.model_copy(update={"finalists": min(config.finalists, len(contenders))})  # who share the risk
+    cloned = partial(with_clones, folder=folder, by=config.by, stage="decide", updates=config.clone_updates, seed=config.seed)
+    contenders, [*others] = cloned(contenders), cloned([] if today is None else [today])
+    today = others[0] if others else None
     recorded = config.estimate.behaviour is None and has_probabilities(judging_side)
     model, updates = config.estimate.behaviour, config.examine_updates if recorded else config.clone_updates
     if model is None and updates:
@@ -90,6 +90,9 @@ def decided(
     judged = judge(sides[1], select(sides[0], contenders), groups)
     listed = not any(isinstance(leaf, gym.spaces.Box) for leaf in leaf_spaces(contenders[0].policy.action_space))
     refusals = [*diagnosis.about_behaviour(examined, listed=listed, recorded=recorded), *judged.refusals]
+    refusals += [
+        f"Of {config.against}, which runs today, it cannot tell the value: {why}" for one in others for why in one.reasons
+    ]
     ruling = rule(judged.candidates, config, episodes=source.ref.episodes, refusals=refusals)
     best = ruling.first
     ends = ends_of(source) if drifting else []
@@ -103,6 +106,7 @@ def decided(
             if one.uri == best.checkpoint and one.lineage is None
             for told in diagnostics.about_origin(one, history)
         ),
+        *(told for one in (*contenders, *others) for told in diagnostics.about_clone(one)),
         *diagnosis.about_groups(best, ruling.verdict),
         *drifting,
         *in_words(ends, best, config),
@@ -140,12 +144,12 @@ def decided(
 
 
 def check_answers(contenders: Sequence[Contender], log: Dataset) -> None:
-    """Ask those that are no checkpoints at each step of the log, before anything is fitted.
+    """Ask those that answer to observations by themselves at each step of the log, before anything is fitted.
 
     Raises:
         ConfigError: One fails, or does not answer as it has to.
     """
-    stated = [each for each in contenders if each.kind != "checkpoint"]
+    stated = [each for each in contenders if each.kind not in ("checkpoint", "behaviour")]
     if not stated:
         return
     policies, is_first = [each.policy for each in stated], True

@@ -57,6 +57,7 @@ class OffPolicyResult(PolicyResult):
         "that cannot be written."
     )
     dataset: DatasetRef
+    recording: DatasetRef | None = Field(None, description="Whose behaviour it is of; None: of a policy.")
     behaviour: str | None = Field(description="Checkpoint that the recorded actions were weighed by; None: by action_logp.")
     explore: bool = Field(description="The policy samples its actions; otherwise it always takes the most likely one.")
     gamma: float
