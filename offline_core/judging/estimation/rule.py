@@ -59,9 +59,7 @@ class SqlRule:
         try:
             named = self._expression.meta.root_names()
             if missing := sorted({*named} - {*frame.columns}):
-                self._refuse(
-                    f"sees what is seen before an action{self._told(missing)}. {no_column(missing, frame.columns)[:-1]}"
-                )
+                self._refuse(self._told(missing, frame.columns))
             found = frame.with_columns(self._expression.alias(ANSWER))[ANSWER]
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             self._refuse(f"cannot be computed: {first_line(error)}")
@@ -70,11 +68,14 @@ class SqlRule:
             self._refuse(f"gives nothing for { ({name: row[name] for name in named} or row) }: end it with else")
         return self._numbers(found)
 
-    def _told(self, missing: list[str]) -> str:
-        action = None if self._made_of is None else self._made_of.action
-        if {*missing} & {action, columns.ACTIONS}:
-            return f", and {missing[0]} is what was done"
-        return ""
+    def _told(self, missing: list[str], there: list[str]) -> str:
+        """What is wrong with columns that are not seen before an action."""
+        labels, action = self._labels or [], None if self._made_of is None else self._made_of.action
+        if done := sorted({*missing} & {action, columns.ACTIONS}):
+            return f"goes by {done[0]}, which is what was done: a rule goes by what is seen before, {', '.join(there)}"
+        if meant := [name for name in missing if name in labels]:
+            return f"names a column {meant[0]}, and there is none: write the action {meant[0]} in single quotes, '{meant[0]}'"
+        return f"sees what is seen before an action. {no_column(missing, there)[:-1]}"
 
     def _numbers(self, found: pl.Series) -> np.ndarray:
         is_text = found.dtype == pl.String
@@ -82,7 +83,10 @@ class SqlRule:
             self._refuse(f"gives {found.dtype}, which is no action")
         labels = self._labels
         if is_text and (labels is None or not isinstance(labels[0], str)):
-            self._refuse(f"gives the text {found[0]!r}, and the actions of the log are numbers")
+            self._refuse(
+                f"gives the text {found[0]!r}, and the actions of the log are numbers: say which a text stands for, as case "
+                f"when … = {found[0]!r} then 0 else 1 end does"
+            )
         if labels is None:
             return found.cast(pl.Float64).to_numpy()
         if is_text:
