@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from offline_core.data.curation.observed import columns_of
 from offline_core.data.datasets.dataset import Dataset, open_committed
 from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.data.episodes.nested import Nested
@@ -27,7 +28,6 @@ from offline_core.judging.estimation.observations import (
     leaves_of,
     tensors_of,
 )
-from offline_core.judging.estimation.rule import columns_of
 from offline_core.judging.estimation.stated import FunctionOfObservations, ProbabilityColumn
 from offline_core.runtime.user_code import UserCode
 

@@ -62,7 +62,7 @@ def about_propensities(logs: np.ndarray, actions: np.ndarray, contexts: np.ndarr
 
 
 def _shares(logs: np.ndarray, count: int) -> np.ndarray:
-    return np.exp(np.minimum(-logs, 700.0)) / count
+    return np.asarray(np.exp(np.minimum(-logs, 700.0)) / count)
 
 
 def _base(logs: np.ndarray, count: int) -> int | None:

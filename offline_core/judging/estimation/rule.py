@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import gymnasium as gym
 import numpy as np
 import polars as pl
 
-from offline_core.data.curation.pieces import as_series
-from offline_core.data.episodes import columns, nested
+from offline_core.data.curation.observed import columns_of
+from offline_core.data.episodes import columns
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.inputs.frames import no_column
 from offline_core.data.inputs.input_columns import InputColumns
-from offline_core.data.inputs.number_names import number_names
 from offline_core.errors import ConfigError, first_line
 from offline_core.runtime.sql import sql_expression
 
@@ -109,27 +107,3 @@ class SqlRule:
 
 
 ANSWER = "what the rule gives"
-
-
-def columns_of(observations: Nested, made_of: InputColumns | None) -> Mapping[str, pl.Series]:
-    """What is seen at B steps, as columns: `obs` or its parts by path, and the columns that an import made it from."""
-    flat = nested.flatten(observations, columns.OBS)
-    found = {path: as_series(leaf) for path, leaf in flat.items()}
-    if made_of is None or columns.OBS not in flat:
-        return found
-    numbers = flat[columns.OBS].reshape(len(flat[columns.OBS]), -1)
-    if number_names(columns.OBS, numbers.shape[1], made_of) == number_names(columns.OBS, numbers.shape[1]):
-        return found  # what each number is called is not known
-    place = 0
-    for name in made_of.obs:
-        encoding, bins = made_of.steps.encode.get(name), made_of.steps.bins.get(name)
-        size = encoding.size if encoding is not None and encoding.form == "one_hot" else 1
-        own, place = numbers[:, place : place + size], place + size
-        if encoding is not None:
-            codes = own.argmax(axis=1) if encoding.form == "one_hot" else own[:, 0].astype(np.int64)
-            found[name] = pl.Series([*encoding.known, None], strict=False).gather(np.minimum(codes, len(encoding.known)))
-        elif bins is not None:
-            found[name] = pl.Series(np.asarray(bins.values)[own[:, 0].astype(np.int64)])
-        else:
-            found[name] = pl.Series(np.ascontiguousarray(own[:, 0]))
-    return found
