@@ -44,7 +44,7 @@ def observed_constants(source: Dataset, name: str) -> list[str | None]:
     made_of = source.manifest.input_columns
     found: list[str | None] = []
     for group in source.row_groups():
-        episodes = group.episodes([columns.OBS])
+        episodes = group.episodes()
         some = [number for number, episode in enumerate(episodes) if len(episode)]
         told: list[str | None] = [None] * len(episodes)
         if some:

@@ -184,7 +184,8 @@ def values_of(source: Dataset, index: pl.DataFrame, name: str, *, what: str = "s
     if name in columns.EPISODE_METADATA:
         return np.asarray(source.index([name])[name].cast(pl.String).fill_null("").to_list())
     values = source.constants(name)
-    if None in values:
+    made_of = source.manifest.input_columns
+    if None in values and made_of is not None and name in made_of.obs:
         values = [*observed_constants(source, name)]
     if None in values:
         eps_id = index[columns.EPS_ID][values.index(None)]

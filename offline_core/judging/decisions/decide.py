@@ -13,8 +13,8 @@ from offline_core.judging.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.judging.decisions.result import DecisionResult
 from offline_core.judging.estimation.contenders import Contender, contenders_of
 from offline_core.policies.manifest import find_policy, fingerprint_of
-from offline_core.policies.registry.address import parse_address
-from offline_core.policies.registry.history import entry_of
+from offline_core.policies.registry.address import parse_address, read_registry
+from offline_core.policies.registry.history import count_moves, entry_of
 from offline_core.runtime.signing import key_id
 from offline_core.runtime.stage import CANDIDATES, DATASET, VERSION, Argument, Made, output, stage
 
@@ -87,6 +87,7 @@ def decide(
 
     check(config, source, [*contenders, *([today] if today else [])], model)
     begun.start()
+    _say_if_new(config.registry)
     result = decided(config, source, contenders, today, begun.folder, start).signed()
     log.info("%s", result.sentence)
     return result
@@ -108,6 +109,15 @@ def _with_registry(config: DecisionConfig, today: Contender | None) -> DecisionC
         return config.model_copy(update={"registry": entry_of(config.registry).uri})
     address = parse_address(config.against) if today is not None and today.kind == "checkpoint" else None
     return config if address is None else config.model_copy(update={"registry": address.entry.uri})
+
+
+def _say_if_new(registry: str | None) -> None:
+    """Warn of a name that no policy was promoted to, which is the first decision for it, or a mistake."""
+    if registry is None or count_moves(entry := Location.of(registry)):
+        return
+    names = [history.name for history in read_registry(entry.parent.uri)]
+    there = f"the registry {entry.parent.uri} has {', '.join(names)}" if names else f"{entry.parent.uri} is no registry yet"
+    log.warning("There is no policy %s: %s. A promotion by this decision will create it.", registry, there)
 
 
 def _with_checkpoints(config: DecisionConfig, today: Contender | None, model: Contender | None) -> DecisionConfig:

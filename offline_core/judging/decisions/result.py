@@ -11,6 +11,7 @@ from pydantic import Field
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.judging.decisions.config import BEHAVIOUR
 from offline_core.judging.decisions.explanation import ExplainedStep, steps_section
+from offline_core.judging.estimation.result import return_name, told_discount
 from offline_core.policies.kind import kind_of
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Mark, Section, command
@@ -55,8 +56,8 @@ COLORS: Mapping[Verdict, CardVerdict] = {"promote": "good", "refused": "fair"}
 """Grey: the others."""
 HOLDS: Mapping[str, CardVerdict] = {"holds": "good", "unsure": "fair", "falls": "bad"}
 SHOWN: Mapping[str, CardVerdict] = {"better": "good", "not shown": "grey", "worse": "bad", "too small": "grey"}
-MOST_ROWS, MOST_DRAWN, MOST_LIGHTS = 50, 10, 6
-"""Candidates in the table of a card and in a picture, and guardrails in one."""
+MOST_ROWS, MOST_REFUSED, MOST_DRAWN, MOST_LIGHTS = 50, 3, 10, 6
+"""Candidates in the table of a card, in that of a log that cannot tell, and in a picture; guardrails in one."""
 COLUMNS = (
     "Candidate",
     "Difference, judged",
@@ -212,6 +213,7 @@ class DecisionResult(PolicyResult):
     confidence: float
     gamma: float
     horizon: int | None
+    reward: str = Field("", description="What the reward is called in the log's source; empty: not known.")
     reasons: list[str] = Field(description="Why the log cannot be judged; empty unless refused.")
     warnings: list[str]
     seconds: float
@@ -241,6 +243,9 @@ class DecisionResult(PolicyResult):
         calibration = "" if self.calibration_error is None else f"; off by {100 * self.calibration_error:.1f} % on average"
         promote = UNBOUND if self.registry is None else command("offline", "promote", self.registry, self.uri)
         promote = self.adopt or promote
+        unit, of_what = f" {self.reward}" if self.reward else "", return_name(self.gamma, self.reward)
+        shown = self.candidates[: MOST_REFUSED if self.verdict == "refused" else MOST_ROWS]
+        more = len(self.candidates) - len(shown)
         return Card(
             "Decision",
             verdict=COLORS.get(self.verdict, "grey"),
@@ -249,7 +254,7 @@ class DecisionResult(PolicyResult):
             facts={
                 "Against": "what the log recorded" if self.against == BEHAVIOUR else self.against,
                 **({} if self.registry is None else {"For": self.registry}),
-                "Ranked first": f"{first.name}{f', difference {first.judged}' if first.judged else ''}",
+                "Ranked first": f"{first.name}{f', difference {first.judged}{unit}' if first.judged else ''}",
                 "Policy": self.checkpoint,
                 "Dataset": self.dataset,
                 "Candidates": f"{len(self.candidates):,}, of which {len(judged):,} were judged",
@@ -259,7 +264,12 @@ class DecisionResult(PolicyResult):
             warnings=self.warnings,
             sections=[
                 Section("In plain words", in_words(self)),
-                Section("Candidates", columns=COLUMNS, rows=[_row(each) for each in self.candidates[:MOST_ROWS]]),
+                Section(
+                    "Candidates",
+                    [f"The first {len(shown):,}, and {more:,} more in result.json."] if more else [],
+                    columns=COLUMNS,
+                    rows=[_row(each) for each in shown],
+                ),
                 Section(
                     "Guardrails",
                     columns=["Candidate", "Guardrail", "Recorded", "Difference", "At the worst", "May fall by", "Holds"],
@@ -292,15 +302,15 @@ class DecisionResult(PolicyResult):
                 ),
                 Section(
                     f"Value of {first.name} by each method (wdr decides)",
-                    columns=["Method", "Discounted return"],
+                    columns=["Method", of_what.capitalize()],
                     rows=[[name, value] for name, value in first.estimates.items()],
                 ),
             ],
             details={
                 "Ranked on": f"{self.selecting.episodes:,} episodes",
                 "Judged on": f"{self.judging.episodes:,} other episodes",
-                "Recorded": f"{self.recorded:.4g} on the judging episodes, discounted by {self.gamma:g}",
-                "Horizon": "until it terminates" if self.horizon is None else f"{self.horizon:,} steps",
+                "Recorded": f"{self.recorded:.4g}{unit} on the judging episodes{told_discount(self.gamma)}",
+                **({} if self.horizon == 1 else {"Horizon": self._told_horizon}),
                 "Risk": f"{100 * self.risk:g} % over all that are judged, of a difference of {self.margin:g} or less",
                 "Intervals": f"{100 * self.confidence:g} %, of each candidate alone",
                 "What acted": f"{self.behaviour}{calibration}" if self.behaviour else "the recorded action_logp",
@@ -310,6 +320,10 @@ class DecisionResult(PolicyResult):
             about=(self.checkpoint, None) if self.is_checkpoint else (self.dataset.uri, self.dataset.version),
             places=[f"{self.uri}/card"],
         )
+
+    @property
+    def _told_horizon(self) -> str:
+        return "until it terminates" if self.horizon is None else count_text(self.horizon, "step")
 
     def _pictures(self) -> list[figures.Picture]:
         drawn = self.candidates[:MOST_DRAWN]
@@ -327,7 +341,7 @@ class DecisionResult(PolicyResult):
         lines = {"what runs today": 0.0, "margin": self.margin or None}
         said, done = "probability by the model", "share that was done"
         return [
-            partial(figures.forest, rows=differences, x="difference of discounted return", lines=lines),
+            partial(figures.forest, rows=differences, x=f"difference of {return_name(self.gamma, self.reward)}", lines=lines),
             partial(figures.shares, values=overlaps, x="overlap with what acted", least=self.min_overlap),
             *([partial(figures.lights, rows=dict([*lights.items()][:MOST_LIGHTS]))] if lights else []),
             *([partial(figures.calibration, tenths=self.calibration, x=said, y=done)] if self.calibration else []),
@@ -409,7 +423,8 @@ def _sentences(result: DecisionResult) -> Iterator[str]:
     if result.against == BEHAVIOUR and result.recorded:
         share, least = (100 * value / abs(result.recorded) for value in (judged.value, judged.at_least))
         gain = f"{first.name} is {share:+.0f} % from that, {least:+.0f} % at least"
-        yield f"The log returned {result.recorded:.4g} an episode; {gain}."
+        unit = f" {result.reward}" if result.reward else ""
+        yield f"The log returned {result.recorded:.4g}{unit} an episode; {gain}."
     counting = min(judged.effective_episodes, judged.carrying_episodes)
     word = "thin" if counting < THIN else "fair" if counting < FAIR else "strong"
     why = "as the others did little of what it does"

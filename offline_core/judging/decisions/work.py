@@ -29,6 +29,7 @@ from offline_core.judging.estimation.contenders import Contender
 from offline_core.judging.estimation.estimate import check_policies
 from offline_core.judging.estimation.logged import has_probabilities, step_batches
 from offline_core.judging.estimation.observations import Observations, distribution_inputs
+from offline_core.judging.estimation.result import reward_name
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.encoder import leaf_spaces
 from offline_core.policies.lineage import lineage
@@ -133,6 +134,7 @@ def decided(
         risk=config.risk,
         confidence=config.estimate.confidence,
         gamma=config.estimate.gamma,
+        reward=reward_name(history),
         horizon=judged.horizon,
         reasons=refusals,
         warnings=warnings,

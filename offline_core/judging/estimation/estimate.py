@@ -22,7 +22,7 @@ from offline_core.judging.estimation.bootstrap import interval
 from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.judging.estimation.contenders import contenders_of
 from offline_core.judging.estimation.estimators import METHODS, fitting, unrecorded_share, weighing
-from offline_core.judging.estimation.result import ESTIMATES, Estimate, Interval, OffPolicyResult
+from offline_core.judging.estimation.result import ESTIMATES, Estimate, Interval, OffPolicyResult, return_name, reward_name
 from offline_core.judging.estimation.trajectories import Trajectories
 from offline_core.policies.lineage import lineage
 from offline_core.policies.manifest import find_policy, fingerprint_of
@@ -56,7 +56,7 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
         raise ConfigError(f"gate_method {name} is none of the methods that were estimated: {', '.join(result.estimates)}.")
     found = result.estimates[name]
     told = (
-        f"{result.checkpoint} is not shown to reach a discounted return of {wanted:g} on {result.dataset.uri} with "
+        f"{result.checkpoint} is not shown to reach a {return_name(result.gamma)} of {wanted:g} on {result.dataset.uri} with "
         f"{'sampled' if result.explore else 'greedy'} actions (horizon: {result.told_horizon}): {name} says "
         f"{number_text(found.value)}, {100 * result.confidence:g} % of resamples are within "
         f"{number_text(found.low)} to {number_text(found.high)}"
@@ -167,6 +167,7 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
         behaviour=config.behaviour,
         explore=config.explore,
         gamma=config.gamma,
+        reward=reward_name(history),
         horizon=horizon,
         confidence=config.confidence,
         recorded=recorded,
