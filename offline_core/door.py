@@ -49,8 +49,8 @@ Path: TypeAlias = str | os.PathLike[str]
 """A path, or a URI such as `s3://bucket/runs`."""
 Data: TypeAlias = Path | DatasetRef | datasets.Dataset | BaseModel
 Trained: TypeAlias = Path | BaseModel
-Judged: TypeAlias = Trained | Callable[..., Any]
-"""A policy, a rule and the like as a text, or a function of observations; see `Contender`."""
+Judged: TypeAlias = Trained | datasets.Dataset | Callable[..., Any]
+"""A policy, a dataset, a rule and the like as a text, or a function of observations; see `Contender`."""
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 Given: TypeAlias = AnyConfig | Mapping[str, Any] | None
 """A config, its fields by name, or None: the defaults."""
@@ -342,6 +342,9 @@ def candidate_of(policy: Judged) -> str | UserCode:
     """What a stage takes for a policy that is judged."""
     if callable(policy):
         return UserCode.model_validate(policy)
+    if isinstance(policy, DatasetRef | datasets.Dataset):
+        uri, version = place_of(policy)
+        return f"{uri}@{version}"
     return policy if isinstance(policy, UserCode) else checkpoint_of(policy)
 
 

@@ -669,14 +669,15 @@ def estimate(
     looked at here: see `enforce`.
 
     Arguments:
-        policy: checkpoint or ONNX file of the policy to estimate; or rule:…, function:package.module:name, column:…
+        policy: checkpoint or ONNX file of the policy to estimate; or rule:…, function:package.module:name, column:…, another dataset.
         dataset: folder of the dataset to read.
         config: all parameters, or some by name; the other keywords are the fields of `OffPolicyConfig`.
 
     Raises:
         CheckpointError: there is no policy, or no behaviour.
         ConfigError: the policy does not fit the data or the behaviour, or a method does not fit the policy.
-        DataError: the data is not what it has to be; SchemaError if the probabilities of its actions are unknown.
+        DataError: the data is not what it has to be, or a clone of a behaviour is too far off; SchemaError if the
+            probabilities of its actions are unknown.
         LearningError: the Q function grew beyond every number.
     """
     ...
@@ -713,7 +714,7 @@ def decide(
 
     Arguments:
         dataset: folder of the dataset to read.
-        candidates: checkpoints, ONNX files, rule:price * 0.95, function:package.module:name, or a column of the log with probabilities (column:new_policy).
+        candidates: checkpoints, ONNX files, rule:price * 0.95, function:package.module:name, a column of the log with probabilities (column:new_policy), or another dataset: the behaviour that recorded it.
         output: folder for the decision and both sides of the log.
         config: all parameters, or some by name; the other keywords are the fields of `DecisionConfig`.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["checkpoint", "rule", "function", "column", "onnx"]
-"""rule: an expression in SQL. function: Python code. column: of the log, with probabilities. onnx: a file of a model."""
+Kind: TypeAlias = Literal["checkpoint", "rule", "function", "column", "onnx", "behaviour"]
+"""rule: an expression in SQL. function: Python code. column: of the log, with probabilities. onnx: a file of a model.
+behaviour: what recorded a dataset."""
 SUFFIX = ".onnx"
 WORDS: Mapping[Kind, str] = {
     "checkpoint": "a checkpoint",
@@ -14,13 +15,14 @@ WORDS: Mapping[Kind, str] = {
     "function": "a function",
     "column": "a column of a log",
     "onnx": "an ONNX file",
+    "behaviour": "the behaviour that recorded a dataset",
 }
 
 
 def kind_of(policy: str) -> Kind:
-    """rule:price * 0.95, function:package.module:name, column:new_prob, runs/exported/policy.onnx, or else a checkpoint."""
+    """rule:price * 0.95, function:package.module:name, column:new_prob, policy.onnx, behaviour:runs/week2@1, a checkpoint."""
     start, colon, _ = policy.partition(":")
-    if colon and start in ("rule", "function", "column"):
+    if colon and start in ("rule", "function", "column", "behaviour"):
         return start  # type: ignore[return-value]
     return "onnx" if policy.endswith(SUFFIX) else "checkpoint"
 

@@ -150,7 +150,18 @@ def _rewritten(text: str, functions: frozenset[str], *, dotted: bool) -> str:
             _refuse(f"has the pattern {word}: name each column.")
         else:
             written.append(word)
+    _check_ends(tokens)
     return " ".join(written)
+
+
+def _check_ends(tokens: Sequence[tuple[str, str]]) -> None:
+    """Refuse a text that stops in the middle: Polars names a word of it that is not wrong."""
+    words = [word.lower() for kind, word in tokens if kind in ("word", "sign")]
+    for word in ("then", "end"):
+        if words.count(word) < words.count("case"):
+            _refuse(f"has a case without {word}: write case when … then … else … end.")
+    if words.count("(") > words.count(")"):
+        _refuse("has a bracket that is not closed: a ) is missing.")
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:

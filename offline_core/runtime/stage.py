@@ -308,8 +308,8 @@ DATASET = Argument("dataset", "Folder of the dataset to read.", "runs/recording"
 
 
 CANDIDATES = (
-    "Checkpoints, ONNX files, rule:price * 0.95, function:package.module:name, or a column of the log with probabilities "
-    "(column:new_policy)."
+    "Checkpoints, ONNX files, rule:price * 0.95, function:package.module:name, a column of the log with probabilities "
+    "(column:new_policy), or another dataset: the behaviour that recorded it."
 )
 
 
@@ -325,5 +325,7 @@ def policy(verb: str, default: str = "runs/policy/best") -> Argument:
 
 def candidate(verb: str, default: str = "runs/policy/best") -> Argument:
     """A policy that a stage judges on a log, and does not play."""
-    help = f"Checkpoint or ONNX file of the policy to {verb}; or rule:…, function:package.module:name, column:…"
+    help = (
+        f"Checkpoint or ONNX file of the policy to {verb}; or rule:…, function:package.module:name, column:…, another dataset."
+    )
     return Argument("policy", help, default, kind="candidate")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from offline_core.data.datasets.commit import commit
-from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.episodes import Episode
@@ -25,13 +26,16 @@ def dataset_of(
     spaces=SPACES,
     environment=CARTPOLE,
     rows: int | None = None,
+    operation: Operation = Operation(name="made up"),
+    parents: Sequence[Parent] = (),
 ) -> str:
     writer = write_files(uri, episodes, format, batch=max(1, len(episodes)), max_rows_per_file=rows)
     commit(
         str(uri),
         writer.files,
         format=format,
-        operation=Operation(name="made up"),
+        operation=operation,
+        parents=parents,
         statistics=Statistics.of(writer.summaries),
         environment=environment,
         observation_space=spaces[0],

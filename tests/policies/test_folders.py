@@ -80,6 +80,10 @@ def test_a_sweep_that_was_moved_stands_for_the_policy_that_moved_with_it(runs: P
         ),
         ("", "runs is a folder of several, and no policy itself. Give one of those in it: {root}/marwil/best."),
         ("nowhere", "There is no policy at {root}/nowhere"),
+        (
+            "outliers/scores.parquet",
+            "scores.parquet is a file, and a policy is a folder. If it is a log, import it, 'offline import",
+        ),
     ],
 )
 def test_what_is_no_policy_is_named_with_what_to_give_instead(runs: Path, name: str, told: str) -> None:

@@ -71,6 +71,9 @@ def test_conditions(text: str, met: list[bool | None]) -> None:
         ("a < " + "9" * 50, "has a number of 50 digits"),
         ("a in (" + "1," * MAX_LENGTH + "1)", "has 200,008 characters; at most 100,000 are allowed"),
         ("a >", "cannot be understood"),
+        ("case when a > 1", "has a case without then: write case when … then … else … end"),
+        ("case when a > 1 then a else 2", "has a case without end"),
+        ("abs(a > 1", "has a bracket that is not closed"),
     ],
 )
 def test_what_is_refused(text: str, message: str) -> None:

@@ -16,6 +16,7 @@ import polars as pl
 from pydantic import Field
 
 from offline_core.data.curation.config import SplitConfig
+from offline_core.data.curation.observed import observed_constants
 from offline_core.data.datasets.commit import find_version, prepared
 from offline_core.data.datasets.copying import NOWHERE, copy_episodes, written_by_file
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
@@ -172,7 +173,7 @@ def _lots(drawn_by: Sequence[str], seed: str) -> np.ndarray:
 
 
 def values_of(source: Dataset, index: pl.DataFrame, name: str, *, what: str = "split") -> np.ndarray:
-    """(episodes,) str: a column's value in each episode, which has to be one.
+    """(episodes,) str: a column's value in each episode, which has to be one; also of a column that is seen.
 
     Arguments:
         what: is done by the column, in the message.
@@ -183,6 +184,9 @@ def values_of(source: Dataset, index: pl.DataFrame, name: str, *, what: str = "s
     if name in columns.EPISODE_METADATA:
         return np.asarray(source.index([name])[name].cast(pl.String).fill_null("").to_list())
     values = source.constants(name)
+    made_of = source.manifest.input_columns
+    if None in values and made_of is not None and name in made_of.obs:
+        values = [*observed_constants(source, name)]
     if None in values:
         eps_id = index[columns.EPS_ID][values.index(None)]
         raise ConfigError(

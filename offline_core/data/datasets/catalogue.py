@@ -34,7 +34,7 @@ _IN_SERIES = re.compile(r"(?:^|.*/)iterations/\d+")
 """A policy that a training kept on its way."""
 _SIDE = re.compile(rf"(?:(.*)/)?sides/[0-9a-f]{{16}}/[^/]+/{VERSIONS}/\d{{6,18}}\.json")
 """A part of a log, that a decision made to decide."""
-_OF_DECISIONS = ("sides", "behaviour")
+_OF_DECISIONS = ("sides", "behaviour", "clones")
 _BY_NAME: Mapping[str, Kind] = {POLICY_FILE: "policy", RESULT_FILE: "result", "metrics.jsonl": "metrics"}
 _BY_FOLDER: Mapping[str, Kind] = {
     "_checks": "check",

@@ -94,7 +94,12 @@ def not_a_dataset(uri: str) -> str | None:
 
 
 def not_a_policy(uri: str) -> str | None:
-    """What a folder is that neither is a policy nor stands for one, and what to give in its place; None if it is not known."""
+    """What a folder or file is that neither is a policy nor stands for one, and what to give in its place; None: not known."""
+    if Location.of(uri).is_file():
+        return (
+            f"{uri} is a file, and a policy is a folder. If it is a log, import it, 'offline import {uri} -o runs/log': as the "
+            "candidate of a decision, the dataset stands for what recorded it."
+        )
     found = folder_at(uri)
     if found is None:
         return None

@@ -12,10 +12,9 @@ from offline_core.data.store.location import Location
 from offline_core.judging.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.judging.decisions.result import DecisionResult
 from offline_core.judging.estimation.contenders import Contender, contenders_of
-from offline_core.policies.kind import kind_of
 from offline_core.policies.manifest import find_policy, fingerprint_of
-from offline_core.policies.registry.address import parse_address
-from offline_core.policies.registry.history import entry_of
+from offline_core.policies.registry.address import parse_address, read_registry
+from offline_core.policies.registry.history import count_moves, entry_of
 from offline_core.runtime.signing import key_id
 from offline_core.runtime.stage import CANDIDATES, DATASET, VERSION, Argument, Made, output, stage
 
@@ -53,9 +52,9 @@ def decide(
 
     Arguments:
         dataset: URI of the log.
-        candidates: URIs of checkpoints or ONNX files, addresses of registered policies, `rule:…`, `function:…` or
-            `column:…`; see `Contender`.
-        output: folder of the decision: `result.json`, both sides of the log, and the model of the behaviour if it needs one.
+        candidates: URIs of checkpoints, ONNX files or other datasets, whose behaviour is meant, addresses of registered
+            policies, `rule:…`, `function:…` or `column:…`; see `Contender`.
+        output: folder of the decision: `result.json`, both sides of the log, and the models of behaviours that it needs.
         version: of the dataset, the latest if None.
 
     Raises:
@@ -69,7 +68,7 @@ def decide(
     contenders = contenders_of(candidates, source, noise=noise)
     today = None if config.against == BEHAVIOUR else contenders_of([config.against], source, noise=noise)[0]
     model = None if config.estimate.behaviour is None else _checkpoint(config.estimate.behaviour, source)
-    config = _with_checkpoints(_with_registry(config), today, model)
+    config = _with_checkpoints(_with_registry(config, today), today, model)
     others = {"against": today, "behaviour": model}
     named = {name: None if each is None else each.fingerprint for name, each in others.items()}
     policies = [*contenders, *(each for each in others.values() if each is not None)]
@@ -88,6 +87,7 @@ def decide(
 
     check(config, source, [*contenders, *([today] if today else [])], model)
     begun.start()
+    _say_if_new(config.registry)
     result = decided(config, source, contenders, today, begun.folder, start).signed()
     log.info("%s", result.sentence)
     return result
@@ -103,12 +103,21 @@ def _checkpoint(policy: str, log: Dataset) -> Contender:
     return contenders_of([uri], log)[0]
 
 
-def _with_registry(config: DecisionConfig) -> DecisionConfig:
+def _with_registry(config: DecisionConfig, today: Contender | None) -> DecisionConfig:
     """With the name in a registry that the decision is for, if it is known."""
     if config.registry is not None:
         return config.model_copy(update={"registry": entry_of(config.registry).uri})
-    address = parse_address(config.against) if kind_of(config.against) == "checkpoint" else None
+    address = parse_address(config.against) if today is not None and today.kind == "checkpoint" else None
     return config if address is None else config.model_copy(update={"registry": address.entry.uri})
+
+
+def _say_if_new(registry: str | None) -> None:
+    """Warn of a name that no policy was promoted to, which is the first decision for it, or a mistake."""
+    if registry is None or count_moves(entry := Location.of(registry)):
+        return
+    names = [history.name for history in read_registry(entry.parent.uri)]
+    there = f"the registry {entry.parent.uri} has {', '.join(names)}" if names else f"{entry.parent.uri} is no registry yet"
+    log.warning("There is no policy %s: %s. A promotion by this decision will create it.", registry, there)
 
 
 def _with_checkpoints(config: DecisionConfig, today: Contender | None, model: Contender | None) -> DecisionConfig:

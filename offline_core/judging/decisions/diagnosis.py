@@ -10,11 +10,12 @@ from scipy.stats import ks_2samp, mannwhitneyu
 from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.episodes import columns
 from offline_core.errors import OfflineError
-from offline_core.judging.decisions.behaviour import Examined
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.overlap import is_deterministic
 from offline_core.judging.decisions.result import Candidate, Difference, Verdict
 from offline_core.judging.estimation import diagnostics
+from offline_core.judging.estimation.behaviour import Examined
+from offline_core.judging.estimation.contenders import MOST_MISCALIBRATED
 from offline_core.policies.lineage import Lineage, episodes_in
 
 MOST_CARRIED = 0.25
@@ -30,8 +31,6 @@ FEW, ENOUGH = 5, 30
 """Episodes of a third, for returns and for rewards."""
 MOST_RANKED = 1_000_000
 """Episodes of a third that are compared; of more, so many by lot."""
-MOST_MISCALIBRATED = 0.1
-"""Expected calibration error of a behaviour model, above which it is not believed."""
 
 
 def about_support(effective_episodes: float, config: DecisionConfig, overlap: float) -> Iterator[str]:

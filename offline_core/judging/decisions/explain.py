@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from offline_core.data.curation.observed import columns_of
 from offline_core.data.datasets.dataset import Dataset, open_committed
 from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.data.episodes.nested import Nested
@@ -27,7 +28,6 @@ from offline_core.judging.estimation.observations import (
     leaves_of,
     tensors_of,
 )
-from offline_core.judging.estimation.rule import columns_of
 from offline_core.judging.estimation.stated import FunctionOfObservations, ProbabilityColumn
 from offline_core.runtime.user_code import UserCode
 
@@ -61,6 +61,11 @@ def explain(
     log = open_committed(dataset, version)
     contenders = contenders_of(policies, log, noise=noise)
     for each in contenders:
+        if each.recording is not None:
+            raise ConfigError(
+                f"{each.name} is a candidate of 'offline decide' and 'offline estimate', which fit a clone of it; explain fits "
+                "nothing. Decide first, and name the clone that its card names."
+            )
         check_fits(each.policy, log)
     named = {each.name: each.policy for each in contenders}
     batch = _episode(log, episode, columns_read(named.values()))

@@ -73,7 +73,7 @@ def select(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
         evidence = found.pop(0)  # what is derived of one of them is gone when the next comes
         difference = _difference(side, evidence, today, beyond=side.config.margin)
         overlap = overlap_of(evidence.episodes.log_ratios, evidence.episodes.lengths)
-        reasons = [*diagnosis.about_difference(difference, side.config, overlap)]
+        reasons = [*contender.reasons, *diagnosis.about_difference(difference, side.config, overlap)]
         ranked.append(Ranked(contender, difference, _estimates(evidence, JUDGES), overlap, reasons))
     scores = combined([each.difference for each in ranked], [each.estimates["fqe"] - recorded for each in ranked])
     order = np.argsort(-scores, kind="stable")
@@ -129,7 +129,8 @@ def judge(side: Side, ranked: Sequence[Ranked], groups: LogGroups) -> Judged:
 def candidate_of(contender: Contender, **about: object) -> Candidate:
     """A contender, and what is told about it."""
     known = {"checkpoint": contender.uri, "fingerprint": contender.fingerprint, "name": contender.name}
-    return Candidate.model_validate(known | about)
+    clone = None if contender.clone is None else contender.clone.checkpoint
+    return Candidate.model_validate(known | {"clone": clone} | about)
 
 
 def _with_today(side: Side, contenders: Sequence[Contender], *more: Method) -> tuple[list[Evidence], Evidence | None]:
@@ -201,6 +202,7 @@ def _about(side: Side, contender: Contender, number: int, evidence: Evidence, di
         "judged": difference,
         "overlap": overlap,
         "reasons": [
+            *contender.reasons,
             *diagnostics.about_weights(
                 episodes, by=_by(side), noticed=NOTICED_OF_MODEL if side.behaviour else diagnostics.NOTICED
             ),

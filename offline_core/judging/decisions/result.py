@@ -11,6 +11,7 @@ from pydantic import Field
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.judging.decisions.config import BEHAVIOUR
 from offline_core.judging.decisions.explanation import ExplainedStep, steps_section
+from offline_core.judging.estimation.result import return_name, told_discount
 from offline_core.policies.kind import kind_of
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Mark, Section, command
@@ -22,8 +23,8 @@ from offline_core.runtime.units import count_text, duration_text, number_text
 if TYPE_CHECKING:
     import polars as pl
 
-SIDES, MODEL = "sides", "behaviour"
-"""Folders inside the decision's: both sides of the log, and the model of what acted."""
+MODEL = "behaviour"
+"""Folder inside the decision's: the model of what acted."""
 
 Verdict = Literal["promote", "test", "collect", "keep", "refused"]
 """promote: replace what runs today. test: an A/B test is worth it. collect: more episodes would tell. keep: no candidate is
@@ -46,12 +47,17 @@ ADOPT = (
     "a policy, train one on a log that it has recorded, and decide on that."
 )
 """What comes next where a rule, a function, a file or a column is shown to be better."""
+ADOPT_CLONE = (
+    "let what recorded that dataset act again, on a part first. It is no checkpoint, so no registry can name it; its clone is "
+    "one: decide again with {clone} as the candidate, and promote that."
+)
+"""What comes next where the behaviour of a dataset is."""
 COLORS: Mapping[Verdict, CardVerdict] = {"promote": "good", "refused": "fair"}
 """Grey: the others."""
 HOLDS: Mapping[str, CardVerdict] = {"holds": "good", "unsure": "fair", "falls": "bad"}
 SHOWN: Mapping[str, CardVerdict] = {"better": "good", "not shown": "grey", "worse": "bad", "too small": "grey"}
-MOST_ROWS, MOST_DRAWN, MOST_LIGHTS = 50, 10, 6
-"""Candidates in the table of a card and in a picture, and guardrails in one."""
+MOST_ROWS, MOST_REFUSED, MOST_DRAWN, MOST_LIGHTS = 50, 3, 10, 6
+"""Candidates in the table of a card, in that of a log that cannot tell, and in a picture; guardrails in one."""
 COLUMNS = (
     "Candidate",
     "Difference, judged",
@@ -156,8 +162,9 @@ class LogPart(Part):
 class Candidate(Part):
     """One policy, and what the log says of it."""
 
-    checkpoint: str = Field(description="Its URI, or what else names it: rule:…, function:…, column:…")
+    checkpoint: str = Field(description="Its URI, or what else names it: rule:…, function:…, column:…, behaviour:…")
     fingerprint: str
+    clone: str | None = Field(None, description="Checkpoint that stands for it, if it is the behaviour of a dataset.")
     name: str = Field(description="Short, and different for each candidate of a decision.")
     selected: Difference | None = Field(None, description="On the side that selects; None: it was not estimated there.")
     judged: Difference | None = Field(None, description="On the side that judges; None: it is no finalist.")
@@ -211,6 +218,7 @@ class DecisionResult(PolicyResult):
     confidence: float
     gamma: float
     horizon: int | None
+    reward: str = Field("", description="What the reward is called in the log's source; empty: not known.")
     reasons: list[str] = Field(description="Why the log cannot be judged; empty unless refused.")
     warnings: list[str]
     seconds: float
@@ -240,7 +248,10 @@ class DecisionResult(PolicyResult):
         calibration = "" if self.calibration_error is None else f"; off by {100 * self.calibration_error:.1f} % on average"
         acted = f"{self.behaviour}{calibration}" if self.behaviour else "the recorded action_logp"
         promote = UNBOUND if self.registry is None else command("offline", "promote", self.registry, self.uri)
-        promote = promote if self.is_checkpoint else ADOPT
+        promote = self.adopt or promote
+        unit, of_what = f" {self.reward}" if self.reward else "", return_name(self.gamma, self.reward)
+        shown = self.candidates[: MOST_REFUSED if self.verdict == "refused" else MOST_ROWS]
+        more = len(self.candidates) - len(shown)
         return Card(
             "Decision",
             verdict=COLORS.get(self.verdict, "grey"),
@@ -249,7 +260,7 @@ class DecisionResult(PolicyResult):
             facts={
                 "Against": "what the log recorded" if self.against == BEHAVIOUR else self.against,
                 **({} if self.registry is None else {"For": self.registry}),
-                "Ranked first": f"{first.name}{f', difference {first.judged}' if first.judged else ''}",
+                "Ranked first": f"{first.name}{f', difference {first.judged}{unit}' if first.judged else ''}",
                 "Policy": self.checkpoint,
                 "Dataset": self.dataset,
                 "Candidates": f"{len(self.candidates):,}, of which {len(judged):,} were judged",
@@ -259,7 +270,12 @@ class DecisionResult(PolicyResult):
             warnings=self.warnings,
             sections=[
                 Section("In plain words", in_words(self)),
-                Section("Candidates", columns=COLUMNS, rows=[_row(each) for each in self.candidates[:MOST_ROWS]]),
+                Section(
+                    "Candidates",
+                    [f"The first {len(shown):,}, and {more:,} more in result.json."] if more else [],
+                    columns=COLUMNS,
+                    rows=[_row(each) for each in shown],
+                ),
                 Section(
                     "Guardrails",
                     columns=["Candidate", "Guardrail", "Recorded", "Difference", "At the worst", "May fall by", "Holds"],
@@ -292,15 +308,15 @@ class DecisionResult(PolicyResult):
                 ),
                 Section(
                     f"Value of {first.name} by each method (wdr decides)",
-                    columns=["Method", "Discounted return"],
+                    columns=["Method", of_what.capitalize()],
                     rows=[[name, value] for name, value in first.estimates.items()],
                 ),
             ],
             details={
                 "Ranked on": f"{self.selecting.episodes:,} episodes",
                 "Judged on": f"{self.judging.episodes:,} other episodes",
-                "Recorded": f"{self.recorded:.4g} on the judging episodes, discounted by {self.gamma:g}",
-                "Horizon": "until it terminates" if self.horizon is None else f"{self.horizon:,} steps",
+                "Recorded": f"{self.recorded:.4g}{unit} on the judging episodes{told_discount(self.gamma)}",
+                **({} if self.horizon == 1 else {"Horizon": self._told_horizon}),
                 "Risk": f"{100 * self.risk:g} % over all that are judged, of a difference of {self.margin:g} or less",
                 "Intervals": f"{100 * self.confidence:g} %, of each candidate alone",
                 **({"What acted": acted} if judged else {}),
@@ -310,6 +326,10 @@ class DecisionResult(PolicyResult):
             about=(self.checkpoint, None) if self.is_checkpoint else (self.dataset.uri, self.dataset.version),
             places=[f"{self.uri}/card"],
         )
+
+    @property
+    def _told_horizon(self) -> str:
+        return "until it terminates" if self.horizon is None else count_text(self.horizon, "step")
 
     def _pictures(self) -> list[figures.Picture]:
         drawn = self.candidates[:MOST_DRAWN]
@@ -327,7 +347,7 @@ class DecisionResult(PolicyResult):
         lines = {"what runs today": 0.0, "margin": self.margin or None}
         said, done = "probability by the model", "share that was done"
         return [
-            partial(figures.forest, rows=differences, x="difference of discounted return", lines=lines),
+            partial(figures.forest, rows=differences, x=f"difference of {return_name(self.gamma, self.reward)}", lines=lines),
             partial(figures.shares, values=overlaps, x="overlap with what acted", least=self.min_overlap),
             *([partial(figures.lights, rows=dict([*lights.items()][:MOST_LIGHTS]))] if lights else []),
             *([partial(figures.calibration, tenths=self.calibration, x=said, y=done)] if self.calibration else []),
@@ -342,6 +362,13 @@ class DecisionResult(PolicyResult):
     def is_checkpoint(self) -> bool:
         """Whether what is ranked first can be promoted; a rule and the like can be adopted only."""
         return kind_of(self.checkpoint) == "checkpoint"
+
+    @property
+    def adopt(self) -> str | None:
+        """What to do in place of a promotion, where what is ranked first is no checkpoint; None: it is one."""
+        if self.is_checkpoint:
+            return None
+        return ADOPT if self.first.clone is None else ADOPT_CLONE.format(clone=self.first.clone)
 
     @property
     def promoted(self) -> str | None:
@@ -402,7 +429,8 @@ def _sentences(result: DecisionResult) -> Iterator[str]:
     if result.against == BEHAVIOUR and result.recorded:
         share, least = (100 * value / abs(result.recorded) for value in (judged.value, judged.at_least))
         gain = f"{first.name} is {share:+.0f} % from that, {least:+.0f} % at least"
-        yield f"The log returned {result.recorded:.4g} an episode; {gain}."
+        unit = f" {result.reward}" if result.reward else ""
+        yield f"The log returned {result.recorded:.4g}{unit} an episode; {gain}."
     counting = min(judged.effective_episodes, judged.carrying_episodes)
     word = "thin" if counting < THIN else "fair" if counting < FAIR else "strong"
     why = "as the others did little of what it does"

@@ -11,6 +11,7 @@ from scipy.stats import norm
 from offline_core.judging.decisions.comparison import holm
 from offline_core.judging.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.judging.decisions.result import Candidate, Difference, Verdict
+from offline_core.judging.estimation.result import return_name
 from offline_core.runtime.units import count_text
 
 PROMISING = 0.2
@@ -55,7 +56,7 @@ def rule(candidates: Sequence[Candidate], config: DecisionConfig, *, episodes: i
 
 
 def _ruled(candidates: Sequence[Candidate], config: DecisionConfig, episodes: int, refusals: Sequence[str]) -> Ruling:
-    of_what = "return" if config.estimate.gamma == 1 else "discounted return"
+    of_what = return_name(config.estimate.gamma)
     today = "what the log recorded" if config.against == BEHAVIOUR else f"{config.against}, which runs today"
     judged = [each for each in candidates if each.judged is not None and not each.reasons]
     shown = dict(zip((each.checkpoint for each in judged), holm([p_of(each) for each in judged], config.risk), strict=True))

@@ -5,30 +5,31 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import gymnasium as gym
 import torch
 
 from offline_core.data.curation.config import SplitConfig
-from offline_core.data.curation.split import split
 from offline_core.data.datasets.dataset import Dataset, open_dataset
-from offline_core.data.datasets.manifest import Operation, identity_of
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.judging.decisions import diagnosis
-from offline_core.judging.decisions.behaviour import Examined, examine, examine_recorded, model_of_behaviour
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.drift import ends_of, in_words, judging_in
 from offline_core.judging.decisions.evidence import Side, paid
 from offline_core.judging.decisions.groups import LogGroups
 from offline_core.judging.decisions.judging import JUDGES, candidate_of, judge, select, unjudged
-from offline_core.judging.decisions.result import MODEL, SIDES, DecisionResult
+from offline_core.judging.decisions.result import MODEL, DecisionResult
 from offline_core.judging.decisions.verdict import rule
 from offline_core.judging.estimation import diagnostics
+from offline_core.judging.estimation.behaviour import Examined, examine, examine_recorded, model_of_behaviour
+from offline_core.judging.estimation.clones import halved, with_clones
 from offline_core.judging.estimation.contenders import Contender
 from offline_core.judging.estimation.estimate import check_policies
 from offline_core.judging.estimation.logged import has_probabilities, step_batches
 from offline_core.judging.estimation.observations import Observations, TargetPolicy, distribution_inputs
+from offline_core.judging.estimation.result import reward_name
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.encoder import leaf_spaces
 from offline_core.policies.lineage import Lineage, lineage
@@ -64,10 +65,7 @@ def decided(
         start: `time.perf_counter()` when it began.
     """
     halves = SplitConfig(held_out_fraction=config.judge_share, by=config.by, seed=config.seed)
-    halving = Operation.of("decide", halves, source=source.manifest.fingerprint)
-    parts = folder.child(f"{SIDES}/{identity_of(halving, [])}").uri
-    parted = split(halves, dataset=source.location.uri, version=source.manifest.version, output=parts)
-    selecting, judging = parted.train, parted.held_out
+    selecting, judging = halved(source, halves, folder, stage="decide")
     for guardrail in config.guardrails:
         paid(open_dataset(selecting.uri, selecting.version), guardrail)  # what is wrong is said before anything is fitted
     check_answers([*contenders, *([today] if today else [])], source)
@@ -76,7 +74,10 @@ def decided(
     groups = LogGroups.of(judging_side, config.group, judging_in(source, judging_side) if drifting else {})
     history = lineage(source.location.uri, source.manifest.version)
     taught = {each.uri: about_learning(each, history, judging_side) for each in contenders}
-    fair = [each for each in contenders if not taught[each.uri]]
+    cloned = partial(with_clones, folder=folder, by=config.by, stage="decide", updates=config.clone_updates, seed=config.seed)
+    fair = cloned([each for each in contenders if not taught[each.uri]])
+    [*others] = cloned([] if today is None else [today])
+    today = others[0] if others else None
     config = config.model_copy(update={"finalists": max(1, min(config.finalists, len(fair)))})  # who share the risk
     recorded = config.estimate.behaviour is None and has_probabilities(judging_side)
     model, updates = config.estimate.behaviour, config.examine_updates if recorded else config.clone_updates
@@ -85,10 +86,13 @@ def decided(
     behaviour = None if model is None else load_policy(model)
     acting = None if recorded else behaviour, None if today is None else today.policy
     sides = [Side.of(*each, config, history, *acting) for each in (("select", selecting), ("judge", judging))]
-    examined = _examined(behaviour, sides[1].dataset, contenders[0].policy, recorded=recorded) if fair else None
+    examined = _examined(behaviour, sides[1].dataset, fair[0].policy, recorded=recorded) if fair else None
     judged = judge(sides[1], select(sides[0], fair), groups) if fair else unjudged(sides[1], contenders[0])
     refusals = [*_about_behaviour(examined, contenders[0].policy, recorded=recorded), *judged.refusals]
-    candidates = judged.candidates + [candidate_of(each, reasons=taught[each.uri]) for each in contenders if each not in fair]
+    refusals += [
+        f"Of {config.against}, which runs today, it cannot tell the value: {why}" for one in others for why in one.reasons
+    ]
+    candidates = judged.candidates + [candidate_of(each, reasons=why) for each in contenders if (why := taught[each.uri])]
     ruling = rule(candidates, config, episodes=source.ref.episodes, refusals=refusals)
     best = ruling.first
     ends = ends_of(source) if drifting else []
@@ -102,6 +106,7 @@ def decided(
             if one.uri == best.checkpoint and one.lineage is None
             for told in diagnostics.about_origin(one, history)
         ),
+        *(told for one in (*fair, *others) for told in diagnostics.about_clone(one)),
         *diagnosis.about_groups(best, ruling.verdict),
         *drifting,
         *in_words(ends, best, config),
@@ -128,6 +133,7 @@ def decided(
         risk=config.risk,
         confidence=config.estimate.confidence,
         gamma=config.estimate.gamma,
+        reward=reward_name(history),
         horizon=judged.horizon,
         reasons=refusals,
         warnings=warnings,
@@ -139,12 +145,12 @@ def decided(
 
 
 def check_answers(contenders: Sequence[Contender], log: Dataset) -> None:
-    """Ask those that are no checkpoints at each step of the log, before anything is fitted.
+    """Ask those that answer to observations by themselves at each step of the log, before anything is fitted.
 
     Raises:
         ConfigError: One fails, or does not answer as it has to.
     """
-    stated = [each for each in contenders if each.kind != "checkpoint"]
+    stated = [each for each in contenders if each.kind not in ("checkpoint", "behaviour")]
     if not stated:
         return
     policies, is_first = [each.policy for each in stated], True

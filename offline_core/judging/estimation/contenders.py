@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.datasets.dataset import Dataset, addressed, is_dataset, open_committed
 from offline_core.data.datasets.manifest import Operation, Parent, digest
 from offline_core.data.store.location import Location
 from offline_core.errors import CheckpointError, ConfigError
@@ -19,7 +19,7 @@ from offline_core.learning.algorithms.registry import algorithms
 from offline_core.learning.config import TrainingConfig
 from offline_core.policies.export_config import EXPORT_FILE, ExportManifest
 from offline_core.policies.kind import Kind, kind_of
-from offline_core.policies.lineage import Lineage, lineage
+from offline_core.policies.lineage import Lineage, Node, episodes_in, lineage
 from offline_core.policies.manifest import PolicyManifest, find_policy
 from offline_core.runtime.user_code import UserCode, code_digests
 
@@ -32,17 +32,30 @@ MOST = 100
 """Candidates of one decision: each has a column in memory and Q functions of its own."""
 LONGEST_NAME = 60
 FUNCTION = "function:"
+BEHAVIOUR_OF = "behaviour:"
+MOST_MISCALIBRATED = 0.1
+"""Expected calibration error of a model of what acted, above which it is not believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """The policy that stands for the behaviour that recorded a dataset."""
+
+    checkpoint: str
+    error: float | None
+    """Expected calibration error on episodes that it was not fitted to; None: the actions are no list."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A policy that is judged on a log: a checkpoint, or a rule, a function, an ONNX file or a column of that log."""
+    """A policy that is judged on a log: a checkpoint, a rule, a function, an ONNX file, a column of that log, or what recorded
+    another one."""
 
     uri: str
     """Of the checkpoint or file; else the text that names it."""
     name: str
     fingerprint: str
-    """Of the weights, of the rule's text, of the function's source, of the file, or of the column and its log."""
+    """Of the weights, of the rule's text, of the function's source, the file, the column and its log, or the dataset."""
     log: Dataset
     manifest: PolicyManifest | None = None
     """Of a checkpoint, or of the policy that an ONNX file was exported from; None: not known."""
@@ -50,6 +63,10 @@ class Contender:
     """See `OffPolicyConfig.noise`."""
     code: UserCode | None = None
     """Of a function."""
+    recording: Dataset | None = None
+    """Whose behaviour it is."""
+    clone: Clone | None = None
+    """Of that behaviour, once it is fitted, see `with_clones`."""
 
     @property
     def kind(self) -> Kind:
@@ -67,6 +84,10 @@ class Contender:
             from offline_core.policies.checkpoint import load_policy  # here, for what is reused needs no Torch
 
             return load_policy(self.uri, self.manifest)
+        if self.recording is not None:
+            from offline_core.judging.estimation.behaviour import policy_for
+
+            return policy_for(self.recording, self.clone.checkpoint if self.clone else None)
         from offline_core.judging.estimation.stated import stated
 
         return stated(self.uri, self.name, self.log, manifest=self.manifest, noise=self.noise, code=self.code)
@@ -76,16 +97,47 @@ class Contender:
         """It, as an input of the estimate or decision."""
         if self.kind == "checkpoint" and self.manifest is not None:
             return self.manifest.parent_entry(self.uri)
+        if self.recording is not None:
+            return self.recording.parent_entry
         return Parent(kind="files", uri=self.uri, fingerprint=self.fingerprint)
 
     @functools.cached_property
     def lineage(self) -> Lineage | None:
-        """What a checkpoint has learned from; None: that is not known."""
-        return lineage(self.uri) if self.kind == "checkpoint" else None
+        """What a checkpoint, or the clone of a dataset's behaviour, has learned from; None: that is not known."""
+        if self.recording is None:
+            return lineage(self.uri) if self.kind == "checkpoint" else None
+        known = lineage(self.recording.location.uri, self.recording.manifest.version)
+        clone, edges = Node("checkpoint", self.uri, None, "found"), [(parent + 1, child + 1) for parent, child in known.edges]
+        return Lineage([clone, *known.nodes], [(1, 0), *edges], known.is_whole)
+
+    @property
+    def recorder(self) -> str | None:
+        """The one policy that recorded all of its dataset, by lineage; None: several, or none that is known."""
+        if self.recording is None:
+            return None
+        known = lineage(self.recording.location.uri, self.recording.manifest.version)
+        sources = [known.nodes.index(node) for node in episodes_in(known)]
+        made_from = {number: [parent for parent, child in known.edges if child == number] for number in sources}
+        first = [number for number in sources if not {*made_from[number]} & {*sources}]
+        recorders = {known.nodes[parent].uri for number in first for parent in made_from[number]}
+        is_recorded = known.is_whole and all(known.nodes[number].operation == "record" for number in first)
+        return recorders.pop() if is_recorded and len(recorders) == 1 else None
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why it cannot be judged on any log."""
+        error = None if self.clone is None else self.clone.error
+        if error is None or error <= MOST_MISCALIBRATED:
+            return []
+        return [
+            f"the clone that stands for it is off by {100 * error:.0f} % of probability on average (expected calibration "
+            f"error), and may be off by {100 * MOST_MISCALIBRATED:.0f} %: record more episodes of it, or name the checkpoint "
+            "that recorded"
+        ]
 
 
 def contenders_of(policies: Sequence[str | UserCode], log: Dataset, *, noise: float | None = None) -> list[Contender]:
-    """The policies of these texts: checkpoints, addresses, rules, functions, ONNX files, columns of the log.
+    """The policies of these texts: checkpoints, addresses, rules, functions, ONNX files, columns of the log, other datasets.
 
     Raises:
         CheckpointError: One cannot be read.
@@ -118,6 +170,8 @@ def contenders_of(policies: Sequence[str | UserCode], log: Dataset, *, noise: fl
 def _known(policy: str | UserCode, log: Dataset, noise: float | None) -> Contender:
     text = policy.strip() if isinstance(policy, str) else f"{FUNCTION}{policy}"
     kind = kind_of(text)
+    if kind == "checkpoint" and is_dataset(addressed(text)[0]):
+        kind, text = "behaviour", f"{BEHAVIOUR_OF}{text}"
     said = text.partition(":")[2].strip()
     known = functools.partial(Contender, name="", log=log, noise=noise)
     match kind:
@@ -129,6 +183,8 @@ def _known(policy: str | UserCode, log: Dataset, noise: float | None) -> Contend
             return known(text, fingerprint=digest([kind, str(code), code.arguments, code_digests(code)]), code=code)
         case "onnx":
             return _exported(known, text)
+        case "behaviour" if said:
+            return _behaviour(known, said, log)
     if not said:
         raise ConfigError(
             f"{text!r} is empty: write {kind}:… with what it is, such as rule:case when obs[1] > 0 then 1 else 0 end."
@@ -141,6 +197,17 @@ def _code(path: str) -> UserCode:
         return UserCode(path=path)
     except ValidationError as error:
         raise ConfigError(f"{FUNCTION}{path} names no function: write {FUNCTION}package.module:name.") from error
+
+
+def _behaviour(known: functools.partial[Contender], dataset: str, log: Dataset) -> Contender:
+    recording = open_committed(dataset)
+    uri, version = recording.location.uri, recording.manifest.version
+    if recording.manifest.fingerprint == log.manifest.fingerprint:
+        raise ConfigError(
+            f"{dataset} is the log itself, and what recorded it is what candidates are held against as it is "
+            "(against=behaviour). Name another dataset, whose behaviour is to be judged on this log."
+        )
+    return known(f"{BEHAVIOUR_OF}{uri}@{version}", fingerprint=recording.manifest.fingerprint, recording=recording)
 
 
 def _exported(known: functools.partial[Contender], uri: str) -> Contender:
@@ -160,6 +227,8 @@ def _exported(known: functools.partial[Contender], uri: str) -> Contender:
 
 
 def _shortened(text: str) -> str:
+    if kind_of(text) == "behaviour":
+        return f"the behaviour of {'/'.join(text.removeprefix(BEHAVIOUR_OF).split('/')[-2:])}"
     if kind_of(text) == "onnx":
         return "/".join(text.split("/")[-2:])
     text = " ".join(text.split())

@@ -84,6 +84,22 @@ def about_origin(contender: Contender, log: Lineage) -> Iterator[str]:
         )
 
 
+def about_clone(contender: Contender) -> Iterator[str]:
+    """A clone stands for the behaviour of a dataset, and how far it can be believed."""
+    if contender.recording is None or contender.clone is None:
+        return
+    error, dataset = contender.clone.error, contender.recording.location.uri
+    known = f"off by {100 * (error or 0):.1f} % of probability on average (expected calibration error)"
+    off = "whose actions are numbers, so how far it is off is not known" if error is None else f"which is {known}"
+    recorder = (
+        "" if contender.recorder is None else f" By its lineage {contender.recorder} recorded it: name that in its place."
+    )
+    yield (
+        f"The behaviour of {dataset} is judged by a clone of it, {contender.clone.checkpoint}, {off}. "
+        f"Intervals are those of the clone.{recorder}"
+    )
+
+
 def about_sampling(manifest: PolicyManifest | None) -> Iterator[str]:
     """Actions are sampled from what is no distribution."""
     algorithm = None if manifest is None else manifest.operation.config.get("algorithm")

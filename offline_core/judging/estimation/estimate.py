@@ -16,13 +16,13 @@ from offline_core.data.episodes import columns
 from offline_core.data.episodes.spaces import space_leaves
 from offline_core.data.inputs.input_columns import MEANING
 from offline_core.data.store.location import Location
-from offline_core.errors import ConfigError, PromotionError
+from offline_core.errors import ConfigError, DataError, PromotionError
 from offline_core.judging.estimation import diagnostics
 from offline_core.judging.estimation.bootstrap import interval
 from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.judging.estimation.contenders import contenders_of
 from offline_core.judging.estimation.estimators import METHODS, fitting, unrecorded_share, weighing
-from offline_core.judging.estimation.result import ESTIMATES, Estimate, Interval, OffPolicyResult
+from offline_core.judging.estimation.result import ESTIMATES, Estimate, Interval, OffPolicyResult, return_name, reward_name
 from offline_core.judging.estimation.trajectories import Trajectories
 from offline_core.policies.lineage import lineage
 from offline_core.policies.manifest import find_policy, fingerprint_of
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+CLONE_UPDATES = 20_000
+"""Of the clone of another dataset's behaviour, at most; it stops once it gets no better on held-out episodes."""
 _GATE = {"require_return", "gate_method"}
 
 
@@ -54,7 +56,7 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
         raise ConfigError(f"gate_method {name} is none of the methods that were estimated: {', '.join(result.estimates)}.")
     found = result.estimates[name]
     told = (
-        f"{result.checkpoint} is not shown to reach a discounted return of {wanted:g} on {result.dataset.uri} with "
+        f"{result.checkpoint} is not shown to reach a {return_name(result.gamma)} of {wanted:g} on {result.dataset.uri} with "
         f"{'sampled' if result.explore else 'greedy'} actions (horizon: {result.told_horizon}): {name} says "
         f"{number_text(found.value)}, {100 * result.confidence:g} % of resamples are within "
         f"{number_text(found.low)} to {number_text(found.high)}"
@@ -101,8 +103,8 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
     looked at here: see `enforce`.
 
     Arguments:
-        policy: URI of a checkpoint or of an ONNX file, the address of a registered policy, `rule:…`, `function:…` or
-            `column:…`; see `Contender`.
+        policy: URI of a checkpoint, of an ONNX file or of another dataset, whose behaviour is meant, the address of a
+            registered policy, `rule:…`, `function:…` or `column:…`; see `Contender`.
         dataset: URI of a dataset whose episodes tell how probable their actions were (`action_logp`), unless
             `config.behaviour` does.
         version: of the dataset; the latest if None.
@@ -110,7 +112,8 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
     Raises:
         CheckpointError: there is no policy, or no behaviour.
         ConfigError: the policy does not fit the data or the behaviour, or a method does not fit the policy.
-        DataError: the data is not what it has to be; SchemaError if the probabilities of its actions are unknown.
+        DataError: the data is not what it has to be, or a clone of a behaviour is too far off; SchemaError if the
+            probabilities of its actions are unknown.
         LearningError: the Q function grew beyond every number.
     """
     start = time.perf_counter()
@@ -142,6 +145,14 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
     evaluated = contender.policy
     behaviour = None if config.behaviour is None else load_policy(config.behaviour, acted)
     check_policies(config, evaluated, behaviour, opened)
+    if contender.recording is not None:
+        from offline_core.judging.estimation.clones import with_clones
+
+        folder = opened.location.child(ESTIMATES)
+        [contender] = with_clones([contender], folder, by="episodes", stage="estimate", updates=CLONE_UPDATES, seed=config.seed)
+        if contender.reasons:
+            raise DataError(f"Of {contender.name} nothing is estimated: {contender.reasons[0]}.")
+        evaluated = contender.policy
     history = lineage(opened.location.uri, opened.manifest.version)
     seed = derive_seed(config.seed, "estimate_policy")
     [evidence] = gather(config, [evaluated], behaviour, opened, history=history, seed=seed)
@@ -151,16 +162,19 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
     result = OffPolicyResult(
         uri=begun.place.uri,
         checkpoint=contender.uri,
+        recording=None if contender.recording is None else contender.recording.ref,
         dataset=opened.ref,
         behaviour=config.behaviour,
         explore=config.explore,
         gamma=config.gamma,
+        reward=reward_name(history),
         horizon=horizon,
         confidence=config.confidence,
         recorded=recorded,
         estimates=estimates,
         warnings=[
             *diagnostics.about_origin(contender, history),
+            *diagnostics.about_clone(contender),
             *diagnostics.about_history(opened, history),
             *diagnostics.about_parts(evidence.begins_late),
             *(diagnostics.about_sampling(contender.manifest) if config.explore else []),

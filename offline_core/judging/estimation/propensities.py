@@ -15,6 +15,8 @@ from offline_core.judging.estimation.q_table import contexts_of, size_of, taken_
 STANDARD_ERRORS = 4.0
 NOTICED = 0.02
 """How far a sum of probabilities may be from 1 for the precision of what was recorded."""
+OTHER_BASES = (10, 2)
+"""Of logarithms."""
 ENOUGH_STEPS = 30
 """Effective ones, without which a mean has no standard error to speak of."""
 
@@ -44,9 +46,9 @@ def about_propensities(logs: np.ndarray, actions: np.ndarray, contexts: np.ndarr
         contexts: (N,) int64, the same where the observation is; None: there are too many.
         count: of the actions in the list.
     """
-    shares = np.exp(np.minimum(-logs, 700.0)) / count
+    shares = _shares(logs, count)
     if error := _far(shares, at_most=True):
-        yield _told(shares, error, f"of its {count:,} actions")
+        yield _told(shares, error, f"of its {count:,} actions", _base(logs, count))
         return
     if contexts is None:
         return
@@ -54,7 +56,18 @@ def about_propensities(logs: np.ndarray, actions: np.ndarray, contexts: np.ndarr
     cells[contexts, actions] = True
     whole = np.asarray(cells.all(axis=1))[contexts]
     if whole.any() and (error := _far(shares[whole], at_most=False)):
-        yield _told(shares[whole], error, f"of its {count:,} actions, in contexts where each was seen,")
+        yield _told(
+            shares[whole], error, f"of its {count:,} actions, in contexts where each was seen,", _base(logs[whole], count)
+        )
+
+
+def _shares(logs: np.ndarray, count: int) -> np.ndarray:
+    return np.asarray(np.exp(np.minimum(-logs, 700.0)) / count)
+
+
+def _base(logs: np.ndarray, count: int) -> int | None:
+    """The base of the logarithms, if probabilities add up to 1 by it."""
+    return next((base for base in OTHER_BASES if _far(_shares(logs * np.log(base), count), at_most=False) is None), None)
 
 
 def _far(shares: np.ndarray, *, at_most: bool) -> float | None:
@@ -66,11 +79,19 @@ def _far(shares: np.ndarray, *, at_most: bool) -> float | None:
     return error if size >= ENOUGH_STEPS and is_far else None
 
 
-def _told(shares: np.ndarray, error: float, of: str) -> str:
+def _told(shares: np.ndarray, error: float, of: str, base: int | None) -> str:
     mean = float(shares.mean())
+    if base is None:
+        why = (
+            "They are of another policy, of a logarithm to another base than e, or of one of several choices: import what the "
+            "behaviour said of the whole action, as natural logarithms."
+        )
+    else:
+        why = (
+            f"As logarithms to the base {base} they do: import natural ones, such as columns: {{computed: {{natural: "
+            f"logp * {np.log(base):.6g}}}}} of a column logp, and mapping: {{action_logp: natural}}."
+        )
     return (
         f"The recorded {columns.ACTION_LOGP} cannot be how probable the actions were: the probabilities {of} sum to about "
-        f"{1 / mean:.3g} instead of 1 (one over that of what was done is {mean:.3g} ± {error:.2g} times their number)."
-        " They are of another policy, of a logarithm to another base than e, or of one of several choices: import what the "
-        "behaviour said of the whole action, as natural logarithms."
+        f"{1 / mean:.3g} instead of 1 (one over that of what was done is {mean:.3g} ± {error:.2g} times their number). {why}"
     )

@@ -6,18 +6,43 @@ from functools import partial
 
 from pydantic import Field
 
-from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.datasets.dataset import DatasetRef, open_dataset
 from offline_core.policies.kind import kind_of
+from offline_core.policies.lineage import Lineage, episodes_in
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Section, command
 from offline_core.runtime.reporting.returns import Told
 from offline_core.runtime.result import Part, PolicyResult
-from offline_core.runtime.units import duration_text, number_text
+from offline_core.runtime.units import count_text, duration_text, number_text
 
 NOTED_UNRECORDED = 0.1
 """Share of a return that was not recorded, from which on a card says so first."""
 
 ESTIMATES = "_estimates"
+NAMELESS = ("reward", "rewards")
+"""Names of a reward that say nothing."""
+
+
+def return_name(gamma: float, reward: str = "") -> str:
+    """What an estimate is of: a return, or a discounted one, and in which unit, if that is known."""
+    name = "return" if gamma == 1 else "discounted return"
+    return f"{name} in {reward}" if reward else name
+
+
+def told_discount(gamma: float) -> str:
+    """The end of what is said of a return; empty if it is not discounted."""
+    return "" if gamma == 1 else f", discounted by {gamma:g}"
+
+
+def reward_name(history: Lineage) -> str:
+    """What the reward is called in the files that a log was imported from; empty: several names, or none that says anything."""
+    imports = [node for node in episodes_in(history) if node.operation == "import" and node.state == "found"]
+    mappings = [open_dataset(node.uri, node.version).manifest.operation.config.get("mapping") or {} for node in imports]
+    names = {str(each.get("rewards", "")) for each in mappings}
+    name = names.pop() if len(names) == 1 else ""
+    return "" if name in NAMELESS else name
+
+
 """Folder of them, below a checkpoint."""
 
 
@@ -57,9 +82,11 @@ class OffPolicyResult(PolicyResult):
         "that cannot be written."
     )
     dataset: DatasetRef
+    recording: DatasetRef | None = Field(None, description="Whose behaviour it is of; None: of a policy.")
     behaviour: str | None = Field(description="Checkpoint that the recorded actions were weighed by; None: by action_logp.")
     explore: bool = Field(description="The policy samples its actions; otherwise it always takes the most likely one.")
     gamma: float
+    reward: str = Field("", description="What the reward is called in the log's source; empty: not known.")
     horizon: int | None = Field(description="Steps of an episode that count. None: all until it terminates.")
     confidence: float
     recorded: Interval = Field(description="Mean discounted return of the recorded episodes themselves.")
@@ -77,7 +104,7 @@ class OffPolicyResult(PolicyResult):
         weighed = {name: each for name, each in self.estimates.items() if each.effective_episodes is not None}
         intervals = {name: (each.value, each.low, each.high) for name, each in self.estimates.items()}
         lines = {"recorded": self.recorded.value}
-        pictures = [partial(figures.intervals, values=intervals, x="discounted return", lines=lines)]
+        pictures = [partial(figures.intervals, values=intervals, x=return_name(self.gamma, self.reward), lines=lines)]
         if weighed:
             sizes = {name: each.effective_episodes or 0.0 for name, each in weighed.items()}
             pictures.append(partial(figures.bars, values=sizes, x="effective episodes"))
@@ -89,15 +116,20 @@ class OffPolicyResult(PolicyResult):
             facts={
                 "Policy": self.checkpoint,
                 "Dataset": self.dataset,
-                "Recorded": f"{self.recorded}, discounted by {self.gamma:g}",
-                "Horizon": self.told_horizon,
+                "Recorded": f"{self.recorded}{f' {self.reward}' if self.reward else ''}{told_discount(self.gamma)}",
+                **({} if self.told_horizon == "1 step" else {"Horizon": self.told_horizon}),
                 "Time": duration_text(self.seconds),
             },
             warnings=self.warnings,
             sections=[
                 Section(
                     "Estimates",
-                    columns=("Method", "Discounted return", "Effective episodes", "Heaviest episode"),
+                    columns=(
+                        "Method",
+                        return_name(self.gamma, self.reward).capitalize(),
+                        "Effective episodes",
+                        "Heaviest episode",
+                    ),
                     rows=[(name, each, *each.weights) for name, each in self.estimates.items()],
                 )
             ],
@@ -118,7 +150,9 @@ class OffPolicyResult(PolicyResult):
         """Better or worse only if all methods say so; and only perhaps if the stage warns, or part of it was not recorded."""
         name, last = next(reversed(self.estimates.items()))
         recorded = self.recorded.value
-        told = f"{name} estimates a discounted return of {last}; that of the recorded episodes is {number_text(recorded)}"
+        told = (
+            f"{name} estimates a {return_name(self.gamma)} of {last}; that of the recorded episodes is {number_text(recorded)}"
+        )
         is_better, is_worse = last.low > recorded, last.high < recorded
         if not is_better and not is_worse:
             return Told("grey", "Not told apart", f"{told}.")
@@ -137,7 +171,7 @@ class OffPolicyResult(PolicyResult):
     @property
     def told_horizon(self) -> str:
         """In words."""
-        steps = "until it terminates" if self.horizon is None else f"{self.horizon:,} steps"
+        steps = "until it terminates" if self.horizon is None else count_text(self.horizon, "step")
         if not self.open_episodes:
             return steps
         return f"{steps}, of which {100 * self.unrecorded_share:.3g} % were not recorded"

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import gymnasium as gym
 import numpy as np
 import polars as pl
 
-from offline_core.data.curation.pieces import as_series
-from offline_core.data.episodes import columns, nested
+from offline_core.data.curation.observed import columns_of
+from offline_core.data.episodes import columns
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.inputs.frames import no_column
 from offline_core.data.inputs.input_columns import InputColumns
-from offline_core.data.inputs.number_names import number_names
 from offline_core.errors import ConfigError, first_line
 from offline_core.runtime.sql import sql_expression
 
@@ -59,9 +57,7 @@ class SqlRule:
         try:
             named = self._expression.meta.root_names()
             if missing := sorted({*named} - {*frame.columns}):
-                self._refuse(
-                    f"sees what is seen before an action{self._told(missing)}. {no_column(missing, frame.columns)[:-1]}"
-                )
+                self._refuse(self._told(missing, frame.columns))
             found = frame.with_columns(self._expression.alias(ANSWER))[ANSWER]
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             self._refuse(f"cannot be computed: {first_line(error)}")
@@ -70,11 +66,14 @@ class SqlRule:
             self._refuse(f"gives nothing for { ({name: row[name] for name in named} or row) }: end it with else")
         return self._numbers(found)
 
-    def _told(self, missing: list[str]) -> str:
-        action = None if self._made_of is None else self._made_of.action
-        if {*missing} & {action, columns.ACTIONS}:
-            return f", and {missing[0]} is what was done"
-        return ""
+    def _told(self, missing: list[str], there: list[str]) -> str:
+        """What is wrong with columns that are not seen before an action."""
+        labels, action = self._labels or [], None if self._made_of is None else self._made_of.action
+        if done := sorted({*missing} & {action, columns.ACTIONS}):
+            return f"goes by {done[0]}, which is what was done: a rule goes by what is seen before, {', '.join(there)}"
+        if meant := [name for name in missing if name in labels]:
+            return f"names a column {meant[0]}, and there is none: write the action {meant[0]} in single quotes, '{meant[0]}'"
+        return f"sees what is seen before an action. {no_column(missing, there)[:-1]}"
 
     def _numbers(self, found: pl.Series) -> np.ndarray:
         is_text = found.dtype == pl.String
@@ -82,7 +81,10 @@ class SqlRule:
             self._refuse(f"gives {found.dtype}, which is no action")
         labels = self._labels
         if is_text and (labels is None or not isinstance(labels[0], str)):
-            self._refuse(f"gives the text {found[0]!r}, and the actions of the log are numbers")
+            self._refuse(
+                f"gives the text {found[0]!r}, and the actions of the log are numbers: say which a text stands for, as case "
+                f"when … = {found[0]!r} then 0 else 1 end does"
+            )
         if labels is None:
             return found.cast(pl.Float64).to_numpy()
         if is_text:
@@ -105,27 +107,3 @@ class SqlRule:
 
 
 ANSWER = "what the rule gives"
-
-
-def columns_of(observations: Nested, made_of: InputColumns | None) -> Mapping[str, pl.Series]:
-    """What is seen at B steps, as columns: `obs` or its parts by path, and the columns that an import made it from."""
-    flat = nested.flatten(observations, columns.OBS)
-    found = {path: as_series(leaf) for path, leaf in flat.items()}
-    if made_of is None or columns.OBS not in flat:
-        return found
-    numbers = flat[columns.OBS].reshape(len(flat[columns.OBS]), -1)
-    if number_names(columns.OBS, numbers.shape[1], made_of) == number_names(columns.OBS, numbers.shape[1]):
-        return found  # what each number is called is not known
-    place = 0
-    for name in made_of.obs:
-        encoding, bins = made_of.steps.encode.get(name), made_of.steps.bins.get(name)
-        size = encoding.size if encoding is not None and encoding.form == "one_hot" else 1
-        own, place = numbers[:, place : place + size], place + size
-        if encoding is not None:
-            codes = own.argmax(axis=1) if encoding.form == "one_hot" else own[:, 0].astype(np.int64)
-            found[name] = pl.Series([*encoding.known, None], strict=False).gather(np.minimum(codes, len(encoding.known)))
-        elif bins is not None:
-            found[name] = pl.Series(np.asarray(bins.values)[own[:, 0].astype(np.int64)])
-        else:
-            found[name] = pl.Series(np.ascontiguousarray(own[:, 0]))
-    return found

@@ -7,7 +7,7 @@ from typing import Any
 
 from offline_core.data.quality.result import Histogram
 from offline_core.judging.decisions.result import DecisionResult, Difference
-from offline_core.judging.estimation.result import OffPolicyResult
+from offline_core.judging.estimation.result import OffPolicyResult, return_name
 from offline_core.keeping.contents import Contents
 from offline_core.keeping.homepage.values import minute, number
 from offline_core.policies.evaluation.result import EPISODE_METRICS, EvaluationResult
@@ -70,6 +70,7 @@ def _estimate(found: Contents, result: OffPolicyResult) -> dict[str, Any]:
         "actions": "sampled" if result.explore else "greedy",
         "confidence": number(result.confidence),
         "gamma": number(result.gamma),
+        "of": return_name(result.gamma, result.reward),
         "intervals": {name: [number(at, 5) for at in (each.value, each.low, each.high)] for name, each in intervals.items()},
         "warnings": result.warnings,
     }
@@ -92,6 +93,7 @@ def _decision(found: Contents, name: str, result: DecisionResult) -> dict[str, A
         "dataset": f"{found.name_of(result.dataset.uri)} v{result.dataset.version}",
         "selected_on": result.selecting.episodes,
         "judged_on": result.judging.episodes,
+        "of": return_name(result.gamma, result.reward),
         "candidates": [
             {"name": each.name, "judged": _interval(each.judged), "overlap": number(each.overlap, 3), "reasons": each.reasons}
             for each in result.candidates

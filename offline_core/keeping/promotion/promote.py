@@ -8,7 +8,6 @@ from typing import NamedTuple
 from offline_core.data.store.location import Location
 from offline_core.data.store.partial_files import remove_partial_files_on_disk
 from offline_core.errors import PromotionError
-from offline_core.judging.decisions.result import ADOPT
 from offline_core.keeping.promotion.config import PromotionConfig
 from offline_core.keeping.promotion.evidence import StoredDecision, check_decision, read_decision
 from offline_core.keeping.promotion.result import PromotionResult
@@ -103,10 +102,10 @@ class _Chosen(NamedTuple):
 
 def _chosen(config: PromotionConfig, source: str) -> _Chosen:
     if (decision := read_decision(source)) is not None:
-        if not decision.result.is_checkpoint:
+        if (adopt := decision.result.adopt) is not None:
             raise PromotionError(
                 f"Nothing is moved: the decision in {source} is for {decision.result.checkpoint}. "
-                f"{ADOPT[0].upper()}{ADOPT[1:]}",
+                f"{adopt[0].upper()}{adopt[1:]}",
                 uri=source,
             )
         return _Chosen(decision.result.checkpoint, decision.result.fingerprint, decision)

@@ -61,6 +61,28 @@ def test_rules_and_functions_are_ranked_beside_checkpoints(log: str, tmp_path: P
         promote(PromotionConfig(), registry=str(tmp_path / "registry/it"), source=str(tmp_path / "out"))
 
 
+def test_a_registry_that_is_not_there_is_told_before_anything_is_fitted(
+    log: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise ConfigError("it would be fitted now")
+
+    monkeypatch.setattr("offline_core.judging.decisions.work.decided", stop)
+    save_policy(policy_of(TARGET), str(tmp_path / "target"), operation=Operation(name="test"))
+    hvac = str(tmp_path / "registry" / "hvac")
+    with pytest.raises(ConfigError, match="fitted now"):
+        decided(log, BEST, output=tmp_path / "out", registry=hvac)
+    assert f"There is no policy {hvac}: {tmp_path}/registry is no registry yet. A promotion by this decision" in caplog.text
+    promote(PromotionConfig(override="the first"), registry=hvac, source=str(tmp_path / "target"))
+    caplog.clear()
+    with pytest.raises(ConfigError, match="fitted now"):
+        decided(log, BEST, output=tmp_path / "out", registry=hvac)
+    assert "There is no policy" not in caplog.text
+    with pytest.raises(ConfigError, match="fitted now"):
+        decided(log, BEST, output=tmp_path / "out", registry=f"{tmp_path}/registry/hvca")
+    assert f"the registry {tmp_path}/registry has hvac. A promotion" in caplog.text
+
+
 def test_a_rule_may_be_what_runs_today(log: str, tmp_path: Path) -> None:
     found = decided(log, FUNCTION, output=tmp_path, against=WORST, min_overlap=0.1)
     assert found.against == WORST and found.candidates[0].judged is not None and found.candidates[0].judged.value > 0

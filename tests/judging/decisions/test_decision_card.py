@@ -195,3 +195,19 @@ def test_the_next_command_is_one_that_works() -> None:
     """A decision for no registry promotes nowhere."""
     assert "decide again with -s registry=" in str(card_of("promote").next)
     assert card_of("promote", registry="runs/registry/hvac").next == "offline promote runs/registry/hvac runs/decision"
+
+
+def test_a_return_of_one_step_without_a_discount_is_told_in_the_words_of_its_reward() -> None:
+    details = card_of("keep", gamma=1.0, horizon=1, reward="click").details
+    assert details["Recorded"] == "11.9 click on the judging episodes" and "Horizon" not in details
+    other = card_of("keep", horizon=24).details
+    assert other["Recorded"] == "11.9 on the judging episodes, discounted by 0.99" and other["Horizon"] == "24 steps"
+    assert str(card_of("keep", reward="click").facts["Ranked first"]).endswith(") click")
+
+
+def test_a_log_that_cannot_tell_shows_few_of_many_candidates() -> None:
+    many = [candidate(f"p{number}", reasons=["it is too far"]) for number in range(20)]
+    for verdict, count in (("refused", 3), ("keep", 20)):
+        [table] = [each for each in card_of(verdict, candidates=many).sections if each.title == "Candidates"]
+        assert len(table.rows) == count
+        assert [*table.sentences] == (["The first 3, and 17 more in result.json."] if verdict == "refused" else [])

@@ -34,13 +34,13 @@ def true_value(policy: np.ndarray, gamma: float = GAMMA) -> float:
     return float(START @ (policy * true_q(policy, gamma)).sum(axis=1))
 
 
-def played(episodes: int, *, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def played(episodes: int, *, seed: int, behaviour: np.ndarray = BEHAVIOUR) -> list[tuple[np.ndarray, np.ndarray]]:
     """(states, actions) of each episode of the behaviour, to its end."""
     rng = np.random.default_rng(seed)
     state, going = rng.choice(3, size=episodes, p=START), np.arange(episodes)
     seen: list[tuple[list[int], list[int]]] = [([], []) for _ in range(episodes)]
     while len(going):
-        action = (rng.random(len(going)) >= BEHAVIOUR[state, 0]).astype(int)
+        action = (rng.random(len(going)) >= behaviour[state, 0]).astype(int)
         for episode, s, a in zip(going.tolist(), state.tolist(), action.tolist(), strict=True):
             seen[episode][0].append(s)
             seen[episode][1].append(a)
@@ -98,8 +98,8 @@ def episode_of(
     )
 
 
-def recorded(episodes: list[tuple[np.ndarray, np.ndarray]], *, logp: bool = True) -> list[Episode]:
-    """As episodes to be stored."""
+def recorded(episodes: list[tuple[np.ndarray, np.ndarray]], *, logp: bool = True, first: int = 0) -> list[Episode]:
+    """As episodes to be stored, with ids from a first one on."""
     return [
         episode_of(
             number,
@@ -108,7 +108,7 @@ def recorded(episodes: list[tuple[np.ndarray, np.ndarray]], *, logp: bool = True
             REWARDS[states, actions],
             logp=np.log(BEHAVIOUR[states, actions]) if logp else None,
         )
-        for number, (states, actions) in enumerate(episodes)
+        for number, (states, actions) in enumerate(episodes, start=first)
     ]
 
 

@@ -58,11 +58,18 @@ def test_probabilities_that_sum_to_less_are_told() -> None:
     contexts, actions, logs = drawn()
     for known in (contexts, None):
         [told] = about_propensities(logs / np.log(2), actions, known, count=3)
-        assert "of its 3 actions sum to about 0.5" in told and "another base than e" in told
+        assert "of its 3 actions sum to about 0.5" in told and "As logarithms to the base 2 they do" in told
 
 
 def test_probabilities_that_sum_to_more_are_told_where_each_action_was_seen() -> None:
     contexts, actions, logs = drawn()
     [told] = about_propensities(logs / np.log(10), actions, contexts, count=3)
     assert "in contexts where each was seen, sum to about 1." in told
+    assert "As logarithms to the base 10 they do: import natural ones, such as columns: {computed: {natural: logp * 2.3" in told
     assert [*about_propensities(logs / np.log(10), actions, None, count=3)] == []
+
+
+def test_no_base_is_named_where_none_lets_them_add_up() -> None:
+    contexts, actions, logs = drawn()
+    [told] = about_propensities(logs * 1.7, actions, contexts, count=3)
+    assert "to the base" not in told and "of another policy, of a logarithm to another base than e" in told

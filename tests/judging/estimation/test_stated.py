@@ -106,7 +106,7 @@ def test_one_action_of_a_box_needs_noise_or_a_q_function(tmp_path: Path) -> None
         ("rule:rewards", "There is no column rewards"),
         ("rule:avg(obs)", "calls avg, which is not allowed. It is of several rows"),
         ("rule:case when obs = 0 then 1 end", r"gives nothing for \{'obs': [12]\}: end it with else"),
-        ("rule:'left'", "gives the text 'left', and the actions of the log are numbers"),
+        ("rule:'left'", "gives the text 'left', and the actions of the log are numbers: say which a text stands for"),
         ("rule:obs", r"answers 2.0 to an observation, and outside Discrete\(2\) to"),
         ("rule:date '2026-01-01'", "gives Date, which is no action"),
         ("rule:", "is empty"),
@@ -179,8 +179,12 @@ def test_a_rule_has_the_columns_of_the_import_in_its_words() -> None:
         answered("20")
     with pytest.raises(ConfigError, match=r"gives the number 3, and the actions of the log are low, high"):
         answered("3", texts)
-    with pytest.raises(ConfigError, match=r"and setpoint is what was done. There is no column setpoint"):
+    with pytest.raises(ConfigError, match=r"goes by setpoint, which is what was done: a rule goes by what is seen before, obs"):
         answered("setpoint * 0.95")
+    with pytest.raises(
+        ConfigError, match=r"names a column high, and there is none: write the action high in single quotes, 'high'"
+    ):
+        answered("high", texts)
 
 
 def test_actions_outside_a_box_are_not_clipped_in_silence() -> None:

@@ -118,6 +118,8 @@ class ImportPlan(BaseModel):
             return "\n".join(head)
         yaml = [line for line in self.yaml.splitlines() if not line.startswith("# offline import ")][1:]
         to_do = "This YAML settles it; complete it" if self.decisions or self.gaps else "This YAML is a guess; check it"
+        if self.counts.rows and self.counts.quarantined_rows == self.counts.rows:
+            to_do = "No row can be imported by this YAML as it is: mend what is said of the rows above, complete it"
         return "\n".join([*head, f"{to_do}, and go on with {self.command(output)}:", *yaml])
 
     @property

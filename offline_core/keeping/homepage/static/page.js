@@ -4,7 +4,7 @@ const MAIN = document.getElementById("main");
 const SECTIONS = { overview: "Overview", datasets: "Datasets", experiments: "Experiments", policies: "Policies", lineage: "Lineage" };
 const LEVELS = { pass: "good", warn: "fair", fail: "bad" };
 const RUNS = DATA.runs.name || [];
-const OVERLAID = 8, UNFINISHED = 5;
+const OVERLAID = 8, UNFINISHED = 5, MOST_REASONS = 5;
 let overlaid = null;
 const POLICY_OF = new Map(DATA.policies.map((each, i) => [each.name.replace(/\/(best|last)$/, ""), i]));
 
@@ -170,10 +170,11 @@ function policies() {
 }
 
 function decision(each) {
+  const reasons = each.candidates.flatMap((of) => of.reasons.map((reason) => `${of.name}: ${reason}`)), more = reasons.length - MOST_REASONS;
   const judged = each.candidates.filter((of) => of.judged).map((of) => [of.name, of.judged]);
   return [decisionNote(each), el("p", { class: "quiet" }, `On ${each.dataset}, against ${each.against}. Candidates were ranked on ${text(each.selected_on)} of its episodes and judged on ${text(each.judged_on)} others.`),
-    judged.length ? intervals(judged, "difference of discounted return to what runs today, with its interval", true) : null,
-    el("ul", null, each.candidates.flatMap((of) => of.reasons.map((reason) => el("li", null, `${of.name}: ${reason}`))), each.notes.map((note) => el("li", null, note)))];
+    judged.length ? intervals(judged, `difference of ${each.of} to what runs today, with its interval`, true) : null,
+    el("ul", null, reasons.slice(0, MOST_REASONS).map((reason) => el("li", null, reason)), more > 0 ? el("li", null, `and ${text(more)} more in result.json`) : null, each.notes.map((note) => el("li", null, note)))];
 }
 
 function policy(number) {
@@ -193,8 +194,8 @@ function policy(number) {
       el("p", null, mark(of.level, of.status), ` ${of.told}`),
       Object.keys(of.more).length ? facts(of.more) : null, histogram(of.returns, "return", of.std === 0 ? of.mean : null)]),
     each.estimates.map((of) => [el("h3", null, `Estimate on ${of.dataset}`), el("p", null, mark(of.level, of.status), ` ${of.told}`),
-      el("p", { class: "quiet" }, `${of.actions} actions, discount ${of.gamma}, intervals of ${100 * of.confidence} %`),
-      intervals(Object.entries(of.intervals), "discounted return"), of.warnings.map((warning) => el("p", { class: "note fair" }, mark("fair", "Warning"), ` ${warning}`))]),
+      el("p", { class: "quiet" }, `${of.actions} actions, ${of.gamma === 1 ? "" : `discount ${of.gamma}, `}intervals of ${100 * of.confidence} %`),
+      intervals(Object.entries(of.intervals), of.of), of.warnings.map((warning) => el("p", { class: "note fair" }, mark("fair", "Warning"), ` ${warning}`))]),
   ];
 }
 

@@ -186,6 +186,15 @@ def test_what_cannot_be_planned_is_refused(files: dict[str, bytes], error: str, 
         planned(tmp_path)
 
 
+def test_no_yaml_is_said_to_settle_rows_of_which_none_can_be_imported(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("hour,action,reward\n" + "1,nan,0.5\n" * 20)
+    config = {"mapping": {"obs": ["hour"], "actions": "action", "rewards": "reward"}, "episodes": {"order": "single_step"}}
+    told = planned(tmp_path, **config).advice("runs/x")
+    assert "No row can be imported by this YAML as it is: mend what" in told and "settles it" not in told
+    (tmp_path / "x.csv").write_text("hour,action,reward\n" + "1,,0.5\n" * 10 + "1,0,0.5\n" * 10)
+    assert "This YAML settles it" in planned(tmp_path, **config).advice("runs/x")
+
+
 def test_other_refusals(tmp_path: Path) -> None:
     with pytest.raises(errors.DatasetNotFoundError, match="There is nothing at"):
         planned(tmp_path / "nowhere")

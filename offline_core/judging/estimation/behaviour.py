@@ -1,4 +1,5 @@
-"""The model of what acted: fitted where the log has no probabilities, and how far it can be believed."""
+"""Models of what acted: of a log without probabilities, or of another dataset whose behaviour is a candidate; and how far they
+can be believed."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from torch.nn import functional
 
 from offline_core.data.datasets.dataset import Dataset, DatasetRef
 from offline_core.data.episodes import columns, nested
+from offline_core.errors import ConfigError
 from offline_core.judging.estimation.logged import recorded_logs, step_batches
 from offline_core.judging.estimation.observations import (
     Observations,
@@ -22,9 +24,12 @@ from offline_core.judging.estimation.observations import (
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train
 from offline_core.policies.categorical import CategoricalHead
+from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from offline_core.runtime.config import parse
 
+NETWORK = NetworkConfig(hidden_sizes=[64, 64], normalize_observations=True)
 TENTHS = 10
 PATIENCE = 5
 UPDATES_BETWEEN_LOOKS = 100
@@ -49,7 +54,7 @@ def model_of_behaviour(selecting: DatasetRef, judging: DatasetRef, output: str, 
         {
             "algorithm": "bc",
             "seed": seed,
-            "network": {"hidden_sizes": [64, 64], "normalize_observations": True},
+            "network": NETWORK.model_dump(exclude_unset=True),
             "optimizer": {
                 "batch_size": 512,
                 "max_updates": updates,
@@ -60,6 +65,27 @@ def model_of_behaviour(selecting: DatasetRef, judging: DatasetRef, output: str, 
         },
     )
     return train(config, dataset=selecting.uri, version=selecting.version, output=output).checkpoint
+
+
+def policy_for(recording: Dataset, clone: str | None) -> Policy:
+    """The policy that stands for the behaviour of a dataset; before it is fitted, one of the same spaces, columns and layers.
+
+    Arguments:
+        clone: checkpoint of it; None: it is not fitted yet.
+
+    Raises:
+        ConfigError: The dataset does not say its spaces.
+    """
+    if clone is not None:
+        return load_policy(clone)
+    observation_space, action_space = recording.spaces
+    if observation_space is None or action_space is None:
+        raise ConfigError(
+            f"{recording.location.uri} does not say its spaces, so what is an action is unknown. Import it first."
+        )
+    policy = Policy(observation_space, action_space, NETWORK)
+    policy.input_columns = recording.manifest.input_columns
+    return policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,65 @@
+"""What is seen at steps, as the columns that an import made observations from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+
+from offline_core.data.curation.pieces import as_series
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.episodes import EpisodeBatch, columns, nested
+from offline_core.data.episodes.nested import Nested
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.inputs.number_names import number_names
+
+
+def columns_of(observations: Nested, made_of: InputColumns | None) -> Mapping[str, pl.Series]:
+    """What is seen at B steps, as columns: `obs` or its parts by path, and the columns that an import made it from."""
+    flat = nested.flatten(observations, columns.OBS)
+    found = {path: as_series(leaf) for path, leaf in flat.items()}
+    if made_of is None or columns.OBS not in flat:
+        return found
+    numbers = flat[columns.OBS].reshape(len(flat[columns.OBS]), -1)
+    if number_names(columns.OBS, numbers.shape[1], made_of) == number_names(columns.OBS, numbers.shape[1]):
+        return found  # what each number is called is not known
+    place = 0
+    for name in made_of.obs:
+        encoding, bins = made_of.steps.encode.get(name), made_of.steps.bins.get(name)
+        size = encoding.size if encoding is not None and encoding.form == "one_hot" else 1
+        own, place = numbers[:, place : place + size], place + size
+        if encoding is not None:
+            codes = own.argmax(axis=1) if encoding.form == "one_hot" else own[:, 0].astype(np.int64)
+            found[name] = pl.Series([*encoding.known, None], strict=False).gather(np.minimum(codes, len(encoding.known)))
+        elif bins is not None:
+            found[name] = pl.Series(np.asarray(bins.values)[own[:, 0].astype(np.int64)])
+        else:
+            found[name] = pl.Series(np.ascontiguousarray(own[:, 0]))
+    return found
+
+
+def observed_constants(source: Dataset, name: str) -> list[str | None]:
+    """For each episode the value that a column of what is seen has at all of its steps; None if it has several or none."""
+    made_of = source.manifest.input_columns
+    found: list[str | None] = []
+    for group in source.row_groups():
+        episodes = group.episodes()
+        some = [number for number, episode in enumerate(episodes) if len(episode)]
+        told: list[str | None] = [None] * len(episodes)
+        if some:
+            batch = EpisodeBatch.of([episodes[number] for number in some], [columns.OBS])
+            series = columns_of(batch.columns[columns.OBS], made_of).get(name)
+            if series is not None and not series.dtype.is_nested():
+                starts = batch.offsets[:-1]
+                codes = series.rank("dense").fill_null(0).to_numpy()
+                is_constant = np.logical_and.reduceat(codes == np.repeat(codes[starts], np.diff(batch.offsets)), starts)
+                values = series.gather(starts).to_list()
+                for number, value, one in zip(some, values, is_constant.tolist(), strict=True):
+                    told[number] = _text(value) if one else None
+        found += told
+    return found
+
+
+def _text(value: object) -> str:
+    return "other" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,158 @@
+"""The behaviour of another dataset as a candidate: what a newer week did, judged on an older one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.manifest import Operation, Parent
+from offline_core.door import candidates_of
+from offline_core.errors import ConfigError, DataError, PromotionError
+from offline_core.judging.decisions.explain import explain
+from offline_core.judging.decisions.result import ADOPT_CLONE, DecisionResult
+from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.contenders import contenders_of
+from offline_core.judging.estimation.estimate import estimate
+from offline_core.judging.estimation.result import ESTIMATES
+from offline_core.keeping.promotion.config import PromotionConfig
+from offline_core.keeping.promotion.promote import promote
+from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.manifest import read_policy_manifest
+from offline_core.runtime.config import parse
+from tests.judging.decisions.made_up import made_up
+from tests.judging.decisions.test_candidates import clicks, decided
+from tests.judging.estimation import days
+from tests.judging.estimation.chains import BEHAVIOUR, GAMMA, SPACES, TARGET, played, recorded, true_value
+from tests.learning.datasets import dataset_of
+
+BETTER = 0.5 * BEHAVIOUR + 0.5 * TARGET
+
+
+@pytest.fixture(scope="module")
+def weeks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two weeks of one process; another policy ran in the second, and no probability is known of it."""
+    folder = tmp_path_factory.mktemp("weeks")
+    dataset_of(folder / "old", recorded(played(1_500, seed=8)), spaces=SPACES, environment=None)
+    newer = recorded(played(600, seed=9, behaviour=BETTER), logp=False, first=1_500)
+    dataset_of(folder / "new", newer, spaces=SPACES, environment=None)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def decision(weeks: Path, tmp_path_factory: pytest.TempPathFactory) -> DecisionResult:
+    output = tmp_path_factory.mktemp("decision")
+    return decided(str(weeks / "old"), str(weeks / "new"), output=output, clone_updates=1_000, min_overlap=0.1)
+
+
+def test_what_ran_in_a_newer_week_is_judged_on_an_older_one(weeks: Path, decision: DecisionResult) -> None:
+    [found] = decision.candidates
+    assert found.name == f"the behaviour of {weeks.name}/new@1" and found.checkpoint == f"behaviour:{weeks}/new@1"
+    assert found.judged is not None and found.reasons == []
+    assert found.clone is not None and read_policy_manifest(found.clone).operation.name == "train"
+    chances = load_policy(found.clone)(torch.arange(3)).softmax(dim=1).detach().double().numpy()
+    assert found.judged.low < true_value(chances) - true_value(BEHAVIOUR) < found.judged.high and found.judged.value > 0
+    assert abs(true_value(chances) - true_value(BETTER)) < 0.2, "as many episodes tell it"
+    assert found.clone.startswith(f"{decision.uri}/clones/")
+    [told] = [each for each in decision.warnings if "is judged by a clone" in each]
+    assert found.clone in told and "of probability on average" in told and "By its lineage" not in told
+    assert not any("is unknown: if it was these episodes" in each for each in decision.warnings)
+
+
+def test_the_same_weeks_are_decided_once(weeks: Path, decision: DecisionResult) -> None:
+    again = decided(
+        str(weeks / "old"),
+        f"{weeks}/new@1",
+        output=Path(decision.uri),
+        clone_updates=1_000,
+        min_overlap=0.1,
+    )
+    assert again.reused
+
+
+def test_a_behaviour_is_not_promoted_and_its_clone_is_named(decision: DecisionResult, tmp_path: Path) -> None:
+    with pytest.raises(PromotionError, match=r"Let what recorded that dataset act again.* decide again with .*/clones/"):
+        promote(PromotionConfig(), registry=str(tmp_path / "registry/it"), source=decision.uri)
+
+
+def test_the_next_step_after_a_behaviour_is_its_clone() -> None:
+    made = made_up("promote", checkpoint="behaviour:/runs/week2@1")
+    one = made.candidates[0].model_copy(update={"checkpoint": "behaviour:/runs/week2@1", "clone": "/runs/clone"})
+    assert made.model_copy(update={"candidates": [one]}).card().next == ADOPT_CLONE.format(clone="/runs/clone")
+
+
+def test_a_newer_week_may_be_what_runs_today(weeks: Path, tmp_path: Path) -> None:
+    rule = "rule:case when obs = 1 then 0 else 1 end"
+    found = decided(str(weeks / "old"), rule, output=tmp_path, against=f"{weeks}/new@1", clone_updates=500, min_overlap=0.1)
+    assert found.against == f"behaviour:{weeks}/new@1" and found.registry is None, "a version is no alias of a registry"
+    assert found.against_fingerprint == open_dataset(str(weeks / "new")).manifest.fingerprint
+    assert found.candidates[0].judged is not None and found.candidates[0].judged.value < 0
+
+
+def test_an_estimate_of_a_behaviour_is_near_what_it_comes_to(weeks: Path) -> None:
+    config = parse(OffPolicyConfig, {"gamma": GAMMA, "methods": ["wis"], "resamples": 200})
+    result = estimate(config, policy=str(weeks / "new"), dataset=str(weeks / "old"))
+    assert result.estimates["wis"].low < true_value(BETTER) < result.estimates["wis"].high
+    assert result.recording is not None and result.recording.uri == str(weeks / "new")
+    assert any("is judged by a clone of it" in each for each in result.warnings)
+    assert (weeks / "old" / ESTIMATES / "clones").is_dir()
+    assert estimate(config, policy=str(weeks / "new"), dataset=str(weeks / "old")).reused
+
+
+def test_a_clone_that_is_far_off_is_not_believed(weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offline_core.judging.estimation.contenders.MOST_MISCALIBRATED", -1.0)
+    found = decided(str(weeks / "old"), f"{weeks}/new", output=tmp_path, clone_updates=50, min_overlap=0.1)
+    assert found.verdict == "refused" and "the clone that stands for it is off by" in found.sentence
+    today = decided(str(weeks / "old"), "rule:1", output=tmp_path / "b", against=f"{weeks}/new", clone_updates=50)
+    assert any("runs today, it cannot tell the value: the clone" in each for each in today.reasons)
+    config = parse(OffPolicyConfig, {"gamma": GAMMA, "methods": ["pdis"], "resamples": 100})
+    with pytest.raises(
+        DataError, match=r"Of the behaviour of .*/new@1 nothing is estimated: the clone that stands for it is off"
+    ):
+        estimate(config, policy=f"{weeks}/new", dataset=f"{weeks}/old")
+
+
+def test_a_dataset_that_was_opened_names_its_version(weeks: Path) -> None:
+    assert candidates_of([open_dataset(str(weeks / "new")), "rule:1"]) == [f"{weeks}/new@1", "rule:1"]
+
+
+def test_the_log_is_no_candidate_of_itself(weeks: Path) -> None:
+    with pytest.raises(ConfigError, match=r"old is the log itself, and what recorded it is what candidates are held against"):
+        contenders_of([str(weeks / "old")], open_dataset(str(weeks / "old")))
+
+
+def test_a_dataset_of_other_spaces_or_columns_is_refused_before_a_clone_is_fitted(
+    weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offline_core.judging.estimation.clones.model_of_behaviour", lambda *_, **__: pytest.fail("fitted"))
+    other = spaces.Discrete(4), spaces.Discrete(2)
+    dataset_of(tmp_path / "other", days.logged(20, seed=0), spaces=other, environment=None)
+    with pytest.raises(ConfigError, match=r"The policy has the observation space Discrete\(4\)"):
+        decided(str(weeks / "old"), str(tmp_path / "other"), output=tmp_path / "out")
+    hour, age = np.arange(40) % 24, np.arange(40) % 7
+    own, swapped = clicks(tmp_path / "own", hour=hour, age=age), clicks(tmp_path / "swapped", age=age, hour=hour)
+    with pytest.raises(ConfigError, match="learned from other columns or labels"):
+        decided(own, swapped, output=tmp_path / "out")
+
+
+def test_nothing_is_fitted_to_explain(weeks: Path) -> None:
+    with pytest.raises(ConfigError, match="which fit a clone of it; explain fits nothing"):
+        explain(str(weeks / "old"), [str(weeks / "new")])
+
+
+def test_the_policy_that_recorded_a_dataset_is_told_by_its_lineage(weeks: Path, tmp_path: Path) -> None:
+    """If there is one alone."""
+    log = open_dataset(str(weeks / "old"))
+    acted = Parent(kind="checkpoint", uri=str(tmp_path / "policy"), fingerprint="ab" * 8)
+    episodes = recorded(played(20, seed=3))
+    known = dataset_of(
+        tmp_path / "known", episodes, spaces=SPACES, environment=None, operation=Operation(name="record"), parents=[acted]
+    )
+    [one] = contenders_of([known], log)
+    assert one.recorder == str(tmp_path / "policy")
+    [unknown] = contenders_of([str(weeks / "new")], log)
+    assert unknown.recorder is None and unknown.lineage is not None and len(unknown.lineage.nodes) == 2
