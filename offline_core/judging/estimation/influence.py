@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import genpareto
+from scipy.stats import genpareto, kstest
 
 from offline_core.judging.estimation.estimators import at_times, errors_of, rewards_of, sums_by_time, weights_of
 from offline_core.judging.estimation.trajectories import Trajectories
@@ -37,8 +37,8 @@ def influence(episodes: Trajectories) -> np.ndarray:
     return found
 
 
-LEAST_TAIL = 20
-"""Influences from which a shape is told."""
+LEAST_TAIL, LEAST_FIT = 20, 0.1
+"""Influences from which a shape is told, and p-value of Kolmogorov and Smirnov's test from which it is believed."""
 
 
 class Carrying(NamedTuple):
@@ -70,7 +70,8 @@ class Tail(NamedTuple):
 def tail_of(influences: np.ndarray) -> Tail | None:
     """Of the largest sizes, as many as Pareto smoothed importance sampling takes (Vehtari et al. 2024, arXiv 1507.02646).
 
-    None: there are too few, or they are not continuous, as those of clicks, of which the number tells and not the size.
+    None: there are too few, or such a distribution does not describe them: those of clicks are no continuous numbers, and of a
+    policy without a draw most are of episodes that weigh nothing.
     """
     sizes = np.sort(np.abs(influences))
     count = int(min(len(sizes) / 5, 3 * len(sizes) ** 0.5))
@@ -79,7 +80,10 @@ def tail_of(influences: np.ndarray) -> Tail | None:
     beyond = sizes[-count:] - sizes[-count - 1]
     if len(np.unique(beyond)) < count / 2:
         return None
-    shape, _, _ = genpareto.fit(beyond[beyond > 0], floc=0)
+    beyond = beyond[beyond > 0]
+    shape, _, scale = genpareto.fit(beyond, floc=0)
+    if kstest(beyond, genpareto(shape, 0, scale).cdf).pvalue < LEAST_FIT:
+        return None
     return Tail(float(shape), float((1 + max(shape, 0.0)) / count**0.5))
 
 

@@ -93,6 +93,8 @@ def test_the_tail_of_influences_has_its_shape(shape: float) -> None:
     assert tail_of(np.random.default_rng(2).normal(size=90)) is None, "too few"
     clicks = (np.arange(10_000) < 30) * 1.0
     assert tail_of(clicks - clicks.mean()) is None, "of clicks the number tells, and not the size"
+    few_weigh = np.where(np.arange(600) < 30, 8.0, 0.1) + np.random.default_rng(2).normal(0, 0.02, 600)
+    assert tail_of(few_weigh) is None, "two kinds of episodes are no tail"
 
 
 def test_rare_rewards_leave_fewer_degrees_of_freedom_the_fewer_weigh_much() -> None:
