@@ -92,7 +92,7 @@ def _ruled(candidates: Sequence[Candidate], config: DecisionConfig, episodes: in
         sentence = f"Keep {today}: {first.name} is better by {found.value:.4g}{_held_back(first)}."
     else:
         sentence = f"Keep {today}: no candidate is shown or likely to be better (the best, {first.name}, by {found.value:.4g})."
-    return Ruling("keep", sentence, first, ranked, [], None)
+    return Ruling("keep", f"{sentence}{_about_others(ranked)}", first, ranked, [], None)
 
 
 def p_of(candidate: Candidate) -> float:
@@ -123,6 +123,14 @@ def _reason(ranked: Sequence[Candidate]) -> str:
     first, *more = ranked[0].reasons
     others = f" Its row has {count_text(len(more), 'more reason')}." if more else ""
     return f"Of {ranked[0].name}: {first.rstrip('.')}.{others}"
+
+
+def _about_others(ranked: Sequence[Candidate]) -> str:
+    """Which candidates are not meant, for they could not be judged."""
+    others = [each for each in ranked if each.reasons]
+    if not others:
+        return ""
+    return f" {count_text(len(others), 'candidate')} could not be judged. {_reason(others)}"
 
 
 def _all_held(candidate: Candidate) -> Candidate:

@@ -57,6 +57,14 @@ def test_what_is_possible_needs_more_episodes() -> None:
     assert found.episodes_needed == pytest.approx(200 * ((1.645 * 1.5) ** 2 - 1), rel=0.01)
 
 
+def test_who_could_not_be_judged_is_told_where_nothing_changes() -> None:
+    judged, far = candidate("a", difference(0, 0.1, 1.0)), candidate("b", None, reasons=["too little of it.", "and more"])
+    found = ruled(judged, far)
+    assert found.verdict == "keep"
+    assert found.sentence.endswith("by 0). 1 candidate could not be judged. Of b: too little of it. Its row has 1 more reason.")
+    assert "could not be judged" not in ruled(judged).sentence
+
+
 def test_what_is_no_better_is_not_collected_for() -> None:
     assert ruled(candidate("a", difference(-1, 1.5, 0.7))).verdict == "keep"
     assert ruled(candidate("a", difference(0.01, 1.5, 0.49))).verdict == "keep", "half a million episodes would be needed"
