@@ -22,6 +22,8 @@ from offline_core.runtime.units import count_text, duration_text, number_text
 if TYPE_CHECKING:
     import polars as pl
 
+SELECT, JUDGE = "select", "judge"
+"""The sides of a log, from whose names their random numbers are derived."""
 SIDES, MODEL = "sides", "behaviour"
 """Folders inside the decision's: both sides of the log, and the model of what acted."""
 

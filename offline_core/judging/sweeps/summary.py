@@ -11,7 +11,7 @@ from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.data.store.location import Location
 from offline_core.errors import SweepError
 from offline_core.judging.sweeps.config import SweepConfig
-from offline_core.judging.sweeps.result import FailedRun, SweepResult, SweptRun, SweptSetting
+from offline_core.judging.sweeps.result import FailedRun, SweepResult, SweptRun, SweptSetting, counted
 from offline_core.judging.sweeps.runs import PlannedRun
 from offline_core.judging.sweeps.statistics import Bootstrap, expected_best, interquartile_mean, interval, learning_curve
 from offline_core.runtime.seeding import derive_seed
@@ -21,11 +21,12 @@ def summary(
     config: SweepConfig,
     runs: Sequence[PlannedRun],
     outcomes: Sequence[SweptRun | FailedRun],
+    score: str,
     *,
     dataset: DatasetRef,
     seconds: float,
 ) -> SweepResult:
-    """Return the settings with at least one trained run, the best first.
+    """Return the settings with at least one trained run, the best first; last those of which no run could be judged.
 
     Arguments:
         outcomes: of each run.
@@ -40,33 +41,43 @@ def summary(
     for run, outcome in zip(runs, outcomes, strict=True):
         if isinstance(outcome, SweptRun):
             by_folder.setdefault(Location.of(run.run.output).parent.uri, []).append((run, outcome))
-    score = runs[0].scoring.score
     sign = -1 if score == "held_out_loss" else 1
     settings = [_swept(config, folder, made) for folder, made in by_folder.items()]
-    settings.sort(key=lambda setting: -sign * setting.interquartile_mean)  # of equals the first in the grid
-    best = max(settings[0].runs, key=lambda run: sign * run.score)
-    by_algorithm: dict[str, list[float]] = {}
+    settings.sort(key=lambda each: (not each.is_judged, -sign * each.interquartile_mean))  # of equals the first in the grid
+    best = max(settings[0].counted, key=lambda run: sign * run.score)
+    by_algorithm: dict[str, list[SweptRun]] = {}
     for setting in settings:
-        by_algorithm.setdefault(setting.algorithm, []).extend(sign * score for score in setting.scores)
+        by_algorithm.setdefault(setting.algorithm, []).extend(setting.runs)
     return SweepResult(
         checkpoint=best.checkpoint,
         dataset=dataset,
         score=score,
         settings=settings,
-        expected_best={name: (sign * expected_best(np.array(scores))).tolist() for name, scores in by_algorithm.items()},
+        expected_best={
+            name: (sign * expected_best(np.array([sign * run.score for run in counted(runs)]))).tolist()
+            for name, runs in by_algorithm.items()
+        },
         failures=failures,
+        warnings=[] if best.reason is None else [_none_judged(best)],
         confidence=config.confidence,
         seconds=seconds,
     )
 
 
 def scores_of(runs: Sequence[PlannedRun], outcomes: Sequence[SweptRun | FailedRun]) -> dict[str, float]:
-    """Return the interquartile mean of each setting with a trained run, by its digest."""
-    found: dict[str, list[float]] = {}
+    """Return the interquartile mean of each setting with a trained run, by its digest.
+
+    A setting of which no run could be judged counts as much as the lowest one that was judged, so that a search leaves it.
+    """
+    found: dict[str, list[SweptRun]] = {}
     for run, outcome in zip(runs, outcomes, strict=True):
         if isinstance(outcome, SweptRun):
-            found.setdefault(run.setting.digest, []).append(outcome.score)
-    return {digest: float(interquartile_mean(np.array(scores))) for digest, scores in found.items()}
+            found.setdefault(run.setting.digest, []).append(outcome)
+    scores = {
+        digest: float(interquartile_mean(np.array([run.score for run in counted(swept)]))) for digest, swept in found.items()
+    }
+    judged = {digest: score for digest, score in scores.items() if any(run.reason is None for run in found[digest])}
+    return scores | dict.fromkeys(scores.keys() - judged.keys(), min(judged.values())) if judged else scores
 
 
 def sweep_error(failures: Sequence[FailedRun], runs: int) -> SweepError:
@@ -79,9 +90,16 @@ def sweep_error(failures: Sequence[FailedRun], runs: int) -> SweepError:
     return error
 
 
+def _none_judged(best: SweptRun) -> str:
+    return (
+        "No run can be judged on the data that they are estimated from, so the best one is best by a number that means little. "
+        f"Of {best.checkpoint}: {best.reason}."
+    )
+
+
 def _swept(config: SweepConfig, folder: str, made: Sequence[tuple[PlannedRun, SweptRun]]) -> SweptSetting:
     setting, runs = made[0][0].setting, [swept for _, swept in made]
-    scores = np.array([[run.score] for run in runs])
+    scores = np.array([[run.score] for run in counted(runs)])
     bootstrap = Bootstrap(config.resamples, config.confidence, seed=derive_seed(config.seed, "sweep", "resamples"))
     low, high = interval(interquartile_mean, scores, bootstrap) or (None, None)
     return SweptSetting(
