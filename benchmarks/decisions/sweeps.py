@@ -1,6 +1,6 @@
 """Which run a sweep names the best: by the judgement that decisions select by, beside each run's own estimate.
 
-    python -m benchmarks.decisions.sweeps FOLDER [--first-seed 0] [--logs 12] [--updates 400]
+    python -m benchmarks.decisions.sweeps FOLDER [--first-seed 0] [--logs 15] [--updates 400]
 
 Each sweep trains on one half of a log, and estimates on the other. Regret is what the named policy is worth less than the best
 one that the sweep has trained, as a share of the behaviour's value; the log's simulator tells both. What is in FOLDER is not
@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 import offline_core as offline
-from benchmarks.decisions.logs import DISTANCES, Log, write
+from benchmarks.decisions.logs import Log, behaviour_and_goal, write
 from benchmarks.decisions.simulators import PLAYED, WORLDS, value_of
 from benchmarks.figure import figure
 from offline_core.judging.sweeps.result import SweptRun
@@ -41,9 +41,15 @@ GRID = {"algorithm": ["bc", "marwil", "iql"], "marwil.beta": [1.0, 10.0], "iql.b
 
 
 def all_logs(first_seed: int) -> list[Log]:
-    """Twelve: of three worlds, short and long ones, with probabilities and without."""
+    """Fifteen: of three worlds, short and long ones, with probabilities and without."""
     numbers = itertools.count(first_seed)
-    kinds = ((100, "random", True), (300, "medium", True), (600, "medium", False), (1_000, "random", True))
+    kinds = (
+        (100, "random", True),
+        (300, "medium", True),
+        (300, "near", True),
+        (600, "medium", False),
+        (1_000, "random", True),
+    )
     return [Log(world, *kind, next(numbers)) for kind in kinds for world in PLAYED]
 
 
@@ -51,7 +57,7 @@ def swept(log: Log, folder: Path, updates: int) -> dict[str, Any]:
     """What is named the best on one log, and what is true."""
     place = folder / "sweeps" / log.name
     world = WORLDS[log.world]()
-    behaviour = world.controller(np.random.default_rng(log.seed), DISTANCES[log.behaviour])
+    behaviour, _ = behaviour_and_goal(log, world, np.random.default_rng(log.seed))
     if not (place / "data").exists():
         write(world, behaviour, log, place / "data")
     train, held_out = offline.split(place / "data", output=place / "split", held_out_fraction=0.5)
@@ -109,7 +115,7 @@ def report(rows: list[dict[str, Any]]) -> None:
     """Means over the logs that each can say something of, and of what the sweep named on the same logs."""
     for name in ("score alone", *OWN, "any"):
         own = [each["regret"] for each in rows if name in each["regret"]]
-        regret, beside = (float(np.mean([each[which] for each in own])) for which in (name, "sweep"))
+        regret, beside = (round(float(np.mean([each[which] for each in own])), 4) for which in (name, "sweep"))
         worse, better = (sum(sign * (each["sweep"] - each[name]) > 0 for each in own) for sign in (1, -1))
         figure(
             f"sweeps.regret.{name}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from offline_core.data.datasets.dataset import Dataset
@@ -49,7 +49,7 @@ class LogEstimates:
         """
         named = config.estimate.behaviour
         model = None if named is None else contenders_of([find_policy(named)[0]], log)[0]
-        values = {"estimate": config.estimate, "min_overlap": config.min_overlap, "seed": config.seed, "finalists": 1}
+        values = {"estimate": config.estimate, "min_overlap": config.min_overlap, "seed": config.seed}
         return cls(DecisionConfig().model_copy(update=values), log, folder, model)
 
     @property
@@ -112,7 +112,8 @@ class LogEstimates:
         policies = [*new.values()]
         for begin in range(0, len(policies), MOST):
             for each in held_against(self.side, contenders_of(policies[begin : begin + MOST], self.log)):
-                self._held[each.contender.fingerprint] = each
+                unloaded = replace(each.contender)  # its weights are not needed again
+                self._held[unloaded.fingerprint] = replace(each, contender=unloaded)
         known = scored([self._held[key] for key in dict.fromkeys(fingerprints)])
         by_fingerprint = {each.contender.fingerprint: each for each in known}
         return [by_fingerprint[key] for key in fingerprints]

@@ -32,7 +32,10 @@ class SweptRun(Part):
     seed: int
     checkpoint: str = Field(description="The policy that was scored.")
     score: float
-    reason: str | None = Field(None, description="Why its score means nothing, where it was estimated; None: it does not.")
+    reason: str | None = Field(
+        None,
+        description="Why the log that its score was estimated from cannot judge it; None: it can, or there is no such log.",
+    )
     curve: list[tuple[int, float]] = Field(description="(updates, mean return) of each evaluation, or the held-out loss.")
     updates: int
     seconds: float = Field(description="Of the training.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.dataset import open_committed
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.judging.sweeps.config import Score, SweepConfig
@@ -86,12 +86,13 @@ def scoring_of(config: SweepConfig, settings: Sequence[Setting], runs: Sequence[
     Raises:
         ConfigError: There is nothing to score them by.
         CheckpointError: There is no policy where `estimate.behaviour` says.
+        DataError: The data to estimate from cannot be opened, or is of another format: import it first.
     """
     score = score_of(config, settings, runs)
     place = _place(config)
     if score != "estimate" or place is None:
         return Scoring(score, None)
-    return Scoring(score, LogEstimates.of(config, open_dataset(place), Location.of(output)))
+    return Scoring(score, LogEstimates.of(config, open_committed(place), Location.of(output)))
 
 
 def score_of(config: SweepConfig, settings: Sequence[Setting], runs: Sequence[Run]) -> Score:

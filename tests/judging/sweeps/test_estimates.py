@@ -21,6 +21,9 @@ from offline_core.judging.sweeps import estimates, settings
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.estimates import LogEstimates
 from offline_core.judging.sweeps.result import SweepResult, SweptRun
+from offline_core.judging.sweeps.runs import asked_runs, planned_runs
+from offline_core.judging.sweeps.settings import settings_of
+from offline_core.judging.sweeps.summary import scores_of
 from offline_core.judging.sweeps.sweep import sweep
 from offline_core.policies.checkpoint import save_policy
 from offline_core.runtime.config import parse
@@ -200,6 +203,19 @@ def test_a_search_learns_from_estimates_round_by_round(logs: Path, tmp_path: Pat
     (tmp_path / "result.json").unlink()
     again = swept(logs, tmp_path, **values)
     assert not again.reused and again.settings == result.settings
+
+
+def test_a_search_leaves_settings_that_cannot_be_judged(logs: Path, output: Path) -> None:
+    """Whatever they are said to be worth, they count as much as the lowest one that was judged."""
+    asked = config(grid={"algorithm": ["bc", GREEDY, "iql"]}, seeds=1)
+    found = settings_of(asked)
+    runs = planned_runs(asked, found, asked_runs(found, dataset=str(logs / "train"), output=str(output), version=None))
+    given = {"seed": 0, "checkpoint": "x", "curve": [], "updates": 1, "seconds": 1.0}
+    high, low, middle = ({"score": 9.0, "reason": "too few episodes"}, {"score": 1.0}, {"score": 2.0})
+    outcomes = [SweptRun.model_validate(given | values) for values in (high, low, middle)]
+    assert [*scores_of(runs, outcomes).values()] == [1.0, 1.0, 2.0]
+    only = [each.model_copy(update={"reason": "too few episodes"}) for each in outcomes]
+    assert [*scores_of(runs, only).values()] == [9.0, 1.0, 2.0], "none is known to be lower"
 
 
 def test_a_decision_is_made_among_the_policies_of_a_sweep(logs: Path, output: Path, tmp_path: Path) -> None:
