@@ -7,14 +7,13 @@ from offline_core.data.curation.config import PruningConfig, SplitConfig
 from offline_core.data.curation.converting import ConversionResult
 from offline_core.data.curation.prune import PruningResult
 from offline_core.data.curation.split import SplitResult
-from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_dataset
+from offline_core.data.datasets.dataset import Dataset, DatasetRef
 from offline_core.data.importing.config import ConversionConfig, ImportConfig
 from offline_core.data.importing.report import ImportResult
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import QualityReport
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.result import DecisionResult
-from offline_core.judging.estimation.estimators import weighing
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.result import SweepResult
 from offline_core.keeping.promotion.config import PromotionConfig
@@ -143,8 +142,6 @@ def improve_policy(
 
 def _scored(chain: Chain, sweep: SweepConfig, data: Dataset, learned_from: DatasetRef) -> tuple[DatasetRef, SweepConfig]:
     """What is learned from, and the sweep with data to compare its runs by, if they are not played and it names none."""
-    from offline_core.judging.estimation.logged import has_probabilities
-
     evaluation = sweep.training.evaluation
     is_played = evaluation.play and (evaluation.environment or data.manifest.environment) is not None
     if is_played or sweep.estimate_on or evaluation.held_out:
@@ -156,10 +153,7 @@ def _scored(chain: Chain, sweep: SweepConfig, data: Dataset, learned_from: Datas
         dataset=learned_from,
         output=f"scoring/{learned_from.fingerprint}",  # a sweep reads the latest version
     )
-    estimate = sweep.estimate
-    if estimate.behaviour is None and weighing(estimate.methods) and not has_probabilities(open_dataset(sides.held_out.uri)):
-        estimate = estimate.model_copy(update={"methods": ["fqe"], "gate_method": "fqe"})
-    return sides.train, sweep.model_copy(update={"estimate_on": sides.held_out.uri, "estimate": estimate})
+    return sides.train, sweep.model_copy(update={"estimate_on": sides.held_out.uri})
 
 
 def _name(champion: Move | None) -> str:

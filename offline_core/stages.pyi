@@ -588,6 +588,7 @@ def sweep(
     score: Literal['auto', 'last_return', 'best_return', 'held_out_loss', 'estimate'] = ...,
     estimate: OffPolicyConfig | Mapping[str, Any] = ...,
     estimate_on: str | None = ...,
+    min_overlap: float = ...,
     parallel: Literal['auto'] | int = ...,
     confidence: float = ...,
     resamples: int = ...,
@@ -597,7 +598,8 @@ def sweep(
     A run is in `<output>/runs/<digest of the setting>/<seed>`, and what `train` makes of the same parameters, however
     many train at once. A finished one is reused, an unfinished one resumes; so a sweep that is killed, or gets more settings
     or seeds, makes only what is missing. A run that fails ends no other one: see `enforce`. A search goes on by itself until
-    all samples are tried, and is resumed likewise.
+    all samples are tried, and is resumed likewise. Runs that are compared by an estimate are judged once all are trained, or
+    all of a search's round.
 
     Arguments:
         dataset: folder of the dataset to read.
@@ -607,7 +609,8 @@ def sweep(
     Raises:
         ConfigError: A setting is invalid, does not fit the data, runs cannot be compared, or Optuna is not installed:
             before anything starts. Or a search came upon values that cannot be.
-        StorageError, DataError: The dataset cannot be opened.
+        StorageError, DataError: The dataset cannot be opened, or nothing can be estimated from the data that was named for it.
+        LearningError: A Q function of an estimate grew beyond every number.
         SweepError: All runs failed.
         BusyError: Another sweep is writing there.
     """

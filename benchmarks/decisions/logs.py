@@ -91,10 +91,7 @@ def make(log: Log, folder: Path) -> Made:
         return Made(**json.loads(done.read_text()))
     world = WORLDS[log.world]()
     rng = np.random.default_rng(log.seed)
-    goal = world.controller(rng, 0.0)
-    start = world.controller(rng, DISTANCES.get(log.behaviour, 0.6))
-    if log.behaviour == "near":
-        start = between(world.controller(rng, 0.6), goal, 0.7)
+    start, goal = behaviour_and_goal(log, world, rng)
     if log.behaviour == "apart":
         start, goal = apart(start), apart(goal, sign=-1.0)
     policies = [between(start, goal, share + (0.03 * rng.normal() if share else 0.0)) for share in STEPS_TOWARDS]
@@ -112,6 +109,15 @@ def make(log: Log, folder: Path) -> Made:
     made = Made(str(place / "data"), candidates, values, explored)
     done.write_text(json.dumps(asdict(made)))
     return made
+
+
+def behaviour_and_goal(log: Log, world: World, rng: np.random.Generator) -> tuple[Policy, Policy]:
+    """What records the log, and a nearly best controller."""
+    goal = world.controller(rng, 0.0)
+    start = world.controller(rng, DISTANCES.get(log.behaviour, 0.6))
+    if log.behaviour == "near":
+        start = between(world.controller(rng, 0.6), goal, 0.7)
+    return start, goal
 
 
 def between(start: Policy, goal: Policy, share: float) -> Policy:

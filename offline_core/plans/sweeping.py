@@ -8,6 +8,7 @@ import math
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.runs import asked_runs, check_runs, planned_runs
 from offline_core.judging.sweeps.scheduling import parallel_runs
+from offline_core.judging.sweeps.scoring import scoring_of
 from offline_core.judging.sweeps.settings import FIRST_SAMPLES, grid_of, settings_of
 from offline_core.learning.costs import Processes, measured
 from offline_core.learning.source import resident_bytes
@@ -30,9 +31,10 @@ def plan_sweep(config: SweepConfig, *, dataset: str, output: str, version: int |
         if any(setting.config.data.reads_by_ray for setting in settings):
             stack.enter_context(ray_session())
         asked = asked_runs(settings, dataset=dataset, output=output, version=version)
+        scoring = scoring_of(config, settings, asked, output)
         runs = planned_runs(config, settings, asked)
         check_runs(settings, asked)
-        runs[0].scoring.check(asked)
+        scoring.check(settings, asked)
         first = asked[:MEASURED]
         for read in {read.origin.ref.uri: read for run in first for read in run.read}.values():
             stack.enter_context(read.reading())
@@ -54,7 +56,7 @@ def plan_sweep(config: SweepConfig, *, dataset: str, output: str, version: int |
             f"trained, {parallel:,} at once",
             f"{seconds:.3g} s a run, on average of {len(first):,} settings; without evaluations, and without an earlier end at "
             "the target return",
-            f"runs are compared by {runs[0].scoring.score}",
+            f"runs are compared by {scoring.score}",
         ],
         reused=None if waiting else output,
     )

@@ -85,7 +85,8 @@ def decide(
     )
     from offline_core.judging.decisions.work import check, decided  # here, for what is reused needs no Torch
 
-    check(config, source, [*contenders, *([today] if today else [])], model)
+    asked = [*contenders, *([today] if today else [])]
+    check(config, source, {each.uri: each.policy for each in asked}, model)
     begun.start()
     _say_if_new(config.registry)
     result = decided(config, source, contenders, today, begun.folder, start).signed()

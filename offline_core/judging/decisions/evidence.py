@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from offline_core.data.curation.condition import Condition
+from offline_core.data.curation.config import SplitConfig
 from offline_core.data.curation.pieces import EPISODE, step_frame
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_dataset
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.judging.decisions.comparison import compare
 from offline_core.judging.decisions.config import DecisionConfig, Guardrail
 from offline_core.judging.decisions.result import Difference
+from offline_core.judging.estimation.clones import halved
 from offline_core.judging.estimation.config import Method, OffPolicyConfig
 from offline_core.judging.estimation.evidence import Evidence, gather
 from offline_core.judging.estimation.observations import TargetPolicy
@@ -65,6 +68,16 @@ class Side:
             resamples=estimate.resamples,
             seed=derive_seed(self.config.seed, "decide", self.name, "resamples"),
         )
+
+
+def sides_of(config: DecisionConfig, source: Dataset, folder: Location) -> tuple[DatasetRef, DatasetRef]:
+    """(those episodes of a log that select, those that judge); they are in this folder.
+
+    Raises:
+        ConfigError, DataError: The log has too few episodes for two sides, or not the column that divides it.
+    """
+    halves = SplitConfig(held_out_fraction=config.judge_share, by=config.by, seed=config.seed)
+    return halved(source, halves, folder, stage="decide")
 
 
 def paid(dataset: Dataset, guardrail: Guardrail) -> SpooledColumn:

@@ -46,7 +46,10 @@ class Ranked:
     overlap: float
     reasons: list[str]
     """Why this side could not judge it."""
+    today: float
+    """Mean discounted return that the log recorded; else what fqe says of what runs today."""
     score: float = 0.0
+    """What it is taken to be above that; see `combined`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +69,27 @@ class Judged:
 
 def select(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
     """Contenders as this side ranks them, the best first."""
+    return sorted(scored(held_against(side, contenders)), key=lambda each: -each.score)
+
+
+def held_against(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
+    """What this side says of each contender beside what runs today, without its score."""
     found, today = _with_today(side, contenders)
-    recorded = found[0].episodes.returns.mean() if today is None else _estimates(today, JUDGES)["fqe"]
-    ranked = []
+    value = float(found[0].episodes.returns.mean()) if today is None else _estimates(today, JUDGES)["fqe"]
+    held = []
     for contender in contenders:
         evidence = found.pop(0)  # what is derived of one of them is gone when the next comes
         difference = _difference(side, evidence, today, beyond=side.config.margin)
         overlap = overlap_of(evidence.episodes.log_ratios, evidence.episodes.lengths)
         reasons = [*contender.reasons, *diagnosis.about_difference(difference, side.config, overlap)]
-        ranked.append(Ranked(contender, difference, _estimates(evidence, JUDGES), overlap, reasons))
-    scores = combined([each.difference for each in ranked], [each.estimates["fqe"] - recorded for each in ranked])
-    order = np.argsort(-scores, kind="stable")
-    return [replace(ranked[number], score=float(scores[number])) for number in order]
+        held.append(Ranked(contender, difference, _estimates(evidence, JUDGES), overlap, reasons, value))
+    return held
+
+
+def scored(held: Sequence[Ranked]) -> list[Ranked]:
+    """The same with their scores, which all of them together decide."""
+    scores = combined([each.difference for each in held], [each.estimates["fqe"] - each.today for each in held])
+    return [replace(each, score=float(score)) for each, score in zip(held, scores, strict=True)]
 
 
 def unjudged(side: Side, contender: Contender) -> Judged:

@@ -23,6 +23,8 @@ from offline_core.runtime.units import count_text, duration_text, number_text
 if TYPE_CHECKING:
     import polars as pl
 
+SELECT, JUDGE = "select", "judge"
+"""The sides of a log, from whose names their random numbers are derived."""
 MODEL = "behaviour"
 """Folder inside the decision's: the model of what acted."""
 

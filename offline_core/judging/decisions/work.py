@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import gymnasium as gym
 import torch
 
-from offline_core.data.curation.config import SplitConfig
 from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.judging.decisions import diagnosis
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.drift import ends_of, in_words, judging_in
-from offline_core.judging.decisions.evidence import Side, paid
+from offline_core.judging.decisions.evidence import Side, paid, sides_of
 from offline_core.judging.decisions.groups import LogGroups
 from offline_core.judging.decisions.judging import JUDGES, candidate_of, judge, select, unjudged
-from offline_core.judging.decisions.result import MODEL, DecisionResult
+from offline_core.judging.decisions.result import JUDGE, MODEL, SELECT, DecisionResult
 from offline_core.judging.decisions.verdict import rule
 from offline_core.judging.estimation import diagnostics
 from offline_core.judging.estimation.behaviour import Examined, examine, examine_recorded, model_of_behaviour
-from offline_core.judging.estimation.clones import halved, with_clones
+from offline_core.judging.estimation.clones import with_clones
 from offline_core.judging.estimation.contenders import Contender
 from offline_core.judging.estimation.estimate import check_policies
 from offline_core.judging.estimation.logged import has_probabilities, step_batches
@@ -36,18 +35,22 @@ from offline_core.policies.lineage import Lineage, lineage
 from offline_core.policies.policy import Policy
 
 
-def check(config: DecisionConfig, source: Dataset, policies: Sequence[Contender], model: Contender | None) -> None:
-    """Raise a ConfigError for policies that cannot be decided between on this log."""
-    for each in policies:
-        if each.policy.network.recurrent is not None:
+def check(config: DecisionConfig, source: Dataset, policies: Mapping[str, TargetPolicy], model: Contender | None) -> None:
+    """Raise a ConfigError for policies that cannot be decided between on this log.
+
+    Arguments:
+        policies: trained or not, by what an error calls them.
+    """
+    estimate = config.estimate.model_copy(update={"methods": [*JUDGES]})
+    behaviour = None if model is None else model.policy
+    assert isinstance(behaviour, Policy | None)
+    for name, policy in policies.items():
+        if policy.network.recurrent is not None:
             raise ConfigError(
-                f"{each.uri} remembers earlier steps (network.recurrent), and the Q functions that a decision needs see single "
+                f"{name} remembers earlier steps (network.recurrent), and the Q functions that a decision needs see single "
                 "observations: leave it out, or estimate it by offline estimate with methods=[wpdis]."
             )
-        estimate = config.estimate.model_copy(update={"methods": [*JUDGES]})
-        behaviour = None if model is None else model.policy
-        assert isinstance(behaviour, Policy | None)
-        check_policies(estimate, each.policy, behaviour, source)
+        check_policies(estimate, policy, behaviour, source)
 
 
 def decided(
@@ -64,8 +67,7 @@ def decided(
         folder: of the decision.
         start: `time.perf_counter()` when it began.
     """
-    halves = SplitConfig(held_out_fraction=config.judge_share, by=config.by, seed=config.seed)
-    selecting, judging = halved(source, halves, folder, stage="decide")
+    selecting, judging = sides_of(config, source, folder)
     for guardrail in config.guardrails:
         paid(open_dataset(selecting.uri, selecting.version), guardrail)  # what is wrong is said before anything is fitted
     check_answers([*contenders, *([today] if today else [])], source)
@@ -85,7 +87,7 @@ def decided(
         model = model_of_behaviour(selecting, judging, folder.child(MODEL).uri, updates=updates, seed=config.seed)
     behaviour = None if model is None else load_policy(model)
     acting = None if recorded else behaviour, None if today is None else today.policy
-    sides = [Side.of(*each, config, history, *acting) for each in (("select", selecting), ("judge", judging))]
+    sides = [Side.of(*each, config, history, *acting) for each in ((SELECT, selecting), (JUDGE, judging))]
     examined = _examined(behaviour, sides[1].dataset, fair[0].policy, recorded=recorded) if fair else None
     judged = judge(sides[1], select(sides[0], fair), groups) if fair else unjudged(sides[1], contenders[0])
     refusals = [*_about_behaviour(examined, contenders[0].policy, recorded=recorded), *judged.refusals]

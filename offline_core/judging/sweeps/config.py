@@ -80,14 +80,25 @@ class SweepConfig(Config):
     score: Score = Field(
         "auto",
         description="What a run is compared by. last_return: of the last policy as the training played it. best_return: of the "
-        "best one, which was chosen by the same episodes. held_out_loss: the lowest. estimate: of the return, by "
-        "estimate.gate_method. auto: last_return if the policy is played, else held_out_loss if losses compare, else estimate.",
+        "best one, which was chosen by the same episodes. held_out_loss: the lowest. estimate: of the return, by which a "
+        "decision ranks candidates. auto: last_return if the policy is played, else held_out_loss if losses compare, else "
+        "estimate.",
     )
     estimate: OffPolicyConfig = Field(
-        OffPolicyConfig(), description="How a policy that is not played is estimated.", json_schema_extra=closed
+        OffPolicyConfig(),
+        description="Discount, horizon, Q function and resamples of an estimate. estimate.behaviour is a model of what acted; "
+        "None: the recorded action_logp, or a clone that is fitted to the data.",
+        json_schema_extra=closed,
     )
     estimate_on: Annotated[str | None, IS_URI] = Field(
         None, description="Dataset to estimate from. None: training.evaluation.held_out."
+    )
+    min_overlap: float = Field(
+        0.8,
+        ge=0,
+        le=1,
+        description="Share of a policy's actions that the behaviour would plausibly take, at least; with less an estimate "
+        "means nothing, and it is not named the best.",
     )
     parallel: Literal["auto"] | Annotated[int, Field(ge=1, le=10_000)] = Field(
         "auto",
@@ -126,6 +137,18 @@ class SweepConfig(Config):
             raise ValueError("seeds has a seed twice")
         if isinstance(self.seeds, list) and not self.seeds:
             raise ValueError("seeds is empty")
+        return self
+
+    @model_validator(mode="after")
+    def _estimates_as_a_decision_does(self) -> SweepConfig:
+        if self.estimate.seed:
+            raise ValueError("estimate.seed has no effect: set seed")
+        for name in ("methods", "gate_method", "require_return"):
+            if getattr(self.estimate, name) != OffPolicyConfig.model_fields[name].default:
+                raise ValueError(
+                    f"estimate.{name} has no effect: runs are ranked by wdr and fqe together, as decide ranks candidates. "
+                    "Leave it out"
+                )
         return self
 
     @property

@@ -31,6 +31,11 @@ class SweptRun(Part):
     seed: int
     checkpoint: str = Field(description="The policy that was scored.")
     score: float
+    reason: str | None = Field(
+        None,
+        description="Why a decision on the log that its score was estimated from would refuse it; None: it would not, or there "
+        "is no such log.",
+    )
     curve: list[tuple[int, float]] = Field(description="(updates, mean return) of each evaluation, or the held-out loss.")
     updates: int
     seconds: float = Field(description="Of the training.")
@@ -64,7 +69,9 @@ class SweptSetting(Part):
     def __str__(self) -> str:
         value, low, high = self.interval
         bounds = "" if self.low is None else f" ({low:.4g} to {high:.4g})"
-        return f"{value:.4g}{bounds}, {count_text(len(self.runs), 'run')}"
+        unjudged = sum(run.reason is not None for run in self.runs)
+        told = f", {unjudged:,} cannot be judged" if unjudged else ""
+        return f"{value:.4g}{bounds}, {count_text(len(self.runs), 'run')}{told}"
 
 
 class FailedRun(Part):
@@ -92,11 +99,12 @@ class SweepResult(PolicyResult):
     failures: list[FailedRun]
     confidence: float
     seconds: float
+    warnings: list[str] = Field([], description="Why the best policy may not be the best one.")
 
     def card(self) -> Card:
         score, first = self.score.replace("_", " "), self.settings[0]
         ranked = {f"{rank}. {setting.name}": setting for rank, setting in enumerate(self.settings, 1)}
-        runs = sum(len(setting.runs) for setting in self.settings)
+        runs, is_estimate = sum(len(setting.runs) for setting in self.settings), self.score == "estimate"
         return Card(
             "Sweep",
             verdict="bad" if self.failures else "grey",
@@ -110,7 +118,7 @@ class SweepResult(PolicyResult):
                 "Runs": f"{runs:,}, {len(self.failures):,} failed",
                 "Time": duration_text(self.seconds),
             },
-            warnings=[str(failure) for failure in self.failures[:MOST_ROWS]],
+            warnings=[*self.warnings, *(str(failure) for failure in self.failures[:MOST_ROWS])],
             sections=[
                 Section(
                     f"Settings by {score}",
@@ -122,9 +130,15 @@ class SweepResult(PolicyResult):
                 ),
                 Section(
                     "Policies to choose from",
-                    columns=("setting", "seed", score, "path"),
+                    columns=("setting", "seed", score, "path", *(["cannot be judged"] if is_estimate else [])),
                     rows=[
-                        (setting.name, run.seed, f"{run.score:,.4g}", run.checkpoint)
+                        (
+                            setting.name,
+                            run.seed,
+                            f"{run.score:,.4g}",
+                            run.checkpoint,
+                            *([run.reason or "–"] if is_estimate else []),
+                        )
                         for setting in self.settings[:MOST_ROWS]
                         for run in setting.runs
                     ],
@@ -140,7 +154,7 @@ class SweepResult(PolicyResult):
     def _pictures(self) -> list[figures.Picture]:
         """The settings by rank."""
         score, ranked = self.score.replace("_", " "), {str(rank): setting for rank, setting in enumerate(self.settings, 1)}
-        every = [run.score for setting in self.settings for run in setting.runs]
+        every = [score for setting in self.settings for score in setting.scores]
         thresholds = np.linspace(min(every), max(every), 101)
         shown = {name: ranked[name] for name in [*ranked][:MOST_LINES]}
         profiles = {
@@ -182,13 +196,17 @@ class SweepResult(PolicyResult):
         return self.settings[0].parameters
 
     def table(self) -> pl.DataFrame:
-        """One row a setting, the best first: its parameters, runs, mean, interquartile mean, interval and folder."""
+        """One row a setting, the best first.
+
+        Its parameters, runs, how many of them could be judged, mean, interquartile mean, interval and folder.
+        """
         import polars as pl
 
         paths = dict.fromkeys(path for setting in self.settings for path in setting.parameters)
         parameters = {path: _column([setting.parameters.get(path) for setting in self.settings]) for path in paths}
         numbers = {
             "runs": [len(setting.runs) for setting in self.settings],
+            "judged": [sum(run.reason is None for run in setting.runs) for setting in self.settings],
             **{
                 name: [getattr(setting, name) for setting in self.settings]
                 for name in ("mean", "interquartile_mean", "low", "high", "folder")

@@ -14,7 +14,7 @@ import psutil
 from offline_core.data.datasets.manifest import digest
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ClusterError, ConfigError, OfflineError
-from offline_core.judging.sweeps.result import FailedRun, SweptRun
+from offline_core.judging.sweeps.result import FailedRun
 from offline_core.judging.sweeps.runs import PlannedRun
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
@@ -26,14 +26,14 @@ from offline_core.runtime.ray_session import fetch, local_cpus, ray_is_up, ray_s
 
 log = logging.getLogger(__name__)
 
-Outcome = SweptRun | FailedRun
+Outcome = TrainingResult | FailedRun
 
 _OF_RUNS = {"rewards", "prelearners", "resident_bytes", "prefetch", "row_groups_per_read"}
 """Parameters of the data that runs which share it may differ in."""
 
 
 def run_all(runs: Sequence[PlannedRun], done: Mapping[int, TrainingResult], parallel: int) -> list[Outcome]:
-    """Train all runs that are not done, so many at once, score all, and return the outcomes in the order of the runs.
+    """Train all runs that are not done, so many at once, and return the outcomes in the order of the runs.
 
     A run that fails is reported, and the others go on. What ends this process or Ray ends all; the next call goes on.
 
@@ -44,7 +44,7 @@ def run_all(runs: Sequence[PlannedRun], done: Mapping[int, TrainingResult], para
     found: dict[int, Outcome] = {}
     with progress(len(runs), what="sweep", unit="run") as bar:
         for number, outcome in itertools.chain(
-            ((number, _outcome(runs[number], result)) for number, result in done.items()),
+            done.items(),
             _together(runs, waiting, parallel) if parallel > 1 else _in_turn(runs, waiting),
         ):
             found[number] = outcome
@@ -89,7 +89,7 @@ def _cpus() -> int:
 def _in_turn(runs: Sequence[PlannedRun], numbers: Sequence[int]) -> Iterator[tuple[int, Outcome]]:
     shared = SharedColumns((runs[number].run for number in numbers), in_store=False)
     for number in numbers:
-        yield number, _outcome(runs[number], loaded=shared.take(runs[number].run))
+        yield number, _outcome(runs[number], shared.take(runs[number].run))
 
 
 def _together(runs: Sequence[PlannedRun], numbers: Sequence[int], parallel: int) -> Iterator[tuple[int, Outcome]]:
@@ -142,13 +142,13 @@ def _fetched(reference: Any, run: PlannedRun) -> Outcome:
 
 def _remote(run: PlannedRun, loaded: EpisodeBatch | None, made_in: str | None) -> Outcome:
     with made_in_run(made_in):
-        return _outcome(run, loaded=loaded)
+        return _outcome(run, loaded)
 
 
-def _outcome(run: PlannedRun, done: TrainingResult | None = None, *, loaded: EpisodeBatch | None = None) -> Outcome:
-    """Train and score, or report what fails."""
+def _outcome(run: PlannedRun, loaded: EpisodeBatch | None) -> Outcome:
+    """Train, or report what fails."""
     try:
-        return run.scored(done or run.train(loaded))
+        return run.train(loaded)
     except ClusterError:  # no run can go on
         raise
     except OfflineError as error:

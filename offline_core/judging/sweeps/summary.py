@@ -21,6 +21,7 @@ def summary(
     config: SweepConfig,
     runs: Sequence[PlannedRun],
     outcomes: Sequence[SweptRun | FailedRun],
+    score: str,
     *,
     dataset: DatasetRef,
     seconds: float,
@@ -40,7 +41,6 @@ def summary(
     for run, outcome in zip(runs, outcomes, strict=True):
         if isinstance(outcome, SweptRun):
             by_folder.setdefault(Location.of(run.run.output).parent.uri, []).append((run, outcome))
-    score = runs[0].scoring.score
     sign = -1 if score == "held_out_loss" else 1
     settings = [_swept(config, folder, made) for folder, made in by_folder.items()]
     settings.sort(key=lambda setting: -sign * setting.interquartile_mean)  # of equals the first in the grid
@@ -55,6 +55,7 @@ def summary(
         settings=settings,
         expected_best={name: (sign * expected_best(np.array(scores))).tolist() for name, scores in by_algorithm.items()},
         failures=failures,
+        warnings=[] if best.reason is None else [_unjudged(best)],
         confidence=config.confidence,
         seconds=seconds,
     )
@@ -77,6 +78,13 @@ def sweep_error(failures: Sequence[FailedRun], runs: int) -> SweepError:
     )
     error.may_pass = any(failure.may_pass for failure in failures)
     return error
+
+
+def _unjudged(best: SweptRun) -> str:
+    return (
+        f"A decision on the log that the runs were estimated from would refuse the best one, {best.checkpoint}: {best.reason}. "
+        "Its score is a guess: play it, or decide on another log."
+    )
 
 
 def _swept(config: SweepConfig, folder: str, made: Sequence[tuple[PlannedRun, SweptRun]]) -> SweptSetting:

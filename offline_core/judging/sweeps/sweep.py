@@ -15,6 +15,7 @@ from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.result import SweepResult
 from offline_core.judging.sweeps.runs import PlannedRun, asked_runs, check_runs, planned_runs
 from offline_core.judging.sweeps.scheduling import Outcome, parallel_runs, run_all
+from offline_core.judging.sweeps.scoring import Scoring, score_of, scoring_of
 from offline_core.judging.sweeps.search import Search
 from offline_core.judging.sweeps.settings import settings_of
 from offline_core.judging.sweeps.summary import scores_of, summary, sweep_error
@@ -40,7 +41,7 @@ def enforce(result: SweepResult, config: SweepConfig) -> None:
 
 @stage(
     "sweep",
-    version=2,
+    version=3,
     after="fine_tune",
     arguments=(DATASET, output("runs/sweep", "Folder for all runs and their comparison."), VERSION),
     hint="Example: -s 'grid={algorithm: [bc, marwil]}' -s seeds=5.",
@@ -56,7 +57,8 @@ def sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None
     A run is in `<output>/runs/<digest of the setting>/<seed>`, and what `train` makes of the same parameters, however
     many train at once. A finished one is reused, an unfinished one resumes; so a sweep that is killed, or gets more settings
     or seeds, makes only what is missing. A run that fails ends no other one: see `enforce`. A search goes on by itself until
-    all samples are tried, and is resumed likewise.
+    all samples are tried, and is resumed likewise. Runs that are compared by an estimate are judged once all are trained, or
+    all of a search's round.
 
     Arguments:
         dataset: URI of a dataset, or of what `training.data` says how to read.
@@ -66,7 +68,8 @@ def sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None
     Raises:
         ConfigError: A setting is invalid, does not fit the data, runs cannot be compared, or Optuna is not installed:
             before anything starts. Or a search came upon values that cannot be.
-        StorageError, DataError: The dataset cannot be opened.
+        StorageError, DataError: The dataset cannot be opened, or nothing can be estimated from the data that was named for it.
+        LearningError: A Q function of an estimate grew beyond every number.
         SweepError: All runs failed.
         BusyError: Another sweep is writing there.
     """
@@ -76,9 +79,10 @@ def sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None
         if any(setting.config.data.reads_by_ray for setting in settings) or _joins_cluster(config):
             stack.enter_context(ray_session())
         asked = asked_runs(settings, dataset=dataset, output=output, version=version)
+        scoring = scoring_of(config, settings, asked, output)
         runs = planned_runs(config, settings, asked)
         shows = all(run.changes_show for run in asked)
-        operation, parents = _identifying(config, runs, asked)
+        operation, parents = _identifying(config, runs, asked, scoring)
         begun = yield StoredResult(
             SweepResult,
             Location.of(output),
@@ -91,30 +95,34 @@ def sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None
             starts_itself=True,
         )
         check_runs(settings, asked)
-        runs[0].scoring.check(asked)
+        scoring.check(settings, asked)
         begun.start()
         start = time.time()
+        scoring.begin()
         if search is not None and parallel_runs(config.parallel, len(runs), asked) > 1:
             stack.enter_context(ray_session())  # one for all that it goes on to
-        outcomes = _trained(config, runs, asked)
+        trained = _trained(config, runs, asked)
+        outcomes = scoring.swept(runs, trained)
         while search is not None:
-            scores, minimize = scores_of(runs, outcomes), runs[0].scoring.score == "held_out_loss"
+            scores, minimize = scores_of(runs, outcomes), scoring.score == "held_out_loss"
             if not (more := search.next(settings, scores, minimize=minimize)):
                 break
             settings += more
             asked += asked_runs(more, dataset=dataset, output=output, version=asked[0].dataset.version or None)
-            runs = planned_runs(config, settings, asked)
+            score_of(config.model_copy(update={"score": scoring.score}), settings, asked)
             check_runs(more, asked[-len(more) :])
-            runs[0].scoring.check(asked[-len(more) :])
-            outcomes += _trained(config, runs[len(outcomes) :], asked)
-        result = summary(config, runs, outcomes, dataset=asked[0].dataset, seconds=time.time() - start)
+            scoring.check(more, asked[-len(more) :])
+            runs = planned_runs(config, settings, asked)
+            trained += _trained(config, runs[len(trained) :], asked)
+            outcomes = scoring.swept(runs, trained)
+        result = summary(config, runs, outcomes, scoring.score, dataset=asked[0].dataset, seconds=time.time() - start)
     best = result.settings[0]
     log.info("Best of %s settings: %s, %s %.4g", len(result.settings), best.name, result.score, best.interquartile_mean)
     return result
 
 
 def _trained(config: SweepConfig, runs: Sequence[PlannedRun], asked: Sequence[Run]) -> list[Outcome]:
-    """Train what is not done, and score all."""
+    """Train what is not done."""
     done = {number: trained for number, run in enumerate(runs) if (trained := run.done())}
     parallel = parallel_runs(config.parallel, len(runs) - len(done), asked)
     log.info(
@@ -133,14 +141,15 @@ def _joins_cluster(config: SweepConfig) -> bool:
     return config.parallel == "auto" and bool(os.environ.get("RAY_ADDRESS"))
 
 
-def _identifying(config: SweepConfig, runs: Sequence[PlannedRun], asked: Sequence[Run]) -> tuple[Operation, list[Parent]]:
+def _identifying(
+    config: SweepConfig, runs: Sequence[PlannedRun], asked: Sequence[Run], scoring: Scoring
+) -> tuple[Operation, list[Parent]]:
     """(all that decides the result, what it is made from); a search goes on by its parameters, and by where it begins."""
     searched = {"search", "random", "samples"} if config.search != "random" else set()
     told = without_defaults(config, include={"seed", "confidence", "resamples", *searched})
-    scoring = runs[0].scoring
     told |= {"score": scoring.score, "runs": [run.run.identity for run in runs]}
     parents = [asked[0].source.origin.parent]
-    if scoring.estimate_on is not None:
-        told["estimate"] = without_defaults(scoring.estimate)
-        parents.append(scoring.estimate_on.parent_entry)
+    if scoring.estimates is not None:
+        told |= scoring.estimates.identity
+        parents += scoring.estimates.parents
     return Operation(name=sweep.name, version=sweep.version, config=told), parents

@@ -16,7 +16,7 @@ from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.episodes import Episode
 from offline_core.data.store.location import Location
 from offline_core.door import candidates_of
-from offline_core.errors import BusyError, ConfigError, DatasetNotFoundError, SchemaError, SweepError
+from offline_core.errors import BusyError, ConfigError, DatasetNotFoundError, SweepError
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.result import SweepResult
 from offline_core.judging.sweeps.settings import settings_of
@@ -117,7 +117,17 @@ def test_settings_are_ranked_and_their_statistics_are_of_their_runs(swept: tuple
 def test_the_result_is_a_table(swept: tuple[Path, SweepResult]) -> None:
     _, result = swept
     table = result.table()
-    assert table.columns == ["algorithm", "marwil.beta", "runs", "mean", "interquartile_mean", "low", "high", "folder"]
+    assert table.columns == [
+        "algorithm",
+        "marwil.beta",
+        "runs",
+        "judged",
+        "mean",
+        "interquartile_mean",
+        "low",
+        "high",
+        "folder",
+    ]
     assert table["mean"].to_list() == [setting.mean for setting in result.settings]
     betas = {row["algorithm"]: row["marwil.beta"] for row in table.iter_rows(named=True)}
     assert betas["bc"] is None and betas["marwil"] in (1.0, 3.0)
@@ -215,29 +225,6 @@ def test_without_an_environment_the_lowest_held_out_loss_is_best(tmp_path: Path,
     assert values == sorted(values, reverse=True) and values[-1] == best.score
 
 
-def recorded(episodes: list[Episode]) -> list[Episode]:
-    """As a policy would have recorded them that throws a coin."""
-    for episode in episodes:
-        episode.extras["action_logp"] = np.full(len(episode), np.log(0.5), np.float32)
-    return episodes
-
-
-def test_policies_that_are_not_played_are_estimated(tmp_path: Path, alone: str) -> None:
-    other = dataset_of(tmp_path / "other", recorded(balancing_episodes(6, 10, seed=7)), environment=None)
-    values = {
-        "grid": {"algorithm": ["bc", "marwil"]},
-        "estimate": {"methods": ["wis", "wpdis"], "gate_method": "wpdis", "gamma": 0.9, "resamples": 20},
-        "estimate_on": other,
-    }
-    result = run_sweep(alone, tmp_path / "out", **values)
-    assert result.score == "estimate"
-    for setting in result.settings:
-        for run in setting.runs:
-            estimate = offline.estimate(run.checkpoint, other, config=parse(SweepConfig, SWEEP | values).estimate)
-            assert estimate.reused and run.score == estimate.estimates["wpdis"].value
-    assert run_sweep(alone, tmp_path / "out", **values).reused
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -265,12 +252,10 @@ def test_what_cannot_be_trained_or_compared_is_named_before_anything_starts(
     assert not list((tmp_path / "out").rglob("*.json"))
 
 
-def test_losses_and_estimates_that_do_not_compare_are_refused(tmp_path: Path, alone: str) -> None:
+def test_losses_that_do_not_compare_are_refused(tmp_path: Path, alone: str) -> None:
     held_out = {"evaluation": {"held_out": alone}}
     with pytest.raises(ConfigError, match=r"held_out_loss: the losses of marwil depend on values that are learned, too"):
         run_sweep(alone, tmp_path, training=TRAINING | held_out, score="held_out_loss")
-    with pytest.raises(SchemaError, match=r"has no column action_logp"):
-        run_sweep(alone, tmp_path, training=TRAINING | held_out)
     pendulum = spaces_of(EnvironmentSpec(id="Pendulum-v1"))
     episode = Episode(
         eps_id="a", observations=np.zeros((4, 3), np.float32), actions=np.zeros((3, 1), np.float32), rewards=np.ones(3)
@@ -279,8 +264,6 @@ def test_losses_and_estimates_that_do_not_compare_are_refused(tmp_path: Path, al
     losses = {"grid": {"bc.squared_error": [True, False]}, "training": TRAINING | {"evaluation": {"held_out": box}}}
     with pytest.raises(ConfigError, match="the settings have different losses"):
         run_sweep(box, tmp_path, **losses, score="held_out_loss")
-    with pytest.raises(ConfigError, match=r"gate_method, which scores the runs, is wdr, and not in estimate\.methods: fqe"):
-        run_sweep(box, tmp_path, **losses, score="estimate", estimate={"methods": ["fqe"]})
     with pytest.raises(DatasetNotFoundError, match="no dataset at"):
         run_sweep(str(tmp_path / "nothing"), tmp_path)
 
