@@ -4,8 +4,8 @@
     python -m benchmarks.fine_tuning FOLDER --environment Hopper-v5 --data runs/reference/data/hopper/medium \\
         --preset locomotion --updates 20000 --target 2500 --steps 200000 --interval 2500
 
-A training on medium recordings goes on by play until `--target`, for half of `--steps` at most. SAC from nothing plays until
-the return of the policy that fine-tuning left, for `--steps` at most. Both are evaluated by the same 10 greedy episodes every
+A training on medium recordings goes on by play until `--target`, for half of `--steps` at most. SAC from nothing plays
+`--steps`, whatever it returns, so its runs serve every algorithm. Both are evaluated by the same 10 greedy episodes every
 `--interval` steps. The steps of a side are those of its first evaluation with that return; where SAC never has it, all that
 it played, and the ratio is "at most" what is said; where fine-tuning gained nothing, all that it played. What is in FOLDER is
 reused, so a run that was cut goes on.
@@ -14,6 +14,7 @@ reused, so a run that was cut goes on.
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import statistics
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from typing import Any
 
 import offline_core as offline
 from benchmarks.figure import figure
+from offline_core.runtime.overlay import overlaid
 
 EPISODES = 50
 FRESH_EPISODES = 20
@@ -35,6 +37,7 @@ def main() -> None:
     parser.add_argument("--environment", default="Pendulum-v1")
     parser.add_argument("--algorithm", default="cal_ql")
     parser.add_argument("--preset", help="of the training on recordings; None: two layers of 256 units, rates of 3e-4")
+    parser.add_argument("--settings", type=json.loads, default={}, help="of the training on recordings, as JSON, beside these")
     parser.add_argument("--data", help="URI of medium recordings; None: of SAC's first policy above --medium")
     parser.add_argument("--medium", type=float, default=-700.0)
     parser.add_argument("--target", type=float, default=-200.0)
@@ -84,7 +87,7 @@ def _compare(given: argparse.Namespace, data: Any, seed: int) -> Comparison:
         algorithm=given.algorithm,
         evaluation={"play": False},
         seed=seed,
-        **(preset if given.preset else plain),
+        **overlaid(preset if given.preset else plain, given.settings),
     )
     tuned = offline.fine_tune(
         training,
@@ -96,7 +99,7 @@ def _compare(given: argparse.Namespace, data: Any, seed: int) -> Comparison:
         total_steps=given.steps // 2,
         **_play(given),
     )
-    nothing = _from_nothing(given, seed=seed, evaluation={"target_return": tuned.mean_return})
+    nothing = _from_nothing(given, seed=seed)
     fresh = [_fresh_return(given, policy, seed) for policy in (training.last, tuned.best)]
     reached = steps_to(nothing.curve, tuned.mean_return)
     gained = tuned.mean_return > tuned.start_return
