@@ -71,8 +71,8 @@ class Play(Experience):
         log: recorded steps; `log_share` of each batch are drawn from them (Ball et al. 2023, "Efficient Online Reinforcement
             Learning with Offline Data", take a half). With them, the observation filter stays as it is.
         rewards: what played rewards are learned as, with a number as scale; those of `log` are so already.
-        pull_steps: environment steps until nothing pulls to recorded actions any more, see `Networks.pulled`; it falls linearly.
-            None: all of it stays.
+        pull_steps: environment steps in which the pull to recorded actions, see `Networks.pulled`, falls from all of it to
+            nothing. None: all of it stays.
 
     Raises:
         ConfigError: The policy remembers, or the memory for the steps is not there.
