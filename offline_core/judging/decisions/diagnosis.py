@@ -16,12 +16,13 @@ from offline_core.judging.decisions.result import Candidate, Difference, Verdict
 from offline_core.judging.estimation import diagnostics
 from offline_core.judging.estimation.behaviour import Examined
 from offline_core.judging.estimation.contenders import MOST_MISCALIBRATED
+from offline_core.judging.estimation.influence import Tail
 from offline_core.policies.lineage import Lineage, episodes_in
 
 MOST_CARRIED = 0.25
 """Share of one episode above which it carries too much, see `Difference.largest_share`."""
-HEAVY_TAIL, TAIL_ERRORS = 0.5, 2.0
-"""Shape of a Pareto distribution that has no variance any more, and standard errors that a tail is beyond it."""
+HEAVY_TAIL = 0.5
+"""Shape of a Pareto distribution that has no variance any more."""
 DRIFT_RISK = 1e-4
 STANDARD_ERRORS, NOTICED_NATS = 4.0, 0.02
 """Of the log-probability by which a model exceeds what was recorded."""
@@ -61,11 +62,11 @@ def about_difference(found: Difference, config: DecisionConfig, overlap: float) 
             f"a few episodes carry the estimate (they count as {found.carrying_episodes:.1f}, and "
             f"{config.estimate.min_effective_episodes:g} are needed, estimate.min_effective_episodes): record more episodes"
         )
-    if found.tail is not None and found.tail - TAIL_ERRORS * found.tail_error > HEAVY_TAIL:
+    if found.tail is not None and (tail := Tail(*found.tail)).at_least > HEAVY_TAIL:
         yield (
-            f"its largest influences are too far apart for an interval (the shape of their tail is {found.tail:.2f} ± "
-            f"{found.tail_error:.2f}, and from {HEAVY_TAIL:g} on there is no variance): record more episodes, or with a "
-            "behaviour that is more like it"
+            "its largest influences are too far apart for its interval to be believed (the shape of their tail is "
+            f"{tail.shape:.2f} ± {tail.error:.2f}, and from {HEAVY_TAIL:g} on a tail has no variance): record more episodes, "
+            "or with a behaviour that is more like it"
         )
     if not np.isfinite([found.value, found.low, found.high]).all():
         yield "its value has no bound on this log: record more episodes"

@@ -57,7 +57,9 @@ class Side:
         seed = derive_seed(self.config.seed, "decide", self.name)
         return gather(estimate, policies, self.behaviour, self.dataset, history=self.history, seed=seed, rewards=rewards)
 
-    def difference(self, candidate: Trajectories, today: Trajectories | None, *, beyond: float) -> Difference:
+    def difference(
+        self, candidate: Trajectories, today: Trajectories | None, *, beyond: float, with_tail: bool = False
+    ) -> Difference:
         estimate: OffPolicyConfig = self.config.estimate
         return compare(
             candidate,
@@ -67,6 +69,7 @@ class Side:
             confidence=estimate.confidence,
             resamples=estimate.resamples,
             seed=derive_seed(self.config.seed, "decide", self.name, "resamples"),
+            with_tail=with_tail,
         )
 
 

@@ -79,7 +79,7 @@ def held_against(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
     held = []
     for contender in contenders:
         evidence = found.pop(0)  # what is derived of one of them is gone when the next comes
-        difference = _difference(side, evidence, today, beyond=side.config.margin)
+        difference = _difference(side, evidence, today, beyond=side.config.margin, with_tail=True)
         overlap = overlap_of(evidence.episodes.log_ratios, evidence.episodes.lengths)
         reasons = [*contender.reasons, *diagnosis.about_difference(difference, side.config, overlap)]
         held.append(Ranked(contender, difference, _estimates(evidence, JUDGES), overlap, reasons, value))
@@ -131,7 +131,7 @@ def judge(side: Side, ranked: Sequence[Ranked], groups: LogGroups) -> Judged:
         if each in finalists:
             number = finalists.index(each)
             evidence = found_by_number.pop(number)
-            difference = _difference(side, evidence, today, beyond=config.margin)
+            difference = _difference(side, evidence, today, beyond=config.margin, with_tail=True)
             about = _about(side, each.contender, number, evidence, difference) | {"guardrails": guardrails[number]}
             about |= _by_group(side, groups, evidence, today)
         candidates.append(candidate_of(each.contender, selected=each.difference, score=each.score, **about))
@@ -154,8 +154,10 @@ def _with_today(side: Side, contenders: Sequence[Contender], *more: Method) -> t
     return found, today
 
 
-def _difference(side: Side, evidence: Evidence, today: Evidence | None, *, beyond: float) -> Difference:
-    return side.difference(evidence.episodes, None if today is None else today.episodes, beyond=beyond)
+def _difference(
+    side: Side, evidence: Evidence, today: Evidence | None, *, beyond: float, with_tail: bool = False
+) -> Difference:
+    return side.difference(evidence.episodes, None if today is None else today.episodes, beyond=beyond, with_tail=with_tail)
 
 
 def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[GuardrailFinding]]:

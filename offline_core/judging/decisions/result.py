@@ -49,11 +49,8 @@ ADOPT = (
     "a policy, train one on a log that it has recorded, and decide on that."
 )
 """What comes next where a rule, a function, a file or a column is shown to be better."""
-ADOPT_CLONE = (
-    "let what recorded that dataset act again, on a part first. It is no checkpoint, so no registry can name it; its clone is "
-    "one: decide again with {clone} as the candidate, and promote that."
-)
-"""What comes next where the behaviour of a dataset is."""
+OR_CLONE = " Or decide again with {clone} as the candidate: that clone is a policy of its own, which can be promoted."
+"""What may come next where the behaviour of a dataset is worth a test."""
 COLORS: Mapping[Verdict, CardVerdict] = {"promote": "good", "refused": "fair"}
 """Grey: the others."""
 HOLDS: Mapping[str, CardVerdict] = {"holds": "good", "unsure": "fair", "falls": "bad"}
@@ -87,10 +84,11 @@ class Difference(Part):
     carrying_episodes: float = Field(description="Episodes that carry the difference: the effective number of influences.")
     largest_share: float = Field(description="Of one episode, in the squared weights or in the influences: the larger one.")
 
-    tail: float | None = Field(
-        None, description="Shape of a Pareto distribution of the largest influences; None: they are few, or not continuous."
+    tail: tuple[float, float] | None = Field(
+        None,
+        description="Shape of a Pareto distribution of the largest influences, and its standard error; None: they are few, or "
+        "not continuous, or nothing depends on it.",
     )
-    tail_error: float = Field(0.0, description="Its standard error.")
 
     @property
     def chance(self) -> float:
@@ -251,6 +249,7 @@ class DecisionResult(PolicyResult):
         acted = f"{self.behaviour}{calibration}" if self.behaviour else "the recorded action_logp"
         promote = UNBOUND if self.registry is None else command("offline", "promote", self.registry, self.uri)
         promote = self.adopt or promote
+        following = NEXT[self.verdict] + (OR_CLONE.format(clone=first.clone) if self.verdict == "test" and first.clone else "")
         unit, of_what = f" {self.reward}" if self.reward else "", return_name(self.gamma, self.reward)
         shown = self.candidates[: MOST_REFUSED if self.verdict == "refused" else MOST_ROWS]
         more = len(self.candidates) - len(shown)
@@ -324,7 +323,7 @@ class DecisionResult(PolicyResult):
                 **({"What acted": acted} if judged else {}),
             },
             draw=figures.drawn(self._pictures),
-            next=promote if self.verdict == "promote" else NEXT[self.verdict],
+            next=promote if self.verdict == "promote" else following,
             about=(self.checkpoint, None) if self.is_checkpoint else (self.dataset.uri, self.dataset.version),
             places=[f"{self.uri}/card"],
         )
@@ -368,9 +367,7 @@ class DecisionResult(PolicyResult):
     @property
     def adopt(self) -> str | None:
         """What to do in place of a promotion, where what is ranked first is no checkpoint; None: it is one."""
-        if self.is_checkpoint:
-            return None
-        return ADOPT if self.first.clone is None else ADOPT_CLONE.format(clone=self.first.clone)
+        return None if self.is_checkpoint else ADOPT
 
     @property
     def promoted(self) -> str | None:

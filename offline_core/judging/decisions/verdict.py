@@ -38,14 +38,24 @@ class Ruling:
     episodes_needed: int | None
 
 
-def rule(candidates: Sequence[Candidate], config: DecisionConfig, *, episodes: int, refusals: Sequence[str]) -> Ruling:
+def rule(
+    candidates: Sequence[Candidate],
+    config: DecisionConfig,
+    *,
+    episodes: int,
+    refusals: Sequence[str],
+    against_clone: bool = False,
+) -> Ruling:
     """Decide between candidates that were judged.
+
+    How far a clone is from what it stands for is in no interval, so what a clone is on either side of is worth a test at most.
 
     Arguments:
         episodes: of the log.
         refusals: why the log cannot be judged at all.
+        against_clone: a clone stands for what runs today.
     """
-    ruling = _ruled(candidates, config, episodes, refusals)
+    ruling = _ruled(candidates, config, episodes, refusals, against_clone)
     worse = [each for each in ruling.first.groups if each.shown == "worse"]
     if ruling.verdict == "refused" or not worse:
         return ruling
@@ -55,11 +65,20 @@ def rule(candidates: Sequence[Candidate], config: DecisionConfig, *, episodes: i
     return replace(ruling, sentence=sentence)
 
 
-def _ruled(candidates: Sequence[Candidate], config: DecisionConfig, episodes: int, refusals: Sequence[str]) -> Ruling:
+def _ruled(
+    candidates: Sequence[Candidate],
+    config: DecisionConfig,
+    episodes: int,
+    refusals: Sequence[str],
+    against_clone: bool,
+) -> Ruling:
     of_what = return_name(config.estimate.gamma)
     today = "what the log recorded" if config.against == BEHAVIOUR else f"{config.against}, which runs today"
     judged = [each for each in candidates if each.judged is not None and not each.reasons]
-    shown = dict(zip((each.checkpoint for each in judged), holm([p_of(each) for each in judged], config.risk), strict=True))
+    shown = {
+        each.checkpoint: is_shown and each.clone is None and not against_clone
+        for each, is_shown in zip(judged, holm([p_of(each) for each in judged], config.risk), strict=True)
+    }
     candidates = [_all_held(each) if shown.get(each.checkpoint) else each for each in candidates]
     judged = [each for each in candidates if each.checkpoint in shown]
     ranked = sorted(candidates, key=lambda each: -math.inf if each.score is None else each.score, reverse=True)
@@ -79,9 +98,17 @@ def _ruled(candidates: Sequence[Candidate], config: DecisionConfig, episodes: in
     if testing:
         first = testing[0]
         names = ", ".join(each.name for each in testing)
-        sure = f"the log is {100 * (1 - p_of(first)):.0f} % sure that {first.name} is better than {today}, not "
-        sentence = f"Test {names} beside it: {sure}{100 * (1 - config.risk / len(judged)):.3g} %{_held_back(first)}."
-        needed = _needed(first, config, episodes, len(judged))
+        sure = f"{100 * (1 - p_of(first)):.0f} % sure that"
+        sides = (first.name, first.clone is not None), (today, against_clone)
+        if first.clone is not None or against_clone:
+            own, other = (f"the clone of {name}" if is_clone else name for name, is_clone in sides)
+            why = f"the log is {sure} {own} is better than {other}, and how far a clone is from what it stands for is not known"
+            needed = None
+        else:
+            wanted = f"{100 * (1 - config.risk / len(judged)):.3g} %"
+            why = f"the log is {sure} {first.name} is better than {today}, not {wanted}"
+            needed = _needed(first, config, episodes, len(judged))
+        sentence = f"Test {names} beside it: {why}{_held_back(first)}."
         return Ruling("test", sentence, first, ranked, [each.checkpoint for each in testing], needed)
     needed = _needed(first, config, episodes, len(judged))
     if needed is not None and needed <= MOST_TIMES * episodes:

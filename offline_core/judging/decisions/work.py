@@ -94,8 +94,13 @@ def decided(
     refusals += [
         f"Of {config.against}, which runs today, it cannot tell the value: {why}" for one in others for why in one.reasons
     ]
+    taught_today = [] if today is None else about_learning(today, history, judging_side)
+    if today is not None and today.recording is not None:
+        refusals += [f"Of {config.against}, which runs today, it cannot tell the value: {why}" for why in taught_today]
+        taught_today = []
     candidates = judged.candidates + [candidate_of(each, reasons=why) for each in contenders if (why := taught[each.uri])]
-    ruling = rule(candidates, config, episodes=source.ref.episodes, refusals=refusals)
+    against_clone = today is not None and today.clone is not None
+    ruling = rule(candidates, config, episodes=source.ref.episodes, refusals=refusals, against_clone=against_clone)
     best = ruling.first
     ends = ends_of(source) if drifting else []
     warnings = [
@@ -109,6 +114,7 @@ def decided(
             for told in diagnostics.about_origin(one, history)
         ),
         *(told for one in (*fair, *others) for told in diagnostics.about_clone(one)),
+        *(f"{config.against}, which runs today, has an advantage over the candidates: {why}" for why in taught_today),
         *diagnosis.about_groups(best, ruling.verdict),
         *drifting,
         *in_words(ends, best, config),

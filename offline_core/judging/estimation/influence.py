@@ -37,10 +37,6 @@ def influence(episodes: Trajectories) -> np.ndarray:
     return found
 
 
-LEAST_TAIL, LEAST_FIT = 20, 0.1
-"""Influences from which a shape is told, and p-value of Kolmogorov and Smirnov's test from which it is believed."""
-
-
 class Carrying(NamedTuple):
     """How much of an estimate single episodes carry."""
 
@@ -58,33 +54,48 @@ def carrying(influences: np.ndarray) -> Carrying:
     return Carrying(float(sizes.sum() ** 2 / (sizes**2).sum()), float(sizes.max() / sizes.sum()))
 
 
+LEAST_TAIL, LEAST_FIT = 20, 0.1
+"""Influences from which a shape is told, and p-value of Kolmogorov and Smirnov's test from which it is believed."""
+
+
 class Tail(NamedTuple):
     """How heavy the tail of influences is."""
 
     shape: float
-    """Of a generalised Pareto distribution: from 0.5 on there is no variance, and so no standard error."""
+    """Of a generalised Pareto distribution, which has no variance from 0.5 on."""
     error: float
     """Standard error of the shape."""
 
+    @property
+    def at_least(self) -> float:
+        """The shape less two standard errors."""
+        return self.shape - 2 * self.error
+
 
 def tail_of(influences: np.ndarray) -> Tail | None:
-    """Of the largest sizes, as many as Pareto smoothed importance sampling takes (Vehtari et al. 2024, arXiv 1507.02646).
+    """Of the largest influences, or of the smallest: of those whose tail is surely heavier.
 
-    None: there are too few, or such a distribution does not describe them: those of clicks are no continuous numbers, and of a
-    policy without a draw most are of episodes that weigh nothing.
+    None: they are too few, or no such distribution describes them: those of clicks are no continuous numbers, and of a policy
+    without a draw most are of episodes that weigh nothing.
     """
-    sizes = np.sort(np.abs(influences))
-    count = int(min(len(sizes) / 5, 3 * len(sizes) ** 0.5))
+    tails = [tail for tail in (_upper_tail(influences), _upper_tail(-influences)) if tail is not None]
+    return max(tails, key=lambda tail: tail.at_least, default=None)
+
+
+def _upper_tail(numbers: np.ndarray) -> Tail | None:
+    """Of as many as Pareto smoothed importance sampling takes (Vehtari et al. 2024, arXiv 1507.02646)."""
+    count = int(min(len(numbers) / 5, 3 * len(numbers) ** 0.5))
     if count < LEAST_TAIL:
         return None
-    beyond = sizes[-count:] - sizes[-count - 1]
+    ordered = np.sort(numbers)
+    beyond = ordered[-count:] - ordered[-count - 1]
     if len(np.unique(beyond)) < count / 2:
         return None
     beyond = beyond[beyond > 0]
     shape, _, scale = genpareto.fit(beyond, floc=0)
     if kstest(beyond, genpareto(shape, 0, scale).cdf).pvalue < LEAST_FIT:
         return None
-    return Tail(float(shape), float((1 + max(shape, 0.0)) / count**0.5))
+    return Tail(float(shape), float((1 + max(shape, 0.0)) / len(beyond) ** 0.5))
 
 
 def varying(returns: np.ndarray, effective: float) -> float:

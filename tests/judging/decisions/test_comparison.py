@@ -9,7 +9,7 @@ import pytest
 
 from offline_core.judging.decisions.comparison import combined, compare, holm
 from offline_core.judging.decisions.config import DecisionConfig
-from offline_core.judging.decisions.diagnosis import about_difference
+from offline_core.judging.decisions.diagnosis import HEAVY_TAIL, about_difference
 from offline_core.judging.decisions.result import Difference
 from offline_core.judging.estimation import bootstrap
 from offline_core.judging.estimation.bootstrap import resampled_counts
@@ -86,15 +86,31 @@ def test_few_episodes_that_carry_an_estimate_are_counted() -> None:
     assert found.episodes == pytest.approx(4 * 30, rel=0.01) and found.largest == pytest.approx(1 / 60, rel=0.01)
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("shape", [0.1, 0.8])
-def test_the_tail_of_influences_has_its_shape(shape: float) -> None:
-    found = tail_of(np.random.default_rng(2).pareto(1 / shape, 20_000))
+def test_the_heavier_tail_of_influences_has_its_shape(shape: float, sign: float) -> None:
+    drawn = np.random.default_rng(2).pareto(1 / shape, 20_000)
+    found = tail_of(sign * (drawn - drawn.mean()))
     assert found is not None and abs(found.shape - shape) < 3 * found.error < 0.3
+
+
+def test_a_tail_is_told_of_continuous_influences_alone() -> None:
     assert tail_of(np.random.default_rng(2).normal(size=90)) is None, "too few"
     clicks = (np.arange(10_000) < 30) * 1.0
     assert tail_of(clicks - clicks.mean()) is None, "of clicks the number tells, and not the size"
     few_weigh = np.where(np.arange(600) < 30, 8.0, 0.1) + np.random.default_rng(2).normal(0, 0.02, 600)
-    assert tail_of(few_weigh) is None, "two kinds of episodes are no tail"
+    found = tail_of(few_weigh - few_weigh.mean())
+    assert found is None or found.at_least < 0, "two kinds of episodes are no heavy tail"
+
+
+@pytest.mark.parametrize("episodes", [150, 300, 1_000])
+def test_skewed_influences_that_have_a_variance_are_not_refused(episodes: int) -> None:
+    heavy = 0
+    for seed in range(60):
+        drawn = np.random.default_rng(seed).lognormal(size=episodes)
+        tail = tail_of(drawn - drawn.mean())
+        heavy += tail is not None and tail.at_least > HEAVY_TAIL
+    assert heavy <= 1
 
 
 def test_rare_rewards_leave_fewer_degrees_of_freedom_the_fewer_weigh_much() -> None:
@@ -157,12 +173,13 @@ def weighed(weights: np.ndarray) -> Trajectories:
         (np.append(np.full(996, 0.1 / 996), np.full(3, 0.9 / 3)), "one episode carries"),
         (np.append(np.full(992, 0.1 / 992), np.full(8, 0.9 / 8)), "effective episodes are left"),
         (np.random.default_rng(3).pareto(1.0, 2_000) + 1e-3, "one episode carries"),
-        (np.random.default_rng(5).pareto(1.25, 20_000) + 1.0, "there is no variance"),
+        (np.random.default_rng(5).pareto(1.25, 20_000) + 1.0, "a tail has no variance"),
     ],
     ids=["30 % in one", "30 % in one of many", "few have 90 %", "eight have 90 %", "no mean", "no variance"],
 )
 def test_few_episodes_that_carry_everything_are_refused(weights: np.ndarray, told: str) -> None:
-    reasons = [*about_difference(compare(weighed(weights), None, **SETTINGS), DecisionConfig(), overlap=1.0)]
+    found = compare(weighed(weights), None, **SETTINGS, with_tail=True)
+    reasons = [*about_difference(found, DecisionConfig(), overlap=1.0)]
     assert any(told in reason for reason in reasons), reasons
 
 

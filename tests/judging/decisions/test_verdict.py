@@ -57,6 +57,17 @@ def test_what_is_possible_needs_more_episodes() -> None:
     assert found.episodes_needed == pytest.approx(200 * ((1.645 * 1.5) ** 2 - 1), rel=0.01)
 
 
+def test_what_a_clone_is_on_either_side_of_is_worth_a_test_at_most() -> None:
+    """Alike policies have differences of nearly no error, and the clone's own error is in none of them."""
+    shown = candidate("a", difference(1, 0.2, 0.001))
+    assert ruled(shown).verdict == "promote"
+    own = ruled(shown.model_copy(update={"clone": "runs/clone"}))
+    assert own.verdict == "test" and "sure that the clone of a is better than what the log recorded, and how" in own.sentence
+    today = rule([shown], DecisionConfig(), episodes=200, refusals=[], against_clone=True)
+    assert today.verdict == "test" and "that a is better than the clone of what the log recorded, and how" in today.sentence
+    assert ruled(shown.model_copy(update={"clone": "runs/clone"}), candidate("b", difference(2, 0.2, 0.001))).first.name == "b"
+
+
 def test_who_could_not_be_judged_is_told_where_nothing_changes() -> None:
     judged, far = candidate("a", difference(0, 0.1, 1.0)), candidate("b", None, reasons=["too little of it.", "and more"])
     found = ruled(judged, far)

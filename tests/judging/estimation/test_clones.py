@@ -9,12 +9,13 @@ import pytest
 import torch
 from gymnasium import spaces
 
+import offline_core as offline
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.door import candidates_of
 from offline_core.errors import ConfigError, DataError, PromotionError
 from offline_core.judging.decisions.explain import explain
-from offline_core.judging.decisions.result import ADOPT_CLONE, DecisionResult
+from offline_core.judging.decisions.result import DecisionResult
 from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.judging.estimation.contenders import contenders_of
 from offline_core.judging.estimation.estimate import estimate
@@ -24,7 +25,6 @@ from offline_core.keeping.promotion.promote import promote
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
-from tests.judging.decisions.made_up import made_up
 from tests.judging.decisions.test_candidates import clicks, decided
 from tests.judging.estimation import days
 from tests.judging.estimation.chains import BEHAVIOUR, GAMMA, SPACES, TARGET, played, recorded, true_value
@@ -74,15 +74,24 @@ def test_the_same_weeks_are_decided_once(weeks: Path, decision: DecisionResult) 
     assert again.reused
 
 
-def test_a_behaviour_is_not_promoted_and_its_clone_is_named(decision: DecisionResult, tmp_path: Path) -> None:
-    with pytest.raises(PromotionError, match=r"Let what recorded that dataset act again.* decide again with .*/clones/"):
+def test_what_a_clone_stands_for_is_worth_a_test_at_most(decision: DecisionResult, tmp_path: Path) -> None:
+    """How far the clone is from it is in no interval; the clone itself may be promoted."""
+    [found] = decision.candidates
+    assert found.judged is not None and found.judged.p_value < decision.risk
+    assert decision.verdict == "test" and decision.episodes_needed is None
+    assert f"sure that the clone of {found.name} is better than what the log recorded, and how far" in decision.sentence
+    assert f"decide again with {found.clone} as the candidate" in str(decision.card().next)
+    with pytest.raises(PromotionError, match="It is no checkpoint, so no registry can name it"):
         promote(PromotionConfig(), registry=str(tmp_path / "registry/it"), source=decision.uri)
 
 
-def test_the_next_step_after_a_behaviour_is_its_clone() -> None:
-    made = made_up("promote", checkpoint="behaviour:/runs/week2@1")
-    one = made.candidates[0].model_copy(update={"checkpoint": "behaviour:/runs/week2@1", "clone": "/runs/clone"})
-    assert made.model_copy(update={"candidates": [one]}).card().next == ADOPT_CLONE.format(clone="/runs/clone")
+def test_a_dataset_with_episodes_of_the_log_is_no_measure_of_them(weeks: Path, tmp_path: Path) -> None:
+    _, part = offline.split(weeks / "old", output=tmp_path / "split", held_out_fraction=0.5)
+    found = decided(
+        str(weeks / "old"), "rule:1", output=tmp_path / "out", against=part.location.uri, clone_updates=50, min_overlap=0.1
+    )
+    assert found.verdict == "refused"
+    assert any("which runs today, it cannot tell the value: " in each and "learned from" in each for each in found.reasons)
 
 
 def test_a_newer_week_may_be_what_runs_today(weeks: Path, tmp_path: Path) -> None:
