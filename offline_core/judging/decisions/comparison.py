@@ -46,7 +46,8 @@ def compare(
         beyond: the p-value is of a difference that is no larger, and `p_worse` of one that is no smaller.
         risk: of the one-sided bound.
         confidence: of the interval.
-        with_tail: tell how heavy the tail of the influences is, which takes some hundredths of a second.
+        with_tail: tell how heavy the tail of the influences is, where bounds go by their variance and not by how many rewards
+            there are. It takes some hundredths of a second.
     """
     parts = influence(candidate) - (candidate.returns - candidate.returns.mean() if today is None else influence(today))
     value = float(_differences(candidate, today, np.ones((1, candidate.groups.number)))[0])
@@ -80,7 +81,7 @@ def compare(
     p_value, p_worse = ((1.0 + beside.sum()) / (1 + len(ratios)) for beside in (ratios >= far, ratios <= far))
     p_of_few = few.p_value(value - beyond)
     return Difference(
-        tail=tail_of(parts) if with_tail else None,
+        tail=tail_of(parts) if with_tail and isinstance(few, Student) else None,
         value=value,
         low=float(value - max(most * error, few.below(outside))),
         high=float(value + max(-least * error, few.above(outside))),

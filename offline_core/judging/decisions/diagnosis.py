@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from pydantic import BaseModel
 from scipy.stats import ks_2samp, mannwhitneyu
 
-from offline_core.data.datasets.dataset import Dataset, open_dataset
+from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_dataset
+from offline_core.data.datasets.result_cache import RESULT_FILE, stored_result
 from offline_core.data.episodes import columns
+from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.overlap import is_deterministic
@@ -101,6 +104,34 @@ def about_learning(candidate: Lineage, log: Lineage, judging: Dataset) -> Iterat
         if shared := len(own & learned):
             told = f"{shared:,} of the {len(own):,} judging episodes are also in {node.uri}"
             yield f"{told}, which it has learned from: leave them out"
+
+
+class _Choice(BaseModel):
+    """What the result of a sweep says of how it compared its policies."""
+
+    estimated_on: DatasetRef
+
+
+def about_choosing(candidate: str, judging: Dataset) -> Iterator[str]:
+    """A sweep has ranked it by episodes that judge it.
+
+    Arguments:
+        candidate: URI of the checkpoint, of a sweep `<sweep>/runs/<setting>/<seed>/best`.
+    """
+    sweep = Location.of(candidate).parent.parent.parent.parent
+    if (found := stored_result(sweep.child(RESULT_FILE), _Choice)) is None:
+        return
+    estimated_on = found[0].estimated_on
+    try:
+        seen = _contents(open_dataset(estimated_on.uri, estimated_on.version))
+    except OfflineError:
+        return  # what it was chosen by is gone
+    own = _contents(judging)
+    if shared := len(own & seen):
+        yield (
+            f"{sweep.uri} chose it by {estimated_on.uri}, which has {shared:,} of the {len(own):,} judging episodes, and it "
+            "seems better on them than it is: let the sweep estimate on other episodes (estimate_on), or decide on others"
+        )
 
 
 def about_drift(dataset: Dataset) -> Iterator[str]:

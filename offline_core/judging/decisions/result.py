@@ -412,8 +412,12 @@ def _row(each: Candidate) -> list[object]:
         "–" if judged is None else f"{judged.effective_episodes:,.1f}",
         "–" if judged is None or each.overlap is None else f"{100 * each.overlap:.0f} %",
         ", ".join(f"{finding.mark}: {finding.name}" for finding in each.guardrails) or "none set",
-        "; ".join(each.reasons) or "–",
+        "; ".join([*each.reasons, *_open_guardrails(each)]) or "–",
     ]
+
+
+def _open_guardrails(each: Candidate) -> list[str]:
+    return [f"{finding.name} is not shown to hold" for finding in each.guardrails if not finding.passed]
 
 
 def in_words(result: DecisionResult) -> list[str]:
@@ -427,7 +431,7 @@ def _sentences(result: DecisionResult) -> Iterator[str]:
         return
     if result.against == BEHAVIOUR and result.recorded:
         share, least = (100 * value / abs(result.recorded) for value in (judged.value, judged.at_least))
-        gain = f"{first.name} is {share:+.0f} % from that, {least:+.0f} % at least"
+        gain = f"{first.name} is {share:+.0f} % from that, {least:+.0f} % at the worst"
         unit = f" {result.reward}" if result.reward else ""
         yield f"The log returned {result.recorded:.4g}{unit} an episode; {gain}."
     counting = min(judged.effective_episodes, judged.carrying_episodes)

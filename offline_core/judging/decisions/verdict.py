@@ -92,12 +92,13 @@ def _ruled(
             f"Promote {first.name}: its {of_what} is {found.value:.4g} above that of {today} (at least "
             f"{found.at_least:.4g}, at a risk of {100 * config.risk:g} % over all that are judged)."
         )
-        return Ruling("promote", sentence, first, ranked, [], None)
+        return Ruling("promote", f"{sentence}{_held_back_better(first, judged, config)}", first, ranked, [], None)
     by_value = sorted(judged, key=lambda each: -_rank(each))
     testing = [each for each in by_value if _judged(each).value > config.margin and p_of(each) <= PROMISING]
     if testing:
         first = testing[0]
         names = ", ".join(each.name for each in testing)
+        beyond = f" by more than {config.margin:g}" if config.margin else ""
         sure = f"{100 * (1 - p_of(first)):.0f} % sure that"
         sides = (first.name, first.clone is not None), (today, against_clone)
         if first.clone is not None or against_clone:
@@ -106,9 +107,9 @@ def _ruled(
             needed = None
         else:
             wanted = f"{100 * (1 - config.risk / len(judged)):.3g} %"
-            why = f"the log is {sure} {first.name} is better than {today}, not {wanted}"
+            why = f"the log is {sure} {first.name} is better than {today}{beyond}, not {wanted}"
             needed = _needed(first, config, episodes, len(judged))
-        sentence = f"Test {names} beside it: {why}{_held_back(first)}."
+        sentence = f"Test {names} beside what runs today: {why}{_held_back(first)}."
         return Ruling("test", sentence, first, ranked, [each.checkpoint for each in testing], needed)
     needed = _needed(first, config, episodes, len(judged))
     if needed is not None and needed <= MOST_TIMES * episodes:
@@ -164,6 +165,15 @@ def _all_held(candidate: Candidate) -> Candidate:
     """One that is shown, guardrails and all: by Holm's later steps they may be without being so at the first one's share."""
     held = [each.model_copy(update={"passed": True}) for each in candidate.guardrails]
     return candidate.model_copy(update={"guardrails": held})
+
+
+def _held_back_better(first: Candidate, judged: Sequence[Candidate], config: DecisionConfig) -> str:
+    """Which candidate is likely better than the promoted one, but for its guardrails."""
+    for other in judged:
+        difference = _judged(other)
+        if difference.value > _judged(first).value and difference.p_value <= config.risk and _held_back(other):
+            return f" {other.name} may be better still, by {difference.value:.4g}{_held_back(other)}."
+    return ""
 
 
 def _held_back(candidate: Candidate) -> str:

@@ -90,6 +90,8 @@ def decided(
     sides = [Side.of(*each, config, history, *acting) for each in ((SELECT, selecting), (JUDGE, judging))]
     examined = _examined(behaviour, sides[1].dataset, fair[0].policy, recorded=recorded) if fair else None
     judged = judge(sides[1], select(sides[0], fair), groups) if fair else unjudged(sides[1], contenders[0])
+    if judged.horizon == 1:  # a single step has no discount, and is not to be told with one
+        config = config.model_copy(update={"estimate": config.estimate.model_copy(update={"gamma": 1.0})})
     refusals = [*_about_behaviour(examined, contenders[0].policy, recorded=recorded), *judged.refusals]
     refusals += [
         f"Of {config.against}, which runs today, it cannot tell the value: {why}" for one in others for why in one.reasons
@@ -177,7 +179,10 @@ def check_answers(contenders: Sequence[Contender], log: Dataset) -> None:
 
 def about_learning(contender: Contender, history: Lineage, judging: Dataset) -> list[str]:
     """Why a contender has seen what it is to be judged by; asked before anything is fitted."""
-    return [] if contender.lineage is None else [*diagnosis.about_learning(contender.lineage, history, judging)]
+    if contender.lineage is None:
+        return []
+    chosen = diagnosis.about_choosing(contender.uri, judging) if contender.kind == "checkpoint" else []
+    return [*diagnosis.about_learning(contender.lineage, history, judging), *chosen]
 
 
 def _examined(behaviour: Policy | None, judging: Dataset, policy: TargetPolicy, *, recorded: bool) -> Examined:

@@ -166,7 +166,7 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
         dataset=opened.ref,
         behaviour=config.behaviour,
         explore=config.explore,
-        gamma=config.gamma,
+        gamma=1.0 if horizon == 1 else config.gamma,
         reward=reward_name(history),
         horizon=horizon,
         confidence=config.confidence,

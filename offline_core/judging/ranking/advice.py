@@ -71,9 +71,8 @@ def advise(measures: Measures, data: Trained, *, target: float | None = None) ->
         )
         confidence = "high" if target is not None or (measures.stochasticity or 1) < 0.5 else "medium"
     elif kind == "random":
-        is_box = by_value == "td3_bc"
-        first, second = ("td3_bc", "iql") if is_box else ("iql", "cql" if actions == "discrete" else "marwil")
-        source = f"{FUJIMOTO}; {KUMAR}" if is_box else f"{KOSTRIKOV}; {SCHWEIGHOFER}"
+        first, second = "iql", "marwil" if actions == "composite" else by_value
+        source = f"{KOSTRIKOV}; {FUJIMOTO if second == 'td3_bc' else SCHWEIGHOFER}"
         because = "what acted did so by lot, so copying it is no use, and it tried all actions, so their values can be learned"
         confidence = "medium" if measures.coverage >= 0.2 else "low"
     elif kind == "one_policy":
@@ -81,8 +80,8 @@ def advise(measures: Measures, data: Trained, *, target: float | None = None) ->
         because = "the returns differ by chance more than by what was done, so the better actions have to be told from luck"
         confidence = "low"
     elif measures.near_best * measures.steps >= ENOUGH_BEST and measures.near_best >= 0.05:
-        first, second, source = BEST_EPISODES, "iql", f"{CHEN}; {KUMAR}"
-        because = "some episodes are far better than others, and they alone are enough to copy"
+        first, second, source = "iql", BEST_EPISODES, f"{KUMAR}; {CHEN}"
+        because = "some episodes are far better than others: the best parts can be joined, or the best episodes copied alone"
         confidence = "medium"
     else:
         first, second, source = "iql", "marwil", f"{KOSTRIKOV}; {KUMAR}"

@@ -100,6 +100,7 @@ class SweepResult(PolicyResult):
     confidence: float
     seconds: float
     warnings: list[str] = Field([], description="Why the best policy may not be the best one.")
+    estimated_on: DatasetRef | None = Field(None, description="The log that scores were estimated from; None: they were not.")
 
     def card(self) -> Card:
         score, first = self.score.replace("_", " "), self.settings[0]

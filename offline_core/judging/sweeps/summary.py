@@ -24,6 +24,7 @@ def summary(
     score: str,
     *,
     dataset: DatasetRef,
+    estimated_on: DatasetRef | None,
     seconds: float,
 ) -> SweepResult:
     """Return the settings with at least one trained run, the best first.
@@ -51,6 +52,7 @@ def summary(
     return SweepResult(
         checkpoint=best.checkpoint,
         dataset=dataset,
+        estimated_on=estimated_on,
         score=score,
         settings=settings,
         expected_best={name: (sign * expected_best(np.array(scores))).tolist() for name, scores in by_algorithm.items()},

@@ -115,7 +115,15 @@ def sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None
             runs = planned_runs(config, settings, asked)
             trained += _trained(config, runs[len(trained) :], asked)
             outcomes = scoring.swept(runs, trained)
-        result = summary(config, runs, outcomes, scoring.score, dataset=asked[0].dataset, seconds=time.time() - start)
+        result = summary(
+            config,
+            runs,
+            outcomes,
+            scoring.score,
+            dataset=asked[0].dataset,
+            estimated_on=None if scoring.estimates is None else scoring.estimates.log.ref,
+            seconds=time.time() - start,
+        )
     best = result.settings[0]
     log.info("Best of %s settings: %s, %s %.4g", len(result.settings), best.name, result.score, best.interquartile_mean)
     return result

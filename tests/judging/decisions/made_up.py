@@ -10,7 +10,7 @@ from offline_core.judging.decisions.result import Candidate, DecisionResult, Dif
 
 SENTENCES: dict[Verdict, str] = {
     "promote": "Promote iql: its discounted return is 1.2 above that of what the log recorded (at least 0.6).",
-    "test": "Test iql beside it: the log is 91 % sure that iql is better than what the log recorded, not 95 %.",
+    "test": "Test iql beside what runs today: the log is 91 % sure that iql is better than what the log recorded, not 95 %.",
     "collect": "Collect about 1,800 more episodes: iql may be better than what the log recorded, and 500 do not show it.",
     "keep": "Keep what the log recorded: no candidate is shown or likely to be better (the best, iql, by -0.1).",
     "refused": "This log cannot tell. What acted did the same in the same state. Record with exploration.",

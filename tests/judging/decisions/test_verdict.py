@@ -68,6 +68,18 @@ def test_what_a_clone_is_on_either_side_of_is_worth_a_test_at_most() -> None:
     assert ruled(shown.model_copy(update={"clone": "runs/clone"}), candidate("b", difference(2, 0.2, 0.001))).first.name == "b"
 
 
+def test_a_better_one_that_a_guardrail_holds_back_is_told_beside_the_promoted_one() -> None:
+    margin = GuardrailFinding(name="margin", difference=difference(-1, 0.5, 0.4), max_fall=0.5, passed=False)
+    found = ruled(candidate("a", difference(1, 0.2, 0.001)), candidate("b", difference(3, 0.2, 0.001), guardrails=[margin]))
+    assert (found.verdict, found.first.name) == ("promote", "a")
+    assert found.sentence.endswith("b may be better still, by 3, and margin may fall by more than allowed.")
+
+
+def test_the_margin_is_told_with_how_sure_the_log_is() -> None:
+    found = ruled(candidate("a", difference(1, 0.8, 0.1)), margin=0.5)
+    assert "is better than what the log recorded by more than 0.5, not 95 %" in found.sentence
+
+
 def test_who_could_not_be_judged_is_told_where_nothing_changes() -> None:
     judged, far = candidate("a", difference(0, 0.1, 1.0)), candidate("b", None, reasons=["too little of it.", "and more"])
     found = ruled(judged, far)

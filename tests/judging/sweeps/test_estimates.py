@@ -52,7 +52,12 @@ SWEEP: dict[str, Any] = {
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Episodes to learn from, and others with and without the probabilities of their actions."""
     folder = tmp_path_factory.mktemp("logs")
-    for name, episodes, seed, logp in (("train", 400, 1, True), ("known", 600, 2, True), ("unknown", 600, 2, False)):
+    for name, episodes, seed, logp in (
+        ("train", 400, 1, True),
+        ("known", 600, 2, True),
+        ("unknown", 600, 2, False),
+        ("other", 300, 3, True),
+    ):
         dataset_of(
             folder / name, recorded(played(episodes, seed=seed), logp=logp, first=1_000 * seed), spaces=SPACES, environment=None
         )
@@ -85,7 +90,7 @@ def recorded_return(log: Dataset) -> float:
 
 
 def test_runs_are_scored_as_a_decision_ranks_them(logs: Path, output: Path, tmp_path: Path) -> None:
-    checkpoints = [*runs_of(swept(logs, output))]
+    checkpoints = [*runs_of(swept(logs, output, "other"))]
     asked = parse(DecisionConfig, {"estimate": ESTIMATE, "examine_updates": 0, "finalists": 1})
     decision = decide(asked, dataset=str(logs / "known"), candidates=checkpoints, output=str(tmp_path))
     result = swept(logs, output, estimate_on=decision.selecting.uri)
@@ -190,8 +195,15 @@ def test_a_search_learns_from_estimates_round_by_round(logs: Path, tmp_path: Pat
     assert not again.reused and again.settings == result.settings
 
 
-def test_a_decision_is_made_among_the_policies_of_a_sweep(logs: Path, output: Path, tmp_path: Path) -> None:
+def test_a_decision_on_the_episodes_that_a_sweep_chose_by_is_refused(logs: Path, output: Path, tmp_path: Path) -> None:
     result = swept(logs, output)
+    decision = offline.decide(logs / "known", result, output=tmp_path, estimate=ESTIMATE, examine_updates=0, finalists=1)
+    assert decision.verdict == "refused" and f"{output} chose it by {logs}/known" in decision.sentence
+    assert all("judging episodes, and it seems better on them" in each.reasons[0] for each in decision.candidates)
+
+
+def test_a_decision_is_made_among_the_policies_of_a_sweep(logs: Path, output: Path, tmp_path: Path) -> None:
+    result = swept(logs, output, "other")
     decision = offline.decide(
         logs / "known", result, output=tmp_path, estimate=ESTIMATE, examine_updates=0, finalists=1, seed=1
     )
