@@ -538,7 +538,6 @@ def fine_tune(
     environment: EnvironmentSpec | Mapping[str, Any] | str | None = ...,
     offline_share: float = ...,
     roll_back_after: int | None = ...,
-    pull_until: float | None = ...,
     seed: int = ...,
     total_steps: int = ...,
     num_envs: int = ...,

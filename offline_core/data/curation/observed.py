@@ -14,6 +14,9 @@ from offline_core.data.episodes.nested import Nested
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.number_names import number_names
 
+UNKNOWN = "(no known category)"
+"""The text of what an encoding's `other` stands for: no label, so that a real one called other is another value."""
+
 
 def columns_of(observations: Nested, made_of: InputColumns | None) -> Mapping[str, pl.Series]:
     """What is seen at B steps, as columns: `obs` or its parts by path, and the columns that an import made it from."""
@@ -56,10 +59,15 @@ def observed_constants(source: Dataset, name: str) -> list[str | None]:
                 is_constant = np.logical_and.reduceat(codes == np.repeat(codes[starts], np.diff(batch.offsets)), starts)
                 values = series.gather(starts).to_list()
                 for number, value, one in zip(some, values, is_constant.tolist(), strict=True):
-                    told[number] = _text(value) if one else None
+                    told[number] = _text(value, series.dtype) if one else None
         found += told
     return found
 
 
-def _text(value: object) -> str:
-    return "other" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+def _text(value: object, dtype: pl.DataType) -> str:
+    """The shortest text that no other value of the type has."""
+    if value is None:
+        return UNKNOWN
+    if not isinstance(value, float):
+        return str(value)
+    return np.format_float_positional(np.float32(value) if dtype == pl.Float32 else np.float64(value), trim="-")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator, model_validator
 
 from offline_core.data.store.allowed_roots import IsUri
-from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.config import CLONE_UPDATES, OffPolicyConfig
 from offline_core.runtime.config import Config, closed
 
 BEHAVIOUR = "behaviour"
@@ -91,7 +91,7 @@ class DecisionConfig(Config):
         json_schema_extra=closed,
     )
     clone_updates: int = Field(
-        20_000,
+        CLONE_UPDATES,
         ge=1,
         le=1_000_000,
         description="Updates, at most, of the clone of what acted where action_logp was not recorded; it stops once it no "

@@ -65,14 +65,20 @@ def about_difference(found: Difference, config: DecisionConfig, overlap: float) 
             f"a few episodes carry the estimate (they count as {found.carrying_episodes:.1f}, and "
             f"{config.estimate.min_effective_episodes:g} are needed, estimate.min_effective_episodes): record more episodes"
         )
-    if found.tail is not None and (tail := Tail(*found.tail)).at_least > HEAVY_TAIL:
-        yield (
-            "its largest influences are too far apart for its interval to be believed (the shape of their tail is "
-            f"{tail.shape:.2f} ± {tail.error:.2f}, and from {HEAVY_TAIL:g} on a tail has no variance): record more episodes, "
-            "or with a behaviour that is more like it"
-        )
     if not np.isfinite([found.value, found.low, found.high]).all():
         yield "its value has no bound on this log: record more episodes"
+
+
+def about_tail(first: Candidate) -> Iterator[str]:
+    """Its interval stands on a variance that may not be there; on logs whose truth is known such intervals held."""
+    tail = first.judged and first.judged.tail
+    if tail and Tail(*tail).at_least > HEAVY_TAIL:
+        shape, error = tail
+        yield (
+            f"The largest influences on the difference of {first.name} are far apart: the shape of their tail is {shape:.2f} ± "
+            f"{error:.2f}, and from {HEAVY_TAIL:g} on a tail has no variance, by which its interval goes. More episodes may "
+            "change it by more than the interval says."
+        )
 
 
 def about_returns(returns: np.ndarray) -> Iterator[str]:
@@ -184,8 +190,8 @@ def about_behaviour(model: Examined, *, listed: bool, recorded: bool) -> Iterato
         )
     elif not recorded and model.error is not None and model.error > MOST_MISCALIBRATED:
         yield (
-            f"The model of the behaviour is off by {100 * model.error:.0f} % of probability on average (expected calibration "
-            "error): record action_logp, or name a better model (estimate.behaviour)."
+            f"The model of the behaviour is calibrated to within {100 * model.error:.0f} % only, on average over held-out "
+            "steps (expected calibration error): record action_logp, or name a better model (estimate.behaviour)."
         )
 
 

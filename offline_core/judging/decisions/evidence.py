@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from offline_core.data.curation.condition import Condition
 from offline_core.data.curation.config import SplitConfig
 from offline_core.data.curation.pieces import EPISODE, step_frame
-from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_dataset
+from offline_core.data.datasets.dataset import Dataset, DatasetRef
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.judging.decisions.comparison import compare
 from offline_core.judging.decisions.config import DecisionConfig, Guardrail
-from offline_core.judging.decisions.result import Difference
+from offline_core.judging.decisions.result import MODEL, Difference
+from offline_core.judging.estimation.behaviour import model_of_behaviour
 from offline_core.judging.estimation.clones import halved
 from offline_core.judging.estimation.config import Method, OffPolicyConfig
 from offline_core.judging.estimation.evidence import Evidence, gather
+from offline_core.judging.estimation.logged import has_probabilities
 from offline_core.judging.estimation.observations import TargetPolicy
 from offline_core.judging.estimation.spooled_column import Numbers, SpooledColumn
 from offline_core.judging.estimation.trajectories import Trajectories
@@ -36,18 +38,6 @@ class Side:
     behaviour: Policy | None
     today: TargetPolicy | None
     """None: what the log recorded."""
-
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        ref: DatasetRef,
-        config: DecisionConfig,
-        history: Lineage,
-        behaviour: Policy | None,
-        today: TargetPolicy | None,
-    ) -> Side:
-        return cls(name, open_dataset(ref.uri, ref.version), config, history, behaviour, today)
 
     def evidence(
         self, policies: Sequence[TargetPolicy], methods: Sequence[Method], *, rewards: Numbers | None = None
@@ -81,6 +71,26 @@ def sides_of(config: DecisionConfig, source: Dataset, folder: Location) -> tuple
     """
     halves = SplitConfig(held_out_fraction=config.judge_share, by=config.by, seed=config.seed)
     return halved(source, halves, folder, stage="decide")
+
+
+def is_recorded(config: DecisionConfig, log: Dataset) -> bool:
+    """Whether the log itself says how probable its actions were, and no model of what acted is named instead."""
+    return config.estimate.behaviour is None and has_probabilities(log)
+
+
+def behaviour_of(config: DecisionConfig, log: Dataset, folder: Location) -> str | None:
+    """Checkpoint of a model of what acted: the one that is named, else a clone that is fitted now, below this folder.
+
+    Where the probabilities were recorded, the clone is there to examine them. None: then none is asked for.
+
+    Raises:
+        ConfigError, DataError: See `sides_of`, one of which the clone is fitted to; the other stops it.
+    """
+    updates = config.examine_updates if is_recorded(config, log) else config.clone_updates
+    if config.estimate.behaviour is not None or not updates:
+        return config.estimate.behaviour
+    fitted, held_out = sides_of(config, log, folder)
+    return model_of_behaviour(fitted, held_out, folder.child(MODEL).uri, updates=updates, seed=config.seed)
 
 
 def paid(dataset: Dataset, guardrail: Guardrail) -> SpooledColumn:

@@ -46,10 +46,10 @@ class Ranked:
     overlap: float
     reasons: list[str]
     """Why this side could not judge it."""
-    today: float
-    """Mean discounted return that the log recorded; else what fqe says of what runs today."""
+    baseline: float
+    """What it is held against: the mean discounted return that the log recorded, or what fqe says of what runs today."""
     score: float = 0.0
-    """What it is taken to be above that; see `combined`."""
+    """What it is taken to be above the baseline; see `combined`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +75,20 @@ def select(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
 def held_against(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
     """What this side says of each contender beside what runs today, without its score."""
     found, today = _with_today(side, contenders)
-    value = float(found[0].episodes.returns.mean()) if today is None else _estimates(today, JUDGES)["fqe"]
+    baseline = float(found[0].episodes.returns.mean()) if today is None else _estimates(today, JUDGES)["fqe"]
     held = []
     for contender in contenders:
         evidence = found.pop(0)  # what is derived of one of them is gone when the next comes
         difference = _difference(side, evidence, today, beyond=side.config.margin, with_tail=True)
         overlap = overlap_of(evidence.episodes.log_ratios, evidence.episodes.lengths)
         reasons = [*contender.reasons, *diagnosis.about_difference(difference, side.config, overlap)]
-        held.append(Ranked(contender, difference, _estimates(evidence, JUDGES), overlap, reasons, value))
+        held.append(Ranked(contender, difference, _estimates(evidence, JUDGES), overlap, reasons, baseline))
     return held
 
 
 def scored(held: Sequence[Ranked]) -> list[Ranked]:
     """The same with their scores, which all of them together decide."""
-    scores = combined([each.difference for each in held], [each.estimates["fqe"] - each.today for each in held])
+    scores = combined([each.difference for each in held], [each.estimates["fqe"] - each.baseline for each in held])
     return [replace(each, score=float(score)) for each, score in zip(held, scores, strict=True)]
 
 

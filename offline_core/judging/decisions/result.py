@@ -245,7 +245,7 @@ class DecisionResult(PolicyResult):
         first = self.first
         judged = [each for each in self.candidates if each.judged is not None]
         guardrails = [(each, finding) for each in judged for finding in each.guardrails]
-        calibration = "" if self.calibration_error is None else f"; off by {100 * self.calibration_error:.1f} % on average"
+        calibration = "" if self.calibration_error is None else f"; calibrated to within {100 * self.calibration_error:.1f} %"
         acted = f"{self.behaviour}{calibration}" if self.behaviour else "the recorded action_logp"
         promote = UNBOUND if self.registry is None else command("offline", "promote", self.registry, self.uri)
         promote = self.adopt or promote

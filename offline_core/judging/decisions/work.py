@@ -16,17 +16,17 @@ from offline_core.errors import ConfigError
 from offline_core.judging.decisions import diagnosis
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.drift import ends_of, in_words, judging_in
-from offline_core.judging.decisions.evidence import Side, paid, sides_of
+from offline_core.judging.decisions.evidence import Side, behaviour_of, is_recorded, paid, sides_of
 from offline_core.judging.decisions.groups import LogGroups
 from offline_core.judging.decisions.judging import JUDGES, candidate_of, judge, select, unjudged
-from offline_core.judging.decisions.result import JUDGE, MODEL, SELECT, DecisionResult
+from offline_core.judging.decisions.result import JUDGE, SELECT, DecisionResult
 from offline_core.judging.decisions.verdict import rule
 from offline_core.judging.estimation import diagnostics
-from offline_core.judging.estimation.behaviour import Examined, examine, examine_recorded, model_of_behaviour
+from offline_core.judging.estimation.behaviour import Examined, examine, examine_recorded
 from offline_core.judging.estimation.clones import with_clones
 from offline_core.judging.estimation.contenders import Contender
 from offline_core.judging.estimation.estimate import check_policies
-from offline_core.judging.estimation.logged import has_probabilities, step_batches
+from offline_core.judging.estimation.logged import step_batches
 from offline_core.judging.estimation.observations import Observations, TargetPolicy, distribution_inputs
 from offline_core.judging.estimation.result import reward_name
 from offline_core.policies.checkpoint import load_policy
@@ -68,38 +68,37 @@ def decided(
         start: `time.perf_counter()` when it began.
     """
     selecting, judging = sides_of(config, source, folder)
+    selecting_side, judging_side = (open_dataset(ref.uri, ref.version) for ref in (selecting, judging))
     for guardrail in config.guardrails:
-        paid(open_dataset(selecting.uri, selecting.version), guardrail)  # what is wrong is said before anything is fitted
+        paid(selecting_side, guardrail)  # what is wrong is said before anything is fitted
     check_answers([*contenders, *([today] if today else [])], source)
     drifting = [*diagnosis.about_drift(source)]
-    judging_side = open_dataset(judging.uri, judging.version)
     groups = LogGroups.of(judging_side, config.group, judging_in(source, judging_side) if drifting else {})
     history = lineage(source.location.uri, source.manifest.version)
     taught = {each.uri: about_learning(each, history, judging_side) for each in contenders}
     cloned = partial(with_clones, folder=folder, by=config.by, stage="decide", updates=config.clone_updates, seed=config.seed)
     fair = cloned([each for each in contenders if not taught[each.uri]])
-    [*others] = cloned([] if today is None else [today])
-    today = others[0] if others else None
+    if today is not None:
+        [today] = cloned([today])
     config = config.model_copy(update={"finalists": max(1, min(config.finalists, len(fair)))})  # who share the risk
-    recorded = config.estimate.behaviour is None and has_probabilities(judging_side)
-    model, updates = config.estimate.behaviour, config.examine_updates if recorded else config.clone_updates
-    if model is None and updates and fair:
-        model = model_of_behaviour(selecting, judging, folder.child(MODEL).uri, updates=updates, seed=config.seed)
+    recorded = is_recorded(config, source)
+    model = behaviour_of(config, source, folder) if fair else config.estimate.behaviour
     behaviour = None if model is None else load_policy(model)
     acting = None if recorded else behaviour, None if today is None else today.policy
-    sides = [Side.of(*each, config, history, *acting) for each in ((SELECT, selecting), (JUDGE, judging))]
+    sides = [Side(*each, config, history, *acting) for each in ((SELECT, selecting_side), (JUDGE, judging_side))]
     examined = _examined(behaviour, sides[1].dataset, fair[0].policy, recorded=recorded) if fair else None
     judged = judge(sides[1], select(sides[0], fair), groups) if fair else unjudged(sides[1], contenders[0])
     if judged.horizon == 1:  # a single step has no discount, and is not to be told with one
         config = config.model_copy(update={"estimate": config.estimate.model_copy(update={"gamma": 1.0})})
     refusals = [*_about_behaviour(examined, contenders[0].policy, recorded=recorded), *judged.refusals]
-    refusals += [
-        f"Of {config.against}, which runs today, it cannot tell the value: {why}" for one in others for why in one.reasons
-    ]
-    taught_today = [] if today is None else about_learning(today, history, judging_side)
-    if today is not None and today.recording is not None:
-        refusals += [f"Of {config.against}, which runs today, it cannot tell the value: {why}" for why in taught_today]
-        taught_today = []
+    advantage = []
+    if today is not None:
+        why_not, seen = [*today.reasons], about_learning(today, history, judging_side)
+        if today.recording is None:
+            advantage = [f"{config.against}, which runs today, has an advantage over the candidates: {why}" for why in seen]
+        else:
+            why_not += seen
+        refusals += [f"Of {config.against}, which runs today, it cannot tell the value: {why}" for why in why_not]
     candidates = judged.candidates + [candidate_of(each, reasons=why) for each in contenders if (why := taught[each.uri])]
     against_clone = today is not None and today.clone is not None
     ruling = rule(candidates, config, episodes=source.ref.episodes, refusals=refusals, against_clone=against_clone)
@@ -115,8 +114,9 @@ def decided(
             if one.uri == best.checkpoint and one.lineage is None
             for told in diagnostics.about_origin(one, history)
         ),
-        *(told for one in (*fair, *others) for told in diagnostics.about_clone(one)),
-        *(f"{config.against}, which runs today, has an advantage over the candidates: {why}" for why in taught_today),
+        *(told for one in (*fair, *([today] if today else [])) for told in diagnostics.about_clone(one)),
+        *advantage,
+        *diagnosis.about_tail(best),
         *diagnosis.about_groups(best, ruling.verdict),
         *drifting,
         *in_words(ends, best, config),

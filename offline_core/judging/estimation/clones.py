@@ -46,9 +46,10 @@ def with_clones(
     for contender in contenders:
         if contender.recording is not None:
             own, held_out = halved(contender.recording, halves, folder, stage=stage)
-            output = folder.child(f"{CLONES}/{contender.fingerprint}").uri
+            operation = Operation.of(stage, halves, source=contender.fingerprint, updates=updates)
+            output = folder.child(f"{CLONES}/{identity_of(operation, [])}").uri  # what names it finds the same weights later
             checkpoint = model_of_behaviour(own, held_out, output, updates=updates, seed=seed)
             examined = examine(load_policy(checkpoint), open_dataset(held_out.uri, held_out.version), recorded=False)
-            contender = replace(contender, clone=Clone(checkpoint, examined.error))
+            contender = replace(contender, clone=Clone(checkpoint, examined.error, len(examined.log_chances)))
         found.append(contender)
     return found

@@ -12,6 +12,8 @@ from offline_core.runtime.config import Config, closed
 
 Method = Literal["is", "wis", "pdis", "wpdis", "cis", "fqe", "dr", "drs", "wdr"]
 Horizon = Literal["auto", "recorded", "continuing"] | Annotated[int, Field(ge=1, le=10_000_000)]
+CLONE_UPDATES = 20_000
+"""Of a clone of what acted, at most; it stops once it gets no better on held-out episodes."""
 
 
 class FQEConfig(Config):

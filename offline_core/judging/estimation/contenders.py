@@ -44,6 +44,8 @@ class Clone:
     checkpoint: str
     error: float | None
     """Expected calibration error on episodes that it was not fitted to; None: the actions are no list."""
+    steps: int
+    """Of those episodes, by which it was examined."""
 
 
 @dataclass(frozen=True)
@@ -112,27 +114,29 @@ class Contender:
 
     @property
     def recorder(self) -> str | None:
-        """The one policy that recorded all of its dataset, by lineage; None: several, or none that is known."""
+        """The one policy that recorded all of its dataset, by lineage; None: several, or none that is still there."""
         if self.recording is None:
             return None
         known = lineage(self.recording.location.uri, self.recording.manifest.version)
         sources = [known.nodes.index(node) for node in episodes_in(known)]
         made_from = {number: [parent for parent, child in known.edges if child == number] for number in sources}
         first = [number for number in sources if not {*made_from[number]} & {*sources}]
-        recorders = {known.nodes[parent].uri for number in first for parent in made_from[number]}
+        recorders = {parent for number in first for parent in made_from[number]}
         is_recorded = known.is_whole and all(known.nodes[number].operation == "record" for number in first)
-        return recorders.pop() if is_recorded and len(recorders) == 1 else None
+        if not is_recorded or len(recorders) != 1:
+            return None
+        policy = known.nodes[recorders.pop()]
+        return policy.uri if policy.state == "found" else None
 
     @property
     def reasons(self) -> list[str]:
         """Why it cannot be judged on any log."""
-        error = None if self.clone is None else self.clone.error
-        if error is None or error <= MOST_MISCALIBRATED:
+        if self.clone is None or self.clone.error is None or self.clone.error <= MOST_MISCALIBRATED:
             return []
         return [
-            f"the clone that stands for it is off by {100 * error:.0f} % of probability on average (expected calibration "
-            f"error), and may be off by {100 * MOST_MISCALIBRATED:.0f} %: record more episodes of it, or name the checkpoint "
-            "that recorded"
+            f"the clone that stands for it is calibrated to within {100 * self.clone.error:.0f} % only, on average over "
+            f"{self.clone.steps:,} held-out steps (expected calibration error), and has to be to within "
+            f"{100 * MOST_MISCALIBRATED:.0f} %: record more episodes of it, or name the checkpoint that recorded"
         ]
 
 

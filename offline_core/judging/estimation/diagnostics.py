@@ -88,15 +88,20 @@ def about_clone(contender: Contender) -> Iterator[str]:
     """A clone stands for the behaviour of a dataset, and how far it can be believed."""
     if contender.recording is None or contender.clone is None:
         return
-    error, dataset = contender.clone.error, contender.recording.location.uri
-    known = f"off by {100 * (error or 0):.1f} % of probability on average (expected calibration error)"
-    off = "whose actions are numbers, so how far it is off is not known" if error is None else f"which is {known}"
+    clone, dataset = contender.clone, contender.recording.location.uri
+    if clone.error is None:
+        checked = "Nothing checks how near it is to what acted, for its actions are no list"
+    else:
+        checked = (
+            f"It is calibrated to within {100 * clone.error:.1f} %, on average over {clone.steps:,} held-out steps (expected "
+            "calibration error); that does not show that it does the same in each state"
+        )
     recorder = (
         "" if contender.recorder is None else f" By its lineage {contender.recorder} recorded it: name that in its place."
     )
     yield (
-        f"The behaviour of {dataset} is judged by a clone of it, {contender.clone.checkpoint}, {off}. "
-        f"Intervals are those of the clone.{recorder}"
+        f"The behaviour of {dataset} is judged by a clone of it, {clone.checkpoint}. {checked}. Intervals are those of the "
+        f"clone.{recorder}"
     )
 
 

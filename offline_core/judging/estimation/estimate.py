@@ -19,7 +19,7 @@ from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, DataError, PromotionError
 from offline_core.judging.estimation import diagnostics
 from offline_core.judging.estimation.bootstrap import interval
-from offline_core.judging.estimation.config import OffPolicyConfig
+from offline_core.judging.estimation.config import CLONE_UPDATES, OffPolicyConfig
 from offline_core.judging.estimation.contenders import contenders_of
 from offline_core.judging.estimation.estimators import METHODS, fitting, unrecorded_share, weighing
 from offline_core.judging.estimation.result import ESTIMATES, Estimate, Interval, OffPolicyResult, return_name, reward_name
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CLONE_UPDATES = 20_000
-"""Of the clone of another dataset's behaviour, at most; it stops once it gets no better on held-out episodes."""
 _GATE = {"require_return", "gate_method"}
 
 

@@ -19,6 +19,7 @@ NOTED_UNRECORDED = 0.1
 """Share of a return that was not recorded, from which on a card says so first."""
 
 ESTIMATES = "_estimates"
+"""Folder of the results of estimates, below a checkpoint, or below a dataset if the policy is none."""
 NAMELESS = ("reward", "rewards")
 """Names of a reward that say nothing."""
 
@@ -41,9 +42,6 @@ def reward_name(history: Lineage) -> str:
     names = {str(each.get("rewards", "")) for each in mappings}
     name = names.pop() if len(names) == 1 else ""
     return "" if name in NAMELESS else name
-
-
-"""Folder of them, below a checkpoint."""
 
 
 class Interval(Part):

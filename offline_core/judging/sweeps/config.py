@@ -86,7 +86,7 @@ class SweepConfig(Config):
     )
     estimate: OffPolicyConfig = Field(
         OffPolicyConfig(),
-        description="Discount, horizon, Q function and resamples of an estimate. estimate.behaviour is a model of what acted; "
+        description="Discount, horizon and Q function of an estimate. estimate.behaviour is a model of what acted; "
         "None: the recorded action_logp, or a clone that is fitted to the data.",
         json_schema_extra=closed,
     )
@@ -98,7 +98,7 @@ class SweepConfig(Config):
         ge=0,
         le=1,
         description="Share of a policy's actions that the behaviour would plausibly take, at least; with less an estimate "
-        "means nothing, and it is not named the best.",
+        "means little: the run has a reason, and is ranked all the same.",
     )
     parallel: Literal["auto"] | Annotated[int, Field(ge=1, le=10_000)] = Field(
         "auto",
@@ -143,11 +143,11 @@ class SweepConfig(Config):
     def _estimates_as_a_decision_does(self) -> SweepConfig:
         if self.estimate.seed:
             raise ValueError("estimate.seed has no effect: set seed")
-        for name in ("methods", "gate_method", "require_return"):
+        for name in ("methods", "gate_method", "require_return", "confidence", "resamples"):
             if getattr(self.estimate, name) != OffPolicyConfig.model_fields[name].default:
                 raise ValueError(
-                    f"estimate.{name} has no effect: runs are ranked by wdr and fqe together, as decide ranks candidates. "
-                    "Leave it out"
+                    f"estimate.{name} has no effect: runs are ranked by wdr and fqe together, as decide ranks candidates, and "
+                    "not by an interval. Leave it out"
                 )
         return self
 

@@ -11,7 +11,7 @@ from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.manifest import Parent
 from offline_core.data.store.location import Location
 from offline_core.judging.decisions.config import DecisionConfig
-from offline_core.judging.decisions.result import MODEL, SELECT
+from offline_core.judging.decisions.result import SELECT
 from offline_core.judging.estimation.contenders import MOST, Contender, contenders_of
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.policies.lineage import lineage
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from offline_core.judging.decisions.evidence import Side
     from offline_core.judging.decisions.judging import Ranked
     from offline_core.judging.estimation.observations import TargetPolicy
+
+LEAST_RESAMPLES = 10
+"""Of each difference's interval, which nothing here reads: scores go by values and standard errors."""
 
 
 @dataclass
@@ -49,14 +52,20 @@ class LogEstimates:
         """
         named = config.estimate.behaviour
         model = None if named is None else contenders_of([find_policy(named)[0]], log)[0]
-        values = {"estimate": config.estimate, "min_overlap": config.min_overlap, "seed": config.seed}
+        changed = {"behaviour": None if model is None else model.uri, "resamples": LEAST_RESAMPLES}
+        values = {
+            "estimate": config.estimate.model_copy(update=changed),
+            "min_overlap": config.min_overlap,
+            "seed": config.seed,
+            "examine_updates": 0,
+        }
         return cls(DecisionConfig().model_copy(update=values), log, folder, model)
 
     @property
     def identity(self) -> dict[str, object]:
         """What changes the scores, but for the policies and `parents`."""
-        estimate = self.config.estimate.model_copy(update={"behaviour": None})
-        told: dict[str, object] = {"estimate": without_defaults(estimate), "min_overlap": self.config.min_overlap}
+        estimate = without_defaults(self.config.estimate, exclude={"behaviour", "resamples"})
+        told: dict[str, object] = {"estimate": estimate, "min_overlap": self.config.min_overlap}
         return told | {"behaviour": None if self.model is None else self.model.fingerprint}
 
     @property
@@ -84,18 +93,11 @@ class LogEstimates:
         Raises:
             DataError: The log is not what it has to be, or has too few episodes for a model of what acted.
         """
-        from offline_core.judging.decisions.evidence import Side, sides_of
-        from offline_core.judging.estimation.behaviour import model_of_behaviour  # they need Torch
-        from offline_core.judging.estimation.logged import has_probabilities
+        from offline_core.judging.decisions.evidence import Side, behaviour_of  # they need Torch
         from offline_core.policies.checkpoint import load_policy
 
-        policy = None
-        if self.model is not None:
-            policy = load_policy(self.model.uri, self.model.manifest)
-        elif not has_probabilities(self.log):
-            fitted, held_out = sides_of(self.config, self.log, self.folder)
-            place, updates = self.folder.child(MODEL).uri, self.config.clone_updates
-            policy = load_policy(model_of_behaviour(fitted, held_out, place, updates=updates, seed=self.config.seed))
+        acted = behaviour_of(self.config, self.log, self.folder)
+        policy = None if acted is None else load_policy(acted, None if self.model is None else self.model.manifest)
         history = lineage(self.log.location.uri, self.log.manifest.version)
         return Side(SELECT, self.log, self.config, history, policy, None)
 

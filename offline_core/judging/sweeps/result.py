@@ -199,15 +199,16 @@ class SweepResult(PolicyResult):
     def table(self) -> pl.DataFrame:
         """One row a setting, the best first.
 
-        Its parameters, runs, how many of them could be judged, mean, interquartile mean, interval and folder.
+        Its parameters, runs, mean, interquartile mean, interval and folder; by `estimate` also how many runs could be judged.
         """
         import polars as pl
 
         paths = dict.fromkeys(path for setting in self.settings for path in setting.parameters)
         parameters = {path: _column([setting.parameters.get(path) for setting in self.settings]) for path in paths}
+        judged = [sum(run.reason is None for run in setting.runs) for setting in self.settings]
         numbers = {
             "runs": [len(setting.runs) for setting in self.settings],
-            "judged": [sum(run.reason is None for run in setting.runs) for setting in self.settings],
+            **({"judged": judged} if self.score == "estimate" else {}),
             **{
                 name: [getattr(setting, name) for setting in self.settings]
                 for name in ("mean", "interquartile_mean", "low", "high", "folder")

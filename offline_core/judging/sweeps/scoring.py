@@ -56,7 +56,7 @@ class Scoring:
             scores = [(self._of_training(result), None) for _, result in trained]
         else:
             ranked = self.estimates.scored([result.checkpoint for _, result in trained])
-            scores = [(each.today + each.score, next(iter(each.reasons), None)) for each in ranked]
+            scores = [(each.baseline + each.score, next(iter(each.reasons), None)) for each in ranked]
         swept = iter([self._run(*each, *score) for each, score in zip(trained, scores, strict=True)])
         return [outcome if isinstance(outcome, FailedRun) else next(swept) for outcome in outcomes]
 

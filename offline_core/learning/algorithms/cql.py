@@ -80,7 +80,7 @@ class ContinuousCQL(SAC):
         The integral is estimated from actions drawn uniformly, by the actor here, and by the actor at the next observation,
         each weighted by its density. With `lagrange_threshold` the penalty has a multiplier, which grows while it is larger.
         """
-        gap = networks.pulled(self.gap(self.sampled_values(networks, batch, encoded, inputs, new_inputs), q))
+        gap = self.gap(self.sampled_values(networks, batch, encoded, inputs, new_inputs), q)
         if self.lagrange_threshold is None:
             return gap, {"penalty": gap}
         excess = gap - self.lagrange_threshold * len(q)

@@ -38,8 +38,6 @@ class Networks(nn.Module):
     policy: Policy
     updates: int = 0
     """Updates so far."""
-    pull: Tensor | None
-    """() how much of the loss's pull to recorded actions is left, from 1 to 0, see `pulled`. None: all of it."""
     counts: bool = True
     """This learner's batch is its share of the global one. False: it has no share, and the batch stands in."""
 
@@ -53,7 +51,6 @@ class Networks(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.register_buffer("pull", None, persistent=False)
         self.algorithm = algorithm = algorithm.for_actions(action_space)
         if network.recurrent and columns.NEW_OBS in algorithm.batch_columns:
             raise ConfigError(
@@ -77,10 +74,6 @@ class Networks(nn.Module):
         """Return the algorithm's `LossOutput`; gradients go through the loss alone."""
         output = self.algorithm.loss(self, batch)
         return output._replace(metrics={name: term.detach() for name, term in output.metrics.items()})
-
-    def pulled(self, penalty: Tensor) -> Tensor:
-        """Return what of the loss keeps a policy near recorded actions, or values low elsewhere, as much as is left of it."""
-        return penalty if self.pull is None else penalty * self.pull
 
     def mean_of_all(self, values: Tensor) -> Tensor:
         """Return the mean, over the batches of all learners while they learn; without gradients then."""

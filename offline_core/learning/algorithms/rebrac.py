@@ -43,7 +43,7 @@ class ReBRAC(TD3):
     def following(self, networks: Networks, values: Tensor, new_actions: Tensor, batch: Batch) -> Tensor:
         """The value less the squared distance to the recorded next action."""
         distance = differences(networks, new_actions, batch[NEW_ACTIONS]).square().sum(dim=1)
-        return values - networks.pulled(self.critic_penalty * distance.where(batch[HAS_NEW_ACTIONS], 0.0))
+        return values - self.critic_penalty * distance.where(batch[HAS_NEW_ACTIONS], 0.0)
 
     def policy_loss(self, networks: Networks, q: Tensor, actions: Tensor, batch: Batch) -> Tensor:
         """The squared distance to the recorded action, beside the smallest critic's value."""
@@ -51,4 +51,4 @@ class ReBRAC(TD3):
         values = q.min(dim=0).values
         if self.normalize_values:
             values = values / networks.mean_of_all(values.detach().abs()).clamp(min=1e-8)
-        return networks.pulled(self.policy_penalty * distance) - values
+        return self.policy_penalty * distance - values

@@ -24,5 +24,4 @@ class TD3BC(TD3):
     def policy_loss(self, networks: Networks, q: Tensor, actions: Tensor, batch: Batch) -> Tensor:
         """The squared distance to the recorded action, beside the value divided by its mean size."""
         weight = self.alpha / networks.mean_of_all(q[0].detach().abs()).clamp(min=1e-8)
-        distance = differences(networks, actions, batch[columns.ACTIONS]).square().mean(dim=1)
-        return networks.pulled(distance) - weight * q[0]
+        return differences(networks, actions, batch[columns.ACTIONS]).square().mean(dim=1) - weight * q[0]

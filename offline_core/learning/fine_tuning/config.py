@@ -64,12 +64,6 @@ class FineTuneConfig(Config):
         description="So many evaluations in a row below that of the first policy, after which the best networks so far come "
         "back. None: they never do; the best policy is stored all the same.",
     )
-    pull_until: float | None = Field(
-        0.5,
-        gt=0,
-        description="Share of total_steps in which what pulls to recorded actions in the loss of td3_bc, rebrac, cql and "
-        "cal_ql falls from all of it to nothing. None: all of it stays, and the policy stays near its start.",
-    )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Of start states, actions and batches.")
     total_steps: int = Field(100_000, ge=1, le=10**12, description="Environment steps, at most.")
     num_envs: int = Field(4, ge=1, le=65_536, description="Copies of the environment that are stepped together.")

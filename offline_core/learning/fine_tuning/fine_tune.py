@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @stage(
     "fine_tune",
-    version=5,
+    version=4,
     after="train",
     arguments=(
         Argument("training", "Folder of the training.", "runs/policy", "training"),

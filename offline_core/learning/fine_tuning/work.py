@@ -59,16 +59,7 @@ def learn_on(
         log = next(make_data_loader(source, data, networks.algorithm, streamed=False, seed=0).windows(0))
         learner.load(log)
         states = begun.folder.child(STATES)
-        play = Play(
-            networks,
-            env,
-            config,
-            states=states,
-            log=log,
-            log_share=config.offline_share,
-            rewards=data.rewards,
-            pull_steps=None if config.pull_until is None else max(1, round(config.pull_until * config.total_steps)),
-        )
+        play = Play(networks, env, config, states=states, log=log, log_share=config.offline_share, rewards=data.rewards)
 
         def begins_as() -> None:
             networks.load_state_dict(load_networks(Location.of(training), networks_sha256))

@@ -71,8 +71,6 @@ class Play(Experience):
         log: recorded steps; `log_share` of each batch are drawn from them (Ball et al. 2023, "Efficient Online Reinforcement
             Learning with Offline Data", take a half). With them, the observation filter stays as it is.
         rewards: what played rewards are learned as, with a number as scale; those of `log` are so already.
-        pull_steps: environment steps in which the pull to recorded actions, see `Networks.pulled`, falls from all of it to
-            nothing. None: all of it stays.
 
     Raises:
         ConfigError: The policy remembers, or the memory for the steps is not there.
@@ -91,14 +89,11 @@ class Play(Experience):
         log: Steps | None = None,
         log_share: float = 0.0,
         rewards: RewardsConfig = RewardsConfig(),
-        pull_steps: int | None = None,
     ) -> None:
         policy, algorithm = networks.policy, networks.algorithm
         check_single_steps(policy.network)
         super().__init__(config.total_steps, ReadSoFar())
         self._networks, self._env, self.config = networks, env, config
-        self._pull_steps = pull_steps
-        networks.pull = None if pull_steps is None else torch.ones(())
         self._epochs = algorithm.epochs_per_rollout
         self._log, self._log_size = log, 0 if log is None else round(log_share * config.optimizer.batch_size)
         self.recorder = PlayRecorder()
@@ -200,8 +195,6 @@ class Play(Experience):
         """Yield as many batches of the last steps, and of the log, as are due."""
         replay, size = self.config.replay, self.config.optimizer.batch_size
         algorithm = self._networks.algorithm
-        if self._pull_steps is not None and self._networks.pull is not None:
-            self._networks.pull.fill_(max(0.0, 1 - self.env_steps / self._pull_steps))
         learned_from = self.env_steps - replay.learning_starts_steps
         while learner.updates < int(learned_from * replay.updates_per_step):
             played = self.ring.draw(size - self._log_size, self._generator)

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import offline_core as offline
+from offline_core.data.curation.observed import UNKNOWN
 from offline_core.data.curation.split import values_of
 from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.episodes import columns
@@ -45,6 +46,25 @@ def test_an_observed_column_has_one_value_in_an_episode_of_one_step(tmp_path: Pa
     train, held_out = offline.split(log.location.uri, output=tmp_path / "split", held_out_fraction=0.5, by="zone")
     sides = [{*values_of(each, each.index([columns.EPS_ID]), "zone").tolist()} for each in (train, held_out)]
     assert sorted(map(len, sides)) == [1, 1] and sides[0] != sides[1]
+
+
+def test_values_that_differ_are_told_apart(tmp_path: Path) -> None:
+    """Numbers of many digits, and a label called other beside labels that the import did not know."""
+    customers, zones = 1_234_560 + np.arange(30) % 20, ["north", "other", "west"] * 10
+    frame = pl.DataFrame({"customer": customers, "zone": zones, "rate": np.arange(30) / 10, "item": np.arange(30) % 2})
+    frame.with_columns(click=pl.col("item") * 1.0).write_parquet(tmp_path / "log.parquet")
+    log = offline.import_data(
+        str(tmp_path / "log.parquet"),
+        output=tmp_path / "data",
+        mapping={"obs": ["customer", "zone", "rate"], "actions": "item", "rewards": "click"},
+        columns={"encode": {"zone": {"categories": ["north", "other"], "other": True}}},
+        episodes={"order": "single_step"},
+    )
+    source = open_dataset(log.ref.uri)
+    index = source.index([columns.EPS_ID])
+    assert {*values_of(source, index, "customer").tolist()} == {*map(str, customers.tolist())}
+    assert {*values_of(source, index, "zone").tolist()} == {"north", "other", UNKNOWN}
+    assert {*values_of(source, index, "rate").tolist()} == {f"{rate / 10:g}" for rate in range(30)}
 
 
 def test_of_longer_episodes_it_has_to_stay_the_same(tmp_path: Path) -> None:

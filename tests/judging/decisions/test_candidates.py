@@ -109,7 +109,9 @@ def test_candidates_that_cannot_be_decided_between_are_refused(candidates: list[
 def test_what_fails_late_in_the_log_is_refused_before_anything_is_fitted(
     log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("offline_core.judging.decisions.work.model_of_behaviour", lambda *_, **__: pytest.fail("it was fitted"))
+    monkeypatch.setattr(
+        "offline_core.judging.decisions.evidence.model_of_behaviour", lambda *_, **__: pytest.fail("it was fitted")
+    )
     first = open_dataset(log).first_episode()
     assert first is not None
     last = sorted({0, 1, 2} - {*first.observations[:-1].tolist()})[-1]  # a state that the first episode does not have

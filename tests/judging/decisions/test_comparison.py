@@ -9,13 +9,14 @@ import pytest
 
 from offline_core.judging.decisions.comparison import combined, compare, holm
 from offline_core.judging.decisions.config import DecisionConfig
-from offline_core.judging.decisions.diagnosis import HEAVY_TAIL, about_difference
+from offline_core.judging.decisions.diagnosis import HEAVY_TAIL, about_difference, about_tail
 from offline_core.judging.decisions.result import Difference
 from offline_core.judging.estimation import bootstrap
 from offline_core.judging.estimation.bootstrap import resampled_counts
 from offline_core.judging.estimation.estimators import METHODS
 from offline_core.judging.estimation.influence import carrying, influence, tail_of, varying
 from offline_core.judging.estimation.trajectories import Model, Trajectories
+from tests.judging.decisions.made_up import candidate
 from tests.judging.estimation.chains import BEHAVIOUR, TARGET, played, trajectories, true_q, true_value
 
 SETTINGS = {"beyond": 0.0, "risk": 0.05, "confidence": 0.95, "resamples": 400, "seed": 0}
@@ -173,14 +174,22 @@ def weighed(weights: np.ndarray) -> Trajectories:
         (np.append(np.full(996, 0.1 / 996), np.full(3, 0.9 / 3)), "one episode carries"),
         (np.append(np.full(992, 0.1 / 992), np.full(8, 0.9 / 8)), "effective episodes are left"),
         (np.random.default_rng(3).pareto(1.0, 2_000) + 1e-3, "one episode carries"),
-        (np.random.default_rng(5).pareto(1.25, 20_000) + 1.0, "a tail has no variance"),
     ],
-    ids=["30 % in one", "30 % in one of many", "few have 90 %", "eight have 90 %", "no mean", "no variance"],
+    ids=["30 % in one", "30 % in one of many", "few have 90 %", "eight have 90 %", "no mean"],
 )
 def test_few_episodes_that_carry_everything_are_refused(weights: np.ndarray, told: str) -> None:
-    found = compare(weighed(weights), None, **SETTINGS, with_tail=True)
-    reasons = [*about_difference(found, DecisionConfig(), overlap=1.0)]
+    reasons = [*about_difference(compare(weighed(weights), None, **SETTINGS), DecisionConfig(), overlap=1.0)]
     assert any(told in reason for reason in reasons), reasons
+
+
+def test_a_difference_of_influences_without_a_variance_is_told() -> None:
+    heavy = compare(weighed(np.random.default_rng(5).pareto(1.25, 20_000) + 1.0), None, **SETTINGS, with_tail=True)
+    [told] = about_tail(candidate("a", judged=heavy))
+    assert "influences on the difference of a are far apart" in told
+    light = compare(weighed(np.random.default_rng(5).lognormal(size=20_000)), None, **SETTINGS, with_tail=True)
+    assert light.tail is not None and not [*about_tail(candidate("a", judged=light))]
+    clicks = of_one_step((np.arange(20_000) % 97 == 0) * 1.0, np.random.default_rng(5).pareto(1.25, 20_000) + 1.0)
+    assert compare(clicks, None, **SETTINGS, with_tail=True).tail is None, "bounds of clicks go by how many there are"
 
 
 @pytest.mark.parametrize("clicks", [1, 2])

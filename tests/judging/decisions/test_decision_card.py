@@ -110,7 +110,7 @@ def test_each_part_is_on_the_card_of_both_kinds() -> None:
             "obs[1] < 0.2 and obs[3] ≥ 1.5: it does as the behaviour in 31 %",
             "the log has 44 % of what it does",
             "0000000a",
-            "off by 2.1 % on average",
+            "calibrated to within 2.1 %",
             "runs/log version 3",
         ):
             assert part in shown

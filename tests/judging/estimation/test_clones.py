@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,23 +15,26 @@ from gymnasium import spaces
 
 import offline_core as offline
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.datasets.manifest import Operation, Parent
+from offline_core.data.datasets.manifest import Operation
+from offline_core.data.store.location import Location
 from offline_core.door import candidates_of
 from offline_core.errors import ConfigError, DataError, PromotionError
 from offline_core.judging.decisions.explain import explain
 from offline_core.judging.decisions.result import DecisionResult
+from offline_core.judging.estimation.clones import with_clones
 from offline_core.judging.estimation.config import OffPolicyConfig
-from offline_core.judging.estimation.contenders import contenders_of
+from offline_core.judging.estimation.contenders import Clone, contenders_of
+from offline_core.judging.estimation.diagnostics import about_clone
 from offline_core.judging.estimation.estimate import estimate
 from offline_core.judging.estimation.result import ESTIMATES
 from offline_core.keeping.promotion.config import PromotionConfig
 from offline_core.keeping.promotion.promote import promote
-from offline_core.policies.checkpoint import load_policy
+from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse
 from tests.judging.decisions.test_candidates import clicks, decided
 from tests.judging.estimation import days
-from tests.judging.estimation.chains import BEHAVIOUR, GAMMA, SPACES, TARGET, played, recorded, true_value
+from tests.judging.estimation.chains import BEHAVIOUR, GAMMA, SPACES, TARGET, played, policy_of, recorded, true_value
 from tests.learning.datasets import dataset_of
 
 BETTER = 0.5 * BEHAVIOUR + 0.5 * TARGET
@@ -59,7 +66,8 @@ def test_what_ran_in_a_newer_week_is_judged_on_an_older_one(weeks: Path, decisio
     assert abs(true_value(chances) - true_value(BETTER)) < 0.2, "as many episodes tell it"
     assert found.clone.startswith(f"{decision.uri}/clones/")
     [told] = [each for each in decision.warnings if "is judged by a clone" in each]
-    assert found.clone in told and "of probability on average" in told and "By its lineage" not in told
+    assert found.clone in told and "By its lineage" not in told
+    assert re.search(r"calibrated to within \d\.\d %, on average over [\d,]+ held-out steps", told)
     assert not any("is unknown: if it was these episodes" in each for each in decision.warnings)
 
 
@@ -115,14 +123,39 @@ def test_an_estimate_of_a_behaviour_is_near_what_it_comes_to(weeks: Path) -> Non
 def test_a_clone_that_is_far_off_is_not_believed(weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("offline_core.judging.estimation.contenders.MOST_MISCALIBRATED", -1.0)
     found = decided(str(weeks / "old"), f"{weeks}/new", output=tmp_path, clone_updates=50, min_overlap=0.1)
-    assert found.verdict == "refused" and "the clone that stands for it is off by" in found.sentence
+    assert found.verdict == "refused" and "the clone that stands for it is calibrated to within" in found.sentence
     today = decided(str(weeks / "old"), "rule:1", output=tmp_path / "b", against=f"{weeks}/new", clone_updates=50)
     assert any("runs today, it cannot tell the value: the clone" in each for each in today.reasons)
     config = parse(OffPolicyConfig, {"gamma": GAMMA, "methods": ["pdis"], "resamples": 100})
     with pytest.raises(
-        DataError, match=r"Of the behaviour of .*/new@1 nothing is estimated: the clone that stands for it is off"
+        DataError, match=r"Of the behaviour of .*/new@1 nothing is estimated: the clone that stands for it is calib"
     ):
         estimate(config, policy=f"{weeks}/new", dataset=f"{weeks}/old")
+
+
+def test_a_clone_of_another_seed_leaves_the_first_where_it_is(weeks: Path, tmp_path: Path) -> None:
+    contenders = contenders_of([str(weeks / "new")], open_dataset(str(weeks / "old")))
+    cloned = partial(with_clones, contenders, Location.of(str(tmp_path)), by="episodes", stage="estimate")
+    fingerprints: dict[str, str] = {}
+    for seed, updates in ((0, 1), (1, 1), (0, 2)):
+        [one] = cloned(updates=updates, seed=seed)
+        assert one.clone is not None
+        fingerprints[one.clone.checkpoint] = read_policy_manifest(one.clone.checkpoint).fingerprint
+    assert len({*fingerprints.values()}) == 3
+    assert {uri: read_policy_manifest(uri).fingerprint for uri in fingerprints} == fingerprints
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (0.031, "It is calibrated to within 3.1 %, on average over 1,200 held-out steps"),
+        (None, "Nothing checks how near it is to what acted, for its actions are no list"),
+    ],
+)
+def test_how_far_a_clone_was_checked_is_told(weeks: Path, error: float | None, told: str) -> None:
+    [contender] = contenders_of([str(weeks / "new")], open_dataset(str(weeks / "old")))
+    [sentence] = about_clone(replace(contender, clone=Clone("/runs/clone", error, 1_200)))
+    assert told in sentence
 
 
 def test_a_dataset_that_was_opened_names_its_version(weeks: Path) -> None:
@@ -154,14 +187,19 @@ def test_nothing_is_fitted_to_explain(weeks: Path) -> None:
 
 
 def test_the_policy_that_recorded_a_dataset_is_told_by_its_lineage(weeks: Path, tmp_path: Path) -> None:
-    """If there is one alone."""
-    log = open_dataset(str(weeks / "old"))
-    acted = Parent(kind="checkpoint", uri=str(tmp_path / "policy"), fingerprint="ab" * 8)
+    """If there is one alone, and it is still there."""
+    log, place = open_dataset(str(weeks / "old")), str(tmp_path / "policy")
+    save_policy(policy_of(BETTER), place, operation=Operation(name="test"))
+    acted = read_policy_manifest(place).parent_entry(place)
     episodes = recorded(played(20, seed=3))
     known = dataset_of(
         tmp_path / "known", episodes, spaces=SPACES, environment=None, operation=Operation(name="record"), parents=[acted]
     )
     [one] = contenders_of([known], log)
-    assert one.recorder == str(tmp_path / "policy")
+    assert one.recorder == place
+    save_policy(policy_of(TARGET), place, operation=Operation(name="test"))
+    assert one.recorder is None, "another policy is there by now"
+    shutil.rmtree(place)
+    assert one.recorder is None
     [unknown] = contenders_of([str(weeks / "new")], log)
     assert unknown.recorder is None and unknown.lineage is not None and len(unknown.lineage.nodes) == 2

@@ -29,7 +29,6 @@ from tests.learning.datasets import dataset_of
 
 ESTIMATE: dict[str, Any] = {
     "gamma": GAMMA,
-    "resamples": 100,
     "fqe": {"updates": 80, "learning_rate": 0.02, "network": {"hidden_sizes": [8]}},
 }
 GREEDY = "marwil"
@@ -108,7 +107,7 @@ def test_a_score_is_what_the_log_recorded_and_the_difference_to_it(logs: Path, t
     log = open_dataset(str(logs / "known"))
     found = LogEstimates.of(config(), log, Location.of(str(tmp_path)))
     same, target = found.scored([str(tmp_path / "same"), str(tmp_path / "target")])
-    assert same.today == target.today == pytest.approx(recorded_return(log))
+    assert same.baseline == target.baseline == pytest.approx(recorded_return(log))
     assert same.difference.value == 0 and abs(same.score) < 0.2 < target.score
 
 
@@ -216,6 +215,8 @@ def test_a_decision_is_made_among_the_policies_of_a_sweep(logs: Path, output: Pa
         ({"gate_method": "fqe"}, "estimate.gate_method has no effect: runs are ranked by wdr and fqe together"),
         ({"methods": ["wis"]}, "estimate.methods has no effect"),
         ({"require_return": 3.0}, "estimate.require_return has no effect"),
+        ({"resamples": 100}, "estimate.resamples has no effect: .* and not by an interval"),
+        ({"confidence": 0.5}, "estimate.confidence has no effect"),
         ({"seed": 3}, "estimate.seed has no effect: set seed"),
     ],
 )

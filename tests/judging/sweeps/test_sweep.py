@@ -121,7 +121,6 @@ def test_the_result_is_a_table(swept: tuple[Path, SweepResult]) -> None:
         "algorithm",
         "marwil.beta",
         "runs",
-        "judged",
         "mean",
         "interquartile_mean",
         "low",
