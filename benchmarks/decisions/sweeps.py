@@ -2,7 +2,8 @@
 
     python -m benchmarks.decisions.sweeps FOLDER [--first-seed 0] [--logs 15] [--updates 400]
 
-Each sweep trains on one half of a log, and estimates on the other. Regret is what the named policy is worth less than the best
+Each sweep trains on one half of a log, and estimates on the other. Beside what it names, and the best by each own estimate: the
+best among the runs that a decision would not refuse (judged alone). Regret is what the named policy is worth less than the best
 one that the sweep has trained, as a share of the behaviour's value; the log's simulator tells both. What is in FOLDER is not
 made again, so a run can be cut.
 """
@@ -79,15 +80,16 @@ def swept(log: Log, folder: Path, updates: int) -> dict[str, Any]:
     runs = [run for setting in result.settings for run in setting.runs]
     values = {run.checkpoint: value_of(world, load_policy(run.checkpoint)) for run in runs}
     start = time.process_time()
-    scores = {"score alone": {run.checkpoint: run.score for run in runs}} | _own(log, runs, held_out, estimate)
+    scores = {"sweep": {run.checkpoint: run.score for run in runs}} | _own(log, runs, held_out, estimate)
+    scores |= {"judged alone": {run.checkpoint: run.score for run in runs if run.reason is None}}
     seconds_own = time.process_time() - start
-    named = {"sweep": result.best} | {name: max(of, key=of.__getitem__) for name, of in scores.items()}
+    named = {name: max(of, key=of.__getitem__) for name, of in scores.items() if of} | {"sweep": result.best}
     scale, best = abs(value_of(world, behaviour)), max(values.values())
     return {
         "log": log.name,
         "regret": {name: round((best - values[uri]) / scale, 4) for name, uri in named.items()}
         | {"any": round((best - float(np.mean([*values.values()]))) / scale, 4)},
-        "error": {name: round(_error(of, values) / scale, 4) for name, of in scores.items()},
+        "error": {name: round(_error(of, values) / scale, 4) for name, of in scores.items() if of},
         "spread": round((best - min(values.values())) / scale, 4),
         "unjudged": sum(run.reason is not None for run in runs),
         "reasons": sorted({str(run.reason)[:60] for run in runs if run.reason}),
@@ -108,12 +110,12 @@ def _own(log: Log, runs: list[SweptRun], data: Any, estimate: dict[str, Any]) ->
 
 def _error(scores: Mapping[str, float], values: Mapping[str, float]) -> float:
     """Root mean square, of what policies are said to be worth."""
-    return float(np.sqrt(np.mean([(scores[uri] - value) ** 2 for uri, value in values.items()])))
+    return float(np.sqrt(np.mean([(score - values[uri]) ** 2 for uri, score in scores.items()])))
 
 
 def report(rows: list[dict[str, Any]]) -> None:
     """Means over the logs that each can say something of, and of what the sweep named on the same logs."""
-    for name in ("score alone", *OWN, "any"):
+    for name in ("judged alone", *OWN, "any"):
         own = [each["regret"] for each in rows if name in each["regret"]]
         regret, beside = (round(float(np.mean([each[which] for each in own])), 4) for which in (name, "sweep"))
         worse, better = (sum(sign * (each["sweep"] - each[name]) > 0 for each in own) for sign in (1, -1))
@@ -126,7 +128,7 @@ def report(rows: list[dict[str, Any]]) -> None:
             sweep_better=better,
             sweep_worse=worse,
         )
-    for name in ("score alone", *OWN):
+    for name in ("sweep", *OWN):
         errors = [each["error"][name] for each in rows if name in each["error"]]
         figure(f"sweeps.error.{name}", float(np.median(errors)), "of the behaviour's value, median", of=len(errors))
     figure("sweeps.unjudged", sum(each["unjudged"] for each in rows), "runs")

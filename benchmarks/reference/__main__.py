@@ -28,7 +28,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--peer", help="Python of an environment with d3rlpy 2.8")
     parser.add_argument("--jax", help="Python of an environment with jax, optax, h5py and gymnasium[mujoco]")
-    parser.add_argument("--sides", nargs="+", choices=SIDES, help="None: all; without --peer and --jax no cell is run")
+    parser.add_argument(
+        "--sides", nargs="*", choices=SIDES, help="None: those whose Python is known; empty: data is recorded, no cell is run"
+    )
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=["hopper"])
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--algorithms", nargs="+", choices=SETTINGS, default=["bc", "td3_bc", "iql"])
@@ -37,7 +39,7 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="write a page of all cells into benchmarks/results")
     given = parser.parse_args()
     pythons = {"d3rlpy": given.peer, "jax": given.jax}
-    sides = given.sides or (list(SIDES) if all(pythons.values()) else [])
+    sides = [side for side in SIDES if pythons.get(side, True)] if given.sides is None else given.sides
     for side in sides:
         if side in pythons and not pythons[side]:
             parser.error(f"the side {side} needs the Python of its environment: {'--peer' if side == 'd3rlpy' else '--jax'}")

@@ -1,6 +1,6 @@
 """Our losses against those of the JAX loop (`jax_speed`), of equal networks and batches, with all draws at zero.
 
-python -m benchmarks.reference.jax_losses --peer /path/to/jax/venv/bin/python [ALGORITHM ...]
+python -m benchmarks.reference.jax_losses --jax /path/to/jax/venv/bin/python [ALGORITHM ...]
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Tree = Any
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer", required=True, help="Python of an environment with jax and optax")
+    parser.add_argument("--jax", required=True, help="Python of an environment with jax and optax")
     parser.add_argument("algorithms", nargs="*", default=ALGORITHMS)
     arguments = parser.parse_args()
     for name in arguments.algorithms:
-        ours, theirs = losses(name, arguments.peer)
+        ours, theirs = losses(name, arguments.jax)
         print(f"{name}: ours {ours:.7g}, JAX {theirs:.7g}")
         if abs(ours - theirs) > 1e-5 * max(1.0, abs(ours)):
             raise SystemExit(f"The losses of {name} differ.")
