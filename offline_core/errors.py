@@ -35,8 +35,8 @@ pass (`may_pass`) are worth another attempt; the others would come again.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
 
 from offline_core.control_characters import visible
 from offline_core.secrets import masked_text
@@ -99,6 +99,14 @@ class EnvironmentNotFoundError(ConfigError):
 
 class DataError(OfflineError):
     """Recorded data is invalid."""
+
+    rows: Mapping[int, str] = {}
+    """The rows of a table that it is of, by their place, with what is said of each alone; empty: not known."""
+
+    def with_rows(self, rows: Mapping[int, str]) -> Self:
+        """Return the error, which names the rows that it is of: the others may be good."""
+        self.rows = rows
+        return self
 
 
 class EpisodeError(DataError):

@@ -80,10 +80,14 @@ def check_no_nulls(column: pa.Array | pa.ChunkedArray, what: str) -> None:
     SchemaError: there is a null.
     """
     if column.null_count:
-        raise SchemaError(
-            f"Column {what!r} has {count_text(column.null_count, 'null')} among {count_text(len(column), 'row')}; fill or drop "
-            "them first."
+        rows = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist()
+        raise SchemaError(_nulls_text(what, column.null_count, len(column))).with_rows(
+            dict.fromkeys(rows, _nulls_text(what, 1, 1))
         )
+
+
+def _nulls_text(what: str, nulls: int, rows: int) -> str:
+    return f"Column {what!r} has {count_text(nulls, 'null')} among {count_text(rows, 'row')}; fill or drop them first."
 
 
 def from_arrow(array: pa.Array | pa.ChunkedArray, what: str, metadata: Mapping[bytes, bytes] | None = None) -> Nested:
@@ -133,7 +137,10 @@ def read_column(table: pa.Table, name: str) -> Nested:
 def _lists(array: pa.Array, what: str) -> np.ndarray:
     if rows := _rows_with_nulls(array):
         raise SchemaError(f"Column {what!r} has nulls in {rows} of {len(array)} rows; fill or drop them first.")
-    values = from_arrow(array.flatten(), what)
+    try:
+        values = from_arrow(array.flatten(), what)
+    except SchemaError as error:
+        raise error.with_rows({})  # which counts what is in the lists, and not the lists
     if not isinstance(values, np.ndarray):
         raise SchemaError(f"Column {what!r} has type {array.type}: lists of numbers can be read, lists of structs cannot.")
     if pa.types.is_fixed_size_list(array.type):

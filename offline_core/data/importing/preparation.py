@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -391,7 +391,8 @@ class Preparation:
             except SchemaError as error:
                 if name != self.mapping.get(columns.ACTIONS, columns.ACTIONS) or kind == LISTS:
                     raise
-                raise SchemaError(f"{error} {encode_hint(name)}") from error
+                rows = {row: f"{said} {encode_hint(name)}" for row, said in error.rows.items()}
+                raise SchemaError(f"{error} {encode_hint(name)}", column=error.column).with_rows(rows) from error
             table = table.set_column(table.column_names.index(name), name, column)
         return table
 
@@ -440,20 +441,25 @@ class Preparation:
         try:
             return self._in_canonical_types(map_columns(table, self.mapping))
         except (NonFiniteError, SchemaError) as error:
-            if table.num_rows == 1 and (gap := self._gap(table)):  # of more rows, the error may be of another one
-                name, value = gap
-                line = f"columns: {{fill: {{{name}: {value}}}}}"
-                raise type(error)(f"{error} To fill it with a value, such as {value}: {line}.") from error
-            raise
+            if not (said := error.rows or ({0: str(error)} if table.num_rows == 1 else {})):
+                raise  # of more rows, it may be of any of them
+            fills = self._fills(table, said)
+            rows = {row: f"{text}{fills.get(row, '')}" for row, text in said.items()}
+            raise type(error)(str(error), column=error.column).with_rows(rows) from error
 
-    def _gap(self, table: pa.Table) -> tuple[str, str] | None:
-        """(the first raw column that is needed and is null or NaN somewhere, a value to fill it with)"""
+    def _fills(self, table: pa.Table, rows: Collection[int]) -> dict[int, str]:
+        """Of these rows, how the first raw column is filled that is needed and is null or NaN there."""
+        found = dict[int, str]()
         for role in (*_REQUIRED, *ENDS, columns.IS_FIRST):
             sources = self.mapping.get(role, role)
             for name in [sources] if isinstance(sources, str) else sources:
-                if name in table.column_names and pc.any(pc.is_null(table[name], nan_is_null=True)).as_py():
-                    return name, "0" if role in _REQUIRED else "false"
-        return None
+                if not rows or name not in table.column_names:
+                    continue
+                value = "0" if role in _REQUIRED else "false"
+                said = f" To fill it with a value, such as {value}: columns: {{fill: {{{name}: {value}}}}}."
+                gaps = np.flatnonzero(pc.is_null(table[name], nan_is_null=True).to_numpy())
+                found = dict.fromkeys({*gaps.tolist()} & {*rows}, said) | found
+        return found
 
     def _in_canonical_types(self, table: pa.Table) -> pa.Table:
         names = self._filled(table) | {*_REQUIRED, *self.templates, *ENDS} & set(table.column_names)
@@ -573,16 +579,25 @@ def _clock(table: pa.Table) -> str:
 def good_rows(
     convert: Convert, table: pa.Table, rows: np.ndarray, uri: str, bad: list[Unreadable]
 ) -> list[tuple[pa.Table, np.ndarray]]:
-    """Halves a table that cannot be converted until what is left is good, or one bad row."""
+    """Leaves out the rows that an error names; of one that names none, halves the table until what is left is good or one row."""
     try:
         return [(convert(table), rows)]
     except DataError as error:
+        if error.rows:
+            bad += [Unreadable(uri, int(rows[row]), 1, _alone(error, said)) for row, said in error.rows.items()]
+            good = np.ones(len(rows), bool)
+            good[[*error.rows]] = False
+            return good_rows(convert, table.filter(pa.array(good)), rows[good], uri, bad) if good.any() else []
         if len(rows) <= 1 or (len(rows) > SEARCHED_ROWS and not _probes(convert, table)):
             bad += [Unreadable(uri, int(row), 1, error) for row in rows]
             return []
     half = len(rows) // 2
     left = good_rows(convert, table.slice(0, half), rows[:half], uri, bad)
     return left + good_rows(convert, table.slice(half), rows[half:], uri, bad)
+
+
+def _alone(error: DataError, said: str) -> DataError:
+    return type(error)(said, column=error.column)
 
 
 def _usual(convert: Convert, table: pa.Table) -> pa.Table | None:

@@ -25,13 +25,14 @@ __all__ = ["QUARANTINE", "Unreadable", "list_unreadable", "refuse"]
 log = logging.getLogger(__name__)
 
 QUARANTINE = "_quarantine"
+QUARANTINE_ADVICE = " With unreadable: quarantine, such rows are listed and the rest goes on."
 
 
 def refuse(found: Unreadable, rule: Literal["fail", "quarantine"], listed: list[Unreadable]) -> None:
     """Adds `found` to `listed`, or raises its error with its place."""
     if rule == "fail":
         is_one_of_many = found.row is not None or not isinstance(found.error, SchemaError)  # columns are wrong for all rows
-        advice = " With unreadable: quarantine, such rows are listed and the rest goes on." if is_one_of_many else ""
+        advice = QUARANTINE_ADVICE if is_one_of_many else ""
         error = found.located_error
         error.args = (f"{error}{advice}",)
         raise error

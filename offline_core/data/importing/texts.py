@@ -97,26 +97,26 @@ def parsed(texts: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.Array | p
     except pa.ArrowInvalid as error:
         if _any_matches(texts, _OTHER_DATE):
             raise _no_iso(texts, name) from error
-        what = "time" if pa.types.is_timestamp(kind) else "number"
-        other = _first_other(texts, kind)
-        gap = (
-            f" If it stands for none: source.arguments: {{null_values: {{{name}: {json.dumps(other)}}}}}."
-            if other in MISSING
-            else ""
-        )
-        raise SchemaError(
-            f"Column {name!r} has text that is no {what}, such as {other!r}.{gap}{_remedy(texts, name)}"
-        ) from error
+        others = [text for text in pc.unique(texts).to_pylist() if not _is_one(text, kind)]
+        said = {text: f"{_no_number(text, kind, name)}{_remedy(pa.chunked_array([[text]]), name)}" for text in others}
+        rows = {row: said[text] for row, text in enumerate(texts.to_pylist()) if text in said}
+        message = f"{_no_number(others[0], kind, name)}{_remedy(texts, name)}"
+        raise SchemaError(message, column=name).with_rows(rows) from error
 
 
-def _first_other(texts: pa.ChunkedArray, kind: pa.DataType) -> str | None:
-    """The first of the texts that is none of the type."""
-    for text in texts.to_pylist():
-        try:
-            pa.scalar(text and text.strip()).cast(kind)
-        except pa.ArrowInvalid:
-            return str(text)
-    return None
+def _is_one(text: str | None, kind: pa.DataType) -> bool:
+    """Whether the text is a number, or a time, of the type."""
+    try:
+        pa.scalar(text and text.strip()).cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _no_number(text: str, kind: pa.DataType, name: str) -> str:
+    what = "time" if pa.types.is_timestamp(kind) else "number"
+    none = f" If it stands for none: source.arguments: {{null_values: {{{name}: {json.dumps(text)}}}}}."
+    return f"Column {name!r} has text that is no {what}, such as {text!r}.{none if text in MISSING else ''}"
 
 
 def encode_hint(name: str) -> str:

@@ -84,8 +84,10 @@ def lost(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def finite(tree: Nested, name: str, *, infinite: bool = False) -> Nested:
     """The same, if no number is NaN, nor infinite unless allowed."""
     for path, array in nested.flatten(tree, name).items():
-        if array.dtype.kind == "f" and (np.isnan(array) if infinite else ~np.isfinite(array)).any():
-            raise NonFiniteError(f"Column {path!r} is NaN{'' if infinite else ' or infinite'}.")
+        if array.dtype.kind == "f" and (bad := np.isnan(array) if infinite else ~np.isfinite(array)).any():
+            said = f"Column {path!r} is NaN{'' if infinite else ' or infinite'}."
+            rows = np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1)).tolist()
+            raise NonFiniteError(said).with_rows(dict.fromkeys(rows, said))
     return tree
 
 
@@ -101,13 +103,24 @@ def flags(tree: Nested, name: str) -> np.ndarray:
     """(N,) bool out of true and false, 1 and 0, or their text."""
     if isinstance(tree, np.ndarray) and tree.dtype.kind == "U":
         texts = np.char.lower(tree)
-        if unknown := sorted(set(np.unique(texts).tolist()) - TRUTH.keys()):
-            raise SchemaError(f"Column {name!r} says {unknown[0]!r}; it has to be true or false.")
+        if (strange := ~np.isin(texts, [*TRUTH])).any():
+            raise _refused(texts, strange, f"Column {name!r} says {{!r}}; it has to be true or false.", name)
         return np.isin(texts, [text for text, value in TRUTH.items() if value])
     numbers = one_a_step(tree, name)
     if (strange := ~np.isin(numbers, (0, 1))).any():
-        raise SchemaError(f"Column {name!r} holds {numbers[strange][0]}; it has to be true or false, or 1 or 0.")
+        raise _refused(numbers, strange, f"Column {name!r} holds {{}}; it has to be true or false, or 1 or 0.", name)
     return numbers.astype(bool)
+
+
+def _refused(values: np.ndarray, bad: np.ndarray, message: str, column: str) -> SchemaError:
+    """The error of the first bad value, which knows the rows of the others.
+
+    Arguments:
+        values: (N,), as the message shows them.
+        bad: (N,) bool.
+    """
+    rows = {row: message.format(values[row].item()) for row in np.flatnonzero(bad).tolist()}
+    return SchemaError(next(iter(rows.values())), column=column).with_rows(rows)
 
 
 def ids(column: pa.ChunkedArray, name: str, *, nullable: bool) -> pa.Array:
@@ -177,23 +190,32 @@ def check_log_probabilities(trees: Mapping[str, Nested], mapping: ColumnMapping)
     if not isinstance(logp, np.ndarray) or logp.dtype.kind not in "iuf":
         return
     source = mapping.get(columns.ACTION_PROB)
-    if source is not None and not (sure := np.isfinite(logp)).all():
-        raise SchemaError(
-            f"Column {source!r} is mapped to action_prob and holds {'0' if np.isneginf(logp[~sure][0]) else 'no probability'}: "
-            "what was done has a probability above 0. Correct it there, or map a logarithm to action_logp."
+    if isinstance(source, str) and not (sure := np.isfinite(logp)).all():
+        raise _refused(
+            np.where(np.isneginf(logp), "0", "no probability"),
+            ~sure,
+            f"Column {source!r} is mapped to action_prob and holds {{}}: what was done has a probability above 0. Correct it "
+            "there, or map a logarithm to action_logp.",
+            source,
         )
     is_choice = all(array.dtype.kind in "iub" for array in nested.leaves(actions))
     if not is_choice or not (above := logp > MAX_LOGP).any():
         return
-    if source is not None:
-        raise SchemaError(
-            f"Column {source!r} is mapped to action_prob and holds {np.exp(logp[above][0]):.6g}: the probability of a choice "
-            "is at most 1. Of percents or logarithms compute it: columns: {computed: {p: …}}, mapping: {action_prob: p}."
+    if isinstance(source, str):
+        raise _refused(
+            np.exp(logp),
+            above,
+            f"Column {source!r} is mapped to action_prob and holds {{:.6g}}: the probability of a choice is at most 1. Of "
+            "percents or logarithms compute it: columns: {{computed: {{p: …}}}}, mapping: {{action_prob: p}}.",
+            source,
         )
-    source = mapping[columns.ACTION_LOGP]
-    raise SchemaError(
-        f"Column {source!r} is mapped to action_logp and holds {logp[above][0]:.6g}, which is no logarithm of a probability. "
-        f"Map a probability to action_prob: mapping: {{action_prob: {source}}}."
+    source = str(mapping[columns.ACTION_LOGP])
+    raise _refused(
+        logp,
+        above,
+        f"Column {source!r} is mapped to action_logp and holds {{:.6g}}, which is no logarithm of a probability. Map a "
+        f"probability to action_prob: mapping: {{{{action_prob: {source}}}}}.",
+        source,
     )
 
 

@@ -52,6 +52,27 @@ def test_most_rows_say_what_rows_are_like(first: int) -> None:
     assert good.num_rows == 9
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"rewards": None}, {"rewards": float("nan")}, {"terminateds": 7}, {"p": 1.5}, {"p": 0.0}, {"obs": "much"}],
+    ids=str,
+)
+def test_rows_of_one_mistake_are_named_by_one_look(wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Halving the rows down to each bad one took minutes where a column was wrong."""
+    count = 200
+    row = {"obs": 0.5, "actions": 1, "rewards": 0.0, "terminateds": 0, "p": 0.5}
+    is_text = isinstance([*wrong.values()][0], str)
+    rows = [{**row, **({"obs": "0.5"} if is_text else {}), **(wrong if i % 2 else {})} for i in range(count)]
+    looks: list[int] = []
+    convert = Preparation._convert
+    monkeypatch.setattr(Preparation, "_convert", lambda *args, **kw: looks.append(0) or convert(*args, **kw))
+    mapping = {"action_prob": "p", "obs": ["obs"]}
+    good, bad = prepare(pa.Table.from_pylist(rows), Preparation(mapping))
+    assert [each.row for each in bad] == [*range(101, 100 + count, 2)] and len({str(each.error) for each in bad}) == 1
+    assert good is not None and good["_source_row"].to_pylist() == [*range(100, 100 + count, 2)]
+    assert len(looks) < count / 2, "and not one for each"
+
+
 @given(st.lists(st.sampled_from(["good", "nan", "null", "ragged", "flag"]), min_size=1, max_size=300), st.booleans())
 @settings(max_examples=examples(40))
 def test_each_row_is_kept_or_named(kinds: list[str], has_template: bool) -> None:

@@ -29,7 +29,7 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
     """
     plan = plan_import(config, source=paths)
     for _ in range(MAX_ROUNDS):
-        undecided = [each for each in plan.decisions if each.name not in ("rows", "parameters")]
+        undecided = [each for each in plan.decisions if each.name not in ("rows", "columns", "parameters")]
         config = _asked_of(plan)
         gaps = plan.gaps if config.unreadable == "fail" else {}
         if undecided:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,8 @@ from offline_core.data.importing.planning import proposal
 from offline_core.data.importing.planning.result import Decision, ImportPlan, Refused
 from offline_core.data.importing.planning.sample import SourceSample, sampled
 from offline_core.data.importing.planning.schema import shown
-from offline_core.data.importing.planning.trial import Trial, lengths, tried
+from offline_core.data.importing.planning.trial import MAX_REFUSED_SHARE, Trial, lengths, tried
+from offline_core.data.importing.report import QUARANTINE_ADVICE
 from offline_core.data.importing.roles import REQUIRED, in_order
 from offline_core.errors import EmptyDatasetError, OfflineError
 from offline_core.runtime.code_permission import remember_code
@@ -23,8 +23,6 @@ from offline_core.secrets import masked_text
 
 SHOWN_ROWS = 3
 SHOWN_IDS = 3
-MAX_REFUSED_SHARE = 0.05
-"""More of the rows are not left out without a decision."""
 
 
 def plan_import(config: ImportConfig, *, source: str | Sequence[str], output: str | None = None) -> ImportPlan:
@@ -67,7 +65,10 @@ def settled(
     if plan.is_certain and plan.settles(config):
         return plan.config, plan.choices
     if advice := plan.advice(output):
-        error.args = (masked_text(f"{error}\n{advice}"),)
+        said = str(error)
+        if any(decision.name == "columns" for decision in plan.decisions):
+            said = said.removesuffix(QUARANTINE_ADVICE)
+        error.args = (masked_text(f"{said}\n{advice}"),)
     raise error
 
 
@@ -98,7 +99,7 @@ def _plan(paths: Sequence[str], sample: SourceSample, found: proposal.Proposal) 
         roles=in_order(found.roles),
         left_out=found.left_out,
         chosen=found.chosen,
-        decisions=[*_undecided_roles(found), *found.decisions, *_undecided_rows(trial)],
+        decisions=[*_undecided_roles(found), *found.decisions, *_wrong_columns(found, trial), *_undecided_rows(trial)],
         order=trial.order,
         counts=trial.counts,
         lengths=middle,
@@ -144,14 +145,31 @@ def _undecided_roles(found: proposal.Proposal) -> list[Decision]:
     ]
 
 
+def _wrong_columns(found: proposal.Proposal, trial: Trial) -> list[Decision]:
+    """To leave out only the rows whose value cannot be would keep others that are as wrong."""
+    decisions = []
+    for name, rows in trial.wrong_columns.items():
+        role = next((role for role in found.roles.values() if name in (role.name, *role.sources)), None)
+        source = role.sources[0] if role is not None and role.name == name and role.sources else name
+        column = next((each for each in found.columns if each.name == source), None)
+        run = f" They run from {column.minimum} to {column.maximum}." if column is not None and column.minimum else ""
+        question = (
+            f"column {source} has to be corrected: {rows / trial.counts.rows:.0%} of its values cannot be "
+            f"{name if role is None else role.name}, for the reason below.{run} Do not leave these rows out: the "
+            "others may be as wrong"
+        )
+        decisions.append(Decision(name="columns", question=question))
+    return decisions
+
+
 def _undecided_rows(trial: Trial) -> list[Decision]:
-    rows: dict[str, Any] = trial.counts.model_dump()
     if trial.error is not None:
         return [Decision(name="parameters", question=str(trial.error))]
-    if not trial.episodes and trial.order:
+    rows = trial.counts.quarantined_rows - sum(trial.wrong_columns.values())
+    if not trial.episodes and trial.order and rows:
         return [Decision(name="rows", question="no row that was read can be imported, for the reasons below")]
-    if rows["quarantined_rows"] > MAX_REFUSED_SHARE * max(1, rows["rows"]):
-        share = rows["quarantined_rows"] / rows["rows"]
+    if rows > MAX_REFUSED_SHARE * max(1, trial.counts.rows):
+        share = rows / trial.counts.rows
         return [
             Decision(name="rows", question=f"{share:.0%} of the rows that were read would be left out, for the reasons below")
         ]

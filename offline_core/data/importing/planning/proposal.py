@@ -90,7 +90,7 @@ def _set_format(plan: Proposal, sample: SourceSample) -> None:
 
 
 def _quarantine(plan: Proposal, trial: Trial) -> None:
-    if trial.unreadable and trial.episodes:
+    if trial.unreadable and trial.episodes and not trial.wrong_columns:
         rows, of = trial.counts.quarantined_rows, trial.counts.rows
         plan.set("unreadable", "quarantine", f"{rows:,} of {of:,} rows that were read cannot be imported")
 

@@ -120,6 +120,8 @@ class ImportPlan(BaseModel):
         to_do = "This YAML settles it; complete it" if self.decisions or self.gaps else "This YAML is a guess; check it"
         if self.counts.rows and self.counts.quarantined_rows == self.counts.rows:
             to_do = "No row can be imported by this YAML as it is: mend what is said of the rows above, complete it"
+        elif any(decision.name == "columns" for decision in self.decisions):
+            to_do = "Once the column is corrected, in the source or by columns.computed, complete this YAML"
         return "\n".join([*head, f"{to_do}, and go on with {self.command(output)}:", *yaml])
 
     @property

@@ -29,7 +29,9 @@ from offline_core.data.importing.step_import import StepImport
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError
 
-_VALUE = re.compile(r", such as (?:'[^']*'|\"[^\"]*\")")
+_VALUE = re.compile(r"(?:, such as|says|holds) (?:'[^']*'|\"[^\"]*\"|[-+.\de]+)")
+MAX_REFUSED_SHARE = 0.05
+"""More of the rows are not left out without a decision, and more wrong values of a column are a mistake of the column."""
 NOWHERE = Location.on_disk(".")
 """Nothing is written."""
 
@@ -48,6 +50,12 @@ class Trial:
     """Columns that are not mapped and cannot be kept, and why."""
     error: OfflineError | None = None
     """Why the import stops, whatever is done with rows that cannot be read."""
+
+    @property
+    def wrong_columns(self) -> dict[str, int]:
+        """By the columns whose values are mistaken as a whole, how many rows have a value that the role does not allow."""
+        rows = Counter(each.error.column for each in self.unreadable if each.error.column is not None)
+        return {column: count for column, count in rows.items() if count > MAX_REFUSED_SHARE * self.counts.rows}
 
     @property
     def reasons(self) -> list[tuple[str, int, str]]:

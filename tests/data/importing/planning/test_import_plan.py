@@ -96,6 +96,29 @@ def test_rows_without_values_are_left_out_and_a_column_of_few_is_not_kept(tmp_pa
     assert made.counts == plan.counts
 
 
+@pytest.mark.parametrize("share", [0.5, 0.02])
+def test_a_column_of_which_many_values_cannot_be_is_to_be_corrected(share: float, tmp_path: Path) -> None:
+    """To leave rows out is for single ones: of a column that is wrong by a factor, the small values are as wrong."""
+    rows = 400
+    wrong = np.arange(rows) < share * rows
+    log = {"x": [0.5] * rows, "action": [0, 1] * (rows // 2), "reward": [1.0] * rows}
+    p = np.where(wrong, np.linspace(1.1, 1.5, rows).round(4), 0.3)
+    pl.DataFrame({**log, "propensity": p}).write_csv(tmp_path / "log.csv")
+    given = {"mapping": {"obs": ["x"], "action_prob": "propensity"}, "episodes": {"order": "single_step"}}
+    plan = planned(tmp_path / "log.csv", **given)
+    assert [each.rows for each in plan.refused] == [wrong.sum()], "one reason, whatever the values"
+    if share < 0.05:
+        assert plan.is_ready and plan.config.unreadable == "quarantine"
+        return
+    assert [decision.name for decision in plan.decisions] == ["columns"]
+    assert "50% of its values cannot be action_prob" in plan.decisions[0].question
+    assert "run from 0.3 to 1.2995" in plan.decisions[0].question
+    assert "quarantine" not in plan.yaml
+    with pytest.raises(errors.SchemaError, match="Once the column is corrected") as refused:
+        import_data(plan.config, source=plan.source, output=str(tmp_path / "out"))
+    assert "quarantine" not in str(refused.value)
+
+
 @pytest.mark.parametrize("is_mapped", [True, False])
 def test_decimals_are_numbers_and_durations_are_shown(is_mapped: bool, tmp_path: Path) -> None:
     rows = {"episode": [0] * 4 + [1] * 4, "x": [0.5] * 8, "action": [Decimal(i % 2) for i in range(8)]}
