@@ -23,6 +23,7 @@ MIN_SHARED_TIMES = 0.05
 MIN_RUN = 3
 """SampleRows that share an id, on average."""
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+_BEGINS_AS_NUMBER = r"^\s*[+-]?\.?\d"
 _TIME = r"^\s*\d{4}-\d\d-\d\d"
 RARE = 0.2
 """Ends are at most this share of the rows."""
@@ -127,6 +128,11 @@ def is_choice(column: pa.ChunkedArray) -> bool:
     if is_vector(column) or numbers(column) is not None:
         return False
     return bool(1 < pc.count_distinct(column).as_py() <= min(MAX_CATEGORIES, len(column) / MIN_RUN))
+
+
+def is_category(column: pa.ChunkedArray) -> bool:
+    """A choice of words, and not of numbers with a unit, such as 21.5 C."""
+    return is_choice(column) and not pc.any(pc.match_substring_regex(column, _BEGINS_AS_NUMBER)).as_py()
 
 
 def _may_name(kind: pa.DataType) -> bool:

@@ -17,7 +17,9 @@ from offline_core.data.formats.sources.names import (
     CANONICAL,
     ENDS,
     ID_WORDS,
+    DENSITY_NAMES,
     PROBABILITIES,
+    PROBABILITY_NAMES,
     REWARD_WORDS,
     SYNONYMS,
     THING_WORDS,
@@ -111,6 +113,7 @@ def guessed_roles(rows: SampleRows, given: Mapping[str, str | list[str]], change
     _time(guess)
     _ids(guess)
     _ends(guess)
+    _probability(guess)
     _the_rest(guess)
     _masks(guess)
     return guess.roles
@@ -244,6 +247,27 @@ def _ends(guess: Guess) -> None:
         guess.take(columns.TERMINATEDS, found[0], reason, found[1:], is_sure=False)
 
 
+def _probability(guess: Guess) -> None:
+    """A column with a name and values of probabilities; of densities only in a log of single steps, for other things have some."""
+    if {columns.ACTION_PROB, columns.ACTION_LOGP} & guess.roles.keys():
+        return
+    actions = guess.source_of(columns.ACTIONS)
+    is_choice = actions is not None and (values.is_text(guess.column(actions)) or values.is_whole(guess.column(actions)))
+    known = [(PROBABILITY_NAMES, 1.0)] + [(DENSITY_NAMES, np.inf)] * (has_single_steps(guess.roles) and not is_choice)
+    for names, most in known:
+        for name in [each for each in guess.left if plain(each) in names]:
+            found = values.numbers(guess.column(name))
+            if found is not None and len(found) and ((found > 0) & (found <= most)).all():
+                what = "probability" if most == 1 else "density"
+                guess.take(columns.ACTION_PROB, name, f"named like a {what}, and all values may be one", is_sure=False)
+                return
+
+
+def has_single_steps(roles: Collection[str]) -> bool:
+    """Whether nothing says which rows belong together."""
+    return not {columns.EPS_ID, columns.T, *ENDS, columns.IS_FIRST, columns.NEW_OBS} & {*roles}
+
+
 def _the_rest(guess: Guess) -> None:
     """What an import needs and no name says: candidates, and no guess but for the only vectors."""
     after = {*following(guess.rows.table.column_names).values()}
@@ -252,6 +276,8 @@ def _the_rest(guess: Guess) -> None:
     vectors = [name for name in left if _fits(columns.OBS, guess.column(name)) and values.is_vector(guess.column(name))]
     kinds = {name: guess.column(name) for name in left}
     words = [name for name, kind in kinds.items() if values.is_choice(kind) or pa.types.is_boolean(kind.type)]
+    categories = [name for name, kind in kinds.items() if values.is_category(kind)]
+    seen = [name for name in left if name in {*vectors, *single, *categories} and not has_word(name, REWARD_WORDS)]
     if columns.OBS not in guess.roles and len(vectors) == 1:
         guess.take(columns.OBS, vectors[0], "the only vectors that have no other meaning", is_sure=False)
         vectors = []
@@ -259,13 +285,13 @@ def _the_rest(guess: Guess) -> None:
     for name, reason, pool, likely in (
         (columns.REWARDS, "no name says which column is the reward", single, REWARD_WORDS),
         (columns.ACTIONS, "no name says which columns are the action", [*words, *vectors, *single], ACTION_WORDS),
-        (columns.OBS, "no name says what a policy observes", [*vectors, *single], ()),
+        (columns.OBS, "no name says what a policy observes", seen, ()),
     ):
         if name in guess.roles:
             continue
         found = sorted(
             (each for each in pool if each not in taken),
-            key=lambda each: len(likely) if (at := first_word(each, likely)) is None else at,
+            key=lambda each: (len(likely), True) if (at := first_word(each, likely)) is None else (at, plain(each) != likely[at]),
         )
         guess.take(name, None, reason, [*dict.fromkeys(found)])
         if name != columns.OBS and (sure := [each for each in found if has_word(each, likely)] or words * (pool is not single)):

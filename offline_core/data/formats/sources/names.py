@@ -89,6 +89,8 @@ VECTORS = (columns.NEW_OBS, columns.OBS, columns.ACTIONS)
 """What may lie in a column a number: `next_obs_0`, `obs_0`, `action.valve`."""
 
 PROBABILITIES = ("p", "prob", "propensity", "action_prob", "action_probability", "behavior_prob", "probability")
+PROBABILITY_NAMES, DENSITY_NAMES = ("probability", "prob", "p"), ("density", "action_density", "probability_density")
+"""What may be the probability of an action, or its density, if its values are such."""
 ACTION_WORDS = (
     *(
         "action",

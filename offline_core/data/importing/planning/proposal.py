@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.sources.first_rows import FirstRows
-from offline_core.data.formats.sources.names import ENDS, named
+from offline_core.data.formats.sources.names import ENDS, PROBABILITY_NAMES, named, plain
 from offline_core.data.formats.sources.scans import FILE_PATHS
 from offline_core.data.importing import column_values as values
 from offline_core.data.importing.column_values import SampleRows
@@ -25,7 +25,7 @@ from offline_core.data.importing.planning.result import Decision
 from offline_core.data.importing.planning.sample import SourceSample, rows_of
 from offline_core.data.importing.planning.schema import Column, columns_of
 from offline_core.data.importing.planning.trial import Trial, lengths, made_by, prepared, tried, tried_files
-from offline_core.data.importing.roles import REQUIRED, Role, guessed_roles
+from offline_core.data.importing.roles import REQUIRED, Role, guessed_roles, has_single_steps
 from offline_core.data.importing.row_columns import RowColumns
 from offline_core.data.importing.step_order import says_where_episodes_end
 from offline_core.data.importing.texts import date_formats, read_dates, swapped_format
@@ -98,7 +98,7 @@ def _quarantine(plan: Proposal, trial: Trial) -> None:
 def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
     """The parameters for the columns of a sample, and for those that are made of them as declared."""
     first = rows_of(sample.readers)
-    before = _with_read_dates(_encoded_actions(config, first), first)
+    before = _with_read_dates(_encoded(config, first), first)
     config = before.config
     made = made_by(config, sample.readers)
     seen = sample.readers if made is None else tuple(_with_made(reader, made) for reader in sample.readers)
@@ -107,6 +107,10 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
     rows = rows.with_values
     roles = plan.roles = guessed_roles(rows, config.mapping, () if made is None else made.changed)
     _set_format(plan, sample)
+    if columns.ACTION_PROB in roles and has_single_steps(roles) and config.episodes.order == "auto":
+        reason = "a row has the probability of what was done, and neither an episode nor a time: each is a choice by itself"
+        plan.set("episodes.order", "single_step", reason)
+    plan.notes += _no_probabilities(plan)
     readers = _with_file_ids(plan, sample, rows)
     mapping = {role.name: role.source for role in roles.values() if role.needs_mapping and not role.is_given}
     if mapping:
@@ -114,7 +118,7 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
         plan.config = parse(
             ImportConfig, {each: getattr(plan.config, each) for each in {*plan.config.model_fields_set, "mapping"}}
         )
-    if not says_where_episodes_end(roles) and config.episodes.order != "single_step":
+    if not says_where_episodes_end(roles) and plan.config.episodes.order != "single_step":
         if not _counts_anew(plan, rows):
             plan.decisions.append(_ends_to_decide())
             return plan
@@ -131,19 +135,54 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
     return plan
 
 
-def _encoded_actions(config: ImportConfig, rows: SampleRows) -> Proposal:
-    """With numbers for the texts of a column that has a name of actions, where nothing else is declared."""
+def _encoded(config: ImportConfig, rows: SampleRows) -> Proposal:
+    """With numbers for the texts of a column that has a name of actions, and of those that observations are made of.
+
+    Not where something else is declared: a space, or how the column is encoded.
+    """
     plan = Proposal(config)
-    declared = config.action_space or config.environment or config.columns.encode
     mapped, there = config.mapping.get(columns.ACTIONS), rows.table.column_names
-    found = [] if declared else named(columns.ACTIONS, there) if mapped is None else [each for each in there if each == mapped]
-    if not found or not values.is_text(column := rows.table[found[0]]):
-        return plan
-    if 1 < pc.count_distinct(column).as_py() <= MAX_CATEGORIES:
-        reason = f"the texts of {found[0]} name actions, each of which gets a number"
-        known = {"categories": sorted(pc.unique(column.drop_null()).to_pylist())} if config.append else {}
-        plan.set("columns.encode", {found[0]: {**known, "form": "index"}}, reason)
+    actions = named(columns.ACTIONS, there)[:1] if mapped is None else [mapped] if isinstance(mapped, str) else []
+    observed = config.mapping.get(columns.OBS)  # a single column of text is an observation as it is
+    is_declared = config.environment is not None
+    found = {each: "index" for each in actions if not (is_declared or config.action_space)}
+    if isinstance(observed, list) and not (is_declared or config.observation_space):
+        found |= dict.fromkeys(observed, "one_hot")
+    new, reasons = dict[str, Any](), []
+    for name, form in found.items():
+        if name not in {*there} - {*config.columns.made} - {*config.columns.encode}:
+            continue
+        column = rows.table[name]
+        if _names_few(column) if form == "index" else values.is_category(column):
+            known = {"categories": sorted(pc.unique(column.drop_null()).to_pylist())} if config.append else {}
+            new[name] = {**known, "form": form} if form == "index" else {**known, "other": True} if column.null_count else "auto"
+            reasons.append(
+                f"the texts of {name} name actions, each of which gets a number"
+                if form == "index"
+                else f"the texts of {name} become a place each in the observations"
+            )
+    if new:
+        plan.chosen["columns.encode"] = "; ".join(reasons)
+        plan.set("columns.encode", {**config.columns.encode, **new}, plan.chosen["columns.encode"])
     return plan
+
+
+def _no_probabilities(plan: Proposal) -> list[str]:
+    """On columns that are named like the probability of an action, which their values are not."""
+    if {columns.ACTION_PROB, columns.ACTION_LOGP} & plan.roles.keys():
+        return []
+    used = {name for role in plan.roles.values() for name in role.sources}
+    return [
+        f"Column {each.name} is an extra output: it is named like a probability, and its values run from {each.minimum} to "
+        f"{each.maximum}. If it is that of what was done, correct it and set mapping.action_prob: {each.name}."
+        for each in plan.columns
+        if plain(each.name) in PROBABILITY_NAMES and each.name not in used and each.is_number
+    ]
+
+
+def _names_few(column: pa.ChunkedArray) -> bool:
+    """Whether it holds texts of a few kinds."""
+    return values.is_text(column) and 1 < pc.count_distinct(column).as_py() <= MAX_CATEGORIES
 
 
 def _with_read_dates(plan: Proposal, rows: SampleRows) -> Proposal:
@@ -173,7 +212,8 @@ def _stand_ins(plan: Proposal) -> dict[str, str] | None:
         fit = [each for each in plan.roles[name].candidates if not kinds[each].nulls and kinds[each].is_uniform]
         if not fit:
             return None
-        found[name] = min(fit, key=lambda each: kinds[each].type == "text")
+        numbers = [each.name for each in plan.columns if each.is_number and each.is_uniform and not each.nulls]
+        found[name] = min([*fit, *numbers], key=lambda each: kinds[each].type == "text")
     return found
 
 

@@ -86,7 +86,21 @@ class ImportPlan(BaseModel):
         needed = {columns.OBS, columns.ACTIONS, columns.REWARDS}
         names = {each for role in self.roles if role.name in needed for each in (*role.sources, *role.candidates)}
         filled = self.config.columns.fill
-        return {each.name: each.nulls for each in self.columns if each.nulls and each.name in names and each.name not in filled}
+        missing = [each for each in self.columns if each.nulls and each.name in names and each.name not in filled]
+        return {each.name: each.nulls for each in missing if each.name not in {*self.config.columns.encode, *self.texts}}
+
+    @property
+    def texts(self) -> dict[str, Any]:
+        """How the columns of text are encoded that are yet to be mapped: the likeliest to actions, and those for observations."""
+        kinds = {each.name: each for each in self.columns}
+        found = dict[str, Any]()
+        for role in self.roles:
+            if role.source is None and role.name in (columns.OBS, columns.ACTIONS):
+                likely = role.candidates if role.name == columns.OBS else role.candidates[:1]
+                for name in [each for each in likely if kinds[each].type == "text"]:
+                    missing = {"other": True} if kinds[name].nulls else "auto"
+                    found[name] = missing if role.name == columns.OBS else {"form": "index"}
+        return found
 
     @property
     def is_certain(self) -> bool:
@@ -348,15 +362,21 @@ def _undecided(name: str, question: str, candidates: list[str]) -> str:
 
 
 def _gaps(plan: ImportPlan) -> Iterator[str]:
-    """What fills the columns of which some rows have no value."""
-    if gaps := plan.gaps:
+    """What fills the columns of which some rows have no value, and encodes those of text that may be mapped."""
+    gaps, texts = plan.gaps, plan.texts
+    known = plan.config.model_dump(mode="json", exclude_unset=True).get("columns", {})
+    more: dict[str, Any] = {"encode": {**known.get("encode", {}), **texts}} if texts else {}
+    more |= {"fill": {**known.get("fill", {}), **dict.fromkeys(gaps, 0)}} if gaps else {}
+    if not more:
+        return
+    said = [f"what is mapped of {', '.join(texts)} is text, and has to become numbers"] if texts else []
+    if gaps:
         count = ", ".join(f"{nulls:,} {'row' if nulls == 1 else 'rows'} without {name}" for name, nulls in gaps.items())
-        known = plan.config.model_dump(mode="json", exclude_unset=True).get("columns", {})
-        value = _flow({**known, "fill": {**known.get("fill", {}), **dict.fromkeys(gaps, 0)}})
-        below = "in place of the line below, " if known else ""
-        yield f"# columns: {value}   # {count}: {below}fill them, or leave them out:"
-        if plan.config.unreadable == "fail":
-            yield "# unreadable: quarantine"
+        said.append(f"{count}: fill them, or leave them out:")
+    below = "in place of the line below: " if known else ""
+    yield f"# columns: {_flow({**known, **more})}   # {below}{'; '.join(said)}"
+    if gaps and plan.config.unreadable == "fail":
+        yield "# unreadable: quarantine"
 
 
 def _line(indent: str, name: str, value: Any, reason: str) -> Iterator[str]:

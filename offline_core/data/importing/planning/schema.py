@@ -40,6 +40,11 @@ class Column(BaseModel):
         return max(self.types, key=lambda kind: self.types[kind])
 
     @property
+    def is_number(self) -> bool:
+        """It holds single numbers."""
+        return self.type.startswith(("int", "uint", "float"))
+
+    @property
     def is_uniform(self) -> bool:
         """All files that were read have it, as one type."""
         return len(self.types) == 1 and not self.missing_files

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
@@ -119,6 +120,66 @@ def test_a_column_of_which_many_values_cannot_be_is_to_be_corrected(share: float
     assert "quarantine" not in str(refused.value)
 
 
+def clicks(rows: int = 300) -> pl.DataFrame:
+    """A log of offers: nothing says which belong together."""
+    rng = np.random.default_rng(0)
+    return pl.DataFrame(
+        {
+            "hour": rng.integers(0, 24, rows),
+            "device": rng.choice(["mobile", "desktop", "tablet"], rows),
+            "item": rng.choice(["shoes", "hats"], rows),
+            "probability": rng.choice([0.2, 0.8], rows),
+            "click": rng.integers(0, 2, rows),
+        }
+    )
+
+
+def test_a_log_of_offers_is_planned_as_single_steps(tmp_path: Path) -> None:
+    """The lines to decide, taken as they are, make an import: text is encoded, and no outcome is seen before."""
+    clicks().write_csv(tmp_path / "log.csv")
+    plan = planned(tmp_path / "log.csv")
+    roles = {role.name: role for role in plan.roles}
+    assert roles["obs"].candidates == ["hour", "device"] and roles["rewards"].candidates[0] == "click"
+    assert roles["action_prob"].source == "probability" and plan.config.episodes.order == "single_step"
+    decided = re.sub(r"^( *)# (obs|actions|rewards|columns):", r"\1\2:", plan.yaml, flags=re.MULTILINE)
+    (tmp_path / "decided.yaml").write_text(decided)
+    config = parse(ImportConfig, read_values([], str(tmp_path / "decided.yaml")))
+    made = import_data(config, source=plan.source, output=str(tmp_path / "out"))
+    assert (made.counts.episodes, made.counts.quarantined_rows) == (300, 0)
+    assert (made.observation_space, made.action_space) == ("Box(-inf, inf, (4,), float64)", "Discrete(2)")
+
+
+def test_text_that_is_mapped_to_observations_is_encoded(tmp_path: Path) -> None:
+    clicks().write_csv(tmp_path / "log.csv")
+    mapping = {"obs": ["hour", "device"], "actions": "item", "rewards": "click"}
+    given = {"mapping": mapping, "columns": {"encode": {"item": {"form": "index"}}}}
+    plan = planned(tmp_path / "log.csv", **given)
+    assert plan.is_ready and not plan.gaps
+    assert plan.config.columns.encode.keys() == {"item", "device"} and plan.config.columns.encode["device"].form == "one_hot"
+
+
+@pytest.mark.parametrize(
+    ("names", "values", "is_taken"),
+    [
+        ("probability", [0.5, 1.0], True),
+        ("probability", [0.5, 1.5], False),
+        ("probability", [0.0, 1.0], False),
+        ("density", [0.5, 1.5], True),
+        ("episode,density", [0.5, 1.5], False),
+    ],
+)
+def test_probabilities_are_known_by_name_and_values(names: str, values: list[float], is_taken: bool, tmp_path: Path) -> None:
+    log = {"obs": [0.5, 0.7] * 20, "action": [0.5, 0.25] * 20, "reward": [1.0] * 40}
+    *ids, name = names.split(",")
+    log |= {each: [1.0] * 20 + [2.0] * 20 for each in ids} | {name: values * 20}
+    pl.DataFrame(log).write_csv(tmp_path / "log.csv")
+    plan = planned(tmp_path / "log.csv")
+    assert ("action_prob" in {role.name for role in plan.roles}) == is_taken
+    assert (plan.config.episodes.order == "single_step") == is_taken
+    said = any("named like a probability" in note for note in plan.notes)
+    assert said == (name == "probability" and not is_taken)
+
+
 @pytest.mark.parametrize("is_mapped", [True, False])
 def test_decimals_are_numbers_and_durations_are_shown(is_mapped: bool, tmp_path: Path) -> None:
     rows = {"episode": [0] * 4 + [1] * 4, "x": [0.5] * 8, "action": [Decimal(i % 2) for i in range(8)]}
@@ -136,14 +197,14 @@ def test_the_daily_logs_of_rooms_are_understood_but_for_what_no_name_says(tmp_pa
     plan = planned(logs.daily_folders(tmp_path / "in"))
     assert plan.verdict == "2 things to decide: obs, actions."
     assert [decision.candidates for decision in plan.decisions] == [
-        ["temp_in", "temp_out", "energy_kwh"],
+        ["temp_in", "temp_out"],
         ["valve", "temp_in", "temp_out", "energy_kwh"],
     ], "the likeliest first"
     roles = {role.name: (role.source, role.reason) for role in plan.roles}
     assert roles["eps_id"] == ("room", "tells apart the rows of one time")
     assert roles["t"] == ("timestamp", "another name for t") and roles["rewards"][0] == "reward"
     assert plan.counts.episodes == 15 and plan.lengths == (40, 40, 40), "one a room and day"
-    assert "  # obs: [temp_in, temp_out, energy_kwh] # to decide: no name says what a policy observes" in plan.yaml
+    assert "  # obs: [temp_in, temp_out] # to decide: no name says what a policy observes" in plan.yaml
     assert str(plan).startswith("2 things to decide: obs, actions.\n  1. obs: no name says what a policy observes. Candidates:")
 
 
