@@ -76,6 +76,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _GROUPS = _words("( ) , . [ ]")
+_EQUAL = _words("= == != <>")
 
 
 class _RefusedError(Exception):
@@ -113,6 +114,28 @@ def has_aggregates(text: str) -> bool:
     """Whether a condition that can be parsed compares rows with others."""
     words = [word.lower() for _, word in _tokens(text)]
     return any(word in AGGREGATES and following == "(" for word, following in itertools.pairwise(words))
+
+
+def compared_texts(text: str) -> list[tuple[str, str]]:
+    """(column, text) of each text that a condition or expression which can be parsed compares a column with, as a = 'b' does."""
+    tokens = _joined(_tokens(text))
+    found: list[tuple[str, str]] = []
+    for number, (kind, word) in enumerate(tokens):
+        if kind != "text":
+            continue
+        before, after = tokens[:number][::-1], tokens[number + 1 :]
+        while len(before) > 2 and before[0][1] == "," and before[1][0] == "text":  # in a list: up to its first text
+            before = before[2:]
+        is_listed = len(before) > 2 and before[0][1] == "(" and before[1][1].lower() == "in"
+        if is_listed:
+            column = before[2 + (before[2][1].lower() == "not") :]
+        elif before and before[0][1] in _EQUAL:
+            column = before[1:]
+        else:
+            column = after[1:] if after and after[0][1] in _EQUAL else []
+        if column and column[0][0] in ("word", "column"):
+            found.append((column[0][1].strip('"'), word[1:-1].replace("''", "'")))
+    return found
 
 
 def shown(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -72,16 +72,24 @@ def kept_steps(episodes: Sequence[Episode], where_steps: Condition) -> list[np.n
     return np.split(met.to_numpy(), np.cumsum(lengths)[:-1])
 
 
-def step_frame(episodes: Sequence[Episode], condition: Condition) -> pl.DataFrame:
+def step_frame(
+    episodes: Sequence[Episode], condition: Condition, words: Mapping[str, pl.Series] | None = None
+) -> pl.DataFrame:
     """The columns that a condition names, a row a step, with the number of the episode.
+
+    Arguments:
+        words: further columns, which go behind those of the steps that have their names.
 
     Raises:
         ConfigError, SchemaError: As `kept_steps`.
     """
     present = [*STEP_NAMES, *set.intersection(*(set(episode.extras) for episode in episodes))]
     frame = pl.DataFrame({EPISODE: np.repeat(np.arange(len(episodes)), [len(episode) for episode in episodes])})
-    condition.require(present)
+    condition.require(dict.fromkeys([*present, *(words or {})]))
     for name in sorted(condition.names):
+        if name not in present:
+            frame = frame.with_columns((words or {})[name].alias(name))
+            continue
         try:
             leaves = nested.flatten(step_column(episodes, name), name)
         except ValueError as error:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
 
 from offline_core.data.curation.condition import Condition
 from offline_core.data.curation.config import SplitConfig
-from offline_core.data.curation.pieces import EPISODE, step_frame
+from offline_core.data.curation.observed import columns_of
+from offline_core.data.curation.pieces import EPISODE, as_series, step_frame
 from offline_core.data.datasets.dataset import Dataset, DatasetRef
+from offline_core.data.episodes import Episode, columns
+from offline_core.data.episodes.batch import step_column
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.judging.decisions.comparison import compare
@@ -20,9 +26,11 @@ from offline_core.judging.estimation.config import Method, OffPolicyConfig
 from offline_core.judging.estimation.evidence import Evidence, gather
 from offline_core.judging.estimation.logged import has_probabilities
 from offline_core.judging.estimation.observations import TargetPolicy
+from offline_core.judging.estimation.result import source_name
+from offline_core.judging.estimation.rule import never_met
 from offline_core.judging.estimation.spooled_column import Numbers, SpooledColumn
 from offline_core.judging.estimation.trajectories import Trajectories
-from offline_core.policies.lineage import Lineage
+from offline_core.policies.lineage import Lineage, lineage
 from offline_core.policies.policy import Policy
 from offline_core.runtime.seeding import derive_seed
 
@@ -102,9 +110,33 @@ def paid(dataset: Dataset, guardrail: Guardrail) -> SpooledColumn:
     found = SpooledColumn()
     try:
         condition = Condition.sql(guardrail.expression)
+        if never := never_met(guardrail.expression, dataset.manifest.input_columns):
+            condition.refuse(f"{never}.")
+        history = lineage(dataset.location.uri, dataset.manifest.version)
+        names = {column: source_name(history, column) for column in (columns.ACTIONS, columns.REWARDS)}
         for group in dataset.row_groups():
             if episodes := group.episodes():
-                found.append(condition.numbers(step_frame(episodes, condition), within=EPISODE))
+                rows = step_frame(episodes, condition, _words(episodes, dataset, names))
+                found.append(condition.numbers(rows, within=EPISODE))
     except ConfigError as error:
         raise ConfigError(f"Guardrail {guardrail.name!r}: {error}") from error
+    return found
+
+
+def _words(episodes: Sequence[Episode], dataset: Dataset, names: Mapping[str, str]) -> dict[str, pl.Series]:
+    """What is seen, done and paid at the steps, under the names and in the values of the log that was imported.
+
+    Arguments:
+        names: of actions and rewards there; empty: not known.
+    """
+    made_of, space = dataset.manifest.input_columns, dataset.spaces[1]
+    found = {**columns_of(step_column(episodes, columns.OBS), made_of)}
+    actions, rewards = step_column(episodes, columns.ACTIONS), step_column(episodes, columns.REWARDS)
+    action = names[columns.ACTIONS] if made_of is None or made_of.action is None else made_of.action
+    if action and isinstance(actions, np.ndarray):
+        labels = None if made_of is None else made_of.labels
+        start = int(getattr(space, "start", 0))
+        found[action] = as_series(actions) if labels is None else pl.Series(np.asarray(labels)[actions - start].tolist())
+    if names[columns.REWARDS] and isinstance(rewards, np.ndarray):
+        found[names[columns.REWARDS]] = as_series(rewards)
     return found

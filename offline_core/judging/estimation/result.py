@@ -7,6 +7,7 @@ from functools import partial
 from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef, open_dataset
+from offline_core.data.episodes import columns
 from offline_core.policies.kind import kind_of
 from offline_core.policies.lineage import Lineage, episodes_in
 from offline_core.runtime.reporting import figures
@@ -37,11 +38,16 @@ def told_discount(gamma: float) -> str:
 
 def reward_name(history: Lineage) -> str:
     """What the reward is called in the files that a log was imported from; empty: several names, or none that says anything."""
+    name = source_name(history, columns.REWARDS)
+    return "" if name in NAMELESS else name
+
+
+def source_name(history: Lineage, column: str) -> str:
+    """What a column of steps is called in the files that a log was imported from; empty: it has several names, or none."""
     imports = [node for node in episodes_in(history) if node.operation == "import" and node.state == "found"]
     mappings = [open_dataset(node.uri, node.version).manifest.operation.config.get("mapping") or {} for node in imports]
-    names = {str(each.get("rewards", "")) for each in mappings}
-    name = names.pop() if len(names) == 1 else ""
-    return "" if name in NAMELESS else name
+    names = {str(each.get(column, "")) for each in mappings}
+    return names.pop() if len(names) == 1 else ""
 
 
 class Interval(Part):

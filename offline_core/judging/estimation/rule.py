@@ -14,7 +14,7 @@ from offline_core.data.episodes.nested import Nested
 from offline_core.data.inputs.frames import no_column
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.errors import ConfigError, first_line
-from offline_core.runtime.sql import sql_expression
+from offline_core.runtime.sql import compared_texts, sql_expression
 
 CLOSE = 1e-6
 """Share by which a number may differ from the one that an action stands for."""
@@ -48,6 +48,8 @@ class SqlRule:
         if np.prod(action_space.shape or ()) != 1:
             self._refuse(f"gives one number, and the actions of the log are {action_space}: name a function (function:…)")
         self._expression = sql_expression(text)
+        if never := never_met(text, made_of):
+            self._refuse(never)
         self._labels = made_of.labels if made_of is not None and isinstance(action_space, gym.spaces.Discrete) else None
         self._start = int(getattr(action_space, "start", 0))
 
@@ -104,6 +106,19 @@ class SqlRule:
 
     def _refuse(self, reason: str) -> NoReturn:
         raise ConfigError(f"The candidate {self._name} {reason}.")
+
+
+def never_met(text: str, made_of: InputColumns | None) -> str:
+    """What is wrong with an expression that compares a column with a text that it never is; empty: nothing."""
+    if made_of is None:
+        return ""
+    known = {name: encoding.known for name, encoding in made_of.steps.encode.items() if encoding.is_text}
+    if made_of.action is not None and made_of.labels is not None and isinstance(made_of.labels[0], str):
+        known[made_of.action] = made_of.labels
+    for name, value in compared_texts(text):
+        if name in known and value not in known[name]:
+            return f"asks for {name} {value!r}, and {name} is never {value!r} in this log; it is {', '.join(map(str, known[name]))}"
+    return ""
 
 
 ANSWER = "what the rule gives"
