@@ -297,6 +297,19 @@ def test_a_version_that_is_not_the_latest_is_named_in_what_comes_next(made: dict
     assert "version 1 is reused; the latest is version 7." in card.warnings[-1] and card.next.endswith("--version 1")
 
 
+def test_what_was_learned_is_decided_on_by_what_was_held_out(made: dict[str, Result]) -> None:
+    """And not estimated from the episodes that it learned from."""
+    learned, swept = made["train"], made["sweep"]
+    held = {"held_out": "runs/split/held_out"}
+    card = learned.model_copy(update={"metrics": {}, **held}).card()
+    assert card.next == f"offline decide runs/split/held_out {learned.checkpoint}"
+    estimated = swept.model_copy(update={"score": "estimate"})
+    assert estimated.model_copy(update=held).card().next == f"offline decide runs/split/held_out {swept.checkpoint}"
+    chosen = estimated.model_copy(update={"estimated_on": swept.dataset})
+    assert "let the sweep estimate on its train side" in chosen.card().next, "a decision refuses what chose the policy"
+    assert estimated.card().next.endswith("a dataset', sweep its train side, and decide on what it held out")
+
+
 def test_nothing_is_deleted_by_the_next_command_that_was_not_shown() -> None:
     before, after = (made_up_results.vacuumed(Path("/runs"), deleted=deleted).card() for deleted in (False, True))
     assert (before.word, before.next) == ("Would delete", "the same command with -s delete=true")

@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from offline_core.data.curation.split import held_out_beside
 from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
 from offline_core.learning.algorithms.networks import Networks
@@ -89,6 +90,7 @@ def _result(run: Run, monitor: TrainingMonitor, loader: DataLoader, costs: Costs
         "kept": series_of(checkpoints.folder),
         "networks_sha256": save_networks(monitor.learner.networks, checkpoints.folder),
         "dataset": run.dataset,
+        "held_out": held_out_beside(run.dataset),
         "algorithm": str(run.config.algorithm),
         "steps": monitor.steps,
         "epochs": monitor.steps / run.epoch_steps,

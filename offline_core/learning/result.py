@@ -102,6 +102,7 @@ class TrainingResult(LearnedResult):
     kept: list[KeptCheckpoint] = Field([], description="The series of policies that `keep` asks for, in order.")
     networks_sha256: str | None = Field(None, description="Hash of all networks at the end, in networks.safetensors.")
     dataset: DatasetRef
+    held_out: str | None = Field(None, description="The held-out side of the split, if the dataset is its train side.")
     algorithm: str = Field("", description="Its name; empty: of a result that older code stored.")
     steps: int = Field(description="Steps learned from, each epoch counted anew.")
     epochs: float = Field(description="Passes over the dataset, with fractions.")
@@ -150,6 +151,8 @@ class TrainingResult(LearnedResult):
             return command("offline", "outliers", *reading(self.dataset))
         if self.mean_return is not None:
             return command("offline", "evaluate", self.checkpoint)
+        if self.held_out is not None:
+            return command("offline", "decide", self.held_out, self.checkpoint)
         return command("offline", "estimate", self.checkpoint, self.dataset.uri)
 
     @property

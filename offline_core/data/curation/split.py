@@ -10,6 +10,7 @@ import functools
 import hashlib
 import logging
 from collections.abc import Iterable, Sequence
+from typing import NoReturn
 
 import numpy as np
 import polars as pl
@@ -28,7 +29,7 @@ from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.index import first_parts, trajectory_of
 from offline_core.data.store.location import Location
-from offline_core.errors import ConfigError, EmptyDatasetError
+from offline_core.errors import ConfigError, EmptyDatasetError, OfflineError
 from offline_core.runtime.reporting.card import Card, command
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, output, stage
@@ -103,6 +104,18 @@ def split(config: SplitConfig, *, dataset: str, output: str, version: int | None
         first, second = (side.commit_copy(files, [source], report=report) for side, files in zip(sides, written, strict=True))
     log.info("Split into %s and %s", first.ref, second.ref)
     return _result(first, second, source)
+
+
+def held_out_beside(dataset: DatasetRef) -> str | None:
+    """URI of the latest held-out side of the split that a dataset is the train side of; None: it is none, or lies alone."""
+    try:
+        train = open_committed(dataset.uri, dataset.version)
+        held_out = open_committed(train.location.parent.child(SIDES[1]).uri)
+    except OfflineError:
+        return None
+    sides = [(each.manifest.operation.name, each.manifest.operation.config.get("side")) for each in (train, held_out)]
+    is_of_one = [each.fingerprint for each in train.manifest.parents] == [each.fingerprint for each in held_out.manifest.parents]
+    return held_out.location.uri if is_of_one and sides == [(split.name, side) for side in SIDES] else None
 
 
 def _result(train: Dataset, held_out: Dataset, source: Dataset, *, reused: bool = False) -> SplitResult:
@@ -242,6 +255,8 @@ def split_by_lot(config: SplitConfig, source: Dataset, sides: Sequence[BegunVers
     held_out = chosen_to_hold_out(index, config, groups)
     if held_out.all() or not held_out.any():
         units = len(np.unique(_units(index, config, groups)))
+        if len(np.unique(_units(index, config))) == 1:
+            _refuse_to_divide(source, len(index))
         raise EmptyDatasetError(
             f"A share of {config.held_out_fraction:g} of {source.ref} leaves one side of the split without an episode: "
             f"its {len(index):,} episodes are {units:,} groups, each of which stays on one side. "
@@ -260,6 +275,15 @@ def split_by_lot(config: SplitConfig, source: Dataset, sides: Sequence[BegunVers
     return [writer.written for writer in writers], len(index) - len(np.unique(_units(index, config)))
 
 
+def _refuse_to_divide(source: Dataset, episodes: int) -> NoReturn:
+    """No share helps: what cannot be told apart stays on one side."""
+    are = "it is one" if episodes == 1 else f"its {episodes:,} are copies or parts of one"
+    raise EmptyDatasetError(
+        f"{source.ref} cannot be divided: each side needs an episode that is not on the other, and {are}. Record or import at "
+        "least 2 episodes that differ."
+    )
+
+
 def split_by_id(config: SplitConfig, source: Dataset, sides: Sequence[BegunVersion]) -> tuple[list[WrittenFiles], int]:
     """(what is written of both sides, parts of trajectories beside the first); of an append only what is new is read.
 
@@ -269,6 +293,8 @@ def split_by_id(config: SplitConfig, source: Dataset, sides: Sequence[BegunVersi
     ids = source.index([columns.EPS_ID])[columns.EPS_ID].to_list()
     held_out = held_out_by_id(ids, config)
     trajectories = len(set(map(trajectory_of, ids)))
+    if trajectories == 1:
+        _refuse_to_divide(source, len(ids))
     if held_out.all() or not held_out.any():
         raise EmptyDatasetError(
             f"Of the {trajectories:,} ids of {source.ref} all have their hash on one side of {config.held_out_fraction:g}. "

@@ -91,6 +91,10 @@ class SweepResult(PolicyResult):
 
     checkpoint: str = Field(description="The best policy of the best setting.")
     dataset: DatasetRef
+    held_out: str | None = Field(
+        None,
+        description="The held-out side of the split whose train side the dataset is; None: there is none, or it chose the best.",
+    )
     score: str = Field(description="What the runs are compared by.")
     settings: list[SweptSetting] = Field(description="The best first, by interquartile mean.")
     expected_best: dict[str, list[float]] = Field(
@@ -101,6 +105,16 @@ class SweepResult(PolicyResult):
     seconds: float
     warnings: list[str] = Field([], description="Why the best policy may not be the best one.")
     estimated_on: DatasetRef | None = Field(None, description="The log that scores were estimated from; None: they were not.")
+
+    def _next(self) -> str:
+        if self.score.endswith("return"):
+            return command("offline", "evaluate", self.checkpoint)
+        if self.held_out is not None:
+            return command("offline", "decide", self.held_out, self.checkpoint)
+        if self.estimated_on is not None:
+            first = command("offline", "split", self.estimated_on.uri)
+            return f"{first}, let the sweep estimate on its train side (estimate_on), and decide on what it held out"
+        return f"{command('offline', 'split', self.dataset.uri)}, sweep its train side, and decide on what it held out"
 
     def card(self) -> Card:
         score, first = self.score.replace("_", " "), self.settings[0]
@@ -147,7 +161,7 @@ class SweepResult(PolicyResult):
             ],
             details={"Intervals": f"{100 * self.confidence:g} %, of the interquartile mean"},
             draw=figures.drawn(self._pictures),
-            next=command("offline", "evaluate" if self.score.endswith("return") else "estimate", self.checkpoint),
+            next=self._next(),
             about=(self.checkpoint, None),
             places=[f"{first.folder.rsplit('/', 2)[0]}/card"],  # a setting's is <output>/runs/<digest>
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from offline_core.data.curation.split import held_out_beside
 from offline_core.data.datasets.dataset import open_committed
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
@@ -15,6 +16,7 @@ from offline_core.judging.sweeps.runs import PlannedRun, check_runs
 from offline_core.judging.sweeps.settings import Setting
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run
+from offline_core.runtime.reporting.card import command
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,15 @@ def score_of(config: SweepConfig, settings: Sequence[Setting], runs: Sequence[Ru
             return score
         reasons[score] = reason
     why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-    raise ConfigError(f"There is nothing to compare the runs by ({why}).")
+    held_out = held_out_beside(runs[0].dataset)
+    if "estimate" not in reasons:
+        said = ""
+    elif held_out is not None:
+        said = f" To estimate from what was held out: -s estimate_on={held_out}."
+    else:
+        first = command("offline", "split", runs[0].dataset.uri)
+        said = f" Split first ({first}), sweep its train side, and estimate from the other: -s estimate_on=runs/split/held_out."
+    raise ConfigError(f"There is nothing to compare the runs by ({why}).{said}")
 
 
 def _place(config: SweepConfig) -> str | None:

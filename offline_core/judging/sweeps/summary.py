@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic_core import to_jsonable_python
 
+from offline_core.data.curation.split import held_out_beside
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.data.store.location import Location
 from offline_core.errors import SweepError
@@ -52,6 +53,7 @@ def summary(
     return SweepResult(
         checkpoint=best.checkpoint,
         dataset=dataset,
+        held_out=_unseen(config, dataset),
         estimated_on=estimated_on,
         score=score,
         settings=settings,
@@ -61,6 +63,13 @@ def summary(
         confidence=config.confidence,
         seconds=seconds,
     )
+
+
+def _unseen(config: SweepConfig, dataset: DatasetRef) -> str | None:
+    """URI of the held-out side of the split, if the runs were not chosen by it."""
+    chosen_by = config.estimate_on or config.training.evaluation.held_out
+    held_out = held_out_beside(dataset)
+    return None if chosen_by is not None and Location.of(chosen_by).uri == held_out else held_out
 
 
 def scores_of(runs: Sequence[PlannedRun], outcomes: Sequence[SweptRun | FailedRun]) -> dict[str, float]:

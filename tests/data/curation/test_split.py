@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offline_core.data.curation.config import SplitConfig
-from offline_core.data.curation.split import SplitResult, chosen_to_hold_out, split, tied
+from offline_core.data.curation.split import SplitResult, chosen_to_hold_out, held_out_beside, split, tied
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import Episode, columns
 from offline_core.data.episodes.codecs import Format
@@ -154,6 +155,22 @@ def test_a_side_without_episodes(tmp_path: Path) -> None:
         ):
             run_split(tmp_path, held_out_fraction=fraction)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("by", ["episodes", "id"])
+def test_what_no_share_divides_is_said_to_be_too_few(by: str, tmp_path: Path) -> None:
+    write_dataset(tmp_path / "in", [episode(0)])
+    with pytest.raises(EmptyDatasetError, match="cannot be divided: .* it is one. Record or import at least 2 episodes"):
+        run_split(tmp_path, by=by)
+
+
+def test_the_held_out_side_is_found_beside_the_train_side(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "in", [episode(i) for i in range(8)])
+    result = run_split(tmp_path)
+    assert held_out_beside(result.train) == result.held_out.uri
+    assert held_out_beside(result.held_out) is None and held_out_beside(result.source) is None
+    shutil.rmtree(result.held_out.uri)
+    assert held_out_beside(result.train) is None
 
 
 def test_episodes_with_another_return_than_most_are_on_both_sides(tmp_path: Path) -> None:
