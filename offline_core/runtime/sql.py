@@ -117,7 +117,7 @@ def has_aggregates(text: str) -> bool:
 
 
 def compared_texts(text: str) -> list[tuple[str, str]]:
-    """(column, text) of each text that a condition or expression which can be parsed compares a column with, as a = 'b' does."""
+    """(column, text) of each text that a condition, which can be parsed, compares a column with, as a = 'b' does."""
     tokens = _joined(_tokens(text))
     found: list[tuple[str, str]] = []
     for number, (kind, word) in enumerate(tokens):

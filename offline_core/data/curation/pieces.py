@@ -72,9 +72,7 @@ def kept_steps(episodes: Sequence[Episode], where_steps: Condition) -> list[np.n
     return np.split(met.to_numpy(), np.cumsum(lengths)[:-1])
 
 
-def step_frame(
-    episodes: Sequence[Episode], condition: Condition, words: Mapping[str, pl.Series] | None = None
-) -> pl.DataFrame:
+def step_frame(episodes: Sequence[Episode], condition: Condition, words: Mapping[str, pl.Series] | None = None) -> pl.DataFrame:
     """The columns that a condition names, a row a step, with the number of the episode.
 
     Arguments:

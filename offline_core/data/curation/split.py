@@ -114,7 +114,9 @@ def held_out_beside(dataset: DatasetRef) -> str | None:
     except OfflineError:
         return None
     sides = [(each.manifest.operation.name, each.manifest.operation.config.get("side")) for each in (train, held_out)]
-    is_of_one = [each.fingerprint for each in train.manifest.parents] == [each.fingerprint for each in held_out.manifest.parents]
+    is_of_one = [each.fingerprint for each in train.manifest.parents] == [
+        each.fingerprint for each in held_out.manifest.parents
+    ]
     return held_out.location.uri if is_of_one and sides == [(split.name, side) for side in SIDES] else None
 
 

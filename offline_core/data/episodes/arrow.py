@@ -140,7 +140,8 @@ def _lists(array: pa.Array, what: str) -> np.ndarray:
     try:
         values = from_arrow(array.flatten(), what)
     except SchemaError as error:
-        raise error.with_rows({})  # which counts what is in the lists, and not the lists
+        error.rows = {}  # which count what is in the lists, and not the lists
+        raise
     if not isinstance(values, np.ndarray):
         raise SchemaError(f"Column {what!r} has type {array.type}: lists of numbers can be read, lists of structs cannot.")
     if pa.types.is_fixed_size_list(array.type):

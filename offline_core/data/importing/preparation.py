@@ -579,7 +579,7 @@ def _clock(table: pa.Table) -> str:
 def good_rows(
     convert: Convert, table: pa.Table, rows: np.ndarray, uri: str, bad: list[Unreadable]
 ) -> list[tuple[pa.Table, np.ndarray]]:
-    """Leaves out the rows that an error names; of one that names none, halves the table until what is left is good or one row."""
+    """Leaves out the rows that an error names; where it names none, halves the table until what is left is good or one."""
     try:
         return [(convert(table), rows)]
     except DataError as error:

@@ -15,9 +15,9 @@ from offline_core.data.episodes.action_masks import ACTION_MASK, NEW_ACTION_MASK
 from offline_core.data.formats.sources.names import (
     ACTION_WORDS,
     CANONICAL,
+    DENSITY_NAMES,
     ENDS,
     ID_WORDS,
-    DENSITY_NAMES,
     PROBABILITIES,
     PROBABILITY_NAMES,
     REWARD_WORDS,
@@ -248,7 +248,7 @@ def _ends(guess: Guess) -> None:
 
 
 def _probability(guess: Guess) -> None:
-    """A column with a name and values of probabilities; of densities only in a log of single steps, for other things have some."""
+    """A column with a name and values of probabilities; of densities only in a log of single steps: things have some."""
     if {columns.ACTION_PROB, columns.ACTION_LOGP} & guess.roles.keys():
         return
     actions = guess.source_of(columns.ACTIONS)
@@ -291,7 +291,9 @@ def _the_rest(guess: Guess) -> None:
             continue
         found = sorted(
             (each for each in pool if each not in taken),
-            key=lambda each: (len(likely), True) if (at := first_word(each, likely)) is None else (at, plain(each) != likely[at]),
+            key=lambda each: (
+                (len(likely), True) if (at := first_word(each, likely)) is None else (at, plain(each) != likely[at])
+            ),
         )
         guess.take(name, None, reason, [*dict.fromkeys(found)])
         if name != columns.OBS and (sure := [each for each in found if has_word(each, likely)] or words * (pool is not single)):

@@ -21,7 +21,7 @@ class Guardrail(Config):
     unit: str = Field("", max_length=30, description="What its numbers are, in the card: kWh, clicks, EUR.")
     expression: str = Field(
         min_length=1,
-        description="What a step is paid, in SQL on the columns of a step, and of the log as it was imported, higher is better: "
+        description="What a step is paid, in SQL on the columns of a step, and of the log as imported, higher is better: "
         "-cost, revenue / price, or case when temperature > 24 then -1 else 0 end.",
     )
     max_fall: float = Field(

@@ -117,7 +117,8 @@ def never_met(text: str, made_of: InputColumns | None) -> str:
         known[made_of.action] = made_of.labels
     for name, value in compared_texts(text):
         if name in known and value not in known[name]:
-            return f"asks for {name} {value!r}, and {name} is never {value!r} in this log; it is {', '.join(map(str, known[name]))}"
+            there = ", ".join(map(str, known[name]))
+            return f"asks for {name} {value!r}, and {name} is never {value!r} in this log; it is {there}"
     return ""
 
 

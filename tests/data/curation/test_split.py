@@ -160,7 +160,7 @@ def test_a_side_without_episodes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("by", ["episodes", "id"])
 def test_what_no_share_divides_is_said_to_be_too_few(by: str, tmp_path: Path) -> None:
     write_dataset(tmp_path / "in", [episode(0)])
-    with pytest.raises(EmptyDatasetError, match="cannot be divided: .* it is one. Record or import at least 2 episodes"):
+    with pytest.raises(EmptyDatasetError, match=r"cannot be divided: .* it is one. Record or import at least 2 episodes"):
         run_split(tmp_path, by=by)
 
 

@@ -61,7 +61,7 @@ def test_rows_of_one_mistake_are_named_by_one_look(wrong: dict[str, Any], monkey
     """Halving the rows down to each bad one took minutes where a column was wrong."""
     count = 200
     row = {"obs": 0.5, "actions": 1, "rewards": 0.0, "terminateds": 0, "p": 0.5}
-    is_text = isinstance([*wrong.values()][0], str)
+    is_text = "much" in wrong.values()
     rows = [{**row, **({"obs": "0.5"} if is_text else {}), **(wrong if i % 2 else {})} for i in range(count)]
     looks: list[int] = []
     convert = Preparation._convert

@@ -19,7 +19,12 @@ from offline_core.runtime.config import parse
 
 def log_of(folder: Path) -> Dataset:
     """Three offers: what was shown at which device, and what it earned."""
-    shown = {"hour": [1, 2, 3], "device": ["phone", "tablet", "phone"], "item": ["hat", "hat", "shoe"], "earned": [0.0, 2.0, 5.0]}
+    shown = {
+        "hour": [1, 2, 3],
+        "device": ["phone", "tablet", "phone"],
+        "item": ["hat", "hat", "shoe"],
+        "earned": [0.0, 2.0, 5.0],
+    }
     pl.DataFrame(shown).write_csv(folder / "log.csv")
     mapping = {"obs": ["hour", "device"], "actions": "item", "rewards": "earned"}
     encode = {"device": "auto", "item": {"form": "index"}}
@@ -56,8 +61,9 @@ def test_a_value_that_a_column_never_has_is_refused(condition: str, tmp_path: Pa
     """Else a typo decides nothing, and nobody is told."""
     log = log_of(tmp_path)
     said = "device is never 'phon' in this log; it is phone, tablet"
+    [wrong] = contenders_of([f"rule:case when {condition} then 'hat' else 'shoe' end"], log)
     with pytest.raises(ConfigError, match=said):
-        contenders_of([f"rule:case when {condition} then 'hat' else 'shoe' end"], log)[0].policy
+        _ = wrong.policy
     with pytest.raises(ConfigError, match=said):
         paid(log, Guardrail(name="a", expression=f"case when {condition} then 1 else 0 end"))
     right = condition.replace("phon", "phone")

@@ -155,7 +155,9 @@ def _encoded(config: ImportConfig, rows: SampleRows) -> Proposal:
         column = rows.table[name]
         if _names_few(column) if form == "index" else values.is_category(column):
             known = {"categories": sorted(pc.unique(column.drop_null()).to_pylist())} if config.append else {}
-            new[name] = {**known, "form": form} if form == "index" else {**known, "other": True} if column.null_count else "auto"
+            new[name] = (
+                {**known, "form": form} if form == "index" else {**known, "other": True} if column.null_count else "auto"
+            )
             reasons.append(
                 f"the texts of {name} name actions, each of which gets a number"
                 if form == "index"

@@ -91,7 +91,7 @@ class ImportPlan(BaseModel):
 
     @property
     def texts(self) -> dict[str, Any]:
-        """How the columns of text are encoded that are yet to be mapped: the likeliest to actions, and those for observations."""
+        """How columns of text are encoded that are yet to be mapped: the likeliest to actions, those for observations."""
         kinds = {each.name: each for each in self.columns}
         found = dict[str, Any]()
         for role in self.roles:
