@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -104,22 +104,27 @@ def flags(tree: Nested, name: str) -> np.ndarray:
     if isinstance(tree, np.ndarray) and tree.dtype.kind == "U":
         texts = np.char.lower(tree)
         if (strange := ~np.isin(texts, [*TRUTH])).any():
-            raise _refused(texts, strange, f"Column {name!r} says {{!r}}; it has to be true or false.", name)
+            raise _refused(texts, strange, lambda text: f"Column {name!r} says {text!r}; it has to be true or false.", name)
         return np.isin(texts, [text for text, value in TRUTH.items() if value])
     numbers = one_a_step(tree, name)
     if (strange := ~np.isin(numbers, (0, 1))).any():
-        raise _refused(numbers, strange, f"Column {name!r} holds {{}}; it has to be true or false, or 1 or 0.", name)
+        raise _refused(
+            numbers, strange, lambda number: f"Column {name!r} holds {number}; it has to be true or false, or 1 or 0.", name
+        )
     return numbers.astype(bool)
 
 
-def _refused(values: np.ndarray, bad: np.ndarray, message: str, column: str) -> SchemaError:
+def _refused(values: np.ndarray, bad: np.ndarray, message: Callable[[Any], str], column: str) -> SchemaError:
     """The error of the first bad value, which knows the rows of the others.
 
     Arguments:
-        values: (N,), as the message shows them.
-        bad: (N,) bool.
+        values, bad: (N, …), which of the values cannot be.
+        message: of one of them.
     """
-    rows = {row: message.format(values[row].item()) for row in np.flatnonzero(bad).tolist()}
+    values, bad = values.reshape(len(values), -1), bad.reshape(len(bad), -1)
+    wrong = np.flatnonzero(bad.any(axis=1))
+    first = values[wrong, bad[wrong].argmax(axis=1)].tolist()
+    rows = {row: message(value) for row, value in zip(wrong.tolist(), first, strict=True)}
     return SchemaError(next(iter(rows.values())), column=column).with_rows(rows)
 
 
@@ -194,8 +199,10 @@ def check_log_probabilities(trees: Mapping[str, Nested], mapping: ColumnMapping)
         raise _refused(
             np.where(np.isneginf(logp), "0", "no probability"),
             ~sure,
-            f"Column {source!r} is mapped to action_prob and holds {{}}: what was done has a probability above 0. Correct it "
-            "there, or map a logarithm to action_logp.",
+            lambda value: (
+                f"Column {source!r} is mapped to action_prob and holds {value}: what was done has a probability above "
+                "0. Correct it there, or map a logarithm to action_logp."
+            ),
             source,
         )
     is_choice = all(array.dtype.kind in "iub" for array in nested.leaves(actions))
@@ -205,16 +212,20 @@ def check_log_probabilities(trees: Mapping[str, Nested], mapping: ColumnMapping)
         raise _refused(
             np.exp(logp),
             above,
-            f"Column {source!r} is mapped to action_prob and holds {{:.6g}}: the probability of a choice is at most 1. Of "
-            "percents or logarithms compute it: columns: {{computed: {{p: …}}}}, mapping: {{action_prob: p}}.",
+            lambda value: (
+                f"Column {source!r} is mapped to action_prob and holds {value:.6g}: the probability of a choice is at "
+                "most 1. Of percents or logarithms compute it: columns: {computed: {p: …}}, mapping: {action_prob: p}."
+            ),
             source,
         )
     source = str(mapping[columns.ACTION_LOGP])
     raise _refused(
         logp,
         above,
-        f"Column {source!r} is mapped to action_logp and holds {{:.6g}}, which is no logarithm of a probability. Map a "
-        f"probability to action_prob: mapping: {{{{action_prob: {source}}}}}.",
+        lambda value: (
+            f"Column {source!r} is mapped to action_logp and holds {value:.6g}, which is no logarithm of a "
+            f"probability. Map a probability to action_prob: mapping: {{action_prob: {source}}}."
+        ),
         source,
     )
 

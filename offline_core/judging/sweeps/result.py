@@ -93,7 +93,7 @@ class SweepResult(PolicyResult):
     dataset: DatasetRef
     held_out: str | None = Field(
         None,
-        description="The held-out side of the split whose train side the dataset is; None: there is none, or it chose the best.",
+        description="The held-out side of the split of which the dataset is a side; None: there is none, or it chose the best.",
     )
     score: str = Field(description="What the runs are compared by.")
     settings: list[SweptSetting] = Field(description="The best first, by interquartile mean.")
