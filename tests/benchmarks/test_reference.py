@@ -37,11 +37,12 @@ def store(folder: Path, side: str, *returns: float, algorithm: str = "bc") -> No
 def test_a_page_compares_with_each_peer(tmp_path: Path) -> None:
     store(tmp_path, "ours", 261.0, 261.0)
     store(tmp_path, "d3rlpy", 22.0, 500.0)
+    store(tmp_path, "jax", 200.0, 250.0)
     store(tmp_path, "single-file", 300.0, 400.0)
     page = page_of(tmp_path)
-    ours, d3rlpy, _, above_d3rlpy, above_single_file, speeds = row_of(page, "bc")[4:]
+    ours, d3rlpy, _, _, above_d3rlpy, above_jax, above_single_file, speeds = row_of(page, "bc")[4:]
     assert (ours, d3rlpy) == ("50.0 ± 0.0 [50.0, 50.0]", "50.0 ± 50.0 [0.0, 100.0]")
-    assert (above_d3rlpy, above_single_file, speeds) == ("yes", "no", "100 / 100 / 100")
+    assert (above_d3rlpy, above_jax, above_single_file, speeds) == ("yes", "yes", "no", "100 / 100 / 100 / 100")
     assert "In or above d3rlpy's interval: 1 of 1 cells." in page
 
 
@@ -50,15 +51,17 @@ def test_a_page_marks_what_is_missing(tmp_path: Path) -> None:
     store(tmp_path, "ours", 500.0, algorithm="dcql")
     page = page_of(tmp_path)
     assert row_of(page, "bc")[3:] == [
+        "1 / 0 / 0 / 0",
+        "100.0 ± 0.0",
+        *["missing"] * 6,
+        "100 / missing / missing / missing",
+    ]
+    assert row_of(page, "dcql")[3:] == [
         "1 / 0 / 0",
         "100.0 ± 0.0",
-        "missing",
-        "missing",
-        "missing",
-        "missing",
-        "100 / missing / missing",
+        *["missing", "missing", "-"] * 2,
+        "100 / missing / missing / -",
     ]
-    assert row_of(page, "dcql")[3:] == ["1 / 0", "100.0 ± 0.0", "missing", "-", "missing", "-", "100 / missing / -"]
     assert "cartpole medium (all)" in page
 
 
@@ -67,10 +70,10 @@ def test_only_missing_sides_that_have_the_algorithm_are_run(tmp_path: Path) -> N
     peer.write_text(f"#!/bin/sh\necho reading $2\necho '{json.dumps(RESULT)}'\n")
     peer.chmod(0o755)
     cell = Cell("cartpole", "expert", "dcql", 0, 50)
-    run(cell, tmp_path, ["d3rlpy", "single-file"], str(peer))
+    run(cell, tmp_path, ["d3rlpy", "single-file"], {"d3rlpy": str(peer), "jax": None})
     assert [file.name for file in (tmp_path / "cells").iterdir()] == ["cartpole-expert-dcql-50-0-d3rlpy.json"]
     peer.unlink()
-    run(cell, tmp_path, ["d3rlpy", "single-file"], str(peer))
+    run(cell, tmp_path, ["d3rlpy", "single-file"], {"d3rlpy": str(peer), "jax": None})
 
 
 def test_single_files_have_the_algorithms_that_the_suite_says() -> None:

@@ -28,8 +28,8 @@ from tests.learning.datasets import dataset_of
 pytestmark = pytest.mark.filterwarnings("default")
 
 FQE = {"updates": 60, "learning_rate": 0.02, "network": {"hidden_sizes": [8]}}
-ESTIMATE = {"gamma": 0.9, "resamples": 100, "fqe": FQE}
-DECISION = parse(DecisionConfig, {"estimate": ESTIMATE | {"methods": ["wdr"]}, "finalists": 1})
+ESTIMATE = {"gamma": 0.9, "fqe": FQE}
+DECISION = parse(DecisionConfig, {"estimate": ESTIMATE | {"methods": ["wdr"], "resamples": 100}, "finalists": 1})
 SWEEP = parse(
     SweepConfig,
     {

@@ -306,7 +306,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "other actions": (lambda folder: of_another_network(folder, actions=spaces.Box(-1, 1, (3,))), "do not fit"),
     "policy.json gone": (lambda folder: (folder / "policy.json").unlink(), "no policy"),
     "folder gone": (shutil.rmtree, "no policy"),
-    "a file instead": (lambda folder: (shutil.rmtree(folder), folder.write_text("x")), "no policy"),
+    "a file instead": (lambda folder: (shutil.rmtree(folder), folder.write_text("x")), "is a file, and a policy"),
     "policy.json empty": (lambda folder: (folder / "policy.json").write_text(""), "not a policy"),
     "policy.json no text": (lambda folder: (folder / "policy.json").write_bytes(b"\xff\xfe\x00"), "not a policy"),
     "policy.json of something else": (lambda folder: (folder / "policy.json").write_text('{"name": "x"}'), "not a policy"),

@@ -13,7 +13,8 @@ from offline_core.data.datasets.result_cache import STATES
 from offline_core.data.quality.result import CHECKS
 from offline_core.data.store.location import Location
 from offline_core.errors import StorageError
-from offline_core.judging.decisions.result import MODEL, SIDES
+from offline_core.judging.decisions.result import MODEL
+from offline_core.judging.estimation.clones import CLONES, SIDES
 from offline_core.judging.estimation.result import ESTIMATES
 from offline_core.learning.metrics import METRICS_FILE
 from offline_core.policies.evaluation.result import EVALUATIONS
@@ -83,7 +84,7 @@ def test_what_people_look_at_leaves_out_what_others_need_for_their_work(root: Ca
     assert root.shown("policy") == ["run/best/policy.json"]
     assert root.shown("result") == ["run/result.json"]
     assert root.shown("metrics") == [f"run/{METRICS_FILE}"]
-    assert set(names._OF_DECISIONS) == {SIDES, MODEL}
+    assert set(names._OF_DECISIONS) == {SIDES, MODEL, CLONES}
 
 
 def test_pipes_and_folders_are_no_files(root: Catalogue) -> None:

@@ -288,7 +288,7 @@ def test_wrong_guardrails_and_candidates_are_named(place: Path, tmp_path: Path) 
 def test_a_log_of_one_episode_has_no_two_sides(place: Path, tmp_path: Path) -> None:
     dataset_of(tmp_path / "one", recorded(played(1, seed=0)), spaces=SPACES, environment=None)
     values = {"estimate": {"gamma": GAMMA, "fqe": FQE}}
-    with pytest.raises(EmptyDatasetError, match="one side of the split without an episode"):
+    with pytest.raises(EmptyDatasetError, match="each side needs an episode that is not on the other, and it is one"):
         config = parse(DecisionConfig, values)
         decide(config, dataset=str(tmp_path / "one"), candidates=[str(place / "target")], output=str(tmp_path / "out"))
 

@@ -10,6 +10,7 @@ import pytest
 import offline_core as offline
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.errors import ConfigError
+from offline_core.judging.sweeps.result import SweepResult
 from offline_core.keeping.inspection import card_at
 from offline_core.plans.recording import plan_recording
 from offline_core.policies.manifest import read_policy_manifest
@@ -98,19 +99,21 @@ def test_a_stage_of_an_alias_that_has_moved_is_done_anew(hvac: str, tmp_path: Pa
 
 def test_a_sweep_weighs_by_an_address(hvac: str, copy: str, tmp_path: Path) -> None:
     data = dataset_of(tmp_path / "data", balancing_episodes(6))
-    sweep = offline.sweep(
-        data,
-        output=tmp_path / "sweep",
-        training={"optimizer": {"max_epochs": 1}, "evaluation": {"play": False}},
-        seeds=1,
-        parallel=1,
-        score="estimate",
-        estimate_on=data,
-        estimate={"behaviour": f"{hvac}@champion", "methods": ["wis"], "gate_method": "wis", "resamples": 10},
-        resamples=100,
-    )
-    [stored] = (Path(sweep.checkpoint) / "_estimates").glob("*.json")
-    assert f'"behaviour": "{copy}"' in stored.read_text()
+
+    def swept(behaviour: str) -> SweepResult:
+        return offline.sweep(
+            data,
+            output=tmp_path / "sweep",
+            training={"optimizer": {"max_epochs": 1}, "evaluation": {"play": False}},
+            seeds=1,
+            parallel=1,
+            score="estimate",
+            estimate_on=data,
+            estimate={"behaviour": behaviour, "fqe": {"updates": 10}},
+        )
+
+    assert not swept(f"{hvac}@champion").reused
+    assert swept(copy).reused, "the policy that the address names"
 
 
 def test_two_names_of_one_policy_are_not_mixed(hvac: str, copy: str, tmp_path: Path) -> None:
