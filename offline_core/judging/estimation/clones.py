@@ -11,7 +11,7 @@ from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_dataset
 from offline_core.data.datasets.manifest import Operation, identity_of
 from offline_core.data.store.location import Location
 from offline_core.judging.estimation.behaviour import examine, model_of_behaviour
-from offline_core.judging.estimation.contenders import Clone, Contender
+from offline_core.judging.estimation.contenders import BehaviourClone, Contender
 from offline_core.policies.checkpoint import load_policy
 
 SIDES, CLONES = "sides", "clones"
@@ -50,6 +50,6 @@ def with_clones(
             output = folder.child(f"{CLONES}/{identity_of(operation, [])}").uri  # what names it finds the same weights later
             checkpoint = model_of_behaviour(own, held_out, output, updates=updates, seed=seed)
             examined = examine(load_policy(checkpoint), open_dataset(held_out.uri, held_out.version), recorded=False)
-            contender = replace(contender, clone=Clone(checkpoint, examined.error, len(examined.log_chances)))
+            contender = replace(contender, clone=BehaviourClone(checkpoint, examined.error, len(examined.log_chances)))
         found.append(contender)
     return found

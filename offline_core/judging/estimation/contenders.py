@@ -38,7 +38,7 @@ MOST_MISCALIBRATED = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Clone:
+class BehaviourClone:
     """The policy that stands for the behaviour that recorded a dataset."""
 
     checkpoint: str
@@ -67,7 +67,7 @@ class Contender:
     """Of a function."""
     recording: Dataset | None = None
     """Whose behaviour it is."""
-    clone: Clone | None = None
+    clone: BehaviourClone | None = None
     """Of that behaviour, once it is fitted, see `with_clones`."""
 
     @property

@@ -23,7 +23,7 @@ from offline_core.judging.decisions.explain import explain
 from offline_core.judging.decisions.result import DecisionResult
 from offline_core.judging.estimation.clones import with_clones
 from offline_core.judging.estimation.config import OffPolicyConfig
-from offline_core.judging.estimation.contenders import Clone, contenders_of
+from offline_core.judging.estimation.contenders import BehaviourClone, contenders_of
 from offline_core.judging.estimation.diagnostics import about_clone
 from offline_core.judging.estimation.estimate import estimate
 from offline_core.judging.estimation.result import ESTIMATES
@@ -154,7 +154,7 @@ def test_a_clone_of_another_seed_leaves_the_first_where_it_is(weeks: Path, tmp_p
 )
 def test_how_far_a_clone_was_checked_is_told(weeks: Path, error: float | None, told: str) -> None:
     [contender] = contenders_of([str(weeks / "new")], open_dataset(str(weeks / "old")))
-    [sentence] = about_clone(replace(contender, clone=Clone("/runs/clone", error, 1_200)))
+    [sentence] = about_clone(replace(contender, clone=BehaviourClone("/runs/clone", error, 1_200)))
     assert told in sentence
 
 
