@@ -77,6 +77,7 @@ _TOKEN = re.compile(
 )
 _GROUPS = _words("( ) , . [ ]")
 _EQUAL = _words("= == != <>")
+_COMBINING = _words("|| + - * / %")
 
 
 class _RefusedError(Exception):
@@ -133,7 +134,8 @@ def compared_texts(text: str) -> list[tuple[str, str]]:
             column = before[1:]
         else:
             column = after[1:] if after and after[0][1] in _EQUAL else []
-        if column and column[0][0] in ("word", "column"):
+        is_part = any(each[0][1] in _COMBINING for each in (column[1:], after) if each)
+        if column and column[0][0] in ("word", "column") and not is_part:
             found.append((column[0][1].strip('"'), word[1:-1].replace("''", "'")))
     return found
 

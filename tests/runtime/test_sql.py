@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offline_core.errors import ConfigError
-from offline_core.runtime.sql import FUNCTIONS, MAX_LENGTH, MAX_OPERATORS, TYPES, sql_condition, sql_expression
+from offline_core.runtime.sql import FUNCTIONS, MAX_LENGTH, MAX_OPERATORS, TYPES, compared_texts, sql_condition, sql_expression
 from tests.cases import examples
 
 ROWS = pl.DataFrame(
@@ -123,6 +123,19 @@ def test_expressions_are_of_one_row_and_of_whole_names() -> None:
     assert rows.select(sql_expression("2.5 / 0.3 * a.b")).item() == 2.5 / 0.3  # and no decimals, of seven digits
     with pytest.raises(ConfigError, match=r"The expression 'avg\(a\)' calls avg, .* It is of several rows"):
         sql_expression("avg(a)")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("device = 'ab' and 'c' <> item", [("device", "ab"), ("item", "c")]),
+        ("device not in ('a', 'b')", [("device", "a"), ("device", "b")]),
+        ("prefix || device = 'ab'", []),
+        ("device = 'mob' || 'ile'", []),
+    ],
+)
+def test_texts_that_columns_are_compared_with(text: str, found: list[tuple[str, str]]) -> None:
+    assert compared_texts(text) == found
 
 
 @settings(max_examples=examples(50))

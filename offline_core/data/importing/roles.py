@@ -253,7 +253,9 @@ def _probability(guess: Guess) -> None:
         return
     actions = guess.source_of(columns.ACTIONS)
     is_choice = actions is not None and (values.is_text(guess.column(actions)) or values.is_whole(guess.column(actions)))
-    known = [(PROBABILITY_NAMES, 1.0)] + [(DENSITY_NAMES, np.inf)] * (has_single_steps(guess.roles) and not is_choice)
+    is_single = has_single_steps(guess.roles)
+    known = [([*PROBABILITY_NAMES] if is_single else [each for each in PROBABILITY_NAMES if len(each) > 1], 1.0)]  # p: pressure
+    known += [([*DENSITY_NAMES], np.inf)] * (is_single and not is_choice)
     for names, most in known:
         for name in [each for each in guess.left if plain(each) in names]:
             found = values.numbers(guess.column(name))
@@ -277,7 +279,8 @@ def _the_rest(guess: Guess) -> None:
     kinds = {name: guess.column(name) for name in left}
     words = [name for name, kind in kinds.items() if values.is_choice(kind) or pa.types.is_boolean(kind.type)]
     categories = [name for name, kind in kinds.items() if values.is_category(kind)]
-    seen = [name for name in left if name in {*vectors, *single, *categories} and not has_word(name, REWARD_WORDS)]
+    seen = [name for name in left if name in {*vectors, *single, *categories}]
+    seen = [name for name in seen if plain(name) not in REWARD_WORDS] or seen  # what has the very name of an outcome is none
     if columns.OBS not in guess.roles and len(vectors) == 1:
         guess.take(columns.OBS, vectors[0], "the only vectors that have no other meaning", is_sure=False)
         vectors = []

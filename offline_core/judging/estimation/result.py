@@ -43,11 +43,17 @@ def reward_name(history: Lineage) -> str:
 
 
 def source_name(history: Lineage, column: str) -> str:
-    """What a column of steps is called in the files that a log was imported from; empty: it has several names, or none."""
+    """What a column of steps is called in the files that a log was imported from, if it has the values that it has there.
+
+    Empty: it has several names, or none, or is in other units there.
+    """
     imports = [node for node in episodes_in(history) if node.operation == "import" and node.state == "found"]
-    mappings = [open_dataset(node.uri, node.version).manifest.operation.config.get("mapping") or {} for node in imports]
-    names = {str(each.get(column, "")) for each in mappings}
-    return names.pop() if len(names) == 1 else ""
+    configs = [open_dataset(node.uri, node.version).manifest.operation.config for node in imports]
+    if column == columns.ACTIONS and any(config.get("recorded_action_range") for config in configs):
+        return ""
+    sources = [(config.get("mapping") or {}).get(column) for config in configs]
+    names = {source for source in sources if isinstance(source, str)}
+    return names.pop() if len(names) == 1 and len(sources) == sum(isinstance(source, str) for source in sources) else ""
 
 
 class Interval(Part):

@@ -112,7 +112,8 @@ def never_met(text: str, made_of: InputColumns | None) -> str:
     """What is wrong with an expression that compares a column with a text that it never is; empty: nothing."""
     if made_of is None:
         return ""
-    known = {name: encoding.known for name, encoding in made_of.steps.encode.items() if encoding.is_text}
+    encoded = made_of.steps.encode.items()
+    known = {name: encoding.known for name, encoding in encoded if encoding.is_text and not encoding.other}
     if made_of.action is not None and made_of.labels is not None and isinstance(made_of.labels[0], str):
         known[made_of.action] = made_of.labels
     for name, value in compared_texts(text):

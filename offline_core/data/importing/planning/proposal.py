@@ -107,7 +107,8 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
     rows = rows.with_values
     roles = plan.roles = guessed_roles(rows, config.mapping, () if made is None else made.changed)
     _set_format(plan, sample)
-    if columns.ACTION_PROB in roles and has_single_steps(roles) and config.episodes.order == "auto":
+    is_one_table = len(sample.readers) == 1  # each of several files may be an episode
+    if columns.ACTION_PROB in roles and is_one_table and has_single_steps(roles) and config.episodes.order == "auto":
         reason = "a row has the probability of what was done, and neither an episode nor a time: each is a choice by itself"
         plan.set("episodes.order", "single_step", reason)
     plan.notes += _no_probabilities(plan)

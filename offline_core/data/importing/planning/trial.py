@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from offline_core.data.datasets.statistics import Statistics, StatisticsBuilder
-from offline_core.data.episodes import Episode
+from offline_core.data.episodes import Episode, columns
 from offline_core.data.episodes.index import episode_summary
 from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.first_rows import FirstRows
@@ -48,13 +48,16 @@ class Trial:
     notes: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     """Columns that are not mapped and cannot be kept, and why."""
+    probabilities: Collection[str] = ()
+    """Columns of the source whose values have to be probabilities, or their logarithms."""
     error: OfflineError | None = None
     """Why the import stops, whatever is done with rows that cannot be read."""
 
     @property
     def wrong_columns(self) -> dict[str, int]:
-        """By the columns whose values are mistaken as a whole, how many rows have a value that the role does not allow."""
-        rows = Counter(each.error.column for each in self.unreadable if each.error.column is not None)
+        """By the columns of probabilities that are mistaken as a whole, how many rows have a value that is none."""
+        found = (each.error.column for each in self.unreadable)
+        rows = Counter(column for column in found if column is not None and column in self.probabilities)
         return {column: count for column, count in rows.items() if count > MAX_REFUSED_SHARE * self.counts.rows}
 
     @property
@@ -75,7 +78,8 @@ class Trial:
 def tried(readers: Sequence[FirstRows], config: ImportConfig) -> Trial:
     """An import of these rows, in which what cannot be read is listed."""
     config = config.model_copy(update={"unreadable": "quarantine", "partitions": 1, "engine": "local"})
-    trial = Trial()
+    mapped = (config.mapping.get(role) for role in (columns.ACTION_PROB, columns.ACTION_LOGP))
+    trial = Trial(probabilities=[each for each in mapped if isinstance(each, str)])
     found = Findings(trial.unreadable)
     try:
         preparation = preparation_of(config, readers, _joined(config))

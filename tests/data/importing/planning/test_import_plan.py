@@ -149,6 +149,28 @@ def test_a_log_of_offers_is_planned_as_single_steps(tmp_path: Path) -> None:
     assert (made.observation_space, made.action_space) == ("Box(-inf, inf, (4,), float64)", "Discrete(2)")
 
 
+def test_files_that_may_be_an_episode_each_are_no_single_steps(tmp_path: Path) -> None:
+    for number in range(3):
+        frame = pl.DataFrame({"obs": [0.5] * 30, "action": [0, 1] * 15, "reward": [1.0] * 30, "action_prob": [0.5] * 30})
+        frame.write_csv(tmp_path / f"{number}.csv")
+    plan = planned(tmp_path)
+    assert plan.config.episodes.order != "single_step"
+
+
+def test_what_holds_the_word_of_an_outcome_in_its_name_may_be_observed(tmp_path: Path) -> None:
+    clicks().with_columns(previous_revenue=pl.Series(range(300)), last_click_age=pl.Series(range(300))).write_csv(tmp_path / "log.csv")
+    roles = {role.name: role for role in planned(tmp_path / "log.csv").roles}
+    assert {"previous_revenue", "last_click_age"} <= {*roles["obs"].candidates} and "click" not in roles["obs"].candidates
+
+
+def test_gaps_are_no_mistake_of_a_whole_column(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"x": [0.5] * 80, "offer": ["a", "b", "a", None] * 20, "reward": [1.0] * 80})
+    rows.write_csv(tmp_path / "log.csv")
+    given = {"mapping": {"obs": ["x"], "actions": "offer"}, "columns": {"encode": {"offer": {"form": "index"}}}}
+    plan = planned(tmp_path / "log.csv", episodes={"order": "single_step"}, **given)
+    assert not any("has to be corrected" in decision.question for decision in plan.decisions)
+
+
 def test_text_that_is_mapped_to_observations_is_encoded(tmp_path: Path) -> None:
     clicks().write_csv(tmp_path / "log.csv")
     mapping = {"obs": ["hour", "device"], "actions": "item", "rewards": "click"}
@@ -166,6 +188,8 @@ def test_text_that_is_mapped_to_observations_is_encoded(tmp_path: Path) -> None:
         ("probability", [0.0, 1.0], False),
         ("density", [0.5, 1.5], True),
         ("episode,density", [0.5, 1.5], False),
+        ("p", [0.5, 1.0], True),
+        ("episode,p", [0.5, 1.0], False),
     ],
 )
 def test_probabilities_are_known_by_name_and_values(names: str, values: list[float], is_taken: bool, tmp_path: Path) -> None:
@@ -177,7 +201,7 @@ def test_probabilities_are_known_by_name_and_values(names: str, values: list[flo
     assert ("action_prob" in {role.name for role in plan.roles}) == is_taken
     assert (plan.config.episodes.order == "single_step") == is_taken
     said = any("named like a probability" in note for note in plan.notes)
-    assert said == (name == "probability" and not is_taken)
+    assert said == (name in ("probability", "p") and not is_taken)
 
 
 @pytest.mark.parametrize("is_mapped", [True, False])
@@ -197,14 +221,14 @@ def test_the_daily_logs_of_rooms_are_understood_but_for_what_no_name_says(tmp_pa
     plan = planned(logs.daily_folders(tmp_path / "in"))
     assert plan.verdict == "2 things to decide: obs, actions."
     assert [decision.candidates for decision in plan.decisions] == [
-        ["temp_in", "temp_out"],
+        ["temp_in", "temp_out", "energy_kwh"],
         ["valve", "temp_in", "temp_out", "energy_kwh"],
     ], "the likeliest first"
     roles = {role.name: (role.source, role.reason) for role in plan.roles}
     assert roles["eps_id"] == ("room", "tells apart the rows of one time")
     assert roles["t"] == ("timestamp", "another name for t") and roles["rewards"][0] == "reward"
     assert plan.counts.episodes == 15 and plan.lengths == (40, 40, 40), "one a room and day"
-    assert "  # obs: [temp_in, temp_out] # to decide: no name says what a policy observes" in plan.yaml
+    assert "  # obs: [temp_in, temp_out, energy_kwh] # to decide: no name says what a policy observes" in plan.yaml
     assert str(plan).startswith("2 things to decide: obs, actions.\n  1. obs: no name says what a policy observes. Candidates:")
 
 
