@@ -158,7 +158,7 @@ def test_files_that_may_be_an_episode_each_are_no_single_steps(tmp_path: Path) -
 
 
 def test_what_holds_the_word_of_an_outcome_in_its_name_may_be_observed(tmp_path: Path) -> None:
-    clicks().with_columns(last_click_age=pl.Series(range(300))).write_csv(tmp_path / "log.csv")
+    clicks().with_columns(last_click_age=pl.col("hour") * 0.5 + 1).write_csv(tmp_path / "log.csv")
     roles = {role.name: role for role in planned(tmp_path / "log.csv").roles}
     assert "last_click_age" in roles["obs"].candidates and "click" not in roles["obs"].candidates
 
