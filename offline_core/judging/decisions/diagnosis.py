@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -112,6 +113,10 @@ def about_learning(candidate: Lineage, log: Lineage, judging: Dataset) -> Iterat
             yield f"{told}, which it has learned from: leave them out"
 
 
+OF_SWEEP = re.compile(r"(?P<sweep>.+)/runs/[0-9a-f]{16}/[0-9]+/[^/]+")
+"""URI of a checkpoint of a sweep: by the digest of its setting, and its seed."""
+
+
 class _Choice(BaseModel):
     """What the result of a sweep says of how it compared its policies."""
 
@@ -122,9 +127,11 @@ def about_choosing(candidate: str, judging: Dataset) -> Iterator[str]:
     """A sweep has ranked it by episodes that judge it.
 
     Arguments:
-        candidate: URI of the checkpoint, of a sweep `<sweep>/runs/<setting>/<seed>/best`.
+        candidate: URI of the checkpoint.
     """
-    sweep = Location.of(candidate).parent.parent.parent.parent
+    if (path := OF_SWEEP.fullmatch(candidate)) is None:
+        return
+    sweep = Location.of(path["sweep"])
     if (found := stored_result(sweep.child(RESULT_FILE), _Choice)) is None:
         return
     estimated_on = found[0].estimated_on

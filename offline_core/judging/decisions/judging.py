@@ -79,7 +79,7 @@ def held_against(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
     held = []
     for contender in contenders:
         evidence = found.pop(0)  # what is derived of one of them is gone when the next comes
-        difference = _difference(side, evidence, today, beyond=side.config.margin, with_tail=True)
+        difference = _difference(side, evidence, today, beyond=side.config.margin)
         overlap = overlap_of(evidence.episodes.log_ratios, evidence.episodes.lengths)
         reasons = [*contender.reasons, *diagnosis.about_difference(difference, side.config, overlap)]
         held.append(Ranked(contender, difference, _estimates(evidence, JUDGES), overlap, reasons, baseline))

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.episodes import Episode
 from offline_core.data.store.json_files import with_checksum
 from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.decide import decide
+from offline_core.judging.decisions.diagnosis import about_choosing
 from offline_core.judging.decisions.result import MODEL, DecisionResult
 from offline_core.judging.estimation.contenders import names_of
 from offline_core.learning.config import TrainingConfig
@@ -159,6 +161,14 @@ def test_what_learned_from_the_log_is_refused_before_anything_is_fitted(place: P
     better, taught = beside.candidates
     assert better.judged is not None and not any("learned" in reason for reason in better.reasons)
     assert taught.selected is None and taught.score is None and len(taught.reasons) == 1
+
+
+@pytest.mark.parametrize(
+    "uri", ["s3://bucket/best", "s3://bucket/runs/policy/best", "runs/best", "s3://bucket/runs/seeds/0/best"]
+)
+def test_a_checkpoint_of_no_sweep_was_chosen_by_nothing(uri: str, place: Path) -> None:
+    """However few folders it is in: there is no sweep above the name of a bucket."""
+    assert [*about_choosing(uri, open_dataset(str(place / "few")))] == []
 
 
 def test_probabilities_that_cannot_be_are_refused(place: Path, tmp_path: Path) -> None:
