@@ -1,6 +1,7 @@
 """The field's algorithms on the field's tasks: ours, d3rlpy's, JAX's and single files on the same data, cell by cell.
 
     python -m benchmarks.reference runs/reference --peer d3rlpy/bin/python --jax jax/bin/python --tasks hopper --seeds 3
+    python -m benchmarks.reference --table benchmarks/results/DATE-reference.json
 
 Two sides of a cell run at the same time, a process and a thread each. What is in the folder is not made again, so a run of many
 hours can be cut; `--page` writes a dated page of all cells of the folder after each, those that are missing marked as missing.
@@ -19,13 +20,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.reference.data import prepare
-from benchmarks.reference.page import write_page
+from benchmarks.reference.page import table, write_page
 from benchmarks.reference.suite import KINDS, SETTINGS, SIDES, TASKS, Cell
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("runs/reference"))
     parser.add_argument("--peer", help="Python of an environment with d3rlpy 2.8")
     parser.add_argument("--jax", help="Python of an environment with jax, optax, h5py and gymnasium[mujoco]")
     parser.add_argument(
@@ -37,7 +38,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--updates", type=int, default=50_000)
     parser.add_argument("--page", action="store_true", help="write a page of all cells into benchmarks/results")
+    parser.add_argument("--table", type=Path, metavar="FILE.json", help="only print the README's table of an earlier page")
     given = parser.parse_args()
+    if given.table:
+        print(table(json.loads(given.table.read_text())))
+        return
     pythons = {"d3rlpy": given.peer, "jax": given.jax}
     sides = [side for side in SIDES if pythons.get(side, True)] if given.sides is None else given.sides
     for side in sides:

@@ -6,7 +6,7 @@ import datetime
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +21,45 @@ RESULTS = Path(__file__).parent.parent / "results"
 BOOTSTRAP = Bootstrap(resamples=2_000, confidence=0.95, seed=0)
 
 OURS, *PEERS = SIDES
+IN_README = ("ours", "d3rlpy", "jax")
 
-Key = tuple[str, str, str, int]
-"""Task, kind, algorithm, updates."""
 Runs = dict[str, list[dict[str, Any]]]
 """By side, in order of seeds."""
 
 
 def write_page(folder: Path) -> Path:
-    """Write benchmarks/results/DATE-reference.md from all cells below `folder`; return its path."""
-    file = RESULTS / f"{datetime.date.today()}-reference.md"
-    file.write_text(page_of(folder))
+    """Write benchmarks/results/DATE-reference.md and .json from all cells below `folder`; return the page's path."""
+    measured = collected(folder)
+    file = RESULTS / f"{measured['date']}-reference.md"
+    file.write_text(page_of(measured))
+    file.with_suffix(".json").write_text(json.dumps(measured, indent=1) + "\n")
     return file
 
 
-def page_of(folder: Path) -> str:
+def collected(folder: Path) -> dict[str, Any]:
+    """All cells below `folder`, what is known of their data, and the machine, as JSON."""
+    cells: dict[tuple[str, str, str, int], Runs] = defaultdict(lambda: {side: [] for side in SIDES})
+    for file in sorted((folder / "cells").glob("*.json")):
+        side = next(side for side in SIDES if file.stem.endswith(f"-{side}"))
+        task, rest = file.stem.removesuffix(f"-{side}").split("-", 1)
+        kind, algorithm, updates, _seed = rest.rsplit("-", 3)
+        cells[task, kind, algorithm, int(updates)][side].append(json.loads(file.read_text()))
+    rows = [_Row(*key, runs) for key, runs in cells.items()]
+    return {
+        "date": str(datetime.date.today()),
+        "machine": environment("torch", "gymnasium", "mujoco"),
+        "cells": [asdict(row) for row in sorted(rows, key=_Row.place)],
+        "data": [
+            _data_facts(folder, task, kind) for task in TASKS for kind in KINDS if (folder / "data" / task / kind).exists()
+        ],
+    }
+
+
+def page_of(measured: dict[str, Any]) -> str:
     """The page; a side of a cell that is not there is marked as missing, an algorithm that a side does not have by a dash."""
-    cells = _cells(folder)
-    rows = [_Row(*key, runs) for key, runs in sorted(cells.items(), key=_place)]
-    machine = environment("torch", "gymnasium", "mujoco")
+    rows = [_Row(**cell) for cell in measured["cells"]]
     lines = [
-        f"# Reference, {datetime.date.today()}",
+        f"# Reference, {measured['date']}",
         "",
         "Ours, d3rlpy 2.8, compiled scans of JAX, and single files of plain Torch in the style of CORL, on the same",
         "recordings: same networks, batches, rates and number of updates (benchmarks/reference/suite.py), a process and a",
@@ -51,7 +69,7 @@ def page_of(folder: Path) -> str:
         "the mean). Speeds are updates a CPU second, the reading of the data or the compilation included, of d3rlpy without",
         'reading the file. "-": the side does not have the algorithm.',
         "",
-        " ".join(f"{name}: {value}." for name, value in machine.items()),
+        " ".join(f"{name}: {value}." for name, value in measured["machine"].items()),
         "",
         _line(
             "data",
@@ -65,7 +83,7 @@ def page_of(folder: Path) -> str:
         _line(*["---"] * (5 + len(SIDES) + len(PEERS))),
     ]
     lines += [row.text for row in rows]
-    missing = {f"{task} {kind}": _not_run(task, kind, cells) for task in TASKS for kind in KINDS}
+    missing = {f"{task} {kind}": _not_run(task, kind, rows) for task in TASKS for kind in KINDS}
     lines += ["", *(f"In or above {peer}'s interval: {_count([row.compared(peer) for row in rows])}." for peer in PEERS), ""]
     lines += [
         "Data, by our own flow from fixed seeds:",
@@ -73,8 +91,36 @@ def page_of(folder: Path) -> str:
         _line("data", "episodes", "steps", "mean return", "fingerprint"),
         _line(*["---"] * 5),
     ]
-    lines += [_data_line(folder, task, kind) for task in TASKS for kind in KINDS if (folder / "data" / task / kind).exists()]
+    lines += [
+        _line(each["data"], f"{each['episodes']:,}", f"{each['steps']:,}", f"{each['mean_return']:.1f}", each["fingerprint"])
+        for each in measured["data"]
+    ]
     lines += ["", f"Missing: {'; '.join(f'{data} ({names})' for data, names in missing.items() if names)}.", ""]
+    return "\n".join(lines)
+
+
+def table(measured: dict[str, Any]) -> str:
+    """The table of the README: the cells that all of IN_README have run, their scores, and how many times as fast we are."""
+    rows = [_Row(**cell) for cell in measured["cells"]]
+    whole = [row for row in rows if all(row.runs[side] for side in IN_README)]
+    seeds = sorted({len(row.runs[side]) for row in whole for side in IN_README})
+    updates = sorted({row.updates for row in whole})
+    lines = [_line("score", *IN_README, *(f"updates a second, times {peer}'s" for peer in IN_README[1:]))]
+    lines += [_line(*["---"] * (2 * len(IN_README)))]
+    lines += [
+        _line(
+            f"{row.task} {row.kind}, {row.algorithm}",
+            *(f"{interquartile_mean(row.scores(side)):.1f}" for side in IN_README),
+            *(f"{row.speed(OURS) / row.speed(peer):.2f}" for peer in IN_README[1:]),
+        )
+        for row in whole
+    ]
+    above = " and ".join(f"{peer}'s interval in {_count([row.compared(peer) for row in whole])}" for peer in IN_README[1:])
+    lines += [
+        "",
+        f"Normalised scores (0: random, 100: D4RL's expert) after {_either(updates)} updates, means of {_either(seeds)} seeds. "
+        f"In or above {above}. {measured['machine']['processor']}, {measured['date']}.",
+    ]
     return "\n".join(lines)
 
 
@@ -88,31 +134,37 @@ class _Row:
     updates: int
     runs: Runs
 
+    def place(self) -> tuple[int, int, int, int]:
+        """By the order of the suite."""
+        return list(TASKS).index(self.task), KINDS.index(self.kind), list(SETTINGS).index(self.algorithm), self.updates
+
     @property
     def text(self) -> str:
         seeds = [str(len(self.runs[side])) for side in SIDES if self.algorithm in SIDES[side]]
         columns = [f"{self.task} {self.kind}", self.algorithm, f"{self.updates:,}"]
         columns += [seeds[0] if len({*seeds}) == 1 else " / ".join(seeds)]
-        columns += [self._absent(side) or _text(self._scores(side)) for side in SIDES]
+        columns += [self._absent(side) or _text(self.scores(side)) for side in SIDES]
         columns += [self._absent(peer) or {True: "yes", False: "no", None: "missing"}[self.compared(peer)] for peer in PEERS]
-        return _line(*columns, " / ".join(self._absent(side) or f"{self._speed(side):.0f}" for side in SIDES))
+        return _line(*columns, " / ".join(self._absent(side) or f"{self.speed(side):.0f}" for side in SIDES))
 
     def compared(self, peer: str) -> bool | None:
         """Whether our mean score is in the peer's interval or above; None: one of the two is missing."""
         if self._absent(OURS) or self._absent(peer):
             return None
-        scores = self._scores(peer)
+        scores = self.scores(peer)
         ends = interval(interquartile_mean, scores[:, None], BOOTSTRAP)
-        return bool(interquartile_mean(self._scores(OURS)) >= (scores.min() if ends is None else ends[0]))
+        return bool(interquartile_mean(self.scores(OURS)) >= (scores.min() if ends is None else ends[0]))
 
     def _absent(self, side: str) -> str:
         """What stands in place of a side, "" if it is there."""
         return "" if self.runs[side] else "missing" if self.algorithm in SIDES[side] else "-"
 
-    def _scores(self, side: str) -> np.ndarray:
+    def scores(self, side: str) -> np.ndarray:
+        """Of the seeds."""
         return np.array([TASKS[self.task].score(float(np.mean(run["returns"]))) for run in self.runs[side]])
 
-    def _speed(self, side: str) -> float:
+    def speed(self, side: str) -> float:
+        """Updates a CPU second."""
         total: float = sum(run["updates"] for run in self.runs[side]) / sum(run["cpu_seconds"] for run in self.runs[side])
         return total
 
@@ -122,26 +174,15 @@ def _count(compared: list[bool | None]) -> str:
     return f"{sum(known)} of {len(known)} cells"
 
 
-def _not_run(task: str, kind: str, cells: Iterable[Key]) -> str:
+def _not_run(task: str, kind: str, rows: Iterable[_Row]) -> str:
     """The algorithms that no side has run on this data, or "all"."""
-    run = {algorithm for its_task, its_kind, algorithm, _ in cells if (its_task, its_kind) == (task, kind)}
+    run = {row.algorithm for row in rows if (row.task, row.kind) == (task, kind)}
     names = [algorithm for algorithm in TASKS[task].algorithms if algorithm not in run]
     return "all" if names == TASKS[task].algorithms else ", ".join(names)
 
 
-def _cells(folder: Path) -> dict[Key, Runs]:
-    found: dict[Key, Runs] = defaultdict(lambda: {side: [] for side in SIDES})
-    for file in sorted((folder / "cells").glob("*.json")):
-        side = next(side for side in SIDES if file.stem.endswith(f"-{side}"))
-        task, rest = file.stem.removesuffix(f"-{side}").split("-", 1)
-        kind, algorithm, updates, _seed = rest.rsplit("-", 3)
-        found[task, kind, algorithm, int(updates)][side].append(json.loads(file.read_text()))
-    return found
-
-
-def _place(item: tuple[Key, Runs]) -> tuple[int, int, int, int]:
-    (task, kind, algorithm, updates), _ = item
-    return list(TASKS).index(task), KINDS.index(kind), list(SETTINGS).index(algorithm), updates
+def _either(numbers: list[int]) -> str:
+    return " or ".join(f"{number:,}" for number in numbers)
 
 
 def _text(scores: np.ndarray) -> str:
@@ -154,9 +195,13 @@ def _line(*columns: str) -> str:
     return f"| {' | '.join(columns)} |"
 
 
-def _data_line(folder: Path, task: str, kind: str) -> str:
+def _data_facts(folder: Path, task: str, kind: str) -> dict[str, Any]:
     manifest = open_dataset(str(folder / "data" / task / kind)).manifest
     known = manifest.statistics
-    return _line(
-        f"{task} {kind}", f"{known.episodes:,}", f"{known.steps:,}", f"{known.returns.mean:.1f}", manifest.fingerprint[:16]
-    )
+    return {
+        "data": f"{task} {kind}",
+        "episodes": known.episodes,
+        "steps": known.steps,
+        "mean_return": known.returns.mean,
+        "fingerprint": manifest.fingerprint[:16],
+    }

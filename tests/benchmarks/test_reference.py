@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.reference import single_file_side
 from benchmarks.reference.__main__ import run
-from benchmarks.reference.page import page_of
+from benchmarks.reference.page import collected, page_of, table
 from benchmarks.reference.suite import SETTINGS, SIDES, Cell
 
 RESULT = {"returns": [250.0], "seconds": 1.0, "cpu_seconds": 0.5, "updates": 50}
@@ -39,7 +39,7 @@ def test_a_page_compares_with_each_peer(tmp_path: Path) -> None:
     store(tmp_path, "d3rlpy", 22.0, 500.0)
     store(tmp_path, "jax", 200.0, 250.0)
     store(tmp_path, "single-file", 300.0, 400.0)
-    page = page_of(tmp_path)
+    page = page_of(collected(tmp_path))
     ours, d3rlpy, _, _, above_d3rlpy, above_jax, above_single_file, speeds = row_of(page, "bc")[4:]
     assert (ours, d3rlpy) == ("50.0 ± 0.0 [50.0, 50.0]", "50.0 ± 50.0 [0.0, 100.0]")
     assert (above_d3rlpy, above_jax, above_single_file, speeds) == ("yes", "yes", "no", "100 / 100 / 100 / 100")
@@ -49,7 +49,7 @@ def test_a_page_compares_with_each_peer(tmp_path: Path) -> None:
 def test_a_page_marks_what_is_missing(tmp_path: Path) -> None:
     store(tmp_path, "ours", 500.0)
     store(tmp_path, "ours", 500.0, algorithm="dcql")
-    page = page_of(tmp_path)
+    page = page_of(collected(tmp_path))
     assert row_of(page, "bc")[3:] == [
         "1 / 0 / 0 / 0",
         "100.0 ± 0.0",
@@ -63,6 +63,16 @@ def test_a_page_marks_what_is_missing(tmp_path: Path) -> None:
         "100 / missing / missing / -",
     ]
     assert "cartpole medium (all)" in page
+
+
+def test_the_table_of_the_readme_has_whole_cells_only(tmp_path: Path) -> None:
+    for side in ("ours", "d3rlpy", "jax"):
+        store(tmp_path, side, 261.0, 500.0)
+    store(tmp_path, "ours", 500.0, algorithm="dcql")
+    shown = table(json.loads(json.dumps(collected(tmp_path)))).splitlines()
+    assert shown[2] == "| cartpole expert, bc | 75.0 | 75.0 | 75.0 | 1.00 | 1.00 |"
+    assert "after 50 updates, means of 2 seeds. In or above d3rlpy's interval in 1 of 1 cells" in shown[4]
+    assert len(shown) == 5
 
 
 def test_only_missing_sides_that_have_the_algorithm_are_run(tmp_path: Path) -> None:
