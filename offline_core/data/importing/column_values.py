@@ -25,6 +25,8 @@ MIN_RUN = 3
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _BEGINS_AS_NUMBER = r"^\s*[+-]?\.?\d"
 _TIME = r"^\s*\d{4}-\d\d-\d\d"
+CHANCES = 10
+"""Pairs of rows with the same id and number, by chance: if there are none of fewer, that proves nothing."""
 RARE = 0.2
 """Ends are at most this share of the rows."""
 
@@ -178,6 +180,45 @@ def id_candidates(rows: SampleRows, names: Iterable[str], t: np.ndarray | None) 
         elif pc.count_distinct(column).as_py() >= changes.sum() + 1:
             found.append(name)
     return found
+
+
+def numbered_in_any_order(rows: SampleRows, names: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs of a column and one that numbers its rows from 0 or 1, as those of an episode, in whatever order the rows lie.
+
+    No two rows have the same pair, though many would by chance, but for rows that are there twice.
+    """
+    codes, pairs = dict[str, np.ndarray](), dict[str, float]()
+    for name in names:
+        column = rows.table[name]
+        if not _may_name(column.type) or column.null_count or pa.types.is_temporal(column.type):
+            continue
+        encoded = column.combine_chunks().dictionary_encode()
+        if len(encoded.dictionary) >= MIN_RUN:
+            codes[name] = encoded.indices.to_numpy().astype(np.int64)
+            of_each = np.bincount(codes[name]).astype(np.float64)
+            pairs[name] = float((of_each * (of_each - 1) / 2).sum())
+    numbering = [name for name in codes if _counts_from_the_first(rows.table[name])]
+    if not numbering or len(codes) == 1:
+        return []
+    distinct, all_pairs, found = _distinct_rows(rows.table), len(rows) * (len(rows) - 1) / 2, []
+    for t in numbering:
+        for each in [name for name in codes if name != t and pairs[name] * pairs[t] / all_pairs >= CHANCES]:
+            if len(np.unique(codes[each] * (codes[t].max() + 1) + codes[t])) == distinct:
+                found.append((each, t))
+    return found
+
+
+def _counts_from_the_first(column: pa.ChunkedArray) -> bool:
+    """Whether all whole numbers from 0 or 1 to the largest come."""
+    if not is_whole(column):
+        return False
+    found = np.unique(numbers(column))  # type: ignore[arg-type]
+    return bool(found[0] in (0, 1) and found[-1] - found[0] + 1 == len(found))
+
+
+def _distinct_rows(table: pa.Table) -> int:
+    single = [name for name in table.column_names if not is_vector(table[name])]
+    return int(table.select(single).group_by(single).aggregate([]).num_rows)
 
 
 def apart_at_one_time(rows: SampleRows, names: Iterable[str], t: np.ndarray) -> list[str]:

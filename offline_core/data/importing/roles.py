@@ -23,6 +23,7 @@ from offline_core.data.formats.sources.names import (
     REWARD_WORDS,
     SYNONYMS,
     THING_WORDS,
+    TIME_WORDS,
     UNDERSTOOD,
     VECTORS,
     first_word,
@@ -112,6 +113,7 @@ def guessed_roles(rows: SampleRows, given: Mapping[str, str | list[str]], change
     _inside_structs(guess)
     _time(guess)
     _ids(guess)
+    _pairs(guess)
     _ends(guess)
     _probability(guess)
     _the_rest(guess)
@@ -230,6 +232,19 @@ def _ids(guess: Guess) -> None:
             guess.take(columns.EPS_ID, apart[0], "tells apart the rows of one time", is_sure=False)
         elif apart:
             guess.take(columns.EPS_ID, None, "each of them tells apart the rows of one time", apart)
+
+
+def _pairs(guess: Guess) -> None:
+    """An id and the number of the step of rows that lie in no order."""
+    if not has_single_steps(guess.roles):
+        return
+    found = values.numbered_in_any_order(guess.rows, guess.left)
+    named_so = [pair for pair in found if has_word(pair[1], TIME_WORDS) and not has_word(pair[0], TIME_WORDS)]
+    if len(found) != 1 and len(named_so) != 1:
+        return
+    ((eps_id, t),) = named_so if len(found) != 1 else found
+    guess.take(columns.EPS_ID, eps_id, f"no two of its rows have the same {t}, in whatever order rows lie", is_sure=False)
+    guess.take(columns.T, t, f"numbers the rows of each {eps_id}, in whatever order rows lie", is_sure=False)
 
 
 def _ends(guess: Guess) -> None:

@@ -137,6 +137,11 @@ THING_WORDS = (
     *("store", "shop", "site", "plant", "unit", "asset", "household", "building", "trial", "game", "match"),
 )
 """What an episode is often of."""
+TIME_WORDS = (
+    *("time", "second", "seconds", "minute", "minutes", "hour", "hours", "day", "days", "week", "month", "tick", "frame"),
+    *("round", "turn", "period", "stage", "visit", "seq", "sequence", "order", "position", "number", "nr", "no"),
+)
+"""In the names of what numbers the rows of an episode."""
 _NEXT_WORDS = ("next", "new", "prime", "tp1", "after")
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.sources.first_rows import FirstRows
+from offline_core.data.importing.column_values import grows
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE, folder_of
 from offline_core.data.importing.planning.trial import Trial, tried
@@ -45,6 +46,8 @@ class OrderedRows:
     group: np.ndarray
     folder: np.ndarray
     is_timestamp: bool
+    knows_gaps: bool
+    """All rows are read, or those of an id lie in the order of t: no row between two of them is unread."""
 
     @classmethod
     def of(cls, table: pa.Table, readers: Sequence[FirstRows], numbers: Sequence[int]) -> OrderedRows | None:
@@ -56,13 +59,18 @@ class OrderedRows:
         group = np.zeros(len(t), np.int64)
         if columns.EPS_ID in table.column_names:
             group = table[columns.EPS_ID].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
+        whole = np.array([reader.is_whole for reader in readers])
+        as_stored = np.lexsort((np.arange(len(t)), file, group))
+        inside = (np.diff(group[as_stored]) == 0) & (np.diff(file[as_stored]) == 0)
+        knows_gaps = bool(whole.all()) or grows(t[as_stored].astype(np.float64), inside)
         order = np.lexsort((t, file, group))
         t, file, group = t[order], file[order], group[order]
-        whole = np.array([reader.is_whole for reader in readers])
         same_file = np.diff(file) == 0
         joins = (np.diff(np.array(numbers)[file]) == np.diff(file)) & whole[file[:-1]]
         folders = np.unique([folder_of(reader.uri) for reader in readers], return_inverse=True)[1]
-        return cls(t, np.diff(group) == 0, same_file, same_file | joins, group, folders[file], has_timestamps(table))
+        return cls(
+            t, np.diff(group) == 0, same_file, same_file | joins, group, folders[file], has_timestamps(table), knows_gaps
+        )
 
     def took(self) -> np.ndarray:
         """(N-1,) float64 from each row to the next."""
@@ -73,6 +81,12 @@ def order_and_first_t(clock: OrderedRows, has_ids: bool) -> dict[str, Found]:
     """Not what `auto` says where whole numbers are no numbers of steps, or do not begin at 0."""
     if clock.is_timestamp or clock.t.dtype.kind == "f":
         return {}
+    if not clock.knows_gaps:
+        numbers = np.unique(clock.t)
+        if not has_ids or numbers[0] not in (0, 1) or numbers[-1] - numbers[0] + 1 != len(numbers):
+            return {}
+        order = Found("t", "rows lie in no order, and column t numbers those of an episode")
+        return {"order": order, "first_t": Found(1, "the smallest t is 1")} if numbers[0] == 1 else {"order": order}
     inside = clock.same & clock.same_file if has_ids else clock.same_file & (np.diff(clock.t) > 0)
     if not inside.any():
         return {}
@@ -139,7 +153,7 @@ def _by_gaps(clock: OrderedRows) -> Found | None:
 
 def max_gap(clock: OrderedRows, trial: Trial) -> Found | None:
     """The largest gap inside an episode, if the steps have a regular pace and gaps lie between ids that come again."""
-    if not trial.counts.time_gaps or trial.counts.shortest_time_gap is None:
+    if not clock.knows_gaps or not trial.counts.time_gaps or trial.counts.shortest_time_gap is None:
         return None
     took = clock.took()[clock.same & clock.same_file]
     if len(took) < MIN_STEPS:

@@ -149,6 +149,41 @@ def test_a_log_of_offers_is_planned_as_single_steps(tmp_path: Path) -> None:
     assert (made.observation_space, made.action_space) == ("Box(-inf, inf, (4,), float64)", "Discrete(2)")
 
 
+@pytest.mark.parametrize(("shifts", "first"), [(30, 0), (30, 1), (600, 0)])  # of the last one only the first rows are read
+def test_rows_in_no_order_are_numbered_by_the_column_that_never_repeats_in_an_id(
+    tmp_path: Path, shifts: int, first: int
+) -> None:
+    rng, minutes = np.random.default_rng(0), 40
+    rows = shifts * minutes
+    frame = pl.DataFrame(
+        {
+            "shift": np.repeat(np.arange(shifts), minutes),
+            "minute": np.tile(np.arange(minutes) + first, shifts),
+            "obs": rng.normal(size=rows),
+            "text": ["much that makes the file large " * 5] * rows,
+            "action": rng.integers(0, 2, rows),
+            "reward": rng.normal(size=rows),
+            "probability": rng.choice([0.5, 0.25], rows),
+        }
+    )
+    frame[[*rng.permutation(rows), *range(minutes)]].write_csv(tmp_path / "log.csv")  # a shift is there twice
+    plan = planned(tmp_path / "log.csv")
+    roles = {role.name: role.source for role in plan.roles}
+    assert (roles["eps_id"], roles["t"], roles["action_prob"]) == ("shift", "minute", "probability")
+    assert plan.is_ready, plan
+    made = import_data(plan.config, source=plan.source, output=str(tmp_path / "out"))
+    assert (made.counts.episodes, made.counts.steps) == (shifts, rows)
+
+
+def test_an_offer_with_a_row_number_and_the_hour_is_a_single_step(tmp_path: Path) -> None:
+    frame = clicks()
+    frame = frame.with_columns(
+        row=pl.int_range(len(frame)), hour=pl.Series(np.random.default_rng(0).integers(0, 24, len(frame)))
+    )
+    frame.sample(fraction=1, shuffle=True, seed=0).write_csv(tmp_path / "log.csv")
+    assert planned(tmp_path / "log.csv").config.episodes.order == "single_step"
+
+
 def test_files_that_may_be_an_episode_each_are_no_single_steps(tmp_path: Path) -> None:
     for number in range(3):
         frame = pl.DataFrame({"obs": [0.5] * 30, "action": [0, 1] * 15, "reward": [1.0] * 30, "action_prob": [0.5] * 30})
