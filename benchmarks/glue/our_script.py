@@ -2,6 +2,8 @@
 
 import sys
 
+import numpy as np
+
 import offline_core as offline
 
 log, folder = sys.argv[1:]
@@ -19,5 +21,15 @@ data = offline.import_data(
     columns={"encode": {"speed": {"categories": ["slow", "normal", "fast"], "form": "index"}, "rush": {"form": "index"}}},
 )
 learned, judged = offline.split(data, output=f"{folder}/split", held_out_fraction=0.5)
-run = offline.train(learned, output=f"{folder}/policy", algorithm="cql", optimizer={"max_updates": 20_000}, seed=0)
-print(offline.decide(judged, [run.best], output=f"{folder}/decision", estimate={"explore": False}))
+runs = [
+    offline.train(learned, output=f"{folder}/{name}", algorithm=name, optimizer={"max_updates": 20_000}, seed=0)
+    for name in ("cql", "marwil")
+]
+decision = offline.decide(judged, [run.best for run in runs], output=f"{folder}/decision")
+print(decision.card())
+
+# for the benchmark: what each does at each state
+states = [[waiting, rush] for rush in (0, 1) for waiting in range(21)]
+for run in runs:
+    policy = offline.load_policy(run.best)
+    print("speeds", policy.act(np.array(states, np.float64), explore=False).reshape(2, 21).tolist())

@@ -73,3 +73,7 @@ discounted = held["rewards"].reshape(-1, MINUTES) @ GAMMA ** np.arange(MINUTES)
 print("today", discounted.mean())
 for name, interval in found["cql"].items():
     print(name, interval)
+
+# for the benchmark: what it does at each state
+states = np.array([[waiting, rush] for rush in (0, 1) for waiting in range(21)], np.float32)
+print("speeds", policy.predict(states).reshape(2, 21).tolist())

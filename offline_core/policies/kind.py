@@ -30,3 +30,13 @@ def kind_of(policy: str) -> Kind:
 def is_location(policy: str) -> bool:
     """Whether a text that names a policy is the URI of a file or folder."""
     return kind_of(policy) in ("checkpoint", "onnx")
+
+
+def as_judged(*, explore: bool) -> str:
+    """How a policy has to act for a decision to hold of it, as the end of a sentence on it."""
+    if explore:
+        return (
+            "samples its actions, as policy.act(observations, explore=True) does. Its likeliest action alone, which act takes "
+            "without that, is another policy, of which nothing is known."
+        )
+    return "takes its likeliest action, as policy.act(observations) does."

@@ -12,7 +12,7 @@ from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.judging.decisions.config import BEHAVIOUR
 from offline_core.judging.decisions.explanation import ExplainedStep, steps_section
 from offline_core.judging.estimation.result import return_name, told_discount
-from offline_core.policies.kind import kind_of
+from offline_core.policies.kind import as_judged, kind_of
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Mark, Section, command
 from offline_core.runtime.reporting.card import Verdict as CardVerdict
@@ -217,6 +217,9 @@ class DecisionResult(PolicyResult):
     risk: float
     confidence: float
     gamma: float
+    explore: bool | None = Field(
+        None, description="What was judged samples its actions; otherwise it takes the likeliest one. None: not noted."
+    )
     horizon: int | None
     reward: str = Field("", description="What the reward is called in the log's source; empty: not known.")
     reasons: list[str] = Field(description="Why the log cannot be judged; empty unless refused.")
@@ -422,7 +425,10 @@ def _open_guardrails(each: Candidate) -> list[str]:
 
 def in_words(result: DecisionResult) -> list[str]:
     """The gain, how strong the evidence is, guardrails, the next best, and what to do besides the command that comes next."""
-    return [*_sentences(result), *([f"Next: {NEXT['promote']}"] if result.verdict == "promote" else [])]
+    said = [*_sentences(result)]
+    if result.verdict in ("promote", "test") and result.is_checkpoint and result.explore is not None:
+        said.append(f"What was judged of {result.first.name} {as_judged(explore=result.explore)}")
+    return [*said, *([f"Next: {NEXT['promote']}"] if result.verdict == "promote" else [])]
 
 
 def _sentences(result: DecisionResult) -> Iterator[str]:

@@ -143,6 +143,7 @@ def decided(
         risk=config.risk,
         confidence=config.estimate.confidence,
         gamma=config.estimate.gamma,
+        explore=config.estimate.explore,
         reward=reward_name(history),
         horizon=judged.horizon,
         reasons=refusals,

@@ -145,7 +145,7 @@ class OffPolicyResult(PolicyResult):
             ],
             details={
                 "Weighed by": self.behaviour or "the recorded action_logp",
-                "Actions": "sampled" if self.explore else "greedy",
+                "Actions": "sampled, as act(explore=True) does" if self.explore else "the likeliest, as act does",
                 "Intervals": f"{100 * self.confidence:g} % of resamples of the episodes",
             },
             draw=figures.drawn(lambda: pictures),

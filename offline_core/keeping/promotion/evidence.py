@@ -52,6 +52,7 @@ def read_decision(uri: str) -> StoredDecision | None:
         verdict=result.verdict,
         sentence=result.sentence,
         against=result.against,
+        explore=result.explore,
         signature=result.signature,
     )
     return StoredDecision(result, evidence)

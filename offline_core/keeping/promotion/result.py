@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from offline_core.policies.kind import as_judged
 from offline_core.policies.registry.history import HISTORY
 from offline_core.policies.registry.move import Move
 from offline_core.runtime.reporting.card import Card, command
@@ -23,6 +24,8 @@ class PromotionResult(PolicyResult):
         evidence = {}
         if move.evidence is not None:
             evidence["Decision"] = f"{move.evidence.decision}: {move.evidence.verdict}, against {move.evidence.against}"
+            if move.evidence.explore is not None:
+                evidence["Judged"] = f"it {as_judged(explore=move.evidence.explore)}"
         return Card(
             "Rollback" if move.kind == "rollback" else "Promotion",
             verdict="good",

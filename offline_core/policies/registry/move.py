@@ -29,6 +29,9 @@ class PromotionEvidence(BaseModel):
     verdict: str
     sentence: str = Field(description="The verdict in one sentence.")
     against: str = Field(description="What the checkpoint was compared with: behaviour, or a checkpoint.")
+    explore: bool | None = Field(
+        None, description="What was judged samples its actions; otherwise it takes the likeliest one. None: not noted."
+    )
     signature: str | None = Field(None, description="Of the decision; None: it was made without a key.")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from offline_core.judging.decisions.result import in_words
 from tests.judging.decisions.made_up import candidate, difference, guardrail, made_up
 
@@ -17,6 +19,13 @@ def test_the_gain_the_evidence_the_guardrails_and_the_next_step_are_said() -> No
     assert said[2].startswith("No guardrail was set")
     assert said[3] == "b gains 1.8 on stronger evidence (about 300)."
     assert said[-1].startswith("Next: let it run on a part first")
+
+
+@pytest.mark.parametrize(("explore", "act"), [(True, "explore=True"), (False, "takes its likeliest action")])
+def test_how_the_policy_has_to_act_is_said(explore: bool, act: str) -> None:
+    (said,) = [each for each in in_words(made_up("promote", explore=explore)) if each.startswith("What was judged of")]
+    assert act in said
+    assert not any("What was judged" in each for each in in_words(made_up("keep", explore=explore)))
 
 
 def test_a_guardrail_that_is_not_shown_is_named() -> None:
