@@ -2,12 +2,15 @@
 
 Each text has one home. deployments/README.md is read on the forge, where it lies, and here under "Deploy"; links between such
 files and those of docs/ are the repository's, so that they work on the forge, and are turned into the site's here.
+
+Which pages a search shows first is decided here too, and the version that stands below each page comes from pyproject.toml.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
+import tomllib
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -22,11 +25,15 @@ GUESTS = {
 }
 """From a path in the repository to the page of the site."""
 RESULTS = "benchmarks/results"
+SEARCH_BOOSTS = {"results/": 0.001, "changelog.md": 0.001, "contributing.md": 0.1, "reference/": 0.01}
+"""How much a word on these pages counts in a search, beside 1 on all others: what explains comes before what lists."""
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     assert config.nav is not None
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    config.copyright = f"{config.site_name} {project['version']}"
     config.nav.append(
         {
             "Measured": sorted(
@@ -44,6 +51,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    boost = next((boost for start, boost in SEARCH_BOOSTS.items() if page.file.src_uri.startswith(start)), 1)
+    page.meta.setdefault("search", {"boost": boost})
     elsewhere = guests()
     home = next((source for source, name in elsewhere.items() if name == page.file.src_uri), f"docs/{page.file.src_uri}")
 
@@ -58,6 +67,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"{opening}{posixpath.relpath(name, posixpath.dirname(page.file.src_uri) or '.')}{anchor}{closing}"
 
     return LINK.sub(of_the_site, markdown)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Take the mark away by which the theme's script asks the repository's host for stars and releases."""
+    return output.replace(' data-md-component="source"', "")
 
 
 def guests() -> dict[str, str]:
