@@ -25,7 +25,13 @@ GUESTS = {
 }
 """From a path in the repository to the page of the site."""
 RESULTS = "benchmarks/results"
-SEARCH_BOOSTS = {"results/": 0.001, "changelog.md": 0.001, "contributing.md": 0.1, "reference/": 0.01}
+SEARCH_BOOSTS = {
+    "results/": 0.001,
+    "changelog.md": 0.001,
+    "contributing.md": 0.1,
+    "reference/": 0.001,
+    "algorithms.md": 0.1,
+}
 """How much a word on these pages counts in a search, beside 1 on all others: what explains comes before what lists."""
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import h5py
@@ -97,7 +98,8 @@ def _of_other_libraries(recording: offline.Dataset, data: Path) -> None:
             steps.append((observation, action, np.float32(reward), following, float(terminated), float(is_over)))
             observation = following
     names = ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts")
-    np.savez(data / "sb3.npz", **{name: np.stack(values) for name, values in zip(names, zip(*steps, strict=True), strict=True)})
+    arrays: dict[str, Any] = {name: np.stack(each) for name, each in zip(names, zip(*steps, strict=True), strict=True)}
+    np.savez(data / "sb3.npz", **arrays)
 
 
 def _of_a_building(data: Path) -> None:
