@@ -8,6 +8,7 @@ Which pages a search shows first is decided here too, and the version that stand
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 import tomllib
@@ -40,13 +41,12 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     assert config.nav is not None
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     config.copyright = f"{config.site_name} {project['version']}"
-    config.nav.append(
-        {
-            "Measured": sorted(
-                (page for page in guests().values() if page.startswith("results/") and page.endswith(".md")), reverse=True
-            )
-        }
-    )
+    reference = next(part["Reference"] for part in config.nav if "Reference" in part)
+    for stage in json.loads((ROOT / "offline_core" / "runtime" / "stages.json").read_text()):
+        name = stage["function"].partition(":")[2]
+        reference[0]["Stages"].append({name: f"reference/stages/{name}.md"})
+    results = (page for page in guests().values() if page.startswith("results/") and page.endswith(".md"))
+    config.nav[-1]["Project"].append({"Measured": sorted(results, reverse=True)})
     return config
 
 
