@@ -91,28 +91,40 @@ class Picture:
 
 
 def stages() -> Picture:
-    p = Picture(900, 266)
-    p.box(20, 30, 130, 54, "environment\ngymnasium", "policy")
-    p.box(20, 150, 130, 70, "other people's\nRLlib · tables · CSV\nMinari · D4RL")
+    p = Picture(900, 360)
+    p.box(20, 30, 120, 54, "environment\ngymnasium", "policy")
+    p.box(20, 130, 120, 88, "other people's\nRLlib · tables\nCSV · Minari\nD4RL · LeRobot")
     for x, y, name, what in [
-        (200, 30, "train expert", "PPO"),
-        (360, 30, "record", "Ray actors"),
-        (360, 158, "import", "rows → episodes"),
-        (520, 94, "prune, check", "conditions · rules"),
-        (660, 94, "train", "BC, IQL …"),
-        (770, 94, "evaluate", "new starts"),
+        (180, 30, "train expert", "PPO, SAC, TD3"),
+        (330, 30, "record", "Ray actors"),
+        (330, 147, "import", "rows → episodes"),
+        (480, 88, "check", "rules · outliers"),
+        (480, 190, "prune, split", "conditions"),
+        (635, 88, "train, sweep", "BC, IQL, CQL …"),
+        (635, 190, "fine-tune", "by play"),
+        (770, 30, "evaluate", "it plays"),
+        (770, 120, "estimate", "from a log"),
+        (770, 210, "decide", "which is better?"),
+        (770, 290, "promote", "and roll back"),
+        (480, 290, "export", "ONNX · Torch"),
     ]:
-        p.box(x, y, 120 if x < 660 else 90, 54, f"{name}\n{what}", "work")
-    p.box(770, 178, 90, 54, "export\nONNX", "work")
-    p.arrow((150, 57), (198, 57))
-    p.arrow((320, 57), (358, 57))
-    p.arrow((150, 185), (358, 185))
-    p.arrow((480, 57), (500, 57), (500, 110), (518, 110))
-    p.arrow((480, 185), (500, 185), (500, 132), (518, 132))
-    p.arrow((640, 121), (658, 121))
-    p.arrow((750, 121), (768, 121))
-    p.arrow((705, 148), (705, 205), (768, 205))
-    p.text(20, 252, "Every arrow is a version of a dataset or a checkpoint that says what it was made from.", faint=True)
+        p.box(x, y, 116 if x < 770 else 110, 54, f"{name}\n{what}", "work")
+    p.box(635, 290, 100, 54, "what runs\nan alias", "policy")
+    p.arrow((140, 57), (178, 57))
+    p.arrow((296, 57), (328, 57))
+    p.arrow((140, 174), (328, 174))
+    p.arrow((446, 57), (462, 57), (462, 108), (478, 108))
+    p.arrow((446, 174), (462, 174), (462, 122), (478, 122))
+    p.arrow((538, 142), (538, 188))
+    p.arrow((596, 217), (616, 217), (616, 115), (633, 115))
+    p.arrow((693, 142), (693, 188))
+    for y in (57, 147, 237):
+        p.arrow((751, 115), (760, 115), (760, y), (768, y))
+    p.arrow((825, 264), (825, 288))
+    p.arrow((770, 317), (737, 317))
+    p.arrow((635, 317), (598, 317))
+    p.text(20, 322, "Every arrow is a version of a dataset, a checkpoint or a", faint=True)
+    p.text(20, 340, "decision that says what it was made from.", faint=True)
     return p
 
 
@@ -281,7 +293,7 @@ def _results(name: str) -> list[dict[str, Any]]:
 
 
 PICTURES: dict[str, tuple[Callable[[], Picture], str]] = {
-    "stages": (stages, "The stages, from an environment or other people's data to a policy"),
+    "stages": (stages, "The stages, from an environment or other people's data to the policy that runs"),
     "versions": (versions, "Files first, then one exclusive create of a manifest"),
     "recorder": (recorder, "Episodes are shared out before they are played"),
     "episodes": (episodes, "Rows in any order become an episode"),

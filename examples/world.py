@@ -3,8 +3,9 @@
     python -m examples.world            # here, in the checkout: some 20 seconds
     python -m examples.world elsewhere
 
-`runs/` has an expert, recordings, a policy and imports; `data/` has files as others make them: RLlib's, tables with other
-names, a robot, a building. The tests of the pages run in such a folder.
+`runs/` has an expert, recordings, a policy and imports; `data/` has files as others make them: RLlib's, d3rlpy's, Minari's,
+LeRobot's, a replay buffer of Stable-Baselines3, tables with other names, a robot, a building. The tests of the pages run in
+such a folder.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
+import h5py
 import numpy as np
 import polars as pl
 
@@ -33,6 +37,7 @@ def make_world(folder: Path) -> Path:
         shutil.copytree(runs / stage, runs / "demo" / stage)
     offline.record(expert, episodes=EPISODES, seed=1, output=runs / "others")
     _of_other_people(folder)
+    _of_other_libraries(recording, folder / "data")
     for source, output in (("episodes", "imported"), ("others", "b")):
         offline.import_data(folder / "data" / source, environment={"id": "CartPole-v1"}, output=runs / output)
     return folder
@@ -68,6 +73,33 @@ def _of_other_people(folder: Path) -> None:
     theirs.filter(pl.col("eps_id").is_in(ids[:8].implode())).write_parquet(data / "2026-01" / "a.parquet")
     theirs.filter(pl.col("eps_id").is_in(ids[8:16].implode())).write_parquet(data / "2026-02" / "b.parquet")
     theirs.filter(pl.col("eps_id").is_in(ids[16:].implode())).write_parquet(data / "old.parquet")
+
+
+def _of_other_libraries(recording: offline.Dataset, data: Path) -> None:
+    """The recording as Minari, LeRobot and d3rlpy store it, and a replay buffer whose actions are scaled to [-1, 1]."""
+    offline.export(recording, format="minari", output=data / "minari", arguments={"dataset_id": "cartpole/expert-v0"})
+    offline.export(recording, format="lerobot", output=data / "lerobot", arguments={"fps": 50, "task": "balance"})
+    with h5py.File(data / "d3rlpy.h5", "w") as file:
+        file["columns"] = ["observations", "actions", "rewards", "terminated"]
+        file["num_episodes"] = EPISODES
+        for number, episode in enumerate(recording.episodes()):
+            file[f"observations_{number}"] = episode.observations[:-1]
+            file[f"actions_{number}"] = episode.actions[:, None]
+            file[f"rewards_{number}"] = episode.rewards[:, None]
+            file[f"terminated_{number}"] = episode.terminated
+    environment = gym.make("Pendulum-v1")
+    rng, steps = np.random.default_rng(0), []
+    for number in range(2):
+        observation, _ = environment.reset(seed=number)
+        is_over = False
+        while not is_over:
+            action = rng.uniform(-1, 1, 1).astype(np.float32)
+            following, reward, terminated, is_over, _ = environment.step(2 * action)
+            steps.append((observation, action, np.float32(reward), following, float(terminated), float(is_over)))
+            observation = following
+    names = ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts")
+    arrays: dict[str, Any] = {name: np.stack(each) for name, each in zip(names, zip(*steps, strict=True), strict=True)}
+    np.savez(data / "sb3.npz", **arrays)
 
 
 def _of_a_building(data: Path) -> None:

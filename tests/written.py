@@ -17,11 +17,10 @@ from pydantic import BaseModel, BeforeValidator
 from flows.local_flow import LocalFlow
 from flows.short_forms import CHAINS, short_forms
 from flows.stages import flow_of
-from offline_core.learning.algorithms.registry import algorithms
 from offline_core.runtime.config import EnvironmentSpec, is_closed
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import INDEX, STAGES, Stage, load
-from tests import defaults
+from tests import defaults, reference
 
 ROOT = Path(__file__).parents[1]
 CORE = ROOT / "offline_core"
@@ -292,47 +291,23 @@ class _Plain(yaml.SafeDumper):
 _Plain.add_representer(str, _Plain.represent_str)
 
 
-def reference() -> str:
-    """The page of the functions: the stages in the order of the pipeline, and what looks at or looks after what was made."""
-    page = (ROOT / "docs" / "reference" / "stages.md").read_text()
-    before, _, _ = page.partition("      members:\n")
-    names = [*(each.attribute for each in stages().values()), *LOOKS]
-    return before + "      members:\n" + "".join(f"        - {name}\n" for name in names)
-
-
-def parameters() -> str:
-    """The page of parameters, which ends with those of the algorithms."""
-    page = (ROOT / "docs" / "reference" / "parameters.md").read_text()
-    before, heading, _ = page.partition("## Algorithms\n")
-    parts = [
-        f"\n::: {kind.__module__}.{kind.__name__}\n"
-        f"    options: {{inherited_members: true, members: [{', '.join(kind.model_fields)}]}}\n"
-        for kind in algorithms().values()
-    ]
-    return before + heading + "".join(parts)
-
-
-LOOKS = ("plan_import", "open_dataset", "read_registry", "tag", "forget", "verify", "explain")
-"""Functions that are no stages."""
-
-
 WRITTEN = {
     INDEX: index,
     ROOT / "tasks" / "stages.pyi": tasks,
     CORE / "stages.pyi": functions,
     CORE / "__init__.pyi": door,
     ROOT / "deployments" / "prefect.yaml": deployments,
-    ROOT / "docs" / "reference" / "stages.md": reference,
-    ROOT / "docs" / "reference" / "parameters.md": parameters,
     defaults.FILE: lambda: defaults.text(stages()),
 }
-"""What makes each file."""
+"""What makes each file, beside the pages of the reference."""
 
 
 def main() -> None:
     """Writes all files."""
     for path, made in WRITTEN.items():
         path.write_text(made())
+    for path, text in reference.pages(stages()).items():
+        path.write_text(text)
 
 
 if __name__ == "__main__":
