@@ -21,7 +21,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from pydantic import BaseModel
 
@@ -34,15 +34,21 @@ from offline_core.runtime.stage import STAGES, Argument, Stage, load
 from offline_core.runtime.user_code import UserCode
 
 if TYPE_CHECKING:
+    import numpy as np
     import polars as pl
 
     from offline_core.data.curation.config import PruningConfig
+    from offline_core.data.datasets.random_access import Episodes, RandomAccess
     from offline_core.data.datasets.verify import Verified
+    from offline_core.data.episodes import Episode
+    from offline_core.data.episodes.nested import Nested
     from offline_core.data.importing.config import ImportConfig
     from offline_core.data.importing.planning.result import ImportPlan
     from offline_core.judging.decisions.explanation import Explanation
+    from offline_core.keeping.description import DatasetDescription
     from offline_core.keeping.retention.config import ForgetConfig
     from offline_core.keeping.retention.forget import ForgetResult
+    from offline_core.learning.torch_batches import TorchBatches
     from offline_core.policies.registry.history import History
 
 Path: TypeAlias = str | os.PathLike[str]
@@ -58,10 +64,112 @@ Given: TypeAlias = AnyConfig | Mapping[str, Any] | None
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Dataset(datasets.Dataset):
-    """One version of a dataset, opened: its manifest is read, its episodes are not."""
+    """One version of a dataset, opened: its manifest is read, its episodes are when they are asked for.
+
+    len(data), data[3], data[-1]                  episodes by number; data[10:20] is a view of some
+    for episode in data: …                        all of them, read one after the other
+    data.sample(256, seed=0)                      steps, drawn from all alike, as numpy arrays
+    data.to_torch(batch_size=256)                 each step once an epoch, as tensors
+    data.describe(), data.table()                 what is in it; one row an episode
+    """
 
     result: BaseModel | None = field(default=None, compare=False)
     """What the stage that wrote it reported; None if it was opened by its URI."""
+    _access: list[RandomAccess] = field(default_factory=list, init=False, compare=False)
+    """Made when it is first needed."""
+
+    def __len__(self) -> int:
+        """Return how many episodes it has; pieces of one count singly.
+
+        Raises:
+            SchemaError: Files that were not imported, of which that is not known.
+        """
+        return len(self._opened)
+
+    def __iter__(self) -> Iterator[Episode]:
+        """Return all episodes, see `episodes`."""
+        return self.episodes()
+
+    @overload
+    def __getitem__(self, index: int) -> Episode: ...
+    @overload
+    def __getitem__(self, index: slice) -> Episodes: ...
+    def __getitem__(self, index: int | slice) -> Episode | Episodes:
+        """Return one episode by its number, which may be negative, or a view of some; the last row groups stay in memory.
+
+        Raises:
+            IndexError: There are not so many.
+            SchemaError: Files that were not imported.
+            CorruptFileError, EpisodeError, UnsafeDataError: It cannot be read.
+        """
+        from offline_core.data.datasets.random_access import Episodes
+
+        access = self._opened
+        return Episodes(access, range(len(access)), self.location.uri)[index]
+
+    @property
+    def _opened(self) -> RandomAccess:
+        from offline_core.data.datasets.random_access import RandomAccess
+
+        if not self._access:
+            self._access.append(RandomAccess(self))
+        return self._access[0]
+
+    def sample(
+        self, size: int, *, seed: int | np.random.Generator | None = None, columns: Sequence[str] | None = None
+    ) -> dict[str, Nested]:
+        """Return a batch of steps as numpy arrays (size, …), each drawn from all steps alike; a step may come twice.
+
+        Row groups that were read for it stay in memory, up to 64 of about 4 MiB, so a small dataset is read once.
+
+        Arguments:
+            seed: equal seeds draw equal steps; a Generator goes on where it was.
+            columns: obs, actions, rewards, new_obs, terminateds and truncateds unless named; eps_id, t and further columns
+                of the dataset as well.
+
+        Raises:
+            ConfigError: There is no such column.
+            EmptyDatasetError: There are no steps.
+            SchemaError: Files that were not imported.
+        """
+        import numpy as np
+
+        from offline_core.data.datasets.random_access import SAMPLED
+
+        names = self._opened.check_names(SAMPLED if columns is None else columns)
+        return self._opened.sample(size, np.random.default_rng(seed), names)
+
+    def to_torch(
+        self, *, batch_size: int = 256, columns: Sequence[str] | None = None, seed: int = 0, device: str = "cpu"
+    ) -> TorchBatches:
+        """Return batches of tensors for a training loop of your own: `for batch in batches` has each step once.
+
+        Each such epoch has another order, which follows from the seed. `batch["obs"]` is a tensor, or a dict of some.
+
+        Arguments:
+            columns: obs, actions, rewards, new_obs, terminateds and truncateds unless named; further columns of the dataset
+                as well.
+            device: where the tensors are: "cuda".
+
+        Raises:
+            ConfigError: There is no such column, or the dataset does not say what its spaces are.
+            SchemaError: Files that were not imported.
+        """
+        from offline_core.data.datasets.random_access import SAMPLED
+        from offline_core.learning.torch_batches import TorchBatches
+
+        names = self._opened.check_names(SAMPLED if columns is None else columns)
+        return TorchBatches(self, batch_size=batch_size, names=names, seed=seed, device=device)
+
+    def describe(self) -> DatasetDescription:
+        """Return what is in it, which prints as a table: episodes, returns, lengths, and each number of a step.
+
+        Raises:
+            SchemaError: Files that were not imported.
+        """
+        from offline_core.keeping.description import describe
+
+        return describe(self)
 
     def table(self) -> pl.DataFrame:
         """One row an episode: eps_id, t_started, length, return, terminated, truncated, success, policy_id.

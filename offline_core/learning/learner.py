@@ -23,7 +23,7 @@ from offline_core.learning.replay_buffer import ReplaySampler
 from offline_core.learning.replayed import Replayed
 from offline_core.learning.shards import batches
 from offline_core.learning.state import below
-from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps
+from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps, nested_as
 from offline_core.learning.together import summed
 from offline_core.learning.trainer_config import PlayConfig
 from offline_core.learning.update import (
@@ -447,11 +447,10 @@ class Learner:
             columns.NEW_OBS: policy.observation_space,
             columns.ACTIONS: policy.action_space,
         }
-        names = {path: path.partition(nested.PATH_SEPARATOR)[0] for path in batch}
         if MASK in batch:
-            batch = {path: c if names[path] == columns.OBS else c.flatten(0, 1) for path, c in batch.items()}
-        composite = {name: nested.unflatten(batch, name, spaces[name]) for name in set(names.values()) & spaces.keys()}
-        return {path: column for path, column in batch.items() if names[path] not in spaces} | composite
+            is_obs = {path: path.partition(nested.PATH_SEPARATOR)[0] == columns.OBS for path in batch}
+            batch = {path: c if is_obs[path] else c.flatten(0, 1) for path, c in batch.items()}
+        return nested_as(batch, spaces)
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that the next update depends on, besides the data: networks, buffers, optimiser."""
