@@ -17,6 +17,7 @@ of the same parameters on the same data. `stages` makes their functions of the l
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -326,10 +327,12 @@ def function_of(stage: Stage[..., Any]) -> Callable[..., Any]:
             if (value := given.get(name)) is not None:
                 (places if _is_code(value) else parameters)[name] = value
         config = config_of(load(stage.config), given.get("config"), {name: _plain(value) for name, value in parameters.items()})
+        on_metrics = given.get("on_metrics")
         for name, path in stage.groups.items():
             if given.get(name) is not None:
                 places[name] = config_of(load(path), given[name], {})
-        result = stage(config, **places)
+        with contextlib.nullcontext() if on_metrics is None else _observed(on_metrics):
+            result = stage(config, **places)
         if stage.gate is not None and not stage.returns_failures:
             load(stage.gate)(result, config)
         made = tuple(_opened(ref.uri, ref.version, result) for ref in (getattr(result, name) for name in stage.writes))
@@ -350,9 +353,18 @@ def _signature(stage: Stage[..., Any], written: Sequence[Argument]) -> inspect.S
             *(kinds(name, kinds.POSITIONAL_OR_KEYWORD, default=None) for name in stage.positional),
             *(kinds(each.name, kinds.KEYWORD_ONLY, default=None if each.default is None else kinds.empty) for each in written),
             *(kinds(name, kinds.KEYWORD_ONLY, default=None) for name in (*stage.groups, "config")),
+            *([kinds("on_metrics", kinds.KEYWORD_ONLY, default=None)] if stage.has_metrics else []),
             kinds("parameters", kinds.VAR_KEYWORD),
         ]
     )
+
+
+def _observed(on_metrics: Callable[[dict[str, Any]], object]) -> contextlib.AbstractContextManager[None]:
+    from offline_core.learning.metrics import observe_metrics
+
+    if not callable(on_metrics):
+        raise ConfigError(f"on_metrics is a {type(on_metrics).__name__}; give a function of a record, a dict of numbers.")
+    return observe_metrics(on_metrics)
 
 
 def _is_code(value: object) -> bool:
