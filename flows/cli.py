@@ -130,13 +130,20 @@ for _stage in STAGES.values():
     _add_stage(_stage)
 
 
-@verb("ls", [Argument("root", "Folder with all that was made.", "runs")], has_json=True)
-def list_root(root: str) -> None:
+@verb(
+    "ls",
+    [
+        Argument("root", "Folder with all that was made.", "runs"),
+        Argument("kind", "Only this kind: dataset, policy, training, sweep, decision, …", is_option=True),
+    ],
+    has_json=True,
+)
+def list_root(root: str, kind: str | None) -> None:
     """List the datasets, policies and results below a folder: what, when, from what; the newest last."""
     from flows.results import print_json, print_listing
     from offline_core.keeping.homepage.listing import list_root
 
-    listing = list_root(_place(root))
+    listing = list_root(_place(root), kind=kind)
     if as_json():
         print_json(listing)
     else:

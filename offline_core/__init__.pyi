@@ -54,6 +54,7 @@ from .policies.policy import Policy as Policy
 from .policies.recording.config import MixtureConfig as MixtureConfig
 from .policies.recording.config import RecordingConfig as RecordingConfig
 from .policies.rollouts.metric import PlayedStep as PlayedStep
+from .roots import list as list
 from .runtime.config import Config as Config
 from .runtime.config import EnvironmentSpec as EnvironmentSpec
 from .runtime.python_object import named as named
