@@ -234,6 +234,23 @@ def tag(dataset: str, name: str, version: int | None, remove: bool) -> None:
 
 
 @verb(
+    "about",
+    [DATASET],
+    click.Option(["--author"], help="Who made it."),
+    click.Option(["--license"], help="Under which it may be used: CC-BY-4.0."),
+    click.Option(["--description"], help="What it is, in words."),
+    click.Option(["--source"], help="Where it is from: a link, a paper, a plant."),
+)
+def about(dataset: str, **said: str | None) -> None:
+    """Say who made a dataset, its license, what it is and where it is from; without options, show what is said."""
+    from flows.console import say
+    from offline_core.door import about
+
+    facts = about(_place(dataset), **said).facts
+    say("\n".join(f"{name}: {text}" for name, text in facts.items()) or f"Nothing is said of {dataset}.")
+
+
+@verb(
     "forget",
     [Argument("root", "Folder of a dataset, or one that holds some.")],
     click.Option(["--where"], required=True, metavar="SQL", help="Which episodes, such as \"subject = 'p-17'\"."),

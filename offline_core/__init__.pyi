@@ -19,6 +19,7 @@ from .data.quality.result import Finding as Finding
 from .data.quality.rule import Tally as Tally
 from .data.quality.steps import StepBatch as StepBatch
 from .door import Dataset as Dataset
+from .door import about as about
 from .door import explain as explain
 from .door import forget as forget
 from .door import open_dataset as open_dataset

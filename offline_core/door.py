@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from offline_core.data.curation.config import PruningConfig
+    from offline_core.data.datasets.about import About
     from offline_core.data.datasets.random_access import Episodes, RandomAccess
     from offline_core.data.datasets.verify import Verified
     from offline_core.data.episodes import Episode
@@ -248,6 +249,33 @@ def tag(data: Data, name: str, /, *, version: int | None = None, remove: bool = 
     else:
         write_tag(opened.location, name, opened.manifest.version)
     return opened.ref
+
+
+def about(
+    data: Data,
+    /,
+    *,
+    author: str | None = None,
+    license: str | None = None,
+    description: str | None = None,
+    source: str | None = None,
+) -> About:
+    """Say who made a dataset, under which license it is, what it is, and where it is from; or only return what is said.
+
+    It is said of all versions. Cards show it, datasets that are made from this one begin with it, and exports to Minari and
+    LeRobot have it. What is left out stays as it is; an empty text is no longer said.
+
+    Raises:
+        DatasetNotFoundError: there is no dataset.
+        SchemaError: files that were not imported.
+    """
+    from offline_core.data.datasets.about import read_about, say_about
+    from offline_core.data.datasets.dataset import open_committed
+
+    location = open_committed(place_of(data)[0]).location
+    given = {"author": author, "license": license, "description": description, "source": source}
+    said = {name: text for name, text in given.items() if text is not None}
+    return say_about(location, said) if said else read_about(location)
 
 
 def forget(root: Path, where: str | None = None, /, *, config: Given[ForgetConfig] = None, **parameters: Any) -> ForgetResult:

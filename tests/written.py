@@ -320,7 +320,7 @@ def parameters() -> str:
     return before + heading + "".join(parts)
 
 
-LOOKS = ("plan_import", "open_dataset", "list", "read_registry", "tag", "forget", "verify", "explain")
+LOOKS = ("plan_import", "open_dataset", "list", "read_registry", "tag", "about", "forget", "verify", "explain")
 """Functions that are no stages."""
 
 

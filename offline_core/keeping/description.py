@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from offline_core.data.datasets.about import About, read_about
 from offline_core.data.datasets.dataset import Dataset, not_imported
 from offline_core.data.datasets.statistics import ColumnStatistics, Statistics, Summary
 from offline_core.data.episodes import columns, nested
@@ -32,6 +33,8 @@ class DatasetDescription:
     """Of the episodes: count, mean, standard deviation, least and largest."""
     lengths: Summary
     """Likewise, in steps."""
+    about: About
+    """What is said of it: author, license, description, source."""
     features: pl.DataFrame
     """One row a number of a step: name, shape and dtype of its column, min, mean, max, missing (NaN), infinite."""
 
@@ -47,6 +50,7 @@ class DatasetDescription:
             "Dataset",
             {
                 "Dataset": f"{self.uri} version {self.version}",
+                **{name.capitalize(): text for name, text in self.about.facts.items()},
                 "Episodes": f"{self.episodes:,} ({ends})",
                 "Steps": f"{self.steps:,}",
                 "Return": summary_text(self.returns),
@@ -85,6 +89,7 @@ def describe(dataset: Dataset) -> DatasetDescription:
         truncated=statistics.truncated,
         returns=statistics.returns,
         lengths=statistics.lengths,
+        about=read_about(dataset.location),
         features=pl.DataFrame(
             rows, schema={"name": pl.String, "shape": pl.String, "dtype": pl.String, **numbers}, orient="row"
         ),
