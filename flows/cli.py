@@ -130,13 +130,20 @@ for _stage in STAGES.values():
     _add_stage(_stage)
 
 
-@verb("ls", [Argument("root", "Folder with all that was made.", "runs")], has_json=True)
-def list_root(root: str) -> None:
+@verb(
+    "ls",
+    [
+        Argument("root", "Folder with all that was made.", "runs"),
+        Argument("kind", "Only this kind: dataset, policy, training, sweep, decision, …", is_option=True),
+    ],
+    has_json=True,
+)
+def list_root(root: str, kind: str | None) -> None:
     """List the datasets, policies and results below a folder: what, when, from what; the newest last."""
     from flows.results import print_json, print_listing
     from offline_core.keeping.homepage.listing import list_root
 
-    listing = list_root(_place(root))
+    listing = list_root(_place(root), kind=kind)
     if as_json():
         print_json(listing)
     else:
@@ -224,6 +231,23 @@ def tag(dataset: str, name: str, version: int | None, remove: bool) -> None:
 
     ref = tag(_place(dataset), name, version=version, remove=remove)
     say(f"{ref} {'has lost the tag' if remove else 'is tagged'} {name}.")
+
+
+@verb(
+    "about",
+    [DATASET],
+    click.Option(["--author"], help="Who made it."),
+    click.Option(["--license"], help="Under which it may be used: CC-BY-4.0."),
+    click.Option(["--description"], help="What it is, in words."),
+    click.Option(["--source"], help="Where it is from: a link, a paper, a plant."),
+)
+def about(dataset: str, **said: str | None) -> None:
+    """Say who made a dataset, its license, what it is and where it is from; without options, show what is said."""
+    from flows.console import say
+    from offline_core.door import about
+
+    facts = about(_place(dataset), **said).facts
+    say("\n".join(f"{name}: {text}" for name, text in facts.items()) or f"Nothing is said of {dataset}.")
 
 
 @verb(

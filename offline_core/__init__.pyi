@@ -19,6 +19,7 @@ from .data.quality.result import Finding as Finding
 from .data.quality.rule import Tally as Tally
 from .data.quality.steps import StepBatch as StepBatch
 from .door import Dataset as Dataset
+from .door import about as about
 from .door import explain as explain
 from .door import forget as forget
 from .door import open_dataset as open_dataset
@@ -54,6 +55,7 @@ from .policies.policy import Policy as Policy
 from .policies.recording.config import MixtureConfig as MixtureConfig
 from .policies.recording.config import RecordingConfig as RecordingConfig
 from .policies.rollouts.metric import PlayedStep as PlayedStep
+from .roots import list as list
 from .runtime.config import Config as Config
 from .runtime.config import EnvironmentSpec as EnvironmentSpec
 from .runtime.python_object import named as named

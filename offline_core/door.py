@@ -17,11 +17,12 @@ of the same parameters on the same data. `stages` makes their functions of the l
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from pydantic import BaseModel
 
@@ -34,15 +35,22 @@ from offline_core.runtime.stage import STAGES, Argument, Stage, load
 from offline_core.runtime.user_code import UserCode
 
 if TYPE_CHECKING:
+    import numpy as np
     import polars as pl
 
     from offline_core.data.curation.config import PruningConfig
+    from offline_core.data.datasets.about import About
+    from offline_core.data.datasets.random_access import Episodes, RandomAccess
     from offline_core.data.datasets.verify import Verified
+    from offline_core.data.episodes import Episode
+    from offline_core.data.episodes.nested import Nested
     from offline_core.data.importing.config import ImportConfig
     from offline_core.data.importing.planning.result import ImportPlan
     from offline_core.judging.decisions.explanation import Explanation
+    from offline_core.keeping.description import DatasetDescription
     from offline_core.keeping.retention.config import ForgetConfig
     from offline_core.keeping.retention.forget import ForgetResult
+    from offline_core.learning.torch_batches import TorchBatches
     from offline_core.policies.registry.history import History
 
 Path: TypeAlias = str | os.PathLike[str]
@@ -58,10 +66,112 @@ Given: TypeAlias = AnyConfig | Mapping[str, Any] | None
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Dataset(datasets.Dataset):
-    """One version of a dataset, opened: its manifest is read, its episodes are not."""
+    """One version of a dataset, opened: its manifest is read, its episodes are when they are asked for.
+
+    len(data), data[3], data[-1]                  episodes by number; data[10:20] is a view of some
+    for episode in data: …                        all of them, read one after the other
+    data.sample(256, seed=0)                      steps, drawn from all alike, as numpy arrays
+    data.to_torch(batch_size=256)                 each step once an epoch, as tensors
+    data.describe(), data.table()                 what is in it; one row an episode
+    """
 
     result: BaseModel | None = field(default=None, compare=False)
     """What the stage that wrote it reported; None if it was opened by its URI."""
+    _access: list[RandomAccess] = field(default_factory=list, init=False, compare=False)
+    """Made when it is first needed."""
+
+    def __len__(self) -> int:
+        """Return how many episodes it has; pieces of one count singly.
+
+        Raises:
+            SchemaError: Files that were not imported, of which that is not known.
+        """
+        return len(self._opened)
+
+    def __iter__(self) -> Iterator[Episode]:
+        """Return all episodes, see `episodes`."""
+        return self.episodes()
+
+    @overload
+    def __getitem__(self, index: int) -> Episode: ...
+    @overload
+    def __getitem__(self, index: slice) -> Episodes: ...
+    def __getitem__(self, index: int | slice) -> Episode | Episodes:
+        """Return one episode by its number, which may be negative, or a view of some; the last row groups stay in memory.
+
+        Raises:
+            IndexError: There are not so many.
+            SchemaError: Files that were not imported.
+            CorruptFileError, EpisodeError, UnsafeDataError: It cannot be read.
+        """
+        from offline_core.data.datasets.random_access import Episodes
+
+        access = self._opened
+        return Episodes(access, range(len(access)), self.location.uri)[index]
+
+    @property
+    def _opened(self) -> RandomAccess:
+        from offline_core.data.datasets.random_access import RandomAccess
+
+        if not self._access:
+            self._access.append(RandomAccess(self))
+        return self._access[0]
+
+    def sample(
+        self, size: int, *, seed: int | np.random.Generator | None = None, columns: Sequence[str] | None = None
+    ) -> dict[str, Nested]:
+        """Return a batch of steps as numpy arrays (size, …), each drawn from all steps alike; a step may come twice.
+
+        Row groups that were read for it stay in memory, up to 64 of about 4 MiB, so a small dataset is read once.
+
+        Arguments:
+            seed: equal seeds draw equal steps; a Generator goes on where it was.
+            columns: obs, actions, rewards, new_obs, terminateds and truncateds unless named; eps_id, t and further columns
+                of the dataset as well.
+
+        Raises:
+            ConfigError: There is no such column.
+            EmptyDatasetError: There are no steps.
+            SchemaError: Files that were not imported.
+        """
+        import numpy as np
+
+        from offline_core.data.datasets.random_access import SAMPLED
+
+        names = self._opened.check_names(SAMPLED if columns is None else columns)
+        return self._opened.sample(size, np.random.default_rng(seed), names)
+
+    def to_torch(
+        self, *, batch_size: int = 256, columns: Sequence[str] | None = None, seed: int = 0, device: str = "cpu"
+    ) -> TorchBatches:
+        """Return batches of tensors for a training loop of your own: `for batch in batches` has each step once.
+
+        Each such epoch has another order, which follows from the seed. `batch["obs"]` is a tensor, or a dict of some.
+
+        Arguments:
+            columns: obs, actions, rewards, new_obs, terminateds and truncateds unless named; further columns of the dataset
+                as well.
+            device: where the tensors are: "cuda".
+
+        Raises:
+            ConfigError: There is no such column, or the dataset does not say what its spaces are.
+            SchemaError: Files that were not imported.
+        """
+        from offline_core.data.datasets.random_access import SAMPLED
+        from offline_core.learning.torch_batches import TorchBatches
+
+        names = self._opened.check_names(SAMPLED if columns is None else columns)
+        return TorchBatches(self, batch_size=batch_size, names=names, seed=seed, device=device)
+
+    def describe(self) -> DatasetDescription:
+        """Return what is in it, which prints as a table: episodes, returns, lengths, and each number of a step.
+
+        Raises:
+            SchemaError: Files that were not imported.
+        """
+        from offline_core.keeping.description import describe
+
+        return describe(self)
 
     def table(self) -> pl.DataFrame:
         """One row an episode: eps_id, t_started, length, return, terminated, truncated, success, policy_id.
@@ -141,6 +251,33 @@ def tag(data: Data, name: str, /, *, version: int | None = None, remove: bool = 
     return opened.ref
 
 
+def about(
+    data: Data,
+    /,
+    *,
+    author: str | None = None,
+    license: str | None = None,
+    description: str | None = None,
+    source: str | None = None,
+) -> About:
+    """Say who made a dataset, under which license it is, what it is, and where it is from; or only return what is said.
+
+    It is said of all versions. Cards show it, datasets that are made from this one begin with it, and exports to Minari and
+    LeRobot have it. What is left out stays as it is; an empty text is no longer said.
+
+    Raises:
+        DatasetNotFoundError: there is no dataset.
+        SchemaError: files that were not imported.
+    """
+    from offline_core.data.datasets.about import read_about, say_about
+    from offline_core.data.datasets.dataset import open_committed
+
+    location = open_committed(place_of(data)[0]).location
+    given = {"author": author, "license": license, "description": description, "source": source}
+    said = {name: text for name, text in given.items() if text is not None}
+    return say_about(location, said) if said else read_about(location)
+
+
 def forget(root: Path, where: str | None = None, /, *, config: Given[ForgetConfig] = None, **parameters: Any) -> ForgetResult:
     """Say, or with `delete=True` do it, which episodes are taken out of all versions of all datasets at or below a root.
 
@@ -218,10 +355,12 @@ def function_of(stage: Stage[..., Any]) -> Callable[..., Any]:
             if (value := given.get(name)) is not None:
                 (places if _is_code(value) else parameters)[name] = value
         config = config_of(load(stage.config), given.get("config"), {name: _plain(value) for name, value in parameters.items()})
+        on_metrics = given.get("on_metrics")
         for name, path in stage.groups.items():
             if given.get(name) is not None:
                 places[name] = config_of(load(path), given[name], {})
-        result = stage(config, **places)
+        with contextlib.nullcontext() if on_metrics is None else _observed(on_metrics):
+            result = stage(config, **places)
         if stage.gate is not None and not stage.returns_failures:
             load(stage.gate)(result, config)
         made = tuple(_opened(ref.uri, ref.version, result) for ref in (getattr(result, name) for name in stage.writes))
@@ -242,9 +381,18 @@ def _signature(stage: Stage[..., Any], written: Sequence[Argument]) -> inspect.S
             *(kinds(name, kinds.POSITIONAL_OR_KEYWORD, default=None) for name in stage.positional),
             *(kinds(each.name, kinds.KEYWORD_ONLY, default=None if each.default is None else kinds.empty) for each in written),
             *(kinds(name, kinds.KEYWORD_ONLY, default=None) for name in (*stage.groups, "config")),
+            *([kinds("on_metrics", kinds.KEYWORD_ONLY, default=None)] if stage.has_metrics else []),
             kinds("parameters", kinds.VAR_KEYWORD),
         ]
     )
+
+
+def _observed(on_metrics: Callable[[dict[str, Any]], object]) -> contextlib.AbstractContextManager[None]:
+    from offline_core.learning.metrics import observe_metrics
+
+    if not callable(on_metrics):
+        raise ConfigError(f"on_metrics is a {type(on_metrics).__name__}; give a function of a record, a dict of numbers.")
+    return observe_metrics(on_metrics)
 
 
 def _is_code(value: object) -> bool:

@@ -1,6 +1,6 @@
 """Written by `python -m tests.written`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from offline_core.data.curation.config import CompactionConfig, MergeConfig, PruningConfig, SplitConfig
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.formats.exporting import ExportConfig, ExportResult
@@ -60,6 +60,7 @@ def train_expert(
     *,
     output: Path,
     config: Given[ExpertConfig] = ...,
+    on_metrics: Callable[[dict[str, Any]], object] | None = ...,
     algorithm: Literal['ppo', 'sac', 'td3'] = ...,
     preset: str | None = ...,
     network: NetworkConfig | Mapping[str, Any] = ...,
@@ -99,6 +100,7 @@ def train_expert(
         output: folder for the checkpoint.
         environment: where the expert learns and is evaluated.
         config: all parameters, or some by name; the other keywords are the fields of `ExpertConfig`.
+        on_metrics: called with each record of the metrics, a dict, at the end of each iteration; what it raises ends the training.
 
     Raises:
         ConfigError: the environment is unknown or not installed, its spaces are not supported, or `initial_policy` has others;
@@ -480,6 +482,7 @@ def train(
     *,
     output: Path,
     config: Given[TrainingConfig] = ...,
+    on_metrics: Callable[[dict[str, Any]], object] | None = ...,
     algorithm: str | UserCode | Mapping[str, Any] = ...,
     bc: BC | Mapping[str, Any] = ...,
     marwil: MARWIL | Mapping[str, Any] = ...,
@@ -515,6 +518,7 @@ def train(
         dataset: folder of the dataset to read.
         output: folder for checkpoints and metrics.
         config: all parameters, or some by name; the other keywords are the fields of `TrainingConfig`.
+        on_metrics: called with each record of the metrics, a dict, at the end of each iteration; what it raises ends the training.
 
     Raises:
         DatasetNotFoundError, VersionNotFoundError, EmptyDatasetError: There are no steps to learn from.
@@ -535,6 +539,7 @@ def fine_tune(
     *,
     output: Path,
     config: Given[FineTuneConfig] = ...,
+    on_metrics: Callable[[dict[str, Any]], object] | None = ...,
     environment: EnvironmentSpec | Mapping[str, Any] | str | None = ...,
     offline_share: float = ...,
     roll_back_after: int | None = ...,
@@ -561,6 +566,7 @@ def fine_tune(
         dataset: folder of the dataset to read.
         output: folder for the checkpoint.
         config: all parameters, or some by name; the other keywords are the fields of `FineTuneConfig`.
+        on_metrics: called with each record of the metrics, a dict, at the end of each iteration; what it raises ends the training.
 
     Raises:
         ConfigError: The training cannot go on by play, or its policy does not fit the environment; nothing is written.

@@ -132,7 +132,7 @@ GUIDES = {
     "export_policy": "export",
 }
 """The page that explains each stage."""
-LOOKS = ("plan_import", "open_dataset", "read_registry", "tag", "forget", "verify", "explain")
+LOOKS = ("plan_import", "open_dataset", "list", "read_registry", "tag", "about", "forget", "verify", "explain")
 """Functions that are no stages."""
 
 

@@ -17,8 +17,8 @@ from tests.docs.blocks import PAGES, ROOT, blocks
 PINNED = """
 Algorithm BC Config Dataset DatasetRef EnvironmentSpec Episode EpisodeBatch Finding ForgetConfig ImportPlan LossOutput
 NetworkConfig Networks OfflineError PlayedStep Policy PreLearner ReplayBuffer SampleBatchBuilder SampleBatchWriter StepBatch
-Tally UserCode each_episode errors explain forget load_policy named open_dataset plan_import ray_session ray_steps read_registry
-tag verify
+Tally UserCode about each_episode errors explain forget list load_policy named open_dataset plan_import ray_session ray_steps
+read_registry tag verify
 """
 NAMES = [*PINNED.split()]
 NAMES += [name for each in STAGES.values() for name in (each.attribute, each.config.partition(":")[2])]

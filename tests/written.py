@@ -99,6 +99,9 @@ class _Stub:
         ]
         keywords += [f"{name}: Given[{self._class(load(path))}] = ..." for name, path in stage.groups.items()]
         keywords.append(f"config: Given[{self._class(config)}] = ...")
+        if stage.has_metrics:
+            self._names["collections.abc"].add("Callable")
+            keywords.append("on_metrics: Callable[[dict[str, Any]], object] | None = ...")
         taken = {*stage.positional, *(each.name for each in stage.inputs), *(each.name for each in stage.arguments)}
         keywords += [f"{name}: {self._field(config, name)} = ..." for name in config.model_fields if name not in taken]
         parameters = [*places, *(["/"] if places else []), *positional, "*", *keywords]
@@ -125,6 +128,11 @@ class _Stub:
         arguments.append(
             f"    config: all parameters, or some by name; the other keywords are the fields of `{config.__name__}`."
         )
+        if stage.has_metrics:
+            arguments.append(
+                "    on_metrics: called with each record of the metrics, a dict, at the end of each iteration; what it raises "
+                "ends the training."
+            )
         lines = ['"""' + told, "", "Arguments:", *arguments]
         lines += ["", "Raises:", raises.rstrip()] if raises else []
         return [f"    {line}".rstrip() for line in "\n".join(lines).split("\n")] + ['    """']

@@ -26,7 +26,7 @@ runs = [
     for name in ("cql", "marwil")
 ]
 decision = offline.decide(judged, [run.best for run in runs], output=f"{folder}/decision")
-print(decision.card())
+print(decision)
 
 # for the benchmark: what each does at each state
 states = [[waiting, rush] for rush in (0, 1) for waiting in range(21)]

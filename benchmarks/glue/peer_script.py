@@ -62,7 +62,7 @@ logged = {
     "behavior_policy": "desk",
     "dataset_id": 0,
 }
-greedy = EpsilonGreedyHead(policy, n_actions=3, epsilon=0.0, name="cql")
+greedy = EpsilonGreedyHead(policy, n_actions=3, epsilon=0.0, name="cql", random_state=0)
 inputs = CreateOPEInput(gamma=GAMMA).obtain_whole_inputs(
     logged, [greedy], require_value_prediction=True, n_steps=10_000, random_state=0
 )

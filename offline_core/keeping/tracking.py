@@ -76,10 +76,10 @@ def _client() -> Any:
 def _report(client: Any, run: str, result: BaseModel, config: BaseModel, card: Card) -> None:
     from mlflow.entities import Metric, Param, RunTag
 
-    values = dict(_flat(masked(result.model_dump(mode="python"))))
+    values = dict(flat_values(masked(result.model_dump(mode="python"))))
     numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
     words = {name: value for name, value in values.items() if isinstance(value, str)}
-    changed = _flat(masked(without_defaults(config)))
+    changed = flat_values(masked(without_defaults(config)))
     client.log_batch(
         run,
         metrics=[Metric(name, value, 0, 0) for name, value in numbers.items() if math.isfinite(value)][:_MOST_METRICS],
@@ -107,11 +107,11 @@ def _mirror(client: Any, run: Any, result: PromotionResult) -> None:
     client.set_registered_model_alias(name, move.alias, known[0].version)
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat_values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Nested values by dotted names that MLflow takes; long lists, such as returns, are left out."""
     for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from flat_values(value, f"{prefix}{name}.")
         elif value is not None and not (isinstance(value, list | tuple) and len(value) > _MOST_PARAMETERS):
             yield _NO_NAME.sub("_", f"{prefix}{name}")[:250], value
 

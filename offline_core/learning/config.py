@@ -257,6 +257,7 @@ _SPEED_ONLY: dict[str, Any] = {
         "resident_bytes",
     },
     "evaluation": {"held_out", "location"},
+    "optimizer": {"updates_per_record"},
     "compute": {"learners", "cpus_per_learner", "placement", "max_failures", "threads"},
     "initial_policy": True,
 }

@@ -15,14 +15,13 @@ import numpy as np
 from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.data.episodes.columns import ROW_GROUP
 from offline_core.errors import DataError, EmptyDatasetError
-from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.config import ComputeConfig, DataConfig, ReplayBufferConfig, RewardsConfig
 from offline_core.learning.pool import PrelearnerPool
 from offline_core.learning.prelearner.mapper import ReadSoFar, check_same_columns, without, without_seconds
 from offline_core.learning.replay_buffer import make_buffer
 from offline_core.learning.run import Run
 from offline_core.learning.shards import STAND_IN, ReadingOrder, Shards
-from offline_core.learning.source import Read, StepSource, resident_bytes
+from offline_core.learning.source import ColumnNeeds, Read, StepSource, resident_bytes
 from offline_core.learning.steps import NUMBER, Steps
 from offline_core.learning.trainer_config import OptimizerConfig
 from offline_core.runtime.prefetch import prefetched
@@ -212,7 +211,7 @@ class ReplayLoader(DataLoader):
 def make_data_loader(
     source: StepSource,
     config: DataConfig,
-    algorithm: Algorithm | type[Algorithm],
+    algorithm: ColumnNeeds,
     *,
     expected_steps: int | None = None,
     streamed: bool,

@@ -20,6 +20,9 @@ from offline_core.learning.prelearner.mapper import ReadSoFar
 from offline_core.learning.steps import NUMBER, BatchSpec, Steps
 from offline_core.learning.together import gathered
 
+RECORDS = 300
+"""Of the metrics in a training from a log, about: enough for a curve, and their cost does not show."""
+
 
 @dataclass(slots=True)
 class Seconds:
@@ -58,6 +61,8 @@ class Experience:
         """What was read of a log, and how long that took."""
         self.seconds = Seconds()
         """Waiting for windows or playing is added to it here, all else by the trainer."""
+        self.updates_per_record: int | None = None
+        """Metrics are means over so many updates; None: over an iteration."""
         self.advanced: Callable[[], None] = lambda: None
         """Called when there is progress between batches, for the progress bar."""
 
@@ -117,6 +122,7 @@ class Log(Experience):
         super().__init__(total, loader.read)
         self._optimizer, self._normalizes = config.optimizer, config.network.normalize_observations
         self._loader, self._next = loader, Position()
+        self.updates_per_record = config.optimizer.updates_per_record or max(1, total // RECORDS)
 
     def progress(self, learner: Learner) -> int:
         return learner.updates

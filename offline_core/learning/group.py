@@ -27,7 +27,7 @@ from offline_core.learning.config import ComputeConfig
 from offline_core.learning.costs import Costs
 from offline_core.learning.data_loader import held_out_loader_of, loader_of
 from offline_core.learning.learning_from_log import learn_from_log
-from offline_core.learning.metrics import last_updates
+from offline_core.learning.metrics import MetricsTail, last_updates
 from offline_core.learning.pool import check_can_be_sent, check_resource
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run
@@ -62,10 +62,11 @@ def learn_together(run: Run, costs: Costs | None, *, start: float) -> TrainingRe
     check_can_be_sent(run.source.pipeline)
     run.shards(0, compute.processes)
     run = replace(run, output=Location.of(run.output).uri)  # learners on other nodes have other working directories
+    tail = MetricsTail(Location.of(run.output))
     with _progress(run):
         for failures in itertools.count(1):
             try:
-                return _learned(run, costs, start=start)
+                return _learned(run, costs, tail, start=start)
             except (ray.exceptions.RayError, TimeoutError) as error:
                 if failures > compute.max_failures:
                     raise LearnersLostError(
@@ -78,7 +79,7 @@ def learn_together(run: Run, costs: Costs | None, *, start: float) -> TrainingRe
     raise AssertionError
 
 
-def _learned(run: Run, costs: Costs | None, *, start: float) -> TrainingResult:
+def _learned(run: Run, costs: Costs | None, tail: MetricsTail, *, start: float) -> TrainingResult:
     """Run one group of learners to the end of the run, or of the group.
 
     Raises:
@@ -102,7 +103,7 @@ def _learned(run: Run, costs: Costs | None, *, start: float) -> TrainingResult:
             learners.append(ray.remote(LearnerProcess).options(**options).remote(rank, compute))
             stack.callback(_release, ray.kill, learners[-1])
         place = fetch(learners[0].rendezvous.remote()) if len(learners) > 1 else None
-        return _awaited([learner.learn.remote(run, place, costs, start) for learner in learners])
+        return _awaited([learner.learn.remote(run, place, costs, start) for learner in learners], tail)
 
 
 def _release(end: Callable[[Any], object], what: Any) -> None:
@@ -111,17 +112,19 @@ def _release(end: Callable[[Any], object], what: Any) -> None:
         end(what)
 
 
-def _awaited(learned: list[Any]) -> TrainingResult:
-    """Return the result of the first learner once all have ended, or raise the first error of a learner itself."""
+def _awaited(learned: list[Any], tail: MetricsTail) -> TrainingResult:
+    """Return the result of the first learner once all have ended, or raise the first error of a learner or an observer."""
     results: dict[Any, Any] = {}
     other: OtherLearnerError | None = None
     while len(results) < len(learned):
-        [done], _ = ray.wait([each for each in learned if each not in results])
-        results[done] = None
-        try:
-            results[done] = fetch(done)
-        except OtherLearnerError as error:  # the learner that it names raises its own error
-            other = error
+        ended, _ = ray.wait([each for each in learned if each not in results], timeout=SECONDS_BETWEEN_LOOKS)
+        tail.tell()
+        for done in ended:
+            results[done] = None
+            try:
+                results[done] = fetch(done)
+            except OtherLearnerError as error:  # the learner that it names raises its own error
+                other = error
     if other is not None:
         raise other
     return results[learned[0]]  # type: ignore[no-any-return]

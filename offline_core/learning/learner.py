@@ -23,7 +23,7 @@ from offline_core.learning.replay_buffer import ReplaySampler
 from offline_core.learning.replayed import Replayed
 from offline_core.learning.shards import batches
 from offline_core.learning.state import below
-from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps
+from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps, nested_as
 from offline_core.learning.together import summed
 from offline_core.learning.trainer_config import PlayConfig
 from offline_core.learning.update import (
@@ -57,6 +57,17 @@ class Batched(NamedTuple):
     """The indices of the whole batch, if it is of a replay buffer."""
     columns: Batch | None = None
     """What the batch holds, flat, if it was put together already."""
+
+
+class _Noted(NamedTuple):
+    """The metrics of a record, still on the device."""
+
+    updates: int
+    """So far."""
+    sums: dict[tuple[str, ...], Tensor]
+    counts: Counter[tuple[str, ...]]
+    extremes: dict[tuple[str, ...], Tensor]
+    ages_updates: list[int]
 
 
 class Learner:
@@ -130,12 +141,13 @@ class Learner:
         self._even_of, self._even = (0, 0), torch.zeros(0)
         self.gather_seconds = 0.0
         self._sums: dict[tuple[str, ...], Tensor] = {}
-        """By the names of metrics, their sums since they were last taken; always the same tensors, for those are recorded."""
+        """By the names of metrics, their sums since the last record; always the same tensors, for a GPU records those."""
         self._extremes: dict[tuple[str, ...], Tensor] = {}
         self._seen_extremes: set[tuple[str, ...]] = set()
         self._counts: Counter[tuple[str, ...]] = Counter()
         """Of how many updates the sums are."""
         self._ages_updates: list[int] = []
+        self._noted: list[_Noted] = []
         is_graph = isinstance(self._update, CompiledUpdate) or (setting == "auto" and is_own(type(self.algorithm)))
         self._records = self.device.type == "cuda" and is_graph and world == 1 and self.sampler is None
         after = type(self.algorithm).after_update
@@ -389,32 +401,55 @@ class Learner:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def take_metrics(self) -> dict[str, float]:
-        """Return the metrics since the last call, as means over the updates that had them; none without updates."""
+    def note_metrics(self) -> None:
+        """End a record: set the sums since the last one aside. It waits for no GPU, which `take_records` does."""
         if not self._counts:
-            return {}
+            return
+        self._noted.append(
+            _Noted(
+                self.updates,
+                {names: self._sums[names].clone() for names in self._counts},
+                Counter(self._counts),
+                {names: self._extremes[names].clone() for names in sorted(self._seen_extremes)},  # as on all learners
+                self._ages_updates,
+            )
+        )
+        for names in self._counts:
+            self._sums[names].zero_()
+        for names in self._seen_extremes:
+            self._extremes[names].fill_(-math.inf)
+        self._counts.clear()
+        self._seen_extremes.clear()
+        self._ages_updates = []
+
+    def take_records(self) -> list[tuple[int, dict[str, float]]]:
+        """Return (updates, metrics) of each record since the last call: means over the updates since the record before."""
+        self.note_metrics()
+        noted, self._noted = self._noted, []
+        return [(each.updates, self._metrics_of(each)) for each in noted]
+
+    def take_metrics(self) -> dict[str, float]:
+        """Return the metrics since the last record, as means over the updates that had them; none without updates."""
+        records = self.take_records()
+        return records[-1][1] if records else {}
+
+    def _metrics_of(self, noted: _Noted) -> dict[str, float]:
         sums: dict[str, float] = {}
         updates: Counter[str] = Counter()
-        for names, number in self._counts.items():
-            for name, value in zip(names, self._sums[names].tolist(), strict=True):
+        for names, number in noted.counts.items():
+            for name, value in zip(names, noted.sums[names].tolist(), strict=True):
                 sums[name] = sums.get(name, 0.0) + value
                 updates[name] += number
-            self._sums[names].zero_()
         means = {name: value / updates[name] for name, value in sums.items()}
-        if self._ages_updates:
-            means["targets_age_updates"] = sum(self._ages_updates) / len(self._ages_updates)
+        if noted.ages_updates:
+            means["targets_age_updates"] = sum(noted.ages_updates) / len(noted.ages_updates)
         largest: dict[str, float] = {}
-        for extreme_names in sorted(self._seen_extremes):  # as on all learners
-            extremes = self._extremes[extreme_names]
+        for extreme_names, extremes in noted.extremes.items():
             if self.world > 1:
                 torch.distributed.all_reduce(extremes, torch.distributed.ReduceOp.MAX)
             for name, value in zip(extreme_names, extremes.tolist(), strict=True):
                 largest[name] = max(largest.get(name, -math.inf), value)
-            extremes.fill_(-math.inf)
         means |= {name: -value if name.endswith("_min") else value for name, value in largest.items()}
-        self._counts.clear()
-        self._seen_extremes.clear()
-        self._ages_updates.clear()
         shown: dict[str, float] = self.algorithm.log_metrics(self.networks, means)
         return shown
 
@@ -447,11 +482,10 @@ class Learner:
             columns.NEW_OBS: policy.observation_space,
             columns.ACTIONS: policy.action_space,
         }
-        names = {path: path.partition(nested.PATH_SEPARATOR)[0] for path in batch}
         if MASK in batch:
-            batch = {path: c if names[path] == columns.OBS else c.flatten(0, 1) for path, c in batch.items()}
-        composite = {name: nested.unflatten(batch, name, spaces[name]) for name in set(names.values()) & spaces.keys()}
-        return {path: column for path, column in batch.items() if names[path] not in spaces} | composite
+            is_obs = {path: path.partition(nested.PATH_SEPARATOR)[0] == columns.OBS for path in batch}
+            batch = {path: c if is_obs[path] else c.flatten(0, 1) for path, c in batch.items()}
+        return nested_as(batch, spaces)
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that the next update depends on, besides the data: networks, buffers, optimiser."""

@@ -9,7 +9,8 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,35 @@ METRICS_FILE = "metrics.jsonl"
 """In the folder of a run, one record a line, with a checksum."""
 
 Record = dict[str, Any]
-"""A line of the metrics: a report of an iteration, or an evaluation. `updates` so far, and of a run that plays `env_steps`."""
+"""A line of the metrics, or an evaluation. `updates` so far, and of a run that plays `env_steps`; metrics of the algorithm are
+means over the updates since the line before. That at the end of an iteration reports on all of it besides."""
+
+MetricsObserver = Callable[[Record], object]
+
+_observers: ContextVar[tuple[MetricsObserver, ...]] = ContextVar("observers of metrics", default=())
+
+
+@contextlib.contextmanager
+def observe_metrics(observer: MetricsObserver) -> Iterator[None]:
+    """Tell `observer` each record of the trainings inside, once it is written. What it raises ends the training.
+
+    The driver's thread calls it, at the end of each iteration and of an evaluation; where other processes learn, about a second
+    later. A run that resumes tells what is new, and a result that is reused nothing.
+    """
+    token = _observers.set((*_observers.get(), observer))
+    try:
+        yield
+    finally:
+        _observers.reset(token)
+
+
+def tell(records: Iterable[Record]) -> None:
+    """Tell records to those who observe."""
+    observers = _observers.get()
+    for record in records if observers else ():
+        for observer in observers:
+            observer(dict(record))
+
 
 RETURN, LOSS = "episode_return_mean", "held_out_loss"
 
@@ -42,7 +71,7 @@ _TAIL_BYTES = 65_536
 
 
 class MetricsLog:
-    """One record an iteration and one an evaluation, in `METRICS_FILE` below the folder and in TensorBoard files.
+    """One record an iteration at least, and one an evaluation, in `METRICS_FILE` below the folder and in TensorBoard files.
 
     All writing together is linear in the length of the run. On a disk each record is appended at once. Elsewhere the first one
     is written at once, later ones now and then as parts, and `METRICS_FILE` has them all when the run ends. Training states
@@ -66,15 +95,20 @@ class MetricsLog:
         for record in self.records:
             self._board.show(record)
 
-    def add(self, record: Record) -> None:
-        """Write a record.
+    def add(self, *records: Record) -> None:
+        """Write records, and tell them to those who observe.
 
         Raises:
-            StorageError: It cannot be written.
+            StorageError: They cannot be written.
         """
-        self.records.append(record)
-        self._unwritten.append(record)
-        self._board.show(record)
+        self._write(records)
+        tell(records)
+
+    def _write(self, records: Sequence[Record]) -> None:
+        self.records += records
+        self._unwritten += records
+        for record in records:
+            self._board.show(record)
         if not self._replaced:
             self._replace()
         elif self._file.is_local:
@@ -174,6 +208,28 @@ def last_updates(folder: Location) -> int:
         lines = opened.read().splitlines(keepends=True)
     found = read_lines(b"".join(lines[skipped > 0 :]), file.uri)
     return max((record["updates"] for record in found), default=0)
+
+
+class MetricsTail:
+    """Tells observers in this process what another one writes to the folder of a run."""
+
+    def __init__(self, folder: Location) -> None:
+        self._folder = folder
+        self._known = set(self._lines()) if _observers.get() else set()
+        """An earlier run may have left some; timings tell the same run twice apart."""
+
+    def tell(self) -> None:
+        """Tell the records that are new since the last call."""
+        if _observers.get():
+            new = [line for line in self._lines() if line not in self._known]
+            self._known.update(new)
+            tell(map(json.loads, new))
+
+    def _lines(self) -> list[str]:
+        try:
+            return list(map(json.dumps, read_metrics(self._folder)))
+        except StorageError:  # none yet, or an error that the process that writes raises as well
+            return []
 
 
 class TensorBoard:

@@ -111,6 +111,7 @@ class TrainingMonitor:
             self.checkpoints.clear_series()
         state, tensors = found or (TrainingState(), {})
         self.losses = self._recorded("loss")
+        self._iteration_ends: list[int] = [record["updates"] for record in metrics.records if is_report(record)]
         self.curve, self.held_out = self._recorded(RETURN), self._recorded(LOSS)
         self.best, self.training_metrics = state.best, state.metrics
         self._best_updates = state.best_updates
@@ -162,14 +163,18 @@ class TrainingMonitor:
         """Move the progress bar."""
         self._bar.to(self.experience.progress(self.learner))
 
-    def pause(self, metrics: Metrics) -> bool:
-        """Report, evaluate and save after each iteration; True ends the run."""
+    def pause(self, records: Sequence[tuple[int, Metrics]]) -> bool:
+        """Report, evaluate and save after each iteration; True ends the run.
+
+        Arguments:
+            records: (updates, metrics) of the iteration, see `Learner.take_records`.
+        """
         self.advance()
-        if any(not math.isfinite(value) for value in metrics.values()):
-            return self.on_non_finite_loss(metrics)
-        self.training_metrics = metrics or self.training_metrics
+        for _, metrics in records:
+            if any(not math.isfinite(value) for value in metrics.values()):
+                return self.on_non_finite_loss(metrics)
         self._iteration += 1
-        self._report(metrics)
+        self._report(records)
         if self.evaluations is not None:
             if self._evaluates:
                 self.evaluations.submit(self._stamp)
@@ -265,7 +270,7 @@ class TrainingMonitor:
         scores = self.curve
         if self.evaluations is None:
             scores = [(updates, -loss) for updates, loss in self.held_out if self.learner.algorithm.loss_compares]
-        return wanted(self.goal.keep, [updates for updates, _ in self.losses], scores, [*pending, self.updates])
+        return wanted(self.goal.keep, self._iteration_ends, scores, [*pending, self.updates])
 
     def _keep_present(self) -> set[int]:
         """Save the present policy if it stays; return the updates of all that do."""
@@ -279,30 +284,29 @@ class TrainingMonitor:
         losses = dict(self.held_out)
         return {LOSS: losses[updates]} if updates in losses else {}
 
-    def _report(self, metrics: Metrics) -> None:
+    def _report(self, records: Sequence[tuple[int, Metrics]]) -> None:
         seconds = self.experience.seconds.since(self._seconds_before)
         self._seconds_before = replace(self.experience.seconds)
         steps, stamp = self.learner.steps - self.steps, self._stamp
         self.progress, self.updates, self.steps = progress_of(stamp), self.learner.updates, self.learner.steps
-        record: dict[str, Any] = (
-            stamp
-            | metrics
-            | {
-                "iteration": self._iteration,
-                "steps": self.steps,
-                "update_seconds": seconds.update,
-                "gather_seconds": seconds.gather,
-                "data_wait_seconds": seconds.wait,
-                "steps_per_second": steps / max(1e-9, seconds.update + seconds.gather + seconds.wait),
-            }
-        )
-        record |= self._rates(steps, seconds)
+        lines: list[dict[str, Any]] = [{**stamp, "updates": updates, **metrics} for updates, metrics in records] or [stamp]
+        lines[-1] |= {
+            "iteration": self._iteration,
+            "steps": self.steps,
+            "update_seconds": seconds.update,
+            "gather_seconds": seconds.gather,
+            "data_wait_seconds": seconds.wait,
+            "steps_per_second": steps / max(1e-9, seconds.update + seconds.gather + seconds.wait),
+            **self._rates(steps, seconds),
+        }
         if self.held_out_loss is not None and self._evaluates:
-            record[LOSS] = self.held_out_loss()
-            self.held_out.append((self.progress, record[LOSS]))
-        if "loss" in metrics:
-            self.losses.append((self.progress, metrics["loss"]))
-        self.metrics.add(record)
+            lines[-1][LOSS] = self.held_out_loss()
+            self.held_out.append((self.progress, lines[-1][LOSS]))
+        self.losses += [(progress_of(line), line["loss"]) for line in lines if "loss" in line]
+        if records:
+            self.training_metrics = mean_metrics(records, since=max(self._iteration_ends, default=0))
+        self._iteration_ends.append(self.updates)
+        self.metrics.add(*lines)
 
     def _rates(self, steps: int, seconds: Seconds) -> dict[str, float]:
         """Return the steps/s of each layer, over the seconds that it worked in this iteration; idle layers have none."""
@@ -376,11 +380,15 @@ class TrainingMonitor:
         """Leave out of the result what was learned while the evaluation that ends the run played."""
         self.losses = [(at, loss) for at, loss in self.losses if at <= progress]
         self.held_out = [(at, loss) for at, loss in self.held_out if at <= progress]
-        reported = [record for record in self.metrics.records if is_report(record)]
-        end = next((record for record in reversed(reported) if progress_of(record) <= progress), None)
-        if end is not None:
-            self.progress, self.updates, self.steps = progress_of(end), end["updates"], end["steps"]
-            self.training_metrics = {name: end.get(name, value) for name, value in self.training_metrics.items()}
+        reported = [record for record in self.metrics.records if is_report(record) and progress_of(record) <= progress]
+        if reported:
+            self.progress, self.updates, self.steps = progress_of(reported[-1]), reported[-1]["updates"], reported[-1]["steps"]
+            since = reported[-2]["updates"] if len(reported) > 1 else 0
+            lines = sorted(self.metrics.records, key=lambda record: int(record["updates"]))
+            shown = [(line["updates"], {name: line[name] for name in self.training_metrics if name in line}) for line in lines]
+            records = [(at, metrics) for at, metrics in shown if since < at <= self.updates and metrics]
+            self.training_metrics = self.training_metrics | mean_metrics(records, since=since)
+            self._iteration_ends = [record["updates"] for record in reported]
 
     def _save_snapshots(self, evaluation: Evaluation) -> None:
         metrics = evaluation.rollouts.metrics
@@ -427,6 +435,31 @@ class TrainingMonitor:
         self._best_updates = stamp["updates"]
         self._best_networks = {} if self.goal.roll_back_after is None else self.learner.state()
         self.checkpoints.save(BEST, weights, metrics, updates=stamp["updates"])
+
+
+def mean_metrics(records: Sequence[tuple[int, Metrics]], *, since: int) -> Metrics:
+    """Return the metrics of several records as one: means by their updates, smallest of `_min`, largest of `_max`.
+
+    Arguments:
+        records: (updates, metrics), in order.
+        since: updates before the first of them.
+    """
+    if len(records) == 1:
+        return records[0][1]
+    starts = [since, *(updates for updates, _ in records)]
+    found: dict[str, tuple[list[float], list[int]]] = {}
+    for (updates, metrics), start in zip(records, starts, strict=False):
+        for name, value in metrics.items():
+            values, weights = found.setdefault(name, ([], []))
+            values.append(value)
+            weights.append(updates - start)
+    extreme = {"min": min, "max": max}
+    return {
+        name: extreme[end](values)
+        if (end := name.rpartition("_")[2]) in extreme
+        else sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)
+        for name, (values, weights) in found.items()
+    }
 
 
 def wanted(keep: KeepConfig, iterations: Sequence[int], scores: Sequence[tuple[int, float]], ends: Sequence[int]) -> set[int]:

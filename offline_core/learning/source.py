@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import psutil
@@ -50,9 +50,6 @@ from offline_core.runtime.progress import progress
 from offline_core.runtime.units import size_text
 from offline_core.runtime.user_errors import user_errors
 
-if TYPE_CHECKING:  # what a run reads is known without Torch
-    from offline_core.learning.algorithms.algorithm import Algorithm
-
 log = logging.getLogger(__name__)
 
 OTHER_BYTES = 40
@@ -64,6 +61,17 @@ Read = Callable[[Sequence[int] | None], Iterable[Any]]
 """Numbers of row groups, None: all → what is read of them, one by one, in this order."""
 ReadThrough = Callable[[Sequence[int] | None, Read], Iterator[Any]]
 """(numbers of row groups, how they are read) → what is read of them, from a cache, say."""
+
+
+class ColumnNeeds(Protocol):
+    """Which columns are read, and what batches hold of them: what an `Algorithm` says of itself, see there."""
+
+    @property
+    def stored(self) -> tuple[str, ...]: ...
+    @property
+    def batch_columns(self) -> tuple[str, ...]: ...
+    @property
+    def needs_next_obs(self) -> bool: ...
 
 
 class DataSource(NamedTuple):
@@ -112,7 +120,7 @@ class StepSource:
 
     def training_columns(
         self,
-        algorithm: Algorithm | type[Algorithm],
+        algorithm: ColumnNeeds,
         numbers: Sequence[int] | None = None,
         *,
         pool: PrelearnerPool | None = None,
@@ -350,7 +358,7 @@ class StepCounts(NamedTuple):
     steps: int
 
 
-def count(source: StepSource, algorithm: Algorithm | type[Algorithm]) -> StepCounts:
+def count(source: StepSource, algorithm: ColumnNeeds) -> StepCounts:
     """Read all of a source once, and return what comes out.
 
     Raises:

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor
 
-from offline_core.data.episodes import EpisodeBatch, columns
+from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.data.episodes.nested import PATH_SEPARATOR
 from offline_core.learning.shards import STAND_IN
 from offline_core.policies.policy import as_tensors
@@ -172,6 +173,13 @@ class Steps:
             return rows
         first = self.first[self.episode[rows].long()]
         return torch.maximum(rows[..., None] + torch.arange(1 - frames, 1, device=rows.device), first[..., None])
+
+
+def nested_as(batch: Batch, spaces: Mapping[str, gym.Space[Any]]) -> Batch:
+    """Return the columns of a flat batch that have a space nested as it, and the others as they are."""
+    names = {path: path.partition(PATH_SEPARATOR)[0] for path in batch}
+    composite = {name: nested.unflatten(batch, name, spaces[name]) for name in set(names.values()) & spaces.keys()}
+    return {path: column for path, column in batch.items() if names[path] not in spaces} | composite
 
 
 def _take(column: Tensor, rows: Tensor) -> Tensor:

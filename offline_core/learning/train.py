@@ -21,12 +21,13 @@ log = logging.getLogger(__name__)
 
 @stage(
     "train",
-    version=7,
+    version=8,
     after="export",
     arguments=(DATASET, output("runs/policy", "Folder for checkpoints and metrics."), VERSION),
     run_name="train {config.algorithm} on {dataset}, seed {config.seed}",
     plan="plans.training:plan_training",
     short=("algorithm", "preset", "optimizer.max_updates", "evaluation.target_return"),
+    has_metrics=True,
     is_alone=True,
 )
 def train(

@@ -93,15 +93,18 @@ def _run(learner: Learner, experience: Experience, monitor: TrainingMonitor | No
             learner.wait()
             seconds.update += time.perf_counter() - begin
             begin = time.perf_counter()
-            ends = _agreed(learner, monitor, partial(TrainingMonitor.pause, metrics=learner.take_metrics()))
+            ends = _agreed(learner, monitor, partial(TrainingMonitor.pause, records=learner.take_records()))
             seconds.pause += time.perf_counter() - begin
             if ends:
                 return
         elif not _updated(learner, batch, seconds):
             _agreed(learner, monitor, partial(TrainingMonitor.on_non_finite_loss, metrics=learner.take_metrics()))
             return
-        elif monitor is not None and learner.updates % UPDATES_BETWEEN_LOOKS == 0:
-            monitor.advance()
+        else:
+            if experience.updates_per_record and learner.updates % experience.updates_per_record == 0:
+                learner.note_metrics()
+            if monitor is not None and learner.updates % UPDATES_BETWEEN_LOOKS == 0:
+                monitor.advance()
 
 
 def _updated(learner: Learner, batch: Batched, seconds: Seconds) -> bool:

@@ -59,6 +59,12 @@ class OptimizerConfig(AdamConfig):
         ge=1,
         description="After so many updates: report, evaluate, and write a checkpoint to go on from. None: after each epoch.",
     )
+    updates_per_record: int | None = Field(
+        None,
+        ge=1,
+        description="The loss and other metrics are means over so many updates, and are written at the end of each iteration. "
+        "None: about 300 records in a training, and one an iteration at least.",
+    )
     replacement: bool = Field(
         False,
         description="Draw the steps of each batch at random with replacement, as a replay buffer does. Otherwise an epoch has "

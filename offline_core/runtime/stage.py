@@ -137,6 +137,8 @@ class Stage(Generic[P, R]):
     """Fields of the result that are datasets it made."""
     hint: str = ""
     """How the command line asks for what matters most; a sentence of its help."""
+    has_metrics: bool = False
+    """It writes metrics while it learns: Python may give a function that is called with each record."""
     is_alone: bool = False
     """It takes the whole machine, so deployments run one at a time."""
     run_name: str | None = None

@@ -74,8 +74,8 @@ def test_help_names_every_verb_and_its_arguments() -> None:
         if line[2:3].strip()
     ]
     assert verbs[:4] == ["expert-to-policy", "logs-to-policy", "improve-policy", "train-expert"]
-    assert verbs[-5:] == ["registry", "verify", "tag", "forget", "completion"]
-    assert {stage.title for stage in STAGES.values()} < {*verbs} and len(verbs) == len(STAGES) + 12
+    assert verbs[-6:] == ["registry", "verify", "tag", "about", "forget", "completion"]
+    assert {stage.title for stage in STAGES.values()} < {*verbs} and len(verbs) == len(STAGES) + 13
     _, shown = run("prune", "--help")
     assert "OUTPUT   Folder of the dataset to write.  [default: runs/pruned]" in shown and "--plan" in shown
     assert run("merge")[0] == 2

@@ -26,6 +26,7 @@ from offline_core.learning import group, learner
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.data_loader import loader_of
 from offline_core.learning.learner import Learner
+from offline_core.learning.metrics import MetricsTail
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run
 from offline_core.learning.source import Recorded
@@ -281,7 +282,7 @@ def test_too_many_deaths_end_the_run(tmp_path: Path, dataset: str, monkeypatch: 
 
 
 @pytest.mark.parametrize("own", [NonFiniteError, ray.exceptions.RayActorError])
-def test_the_error_of_a_learner_itself_is_raised(monkeypatch: pytest.MonkeyPatch, own: type[Exception]) -> None:
+def test_the_error_of_a_learner_itself_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: type[Exception]) -> None:
     """And not that of another one, which stopped for its sake and ended before it."""
     errors = {"first": OtherLearnerError(), "second": OtherLearnerError(), "third": own()}
 
@@ -289,11 +290,12 @@ def test_the_error_of_a_learner_itself_is_raised(monkeypatch: pytest.MonkeyPatch
         raise errors[learned]
 
     monkeypatch.setattr(group, "fetch", fetch)
-    monkeypatch.setattr(ray, "wait", lambda learned: (learned[:1], learned[1:]))
+    monkeypatch.setattr(ray, "wait", lambda learned, timeout: (learned[:1], learned[1:]))
+    tail = MetricsTail(Location.of(str(tmp_path)))
     with pytest.raises(own):
-        group._awaited([*errors])
+        group._awaited([*errors], tail)
     with pytest.raises(OtherLearnerError):
-        group._awaited(["first", "second"])
+        group._awaited(["first", "second"], tail)
 
 
 def test_learners_that_could_never_start_are_refused(tmp_path: Path, dataset: str) -> None:

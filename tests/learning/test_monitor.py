@@ -14,8 +14,8 @@ from offline_core.data.store.location import Location
 from offline_core.learning import trainer
 from offline_core.learning.evaluations import Evaluation, Stamp, snapshot
 from offline_core.learning.experience import Seconds
-from offline_core.learning.metrics import series
-from offline_core.learning.monitor import TrainingMonitor
+from offline_core.learning.metrics import is_report, read_metrics, series
+from offline_core.learning.monitor import TrainingMonitor, mean_metrics
 from offline_core.learning.prelearner.mapper import ReadSoFar
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train
@@ -65,8 +65,41 @@ def test_evaluations_have_an_interval_of_their_own_and_the_last_policy_is_evalua
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result, _ = trained(tmp_path, monkeypatch, 0, interval_iterations=3)
-    assert [updates for updates, _ in result.losses] == [5, 10, 15, 20, 25, 30, 35, 40]
     assert [updates for updates, _ in result.curve] == [15, 30, 40]
+    iterations = [record["updates"] for record in read_metrics(Location.of(str(tmp_path / "out-0"))) if is_report(record)]
+    assert iterations == [5, 10, 15, 20, 25, 30, 35, 40]
+
+
+@pytest.mark.parametrize(
+    ("interval", "updates"),
+    [(None, [*range(1, 41)]), (3, [3, 5, 6, 9, 10, 12, 15, 18, 20]), (5, [5, 10, 15, 20]), (99, [5, 10, 15, 20])],
+)
+def test_metrics_are_means_over_so_many_updates_and_end_with_each_iteration(
+    tmp_path: Path, interval: int | None, updates: list[int]
+) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes(), environment=None)
+    results = {}
+    for name, number in (("each", 1), ("some", interval)):
+        optimizer = {"updates_per_iteration": 5, "batch_size": 100, "max_epochs": 2, "updates_per_record": number}
+        results[name] = train(config(optimizer=optimizer), dataset=data, output=str(tmp_path / name))
+    each, some = dict(results["each"].losses), results["some"].losses
+    assert list(each) == [*range(1, 41)]
+    assert [at for at, _ in some][: len(updates)] == updates and some[-1][0] == 40
+    before = 0
+    for at, loss in some:
+        assert loss == pytest.approx(np.mean([each[update] for update in range(before + 1, at + 1)]))
+        before = at
+    assert series(Location.of(str(tmp_path / "some")), "loss") == some
+    assert results["some"].training_metrics == pytest.approx(results["each"].training_metrics), "of the last iteration"
+    assert results["some"].training_metrics["loss"] == pytest.approx(np.mean([each[update] for update in range(36, 41)]))
+    policies = [read_policy_manifest(result.last_checkpoint) for result in results.values()]
+    assert policies[0].weights_sha256 == policies[1].weights_sha256
+    assert policies[0].operation == policies[1].operation, "how often metrics are written is no part of what is made"
+
+
+def test_records_together_weigh_by_their_updates_and_keep_extremes() -> None:
+    records = [(5, {"loss": 1.0, "q_max": 3.0, "q_min": -1.0}), (6, {"loss": 4.0, "q_max": 2.0, "q_min": -2.0, "late": 7.0})]
+    assert mean_metrics(records, since=3) == {"loss": 2.0, "q_max": 3.0, "q_min": -2.0, "late": 7.0}
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,23 @@ VERSIONS = posixpath.dirname(TAGS)
 POLICY_FILE = "policy.json"
 
 Kind = Literal[
-    "version", "mark", "tag", "check", "policy", "result", "evaluation", "estimate", "move", "state", "metrics", "other"
+    "version",
+    "mark",
+    "tag",
+    "about",
+    "check",
+    "policy",
+    "result",
+    "evaluation",
+    "estimate",
+    "move",
+    "state",
+    "metrics",
+    "other",
 ]
-"""version: the manifest of one. mark: another file of `_versions`. move: of an alias in a registry. state: of a training, from
-which it goes on. metrics: of a training. other: data, tensors, cards, and all that this package does not write."""
+"""version: the manifest of one. mark: another file of `_versions`. about: what is said of a dataset. move: of an alias in a
+registry. state: of a training, from which it goes on. metrics: of a training. other: data, tensors, cards, and all that this
+package does not write."""
 
 _NUMBERED = re.compile(r"\d{6,18}\.json")
 _COPY = re.compile(r"(?:^|.*/)checkpoints/[0-9a-f]{16}")
@@ -189,6 +202,8 @@ def kind_of(name: str) -> Kind:
         return "version" if _NUMBERED.fullmatch(base) else "mark"
     if last == "tags" and above.rpartition("/")[2] == VERSIONS:
         return "tag"
+    if last == "about" and above.rpartition("/")[2] == VERSIONS:
+        return "about" if _NUMBERED.fullmatch(base) else "other"
     if not base.endswith(".json") or base[0] == ".":
         return "other"
     if last == "history":

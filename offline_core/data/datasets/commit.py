@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from offline_core.data.datasets.about import About, begin_about
 from offline_core.data.datasets.damage import missing_files, unusable_files
 from offline_core.data.datasets.dataset import VERSIONS, Dataset, open_version, versions
 from offline_core.data.datasets.manifest import (
@@ -108,12 +109,14 @@ def commit(
     input_columns: InputColumns | None = None,
     report: Mapping[str, Any] = MappingProxyType({}),
     kept: Mapping[str, Any] | None = None,
+    about: About = About(),
     version: int | None = None,
 ) -> Dataset:
     """Makes `files`, already written below `uri`, visible as a version: the only way to add one.
 
     Arguments:
         kept: what the operation keeps for the next of its kind, see `Manifest.kept`.
+        about: what the source says of itself. A new dataset begins with it, and with what its parents say.
         version: the required number; None: the next one, and if another writer is first, the one after it. If the same
             operation made the same files from the same parents before, that version is returned and none is added.
 
@@ -141,6 +144,7 @@ def commit(
     )
     with writing(location.child(VERSIONS)):
         _check_files(Dataset(location, manifest))
+        begin_about(location, manifest.parents, about)
         return _numbered(location, manifest, version)
 
 

@@ -91,15 +91,20 @@ class RowGroup:
             CorruptFileError, EpisodeError, SchemaError, UnsafeDataError: naming the file and the episode.
         """
         with within(uri=self.uri):
-            found = self.codec.episodes(self.read(self.codec.stored(names)), only)
-            return [self._with_spaces(episode) for episode in found]
+            rows = self.read(self.codec.stored(names))
+        return self.decode(rows, only)
+
+    def decode(self, rows: pa.Table, only: np.ndarray | None = None) -> list[Episode]:
+        """The episodes of some of its rows; see `episodes`."""
+        with within(uri=self.uri):
+            return [self._with_spaces(episode) for episode in self.codec.episodes(rows, only)]
 
     def first_episode(self) -> Episode:
         """The first of its episodes; no other is decoded. See `episodes`."""
         with within(uri=self.uri):
             rows = self.read(self.codec.stored(None))
             stop = [*self.codec.starts(rows).tolist(), rows.num_rows][1]
-            return self._with_spaces(self.codec.episodes(rows.slice(0, stop))[0])
+        return self.decode(rows.slice(0, stop))[0]
 
     @property
     def _footer(self) -> pq.FileMetaData:

@@ -31,7 +31,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 class Verified:
     """What was compared with its hashes: a version, a checkpoint, a result, the tags of a dataset, and so on."""
 
-    what: Literal["version", "checkpoint", "result", "tag log", "move log", "metrics file"]
+    what: Literal["version", "checkpoint", "result", "tag log", "about log", "move log", "metrics file"]
     name: str
     """URI, of a version with its number."""
     wrong: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ def _everything(catalogue: Catalogue) -> Iterator[Verified]:
         elif kind == "metrics":
             if (lines := _metrics(place)) is not None:
                 yield lines
-        elif kind in ("tag", "move"):
+        elif kind in ("tag", "about", "move"):
             if folder not in logs:
                 logs.add(folder)
                 yield _log(catalogue.place(folder), kind)
@@ -95,17 +95,17 @@ def _version(root: Location, version: int) -> Verified:
 
 
 def _log(folder: Location, kind: Kind) -> Verified:
-    """The tags of a dataset, or the moves of a name in a registry."""
-    what: Literal["tag log", "move log"] = "move log"
+    """The tags of a dataset, what is said of it, or the moves of a name in a registry."""
+    what: Literal["tag log", "about log", "move log"] = "about log" if kind == "about" else "move log"
     above = folder.parent
 
-    def moves() -> object:
+    def entries() -> object:
         return NumberedLog(above, posixpath.basename(folder.uri)).entries()
 
     def tags() -> object:
         return tag_moves(above.parent), read_tags(above.parent)
 
-    read: Callable[[], object] = moves
+    read: Callable[[], object] = entries
     if kind == "tag":
         what, read = "tag log", tags
     try:

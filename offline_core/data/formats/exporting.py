@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from offline_core.data.datasets.about import About, read_about
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
 from offline_core.data.datasets.manifest import Operation, identity_of
 from offline_core.data.datasets.result_cache import RESULT_FILE, load_result, store_result
@@ -102,7 +103,9 @@ def export(config: ExportConfig, *, dataset: str, output: str, version: int | No
     """
     source = open_committed(dataset, version)
     location, place = Location.of(output), result_place(config, output)
-    operation = Operation.of(export.name, config, version=export.version)
+    about = _about(config, source)
+    said: dict[str, Any] = {"about": about.facts} if about.facts else {}
+    operation = Operation.of(export.name, config, version=export.version, **said)
     identity = identity_of(operation, [source.parent_entry])
     if place and (found := load_result(place, identity, ExportResult, fingerprint=_sizes(place.parent).get)):
         return found
@@ -120,7 +123,7 @@ def export(config: ExportConfig, *, dataset: str, output: str, version: int | No
         store_result(temporary.child(RESULT_FILE), identity, result, fingerprints=_sizes(temporary), final=place)
 
     with (
-        _sink(config, _environment(config, source), location.uri, complete) as sink,
+        _sink(config, _environment(config, source), location.uri, complete, about) as sink,
         progress(statistics.episodes, what="export", unit="episode") as bar,
     ):
         for group in source.row_groups():
@@ -176,8 +179,18 @@ def _environment(config: ExportConfig, source: Dataset) -> EnvironmentSpec | Non
     return recorded_environment(source.manifest.environment, file=source.location.uri)
 
 
+def _about(config: ExportConfig, source: Dataset) -> About:
+    """What is said of the dataset, for a format that says it."""
+    form = EXPORTS.get(str(config.format))
+    return About() if form is None or not form.says_about else read_about(source.location)
+
+
 def _sink(
-    config: ExportConfig, environment: EnvironmentSpec | None, output: str, complete: Callable[[Location], None]
+    config: ExportConfig,
+    environment: EnvironmentSpec | None,
+    output: str,
+    complete: Callable[[Location], None],
+    about: About = About(),
 ) -> EpisodeSink:
     arguments = unwrapped(config.arguments)
     if config.is_own:
@@ -187,7 +200,8 @@ def _sink(
             f"There is no format {config.format!r} to export to{did_you_mean(str(config.format), EXPORTS)}; there are "
             f"{', '.join(EXPORTS)} and package.module:Writer."
         )
-    known = {"environment": environment} if form.names_environment else {}
+    known: dict[str, Any] = {"environment": environment} if form.names_environment else {}
+    known |= {"about": about} if form.says_about else {}
     try:
         return form.sink(output, complete=complete, **known | arguments)
     except (TypeError, ValidationError) as error:

@@ -127,6 +127,7 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
             action_space=spaces[1],
             report=found.report(notes),
             kept=imported.kept,
+            about=source.about,
             version=next_version(Location.of(output), None) if config.append else None,
         )
     log.info("Imported %s: %s", dataset.ref, found.counts)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from offline_core.data.datasets.about import About
 from offline_core.data.datasets.manifest import FileEntry, Parent
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import Episode
@@ -16,6 +17,7 @@ from offline_core.data.formats.sources.fingerprint import changes_show, fingerpr
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.opening import SourceConfig, episode_files, format_of, open_source
 from offline_core.data.formats.sources.ray_reads import RayRead
+from offline_core.data.formats.sources.readers import FileReader
 from offline_core.data.formats.sources.scans import EPISODES
 from offline_core.data.formats.sources.step_reader import StepReader
 from offline_core.data.importing.action_units import range_from_json, range_to_json
@@ -62,6 +64,11 @@ class Source(NamedTuple):
             return cls(list(paths), listing, episode_files(paths, config, listing), [])
         chosen = config if config.is_own else config.model_copy(update={"format": format})
         return cls(list(paths), listing, [], open_source(paths, chosen, listing))
+
+    @property
+    def about(self) -> About:
+        """What its files say of it."""
+        return About.together(reader.about for reader in self.readers if isinstance(reader, FileReader))
 
     @property
     def uri(self) -> str:

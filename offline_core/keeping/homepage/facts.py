@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from offline_core.data.datasets.about import read_about
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.statistics import ColumnStatistics, Summary
@@ -42,11 +43,16 @@ def dataset_facts(dataset: Dataset) -> dict[str, str]:
             "return": summary_text(statistics.returns),
             "length": summary_text(statistics.lengths),
         }
-    return facts | {
-        "observations": str(observation_space or "not said"),
-        "actions": str(action_space or "not said"),
-        "columns": ", ".join(dataset.schema.names),
-    }
+    about = {} if dataset.is_foreign else read_about(dataset.location).facts
+    return (
+        facts
+        | about
+        | {
+            "observations": str(observation_space or "not said"),
+            "actions": str(action_space or "not said"),
+            "columns": ", ".join(dataset.schema.names),
+        }
+    )
 
 
 def made_by(operation: Operation, provenance: Mapping[str, str]) -> dict[str, str]:

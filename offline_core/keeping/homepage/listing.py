@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import posixpath
+import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,18 +12,25 @@ from datetime import UTC, datetime
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from offline_core.control_characters import visible_line
 from offline_core.data.datasets.catalogue import Catalogue, Kind, open_catalogue
-from offline_core.data.datasets.folder_kind import BEST, LAST
+from offline_core.data.datasets.folder_kind import BEST, LAST, RESULT_KINDS
 from offline_core.data.datasets.result_cache import RESULT_FILE
 from offline_core.data.datasets.tags import FOLDER as TAGS
 from offline_core.data.datasets.tags import read_tags
 from offline_core.data.store.location import Location
-from offline_core.errors import OfflineError
+from offline_core.errors import ConfigError, OfflineError
 from offline_core.keeping.homepage.briefs import KINDS, Brief, Cached, load_cache, read_briefs
+from offline_core.keeping.homepage.listing_table import lines_of
 from offline_core.policies.registry.history import read_history
 from offline_core.runtime.garbage import collection_paused
+from offline_core.runtime.reporting.card import Card, Section
 
 _FIRST = datetime.min.replace(tzinfo=UTC)
+
+
+COLUMNS = ("when (UTC)", "kind", "name", "what", "from")
+LISTED_KINDS = ("dataset", "policy", "alias", *RESULT_KINDS)
 
 
 @dataclass(slots=True)
@@ -45,7 +54,7 @@ class Listed:
 
 
 class RootListing(BaseModel):
-    """All that is below a root."""
+    """What is below a root: `for each in listing`, `listing[-1]`, `len(listing)`. It prints as a table."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -53,13 +62,52 @@ class RootListing(BaseModel):
     entries: list[Listed] = Field(description="The oldest first.")
     problems: list[tuple[str, str]] = Field([], description="(file, why it is not listed).")
 
+    def __len__(self) -> int:
+        return len(self.entries)
 
-def list_root(root: str) -> RootListing:
+    def __iter__(self) -> Iterator[Listed]:  # type: ignore[override]  # of a model, it would be over its fields
+        return iter(self.entries)
+
+    def __getitem__(self, index: int) -> Listed:
+        return self.entries[index]
+
+    def table(self) -> str:
+        """A line for each thing, cut where the terminal ends."""
+        if not self.entries:
+            return visible_line(f"There is nothing of this pipeline below {self.root}.")
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        return "\n".join(lines_of([COLUMNS, *map(_row, self.entries)], width))
+
+    def __str__(self) -> str:
+        return "\n".join([self.table()] + [visible_line(f"{file} is not listed: {why}") for file, why in self.problems])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        problems = [f"{file} is not listed: {why}" for file, why in self.problems]
+        rows = [*map(_row, self.entries)]
+        return Card(f"Below {self.root}", warnings=problems, sections=[Section("", (), COLUMNS, rows)]).html(is_page=False)
+
+
+def _row(listed: Listed) -> tuple[str, ...]:
+    when = "" if listed.made is None else listed.made.isoformat(" ", "minutes")[:16]
+    name = " ".join([listed.name, *(f"@{tag}" for tag in listed.tags)]) if listed.tags else listed.name
+    return when, listed.kind, name, listed.what, listed.source
+
+
+def list_root(root: str, *, kind: str | None = None) -> RootListing:
     """List the datasets, policies and results at a root and below, by what describes them; no data is read.
 
+    Arguments:
+        kind: only those of this kind, one of `LISTED_KINDS`.
+
     Raises:
+        ConfigError: there is no such kind.
         StorageError: the root cannot be listed; of a disk, there is none.
     """
+    if kind is not None and kind not in LISTED_KINDS:
+        raise ConfigError(f"Nothing is of the kind {kind!r}; kinds are {', '.join(LISTED_KINDS)}.")
     with collection_paused():  # thousands of rows are many objects, none of them garbage
         with ThreadPoolExecutor(1) as pool:
             cached = pool.submit(load_cache, Location.of(root))  # meanwhile, the root is listed
@@ -74,7 +122,8 @@ def list_root(root: str) -> RootListing:
             *found.aliases(),
         ]
         entries.sort(key=lambda each: (each.made or _FIRST, each.name))
-    return RootListing(root=catalogue.root.uri, entries=entries, problems=found.problems)
+    shown = entries if kind is None else [each for each in entries if each.kind == kind]
+    return RootListing(root=catalogue.root.uri, entries=shown, problems=found.problems)
 
 
 class _Found:

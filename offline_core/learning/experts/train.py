@@ -20,6 +20,7 @@ from offline_core.runtime.stage import ENVIRONMENT, Made, output, stage
     positional=("environment",),
     run_name="train-expert {config.algorithm} in {config.environment.id}, seed {config.seed}",
     short=("algorithm", "preset", "environment.id", "total_steps", "evaluation.target_return"),
+    has_metrics=True,
     is_alone=True,
 )
 def train_expert(config: ExpertConfig, *, output: str) -> Made[ExpertResult]:

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
     ),
     run_name="fine-tune {training} with {dataset}, seed {config.seed}",
     short=("environment", "total_steps", "evaluation.target_return", "offline_share"),
+    has_metrics=True,
     is_alone=True,
 )
 def fine_tune(

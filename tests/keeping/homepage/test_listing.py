@@ -15,9 +15,9 @@ from rich.cells import cell_len
 
 import offline_core as offline
 from flows.cli import app
-from flows.results import _lines
-from offline_core.errors import StorageError
-from offline_core.keeping.homepage.listing import Listed, list_root
+from offline_core.errors import ConfigError, StorageError
+from offline_core.keeping.homepage.listing import LISTED_KINDS, Listed, list_root
+from offline_core.keeping.homepage.listing_table import lines_of
 from tests.data.datasets.factories import episode, write_dataset
 
 
@@ -90,6 +90,20 @@ def test_the_verb_prints_a_line_for_each_and_the_same_as_json(root: Path) -> Non
     assert TypeAdapter(list[Listed]).validate_python(values["entries"]) == list_root(str(root)).entries
 
 
+def test_python_lists_what_the_verb_prints_and_a_kind_alone(root: Path) -> None:
+    listing = offline.list(root)
+    assert f"{listing}\n" == f"{listing!r}\n" == CliRunner().invoke(app, ["ls", str(root)]).stdout
+    assert len(listing) == 7 and [*listing] == listing.entries and listing[-1] == listing.entries[-1]
+    html = listing._repr_html_()
+    assert "recording@1 @audited" in html and "going on" in html
+    trainings = offline.list(root, kind="training")
+    assert {each.name for each in trainings} == {"clones/bc", "going on"}
+    assert f"{trainings}\n" == CliRunner().invoke(app, ["ls", str(root), "--kind", "training"]).stdout
+    assert {each.kind for each in listing} <= {*LISTED_KINDS}
+    with pytest.raises(ConfigError, match="Nothing is of the kind 'policies'; kinds are dataset, policy, alias, "):
+        offline.list(root, kind="policies")
+
+
 def test_a_list_needs_neither_torch_nor_polars() -> None:
     code = "import sys, offline_core.keeping.homepage.listing; print('\\n'.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -102,10 +116,10 @@ def test_a_narrow_terminal_cuts_what_and_from_and_wide_letters_take_two_cells() 
         ("2026", "dataset", "数据", "w" * 30, "f" * 30),
         ("2026", "x", "y", "ü", "z"),
     ]
-    lines = [*_lines(rows, 50)]
+    lines = [*lines_of(rows, 50)]
     assert all(cell_len(line) <= 50 for line in lines)
     assert lines[1].endswith("…") and lines[0].index("what") == lines[2].index("ü")
-    whole = [*_lines(rows, None)]
+    whole = [*lines_of(rows, None)]
     assert whole[1].endswith("f" * 30) and "w" * 30 in whole[1]
 
 

@@ -50,6 +50,8 @@ class writer:  # noqa: N801
     """What is replaced as a whole below the output, of the arguments."""
     names_environment: bool = False
     """It also takes the environment of the dataset."""
+    says_about: bool = False
+    """It also takes what is said of the dataset."""
     sink: Callable[..., EpisodeSink] = field(init=False)
 
     def __call__(self, sink: S) -> S:

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from offline_core.data.datasets.about import About
 from offline_core.data.datasets.statistics import ColumnStatistics, StatisticsBuilder
 from offline_core.data.episodes import Episode, columns, nested
 from offline_core.data.episodes.episode_codec import pack
@@ -54,13 +55,16 @@ _TASKS = {
 }
 """The metadata that pandas stores with a frame: LeRobot looks tasks up in the index."""
 
+README = "README.md"
+"""The dataset's card: what is said of it is in its head, a YAML of which the Hub knows `license`."""
+
 Frames: TypeAlias = dict[str, np.ndarray]
 """Feature → array of shape (T, …)."""
 
 QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
 
 
-@writer("lerobot", arguments='{"fps": 20, "task": "pick"}')
+@writer("lerobot", arguments='{"fps": 20, "task": "pick"}', says_about=True)
 class LeRobotSink(FolderSink):
     """Writes a dataset at the folder `uri`; see `EpisodeSink`.
 
@@ -71,12 +75,21 @@ class LeRobotSink(FolderSink):
         ConfigError: `fps` is not above zero.
     """
 
-    def __init__(self, uri: str, *, fps: int = 1, task: str = "", complete: Callable[[Location], None] | None = None) -> None:
+    def __init__(
+        self,
+        uri: str,
+        *,
+        fps: int = 1,
+        task: str = "",
+        about: About = About(),
+        complete: Callable[[Location], None] | None = None,
+    ) -> None:
         if fps < 1:
             raise ConfigError(f"LeRobot needs a positive whole number of frames a second, not fps={fps}.")
         super().__init__(Location.of(uri), complete)
         self.fps = fps
         self.task = task
+        self._about = about
         self._features: dict[str, dict[str, Any]] = {}
         self._statistics = StatisticsBuilder()
         self._episodes = 0
@@ -189,6 +202,8 @@ class LeRobotSink(FolderSink):
         features = self._features | DEFAULT_FEATURES
         statistics = dataset_statistics(self._statistics.result())
         self.root.child("meta/info.json").write(json.dumps(self._info(features), indent=4).encode())
+        if self._about.facts:
+            self.root.child(README).write(readme_of(self._about).encode())
         self.root.child("meta/stats.json").write(json.dumps(statistics, indent=4).encode())
         tasks = pa.table({"task_index": pa.array([0]), "task": [self.task]}, metadata={"pandas": json.dumps(_TASKS)})
         with self._writing():
@@ -252,6 +267,28 @@ DEFAULT_FEATURES = {
     "task_index": _number("int64"),
 }
 """Features of every LeRobot dataset."""
+
+
+def readme_of(about: About) -> str:
+    """The text of a card."""
+    import yaml
+
+    stated = {**about.facts, "tags": ["LeRobot"], "task_categories": ["robotics"]}
+    head: str = yaml.safe_dump(stated, sort_keys=False, allow_unicode=True)
+    return f"---\n{head}---\n\n{about.description or ''}\n"
+
+
+def about_of(readme: str) -> About:
+    """What the head of a card says, by whoever wrote it."""
+    import yaml
+
+    before, _, rest = readme.partition("---\n")
+    head, is_closed, _ = rest.partition("\n---\n")
+    try:
+        stated = yaml.safe_load(head) if is_closed and not before.strip() else None
+    except yaml.YAMLError:
+        stated = None
+    return About.of(stated) if isinstance(stated, dict) else About()
 
 
 def frames_of(episode: Episode) -> Frames:

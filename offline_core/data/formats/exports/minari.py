@@ -16,6 +16,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from offline_core.data.datasets.about import About
 from offline_core.data.episodes import Episode, columns, nested
 from offline_core.data.episodes.episode_codec import pack
 from offline_core.data.episodes.nested import Nested
@@ -43,6 +44,7 @@ MAX_ATTRIBUTE_BYTES = 60_000
     opens="minari.MinariDataset('{}/data')",
     folder=lambda arguments: f"{arguments.get('dataset_id', DEFAULT_ID)}/",
     names_environment=True,
+    says_about=True,
 )
 class MinariSink(FolderSink):
     """Writes dataset `dataset_id` below the folder `uri`, where `MINARI_DATASETS_PATH` can point to; see `EpisodeSink`.
@@ -59,6 +61,7 @@ class MinariSink(FolderSink):
         *,
         dataset_id: str = DEFAULT_ID,
         environment: EnvironmentSpec | dict[str, Any] | None = None,
+        about: About = About(),
         complete: Callable[[Location], None] | None = None,
     ) -> None:
         self.dataset_id = _checked_id(dataset_id)
@@ -66,6 +69,7 @@ class MinariSink(FolderSink):
         if isinstance(environment, dict):
             environment = parse(EnvironmentSpec, environment)
         self.environment = None if environment is None else _gymnasium_spec(environment)
+        self._about = about
         self._storage: Any = None
         self._output: Any = None
         self._spaces: StoredSpaces = (None, None)
@@ -121,7 +125,10 @@ class MinariSink(FolderSink):
                 )
                 # Minari itself sorts the keys of a Dict.
                 stated = {SPACES: [space_to_json(observation_space), space_to_json(action_space)]}
-                storage.update_metadata({"dataset_id": self.dataset_id, "minari_version": minari.__version__, **stated})
+                named = {"dataset_id": self.dataset_id, "minari_version": minari.__version__}
+                said: dict[str, Any] = dict(self._about.facts)
+                said |= {"author": {said["author"]}} if "author" in said else {}  # Minari has a set of them
+                storage.update_metadata({**said, **named, **stated})
                 self._output = Hdf5Output(str(storage._file_path))
                 with self._output.written() as output:
                     h5py.File(output, "w", track_order=True).close()

@@ -17,11 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from offline_core.data.datasets.about import About
 from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.arrow import from_arrow, to_arrow
 from offline_core.data.episodes.episode_codec import unpack
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.episodes.spaces import StoredSpaces, space_leaves, space_metadata, spaces_of
+from offline_core.data.formats.exports.lerobot import README, about_of
 from offline_core.data.formats.packed import read_foreign_column
 from offline_core.data.formats.sources.readers import SOURCE_ROW, FileReader, reader
 from offline_core.data.formats.sources.scans import ParquetFile
@@ -71,6 +73,12 @@ class LeRobotDataset(FileReader):
         elif SUCCESS in features:
             notes.append(f"Episodes of {self.uri} that end without {SUCCESS} are truncated, the others terminated.")
         return notes
+
+    @property
+    def about(self) -> About:
+        """What its card says."""
+        card = self.location.child(README)
+        return about_of(card.read().decode(errors="replace")) if card.is_file() else About()
 
     def read(self) -> Iterator[pa.Table | Unreadable]:
         """See `FileReader`."""

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from offline_core.data.datasets.about import About
 from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.arrow import to_arrow
 from offline_core.data.episodes.episode_codec import unpack
@@ -50,6 +51,15 @@ class MinariDataset(FileReader):
     Tables have whole episodes under canonical names, and the spaces in their metadata. `eps_id` is `<dataset>/<number>`
     unless the dataset was exported by this package.
     """
+
+    @property
+    def about(self) -> About:
+        """Minari has author and description; an export adds license and source."""
+        metadata = json.loads(_data(self.location).child(_METADATA).read())
+        authors = metadata.get("author")
+        if isinstance(authors, list):
+            authors = ", ".join(sorted(map(str, authors)))
+        return About.of({**metadata, "author": authors})
 
     def read(self) -> Iterator[pa.Table]:
         """See `FileReader`; infos are structs if every step has the same keys, else msgpack bytes."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import pyarrow as pa
 
+from offline_core.data.datasets.about import About
 from offline_core.data.formats.sources.expansion import MAX_EXPANSION
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.partitions import Values, with_values
@@ -46,6 +47,11 @@ class FileReader:
     @property
     def uri(self) -> str:
         return self.location.uri
+
+    @property
+    def about(self) -> About:
+        """What it says of itself."""
+        return About()
 
     @property
     def places(self) -> Sequence[Location]:
