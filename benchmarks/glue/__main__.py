@@ -2,7 +2,7 @@
 
     python -m benchmarks.glue runs/glue --peer glue/bin/python
 
-Each script is a process of its own that ends with the greedy action of its policies at each state; the simulator that made the
+Each script is a process of its own that ends with what its policies do at each state; the simulator that made the
 log then says what they are worth. Needs an environment with d3rlpy 2.8, scope-rl 0.2.1 and pandas for the peer.
 """
 
@@ -20,6 +20,8 @@ from typing import Any
 from benchmarks.glue.log import value_of, write
 
 SCRIPTS = Path(__file__).parent
+GAMMA = 0.99
+"""In both scripts."""
 FOR_BENCHMARK = "# for the benchmark"
 
 
@@ -30,7 +32,7 @@ def main() -> None:
     given = parser.parse_args()
     folder = given.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    print(json.dumps({"side": "log", "value": write(folder / "log.csv")}))
+    print(json.dumps({"side": "log", "value": write(folder / "log.csv", GAMMA)}))
     ours = [sys.executable, "-m", "benchmarks.glue.our_script", str(folder / "log.csv"), str(folder)]
     print(json.dumps({"side": "ours", **ran(ours, SCRIPTS / "our_script.py", Path.cwd())}), flush=True)
     if given.peer:
@@ -44,11 +46,11 @@ def ran(command: list[str], script: Path, folder: Path) -> dict[str, Any]:
     begin = time.perf_counter()
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True, cwd=folder)
     seconds = time.perf_counter() - begin
-    print(done.stdout)
-    speeds = [json.loads(line.removeprefix("speeds ")) for line in done.stdout.splitlines() if line.startswith("speeds ")]
+    print(*[line for line in done.stdout.splitlines() if not line.startswith("chances")], sep="\n")
+    policies = [json.loads(line.removeprefix("chances ")) for line in done.stdout.splitlines() if line.startswith("chances ")]
     lines = script.read_text().split(FOR_BENCHMARK)[0].splitlines()
     code = [line for line in lines if line.strip() and not line.lstrip().startswith(("#", '"'))]
-    return {"seconds": round(seconds, 1), "lines": len(code), "values": [round(value_of(each), 3) for each in speeds]}
+    return {"seconds": round(seconds, 1), "lines": len(code), "values": [round(value_of(each, GAMMA), 3) for each in policies]}
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ TWICE = 40
 SPEEDS = ("slow", "normal", "fast")
 
 
-def write(file: Path, seed: int = 0) -> float:
+def write(file: Path, gamma: float, seed: int = 0) -> float:
     """Write the CSV: rows in no order, some shifts twice; return the behaviour's mean discounted return."""
     rng, world = np.random.default_rng(seed), Queue()
     behaviour = world.controller(np.random.default_rng(seed), 0.6)
@@ -36,19 +36,21 @@ def write(file: Path, seed: int = 0) -> float:
     )
     table = pl.concat([table, table.filter(pl.col("shift") < TWICE)])
     table[rng.permutation(len(table))].write_csv(file)
-    discounts = world.gamma ** np.arange(world.steps)
+    discounts = gamma ** np.arange(world.steps)
     return float(np.mean([discounts @ episode.get_rewards() for episode in episodes]))
 
 
-def value_of(speeds: list[list[int]], episodes: int = 20_000, seed: int = 1) -> float:
-    """The mean discounted return of a policy without chance.
+def value_of(chances: list[list[list[float]]], gamma: float, episodes: int = 20_000, seed: int = 1) -> float:
+    """The mean discounted return of a policy.
 
     Arguments:
-        speeds: by rush (no, yes), then by length of the queue, the number of the speed.
+        chances: by rush (no, yes), then by length of the queue, the probability of each speed.
     """
-    rng, world, table, total = np.random.default_rng(seed), Queue(), np.array(speeds), np.zeros(episodes)
+    rng, world, total = np.random.default_rng(seed), Queue(), np.zeros(episodes)
+    limits = np.cumsum(chances, axis=-1)
     world.reset(episodes, rng)
     for minute in range(world.steps):
-        _, rewards, _ = world.step(table[world.busy.astype(int), world.length.astype(int)], rng)
-        total += world.gamma**minute * rewards
+        speeds = (rng.random((episodes, 1)) > limits[world.busy.astype(int), world.length.astype(int), :-1]).sum(axis=1)
+        _, rewards, _ = world.step(speeds, rng)
+        total += gamma**minute * rewards
     return float(total.mean())

@@ -28,8 +28,8 @@ runs = [
 decision = offline.decide(judged, [run.best for run in runs], output=f"{folder}/decision")
 print(decision)
 
-# for the benchmark: what each does at each state
-states = [[waiting, rush] for rush in (0, 1) for waiting in range(21)]
+# for the benchmark: how often each takes each speed at each state, as it was judged
+states = np.array([[waiting, rush] for rush in (0, 1) for waiting in range(21)], np.float64)
 for run in runs:
-    policy = offline.load_policy(run.best)
-    print("speeds", policy.act(np.array(states, np.float64), explore=False).reshape(2, 21).tolist())
+    taken = offline.load_policy(run.best).act(states.repeat(1_000, axis=0), explore=True).reshape(2, 21, 1_000)
+    print("chances", [[[float(np.mean(at == speed)) for speed in range(3)] for at in row] for row in taken])

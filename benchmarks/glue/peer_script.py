@@ -76,4 +76,4 @@ for name, interval in found["cql"].items():
 
 # for the benchmark: what it does at each state
 states = np.array([[waiting, rush] for rush in (0, 1) for waiting in range(21)], np.float32)
-print("speeds", policy.predict(states).reshape(2, 21).tolist())
+print("chances", np.eye(3)[policy.predict(states)].reshape(2, 21, 3).tolist())
