@@ -4,6 +4,8 @@
 
 Episodes of 200 steps with four observations, made up. Runs are copies of one short training in folders of their own.
 `report.open_seconds` is from the address to the drawn page in headless Chromium, by Playwright; left out without one.
+`report.served_*` is of `offline report --serve`: until it tells its address, imports included; its memory then, and after so
+many episodes were asked for; until the first page is drawn; and how long an episode takes.
 """
 
 from __future__ import annotations
@@ -11,12 +13,18 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
+import psutil
 from gymnasium import spaces
 
 from benchmarks.figure import environment, figure
@@ -32,6 +40,8 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train
 
 STEPS = 200
+EPISODES = 500
+"""That are asked for from a server."""
 BATCH = 100
 """Episodes that are written together."""
 SPACES: dict[str, Any] = {
@@ -80,8 +90,8 @@ def write_runs(folder: Path, count: int) -> None:
         (run / "result.json").write_text(json.dumps(moved))
 
 
-def opened(page: Path) -> float | None:
-    """Seconds until the page is drawn."""
+def opened(address: str) -> float | None:
+    """Seconds until the page at an address is drawn."""
     chromium = shutil.which("chromium")
     if chromium is None:
         return None
@@ -91,11 +101,36 @@ def opened(page: Path) -> float | None:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--headless", "--no-sandbox", "--disable-gpu"])
         tab = browser.new_page()
         begin = time.perf_counter()
-        tab.goto(f"file://{page}#experiments")
+        tab.goto(address)
         tab.wait_for_selector("#main table, #main p")
         took = time.perf_counter() - begin
         browser.close()
     return took
+
+
+def served(root: Path, count: int) -> Iterator[tuple[str, float, str]]:
+    """(name, value, unit) of a server of the root."""
+    command = [sys.executable, "-c", "from flows.cli import main; main()", "report", str(root), "--serve"]
+    begin = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[-1]
+        yield "served_start_seconds", time.perf_counter() - begin, "s"
+        memory = psutil.Process(process.pid).memory_info
+        yield "served_start_bytes", memory().rss, "B"
+        if (first := opened(address)) is not None:
+            yield "served_first_page_seconds", first, "s"
+        with httpx.Client() as client:
+            client.get(address)
+            value = f"{address.partition('?')[0]}value"
+            [name, *_] = client.get(value, params={"of": '["datasets"]'}).json()["rows"]
+            total = client.get(value, params={"of": json.dumps(["episodes", name])}).json()["total"]
+            before, begin = memory().rss, time.perf_counter()
+            for number in range(count):
+                client.get(value, params={"of": json.dumps(["episode", name, number * total // count])}).raise_for_status()
+            yield "served_episode_seconds", (time.perf_counter() - begin) / count, "s"
+            yield "served_grown_bytes", memory().rss - before, "B"
+        process.send_signal(signal.SIGINT)
 
 
 def main() -> None:
@@ -115,8 +150,10 @@ def main() -> None:
             made = report(ReportConfig(), root=str(root))
             figure(f"report.{what}.seconds", made.seconds, "s", count=count)
             figure(f"report.{what}.bytes", made.bytes, "B", count=count)
-            if (open_seconds := opened(root / "report.html")) is not None:
+            if (open_seconds := opened(f"file://{root}/report.html#experiments")) is not None:
                 figure(f"report.{what}.open_seconds", open_seconds, "s", count=count)
+            for name, value, unit in served(root, EPISODES):
+                figure(f"report.{what}.{name}", value, unit, count=count)
 
 
 if __name__ == "__main__":

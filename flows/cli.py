@@ -6,6 +6,7 @@ A verb imports what it needs when it runs: `--help` loads only click, and `--sho
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import gc
 import json
@@ -91,6 +92,10 @@ def _add_stage(stage: Stage[..., Any]) -> None:
     """Adds the verb of a stage."""
     server = click.Option(["--server"], is_flag=True, help="Run it as a flow of Prefect, also where no server is set.")
     plan = click.Option(["--plan"], is_flag=True, help=stage.plan_help)
+    serving = [
+        click.Option(["--serve"], is_flag=True, help="Serve the page to browsers of this machine, live, and write no file."),
+        click.Option(["--port"], type=click.IntRange(0, 65535), default=0, help="Port that --serve takes; 0: a free one."),
+    ]
     ask = click.Option(["--ask"], is_flag=True, help="Ask what a plan cannot know, and write the YAML for -c.")
 
     parameters = Parameters(
@@ -102,13 +107,21 @@ def _add_stage(stage: Stage[..., Any]) -> None:
         stage.arguments,
         *([plan] if stage.plan else []),
         *([ask] if stage.name == "import" else []),
+        *(serving if stage.name == "report" else []),
         server,
         parameters=parameters,
         help=stage.help,
         has_json=True,
     )
     def run(
-        server: bool, plan: bool = False, ask: bool = False, env: str | None = None, append: bool = False, **given: Any
+        server: bool,
+        plan: bool = False,
+        ask: bool = False,
+        serve: bool = False,
+        port: int = 0,
+        env: str | None = None,
+        append: bool = False,
+        **given: Any,
     ) -> None:
         more = [f"environment.id={env}"] * bool(env) + ["append=true"] * append
         groups = parameters.configs([*given["settings"], *more], given["config_files"])
@@ -121,6 +134,8 @@ def _add_stage(stage: Stage[..., Any]) -> None:
             from flows.asking import ask_for_import
 
             ask_for_import(**arguments)
+        elif serve:
+            _serve(arguments["root"], arguments["config"], port)
         else:
             has_server = server or api_url() is not None
             _shown(lambda: _run_stage(stage, has_server=has_server, **arguments, **groups))
@@ -128,6 +143,20 @@ def _add_stage(stage: Stage[..., Any]) -> None:
 
 for _stage in STAGES.values():
     _add_stage(_stage)
+
+
+def _serve(root: str, config: Any, port: int) -> None:
+    """Serves the page of a root until it is stopped."""
+    from flows.console import say
+    from flows.server_settings import ui_url
+    from offline_core.keeping.homepage.serving import ReportServer
+
+    if not config.runs_url and (url := ui_url()):
+        config = config.model_copy(update={"runs_url": f"{url.rstrip('/')}/runs"})
+    server = ReportServer(root, config, port=port)
+    say(f"The report of {root} is at {server.address}\nCtrl-C ends it.")
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run()
 
 
 @verb(
@@ -374,8 +403,9 @@ def main() -> None:
     stopping = Stopping()
     try:
         _run_verb()
-    except BaseException:
-        if stopping.signal is None:
+    except BaseException as error:
+        is_done = isinstance(error, SystemExit) and error.code == 0  # as of a server, which a signal is to end
+        if stopping.signal is None or is_done:
             raise
         _fail(stopping.sentence, code=stopping.code)
 

@@ -291,6 +291,7 @@ def prune(
     *,
     output: Path,
     config: Given[PruningConfig] = ...,
+    marked: Literal['keep', 'drop'] = ...,
     drop_non_finite: bool = ...,
     outliers: str | None = ...,
     drop_duplicates: bool = ...,

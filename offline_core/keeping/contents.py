@@ -7,11 +7,11 @@ import logging
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from offline_core.data.datasets.catalogue import Catalogue, Kind, open_catalogue, read_catalogue
+from offline_core.data.datasets.catalogue import Catalogue, FileState, Kind, open_catalogue, read_catalogue
 from offline_core.data.datasets.dataset import Dataset, open_version
 from offline_core.data.datasets.manifest import Parent
 from offline_core.data.datasets.result_cache import RESULT_FILE
@@ -23,10 +23,6 @@ from offline_core.data.store.stores import TEMPORARY
 from offline_core.errors import DatasetNotFoundError, OfflineError, StorageError
 from offline_core.judging.estimation.result import OffPolicyResult
 from offline_core.keeping.stored_results import read_result
-from offline_core.learning.algorithms.registry import AlgorithmChoice
-from offline_core.learning.experts.config import ExpertConfig
-from offline_core.learning.experts.result import ExpertResult
-from offline_core.learning.result import TrainingResult
 from offline_core.policies.evaluation.result import EvaluationResult
 from offline_core.policies.manifest import PolicyManifest, read_policy_manifest
 from offline_core.policies.registry.history import History, read_history
@@ -49,19 +45,24 @@ class Contents:
     Arguments:
         is_complete: All that is there, as who deletes has to know it: a file that cannot be read is an error. Otherwise what
             people look at: such a file is a problem to report, and what others need for their work alone is left out.
+        known: What was read of files before, by name, each with its state then; a file that is as it was is not read again, and
+            what is read is added. None: nothing is remembered.
     """
 
-    def __init__(self, catalogue: Catalogue, *, is_complete: bool = False) -> None:
+    def __init__(
+        self, catalogue: Catalogue, *, is_complete: bool = False, known: dict[str, tuple[FileState, Any]] | None = None
+    ) -> None:
         self.catalogue, self.root = catalogue, catalogue.root
         self.problems: list[tuple[str, str]] = []
         """(file, why it is not shown)."""
         self._is_complete = is_complete
+        self._known = known
 
     @functools.cached_property
     def datasets(self) -> dict[str, list[Dataset]]:
         """All versions, oldest first."""
         found: dict[str, list[Dataset]] = {}
-        for name, dataset in self.each(self._names("version"), self._version):
+        for name, dataset in self.once(self._names("version"), self._version):
             found.setdefault(posixpath.dirname(posixpath.dirname(name)), []).append(dataset)
         for versions in found.values():
             versions.sort(key=lambda dataset: dataset.manifest.version)
@@ -81,13 +82,13 @@ class Contents:
             for folder, versions in self.datasets.items()
             for each in versions
         }
-        reports = self.each(sorted(self.catalogue.files.keys() & versions.keys()), lambda name: last_report(versions[name][1]))
+        reports = self.once(sorted(self.catalogue.files.keys() & versions.keys()), lambda name: last_report(versions[name][1]))
         return {(versions[name][0], versions[name][1].manifest.version): report for name, report in reports}
 
     @functools.cached_property
     def policies(self) -> dict[str, PolicyManifest]:
         """Of what people look at: without copies in a registry, kept series, and the last policy where there is a best one."""
-        read = self.each(self._names("policy"), lambda name: read_policy_manifest(self.catalogue.place(name).parent.uri))
+        read = self.once(self._names("policy"), lambda name: read_policy_manifest(self.catalogue.place(name).parent.uri))
         return {posixpath.dirname(name): manifest for name, manifest in read}
 
     @functools.cached_property
@@ -120,15 +121,6 @@ class Contents:
     def policy_of(self, name: str) -> PolicyManifest | None:
         """The policy of the experiment in a folder: the best one, or the last."""
         return self.policies.get(posixpath.join(name, "best")) or self.policies.get(posixpath.join(name, "last"))
-
-    def algorithm_of(self, name: str) -> str:
-        """What the experiment in a folder learned with; empty if that is not known."""
-        policy, defaults = self.policy_of(name), {ExpertResult: ExpertConfig, TrainingResult: AlgorithmChoice}
-        if policy is None:
-            return ""
-        kind = type(self.results.get(name))
-        algorithm = policy.operation.config.get("algorithm", defaults[kind]().algorithm if kind in defaults else "")
-        return str(algorithm.get("name", "") if isinstance(algorithm, Mapping) else algorithm)
 
     def name_of(self, uri: str) -> str:
         """A URI relative to the root, if it is below it."""
@@ -197,6 +189,15 @@ class Contents:
         values = [one(name) for name in names] if self.root.is_local else several(one, names)
         return [(name, value) for name, value in zip(names, values, strict=True) if value is not None]
 
+    def once(self, files: Iterable[str], read: Callable[[str], T | None]) -> list[tuple[str, T]]:
+        """As `each`, of files; those that are as they were when they were read before are not read again."""
+        if (known := self._known) is None:
+            return self.each(files, read)
+        states = {name: self.catalogue.files[name] for name in files}
+        changed = [name for name, state in states.items() if name not in known or known[name][0] != state]
+        known.update({name: (states[name], value) for name, value in self.each(changed, read)})
+        return [(name, known[name][1]) for name, state in states.items() if name in known and known[name][0] == state]
+
     def _version(self, name: str) -> Dataset | None:
         """The version of a manifest; None: another run deleted it since it was listed."""
         folder, number = posixpath.dirname(posixpath.dirname(name)), int(posixpath.basename(name)[:-5])
@@ -208,7 +209,7 @@ class Contents:
             return None
 
     def _results(self, kind: Kind) -> list[tuple[str, Result]]:
-        return self.each(self._names(kind), lambda name: read_result(self.catalogue.place(name)))
+        return self.once(self._names(kind), lambda name: read_result(self.catalogue.place(name)))
 
     def _names(self, kind: Kind) -> list[str]:
         return self.catalogue.of(kind) if self._is_complete else self.catalogue.shown(kind)

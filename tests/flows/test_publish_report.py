@@ -25,12 +25,12 @@ def test_a_dataset_links_the_run_that_made_it(tmp_path: Path) -> None:
         run = latest_run()
         report(root=str(tmp_path))
     data = data_of(tmp_path / "report.html")
-    assert data["runs_url"] == "https://prefect.example/v2/runs"
-    made = {each["name"]: each["versions"][0]["run"] for each in data["datasets"]}
+    assert data["overview"]["runs_url"] == "https://prefect.example/v2/runs"
+    made = {name: each["versions"][0]["run"] for name, each in data["dataset"].items()}
     assert made == {"pruned": str(run.id), "source": ""}
 
 
 def test_the_address_that_is_given_comes_first(tmp_path: Path) -> None:
     with temporary_settings({PREFECT_UI_URL: "https://prefect.example"}):
         report(root=str(tmp_path), config=ReportConfig(runs_url="https://other.example/runs/"))
-    assert data_of(tmp_path / "report.html")["runs_url"] == "https://other.example/runs"
+    assert data_of(tmp_path / "report.html")["overview"]["runs_url"] == "https://other.example/runs"

@@ -15,6 +15,10 @@ from offline_core.runtime.user_code import UserCode
 class PruningConfig(Config):
     """What to keep; conditions are combined, in the order of these fields, and without any everything is kept."""
 
+    marked: Literal["keep", "drop"] = Field(
+        "keep",
+        description="drop: leave out the episodes that were marked as bad in 'offline report --serve'.",
+    )
     drop_non_finite: bool = Field(
         False,
         description="Drop episodes with a NaN or infinite value in an observation, action or reward. Reads the data.",

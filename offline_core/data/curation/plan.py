@@ -11,6 +11,7 @@ from offline_core.data.curation.config import PruningConfig
 from offline_core.data.curation.scores import scores_of
 from offline_core.data.curation.selection import choose, condition, pruning_index
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
+from offline_core.data.datasets.marks import read_marks
 from offline_core.data.episodes import columns
 from offline_core.runtime.reporting.card import Card, Section
 from offline_core.runtime.result import Part
@@ -91,7 +92,8 @@ def plan_pruning(
         unplanned.append("where_steps")
     scores = None if config.outliers is None else scores_of(config.outliers, source)
     index = pruning_index(source, config, of_episodes, scores)
-    keep, dropped = choose(index, config, where=of_episodes)
+    marked = read_marks(source.location).of(index) if config.marked == "drop" else None
+    keep, dropped = choose(index, config, marked=marked, where=of_episodes)
     returns, lengths = index[columns.RETURN].to_numpy(), index[columns.LENGTH].to_numpy()
     return PruningPlan(
         source=source.ref,

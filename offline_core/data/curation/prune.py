@@ -17,6 +17,7 @@ from offline_core.data.curation.selection import choose, condition, decides_alon
 from offline_core.data.datasets.copying import NOWHERE, copy_episodes, only_files, written_by_file
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
 from offline_core.data.datasets.dataset_card import dataset_card, reading
+from offline_core.data.datasets.marks import read_marks
 from offline_core.data.datasets.new_version import NewVersion
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
@@ -102,6 +103,7 @@ def prune(
     of_steps = None if config.where_steps is None else Condition.sql(config.where_steps)
     source = open_committed(dataset, version)
     scores = None if config.outliers is None else scores_of(config.outliers, source)
+    marks = read_marks(source.location) if config.marked == "drop" else None
     if where is not None:
         config = config.model_copy(update={"where": str(where)})
 
@@ -117,8 +119,9 @@ def prune(
             names = _projection(part, config)
             new = None if config.new_since is None else ~known_episodes(source, part, open_committed(dataset, config.new_since))
             finite = finite_episodes(part) if config.drop_non_finite else None
+            marked = None if marks is None else marks.of(index)
             refused = functools.partial(refusals, part, index, filters) if filters else None
-            keep, by_rule = choose(index, config, new=new, where=of_episodes, finite=finite, refusals=refused)
+            keep, by_rule = choose(index, config, new=new, marked=marked, where=of_episodes, finite=finite, refusals=refused)
             dropped |= by_rule
             if of_steps is None:
                 copy_episodes(part, index, np.where(keep, 0, NOWHERE), [writer], names=names, what="prune")
@@ -141,9 +144,10 @@ def prune(
 
     before, dropped = source.manifest.statistics, dict[str, int]()
     by_scores = {} if scores is None else {"outliers": scores.sha256}  # and not where they are
+    by_marks = {} if marks is None else {"marks": marks.sha256}  # which may be others tomorrow
     # The text of a Polars expression leaves out some of it: two that differ may have the same text.
     may_reuse = not isinstance(where, pl.Expr)
-    begun = yield NewVersion(output, config, [source.parent_entry], result, more=by_scores, may_reuse=may_reuse)
+    begun = yield NewVersion(output, config, [source.parent_entry], result, more=by_scores | by_marks, may_reuse=may_reuse)
     if may_reuse and decides_alone(config):
         one_by_one = functools.partial(write, dropped={})
         written = written_by_file(begun.folder, begun.operation, source, one_by_one, files=config.files)
@@ -196,6 +200,7 @@ def _nothing_left(source: Dataset, config: PruningConfig, where: Condition | Non
     facts = [f"the highest return is {float(index[columns.RETURN].to_numpy().max())}"]
     facts += [f"{name} is not known of {nulls:,}" for name in index.columns if (nulls := index[name].null_count())]
     rules = [f"new since version {config.new_since}"] * (config.new_since is not None)
+    rules += ["not marked as bad"] * (config.marked == "drop")
     rules += [f"where {config.where}"] * bool(config.where)
     rules += [f"keep_top_fraction {config.keep_top_fraction}"] * (config.keep_top_fraction is not None)
     rules += ["finite"] * config.drop_non_finite + [str(own) for own in config.filters]

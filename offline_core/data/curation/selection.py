@@ -22,6 +22,7 @@ def choose(
     config: PruningConfig,
     *,
     new: np.ndarray | None = None,
+    marked: np.ndarray | None = None,
     where: Condition | None = None,
     finite: np.ndarray | None = None,
     refusals: Callable[[np.ndarray], np.ndarray] | None = None,
@@ -31,6 +32,7 @@ def choose(
     Arguments:
         index: with the columns that `index_names` names.
         new: (episodes,) whether the version of `new_since` lacks an episode; None passes over that rule.
+        marked: (episodes,) whether an episode is marked as bad; None passes over that rule.
         where: the condition, understood (see `condition`).
         finite: (episodes,) whether all values of an episode are; None passes over that rule.
         refusals: which filter refuses each of the episodes that are left, see `refusals`; None passes over them.
@@ -45,6 +47,8 @@ def choose(
 
     if new is not None:
         apply("new_since", new)
+    if marked is not None:
+        apply("marked", ~marked)
     if finite is not None:
         apply("drop_non_finite", finite)
     if where is not None:

@@ -5,16 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 
-def choose(returns: np.ndarray, scores: np.ndarray | None, count: int, *, seed: int) -> dict[int, str]:
+def choose(
+    returns: np.ndarray, scores: np.ndarray | None, count: int, *, seed: int, is_whole: np.ndarray | None = None
+) -> dict[int, str]:
     """At most `count` of E episodes and why each was chosen, in the order in which they are the most worth looking at.
 
-    The best and the worst by return, the median one, the farthest outliers, and a sample: a quarter of each.
+    The best and the worst by return, the median one, the farthest outliers, and a sample: a quarter of each. A fragment of an
+    episode is the best or the worst only where no episode is whole: where steps cost, the shortest fragment has the highest
+    return.
 
     Arguments:
         returns: (E,); infinite and NaN ones come last.
+        is_whole: (E,) booleans: it begins with its first step, and ends as it does; None: all do.
         scores: (E,) how far each is from the others; None: unknown.
     """
     known = np.flatnonzero(np.isfinite(returns))
+    if is_whole is not None and is_whole[known].any():
+        known = known[is_whole[known]]
     order = known[np.argsort(returns[known], kind="stable")]
     quarter = max(1, count // 4)
     found: dict[int, str] = {}

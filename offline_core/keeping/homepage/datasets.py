@@ -14,28 +14,45 @@ from offline_core.data.datasets.tags import read_tags
 from offline_core.data.quality.result import QualityReport
 from offline_core.judging.ranking.result import OutlierResult
 from offline_core.keeping.contents import Contents
-from offline_core.keeping.homepage.clips import clips_of
-from offline_core.keeping.homepage.config import ReportConfig
-from offline_core.keeping.homepage.explorer import MAX_NUMBERS, explorer, read_scores
+from offline_core.keeping.homepage.explorer import read_scores
 from offline_core.keeping.homepage.facts import column_rows, dataset_facts
+from offline_core.keeping.homepage.found import Found
 from offline_core.keeping.homepage.values import minute, number, summary
 from offline_core.runtime.provenance import RUN
 
 
-def datasets_of(found: Contents, config: ReportConfig) -> list[dict[str, Any]]:
-    """One entry a dataset, the one with the newest version first."""
-    share = MAX_NUMBERS // max(1, len(found.datasets))
+def datasets_of(found: Contents) -> dict[str, dict[str, Any]]:
+    """The rows of the table of datasets by name, the one with the newest version first."""
     order = sorted(found.datasets, key=lambda name: found.datasets[name][-1].manifest.created_at, reverse=True)
-    return [made for _, made in found.each(order, lambda name: _dataset(found, name, config, share))]
+    return {name or ".": row for name, row in found.each(order, lambda name: _row(found, name))}
 
 
-def _dataset(found: Contents, name: str, config: ReportConfig, share: int) -> dict[str, Any]:
+def _row(found: Contents, name: str) -> dict[str, Any]:
+    latest = found.datasets[name][-1]
+    manifest, statistics = latest.manifest, latest.statistics
+    report = found.checks.get((name, manifest.version))
+    failed = [each.rule for each in report.findings if each.verdict == "fail"] if report else []
+    return {
+        "version": manifest.version,
+        "made": minute(manifest.created_at),
+        "by": manifest.operation.stage.replace("_", " "),
+        "episodes": statistics.episodes,
+        "steps": statistics.steps,
+        "return": number(statistics.returns.mean) if statistics.returns.count else None,
+        "bytes": latest.ref.bytes,
+        "verdict": "not checked" if report is None else report.verdict,
+        "failed": ", ".join(failed),
+    }
+
+
+def dataset_in(found: Contents, name: str) -> dict[str, Any]:
+    """The page of one dataset, without its episodes."""
     versions = found.datasets[name]
     latest = versions[-1]
     tags = found.tried(f"{name}/_versions/tags", lambda: read_tags(latest.location)) or {}
     report = found.checks.get((name, latest.manifest.version))
     known = latest.statistics.columns or (report.statistics.columns if report else None)
-    made: dict[str, Any] = {
+    return {
         "name": name or ".",
         "versions": [
             _version(found, each, tags, found.checks.get((name, each.manifest.version))) for each in reversed(versions)
@@ -51,13 +68,6 @@ def _dataset(found: Contents, name: str, config: ReportConfig, share: int) -> di
         or [],
         "quality": None if report is None else _quality(report),
     }
-
-    def episodes() -> dict[str, Any]:
-        clips = clips_of(found, name, latest)
-        return explorer(latest, config, scores=_scores(found, latest), clips=clips, max_numbers=share)
-
-    made["episodes"] = found.tried(f"{name} version {latest.manifest.version}", episodes)
-    return made
 
 
 def _version(found: Contents, dataset: Dataset, tags: Mapping[str, int], report: QualityReport | None) -> dict[str, Any]:
@@ -89,10 +99,10 @@ def _quality(report: QualityReport) -> dict[str, Any]:
     return {"verdict": report.verdict, "findings": findings} | told
 
 
-def _scores(found: Contents, dataset: Dataset) -> pl.DataFrame | None:
+def scores_of(found: Found, dataset: Dataset) -> pl.DataFrame | None:
     """Of the outliers that were looked for in this version."""
     fingerprint = dataset.manifest.fingerprint
-    for folder, result in found.results.items():
+    for folder, result in found.other_results.items():
         if isinstance(result, OutlierResult) and result.dataset.fingerprint == fingerprint:
             name = posixpath.join(folder, SCORES)
             return found.tried(name, lambda name=name: read_scores(found.catalogue.place(name)))  # type: ignore[misc]

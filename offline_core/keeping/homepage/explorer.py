@@ -1,18 +1,22 @@
-"""The episodes of a dataset: all in a list, some with their steps."""
+"""The episodes of a dataset: a list of them, and each with its steps."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from offline_core.data.curation.condition import Condition, without_nan
+from offline_core.data.curation.pieces import kept_steps
 from offline_core.data.curation.scores import REASON, SCORE
 from offline_core.data.curation.scores import read_scores as stored_scores
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.episodes import columns
+from offline_core.data.datasets.marks import Marks
+from offline_core.data.datasets.row_group import RowGroup
+from offline_core.data.episodes import Episode, columns
 from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.data.quality.result import Histogram
 from offline_core.data.store.location import Location
@@ -21,57 +25,110 @@ from offline_core.keeping.homepage.config import ReportConfig
 from offline_core.keeping.homepage.signals import signals_of
 from offline_core.keeping.homepage.values import number
 
+Groups = Sequence[tuple[RowGroup, np.ndarray]]
+"""Row groups, each with the numbers of its episodes."""
+
 MAX_NUMBERS = 2_000_000
-"""Of the steps of all datasets together, 5.3 bytes each; every dataset may use its share."""
+"""Of the steps of all datasets together in one file, 5.3 bytes each; every dataset may use its share."""
+MOST_MATCHES = 2_000
+"""Episodes that meet a condition and are listed."""
 
 
-def explorer(
-    dataset: Dataset, config: ReportConfig, *, scores: pl.DataFrame | None, clips: Mapping[str, Any], max_numbers: int
+def episodes_of(
+    dataset: Dataset,
+    index: pl.DataFrame,
+    config: ReportConfig,
+    *,
+    scores: pl.DataFrame | None,
+    filmed: Sequence[str],
+    marks: Marks,
 ) -> dict[str, Any]:
-    """The list of episodes by column, histograms, and the steps of those that `choose` names, by their row in the list.
+    """The list of episodes by column, by their numbers in the dataset, those that `choose` names, and histograms.
 
     Arguments:
         scores: outlier scores and reasons of the episodes, in the order of the dataset.
-        clips: by eps_id.
-
-    Raises:
-        CorruptFileError, EpisodeError, StorageError, UnsafeDataError: naming what cannot be read.
+        filmed: eps_ids of those of which there is a clip.
     """
-    index = dataset.index()
     returns, lengths = (index[name].to_numpy() for name in (columns.RETURN, columns.LENGTH))
     score = None if scores is None or len(scores) != len(index) else scores[SCORE].to_numpy()
-    ids = index[columns.EPS_ID].to_list()
-    filmed = {episode: "clip" for episode, eps_id in enumerate(ids) if eps_id in clips}
-    chosen = filmed | choose(returns.astype(np.float64), score, config.episodes, seed=config.seed)
+    is_whole = (index[columns.TERMINATED] | index[columns.TRUNCATED]).to_numpy() & (index[columns.T_STARTED] == 0).to_numpy()
+    clips = dict.fromkeys(np.flatnonzero(index[columns.EPS_ID].is_in([*filmed]).to_numpy()).tolist(), "clip")
+    picked = choose(returns.astype(np.float64), score, config.episodes, seed=config.seed, is_whole=is_whole)
+    chosen = clips | picked
     rows = listed(len(index), chosen, config.listed, seed=config.seed)
-    ends = np.where(index[columns.TERMINATED], "terminated", np.where(index[columns.TRUNCATED], "truncated", "open"))
     found: dict[str, Any] = {
+        "version": dataset.manifest.version,
         "total": len(index),
-        "id": [ids[row] for row in rows],
-        "return": [number(each) for each in returns[rows].tolist()],
-        "length": lengths[rows].tolist(),
-        "end": ends[rows].tolist(),
-        "chosen": {int(np.searchsorted(rows, episode)): why for episode, why in chosen.items()},
-        "clips": {int(np.searchsorted(rows, episode)): clips[ids[episode]] for episode in filmed},
+        **_columns(index, rows, marks),
+        "chosen": chosen,
         "histograms": {
             name: Histogram.of(np.asarray(values, np.float64)).model_dump()
             for name, values in (("return", returns), ("length", lengths))
         },
-        "steps": {},
     }
     if score is not None and scores is not None:
         found["score"] = [number(each, 4) for each in score[rows].tolist()]
-        reasons = scores[REASON].to_list()
-        found["reason"] = {i: reasons[row] for i, row in enumerate(rows.tolist()) if reasons[row]}
-    steps = _steps(dataset, index, [*chosen], max_numbers)
-    found["steps"] = {int(np.searchsorted(rows, episode)): each for episode, each in steps.items()}
+        found["reason"] = scores[REASON].gather(rows).to_list()
     return found
 
 
-def _steps(dataset: Dataset, index: pl.DataFrame, wanted: list[int], max_numbers: int) -> dict[int, dict[str, Any]]:
+def _columns(index: pl.DataFrame, rows: np.ndarray, marks: Marks) -> dict[str, list[Any]]:
+    some = index[rows]
+    ends = np.where(some[columns.TERMINATED], "terminated", np.where(some[columns.TRUNCATED], "truncated", "open"))
+    return {
+        "number": rows.tolist(),
+        "id": some[columns.EPS_ID].to_list(),
+        "start": some[columns.T_STARTED].to_list() if (some[columns.T_STARTED] != 0).any() else [],
+        "return": [number(each) for each in some[columns.RETURN].to_list()],
+        "length": some[columns.LENGTH].to_list(),
+        "end": ends.tolist(),
+        "marked": rows[marks.of(some)].tolist(),
+    }
+
+
+def matching(
+    dataset: Dataset, index: pl.DataFrame, groups: Groups, condition: str, *, of_steps: bool, marks: Marks
+) -> dict[str, Any]:
+    """The episodes that meet a condition of `prune`, by column; at most `MOST_MATCHES` of them, and how many there are.
+
+    Arguments:
+        of_steps: the condition is one on steps, and an episode meets it if any of its steps does. Reads the data.
+
+    Raises:
+        ConfigError: the condition cannot be understood, or names what is no column.
+    """
+    where = Condition.sql(condition)
+    if of_steps:
+        met = np.zeros(len(index), bool)
+        for group, numbers in groups:
+            episodes = [episode for episode in group.episodes() if len(episode)]
+            if episodes:
+                has_steps = index[columns.LENGTH].gather(numbers).to_numpy() > 0
+                met[numbers[has_steps]] = [each.any() for each in kept_steps(episodes, where)]
+    else:
+        where.require(columns.EPISODE_METADATA)
+        names = [name for name in columns.EPISODE_METADATA if name in {*columns.EPISODE_SUMMARY, *where.names}]
+        met = where.met(without_nan(dataset.index(names))).fill_null(False).to_numpy()
+    rows = np.flatnonzero(met)
+    return {"total": len(index), "matching": len(rows), **_columns(index, rows[:MOST_MATCHES], marks)}
+
+
+def facts_of(index: pl.DataFrame, number: int) -> dict[str, Any]:
+    """What the list says of one episode."""
+    return {name: values[0] for name, values in _columns(index, np.array([number]), Marks()).items() if values}
+
+
+def read_episode(groups: Groups, wanted: int) -> Episode:
+    """One episode by its number; reads the one row group that it is in."""
+    group, numbers = next(each for each in groups if len(each[1]) and each[1][0] <= wanted <= each[1][-1])
+    return group.episodes(only=numbers == wanted)[0]
+
+
+def steps_of(
+    dataset: Dataset, index: pl.DataFrame, groups: Groups, wanted: Sequence[int], max_numbers: int
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """The steps of the first of the wanted episodes, as many as have no more than `max_numbers` numbers together."""
     lengths = index[columns.LENGTH].to_numpy()
-    found: dict[int, dict[str, Any]] = {}
     left = max_numbers
     space = dataset.observation_space
     width = 2 + (int(np.prod(space.shape or (1,))) if space is not None and space.shape is not None else 4)
@@ -79,16 +136,16 @@ def _steps(dataset: Dataset, index: pl.DataFrame, wanted: list[int], max_numbers
     wanted = wanted[: max(1, int(np.searchsorted(expected, max_numbers)))]
     is_wanted = np.zeros(len(index), bool)
     is_wanted[wanted] = True
-    for group, numbers in dataset.indexed_row_groups(index) if wanted else ():
+    for group, numbers in groups if wanted else ():
         here = is_wanted[numbers]
         if not here.any():
             continue
         for episode_number, episode in zip(numbers[here].tolist(), group.episodes(only=here), strict=True):
             signals = signals_of(episode, dataset.manifest.input_columns)
-            if (left := left - signals.values.size) < 0 and found:
-                return found
-            found[episode_number] = signals.as_json()
-    return found
+            is_first = left == max_numbers
+            if (left := left - signals.values.size) < 0 and not is_first:
+                return
+            yield episode_number, {**signals.as_json(), **facts_of(index, episode_number)}
 
 
 def read_scores(place: Location) -> pl.DataFrame:

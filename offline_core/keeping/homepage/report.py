@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from datetime import UTC, datetime
-from urllib.parse import urlsplit
 
+from offline_core.data.datasets.catalogue import open_catalogue
 from offline_core.data.store.location import Location
-from offline_core.keeping.contents import read_contents
 from offline_core.keeping.homepage.config import ReportConfig, ReportResult
-from offline_core.keeping.homepage.datasets import datasets_of
-from offline_core.keeping.homepage.graph import graph_of
-from offline_core.keeping.homepage.page import page_of
-from offline_core.keeping.homepage.policies import decisions_of, policies_of, registry_of
-from offline_core.keeping.homepage.runs import runs_of
-from offline_core.keeping.homepage.values import minute
+from offline_core.keeping.homepage.page import page_of, title_of
+from offline_core.keeping.homepage.site import Site
 from offline_core.runtime.garbage import collection_paused
 from offline_core.runtime.stage import Argument, stage
 
@@ -46,46 +40,25 @@ def report(config: ReportConfig, *, root: str, output: str | None = None) -> Rep
     """
     start = time.perf_counter()
     with collection_paused():  # what thousands of files say is a million objects, none of them garbage
-        found = read_contents(root)
-        runs, policies, graph = runs_of(found), policies_of(found), graph_of(found)
-        decisions, registry = decisions_of(found), registry_of(found)
+        site = Site(open_catalogue(root), config)
+        values = site.for_file()
+    found = site.found
     place = found.catalogue.place(REPORT_FILE) if output is None else Location.of(output)
-    datasets = datasets_of(found, config)
-    found.problems.sort()  # threads find them in any order
-    explored = [each["episodes"] for each in datasets if each["episodes"]]
-    page = page_of(
-        f"{found.root.uri.rpartition('/')[2] or found.root.uri} · report",
-        {
-            "root": found.root.uri,
-            "made": minute(datetime.now(UTC)),
-            "runs_url": _without_credentials(config.runs_url.rstrip("/")),
-            "datasets": datasets,
-            "runs": runs,
-            "policies": policies,
-            "decisions": decisions,
-            "registry": registry,
-            "graph": graph,
-            "problems": found.problems,
-        },
-    ).encode()
+    problems = values["overview"]["problems"]
+    page = page_of(title_of(found.root.uri), values, made=site.made).encode()
     place.write(page)
     result = ReportResult(
         uri=place.uri,
         root=found.root.uri,
-        datasets=len(datasets),
+        datasets=len(site.datasets),
         versions=sum(map(len, found.datasets.values())),
-        policies=len(policies),
-        runs=len(runs.get("name", [])),
-        episodes=sum(len(each["id"]) for each in explored),
-        episodes_with_steps=sum(len(each["steps"]) for each in explored),
-        problems=[f"{name}: {reason}" for name, reason in found.problems],
+        policies=len(site.policies),
+        runs=len(site.runs),
+        episodes=sum(len(each["id"]) for each in values["episodes"].values() if each),
+        episodes_with_steps=sum("values" in steps for each in values["episode"].values() for steps in each.values()),
+        problems=[f"{name}: {reason}" for name, reason in problems],
         bytes=len(page),
         seconds=time.perf_counter() - start,
     )
     log.info("%s: %d datasets, %d runs, %d bytes", result.uri, result.datasets, result.runs, result.bytes)
     return result
-
-
-def _without_credentials(url: str) -> str:
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -1,43 +1,65 @@
-"""Experiments: trainings, experts and fine-tunings, each a row with its curves."""
+"""Experiments: trainings, experts and fine-tunings, each a row of a table, and its curves."""
 
 from __future__ import annotations
 
+import json
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
+from offline_core.data.datasets.result_cache import RESULT_FILE
 from offline_core.judging.sweeps.result import SweepResult, SweptSetting
-from offline_core.keeping.contents import Contents
+from offline_core.keeping.homepage.found import DEFAULT_ALGORITHMS, Found, curves_of
 from offline_core.keeping.homepage.values import Curve, minute, number, thinned
-from offline_core.learning.experts.result import ExpertResult
-from offline_core.learning.fine_tuning.result import FineTuneResult
+from offline_core.keeping.stored_results import read_result
 from offline_core.learning.metrics import METRICS_FILE, progress_of, read_metrics
-from offline_core.learning.result import LearnedResult, TrainingResult
+from offline_core.learning.result import LearnedResult
 
 POINTS = 200_000
-"""Of all curves together."""
-MOST_POINTS, LEAST_POINTS = 200, 12
+"""Of all curves in one file together."""
+MOST_POINTS, LEAST_POINTS = 1_000, 12
 """Of one curve."""
-KINDS: Mapping[type[LearnedResult], str] = {TrainingResult: "training", ExpertResult: "expert", FineTuneResult: "fine-tuning"}
+CURVES = {"episode_return_mean": "return", "loss": "loss", "held_out_loss": "held-out loss"}
+"""What metrics are called that every training has; others are called as they are."""
+_NO_CURVES = ("updates", "env_steps", "iteration")
+_ELSEWHERE = ("algorithm", "seed", "streamed")
+"""Parameters that have a column of their own, or say nothing to people."""
+_LONGEST = 200
+"""Letters of a value in the table."""
+
+_EMPTY: Mapping[str, Any] = {
+    "kind": "training",
+    "algorithm": "",
+    "setting": "",
+    "dataset": "",
+    "made": "",
+    "x": "updates",
+    **dict.fromkeys(("seed", "return", "target", "held_out", "seconds")),
+    "episodes": 0,
+    "updates": 0,
+    "points": {},
+    "parameters": {},
+}
+"""The row of a run of which nothing is known."""
 
 
-def runs_of(found: Contents) -> dict[str, list[Any]]:
-    """The columns of the table of experiments, finished ones first by name, then those that run or were stopped."""
-    finished = {name: each for name, each in found.results.items() if isinstance(each, LearnedResult)}
-    rows = len(finished) + len(found.unfinished)
-    points = max(LEAST_POINTS, min(MOST_POINTS, POINTS // max(1, 2 * rows)))
+def runs_of(found: Found) -> dict[str, dict[str, Any]]:
+    """The rows of the table of experiments by name: finished ones first, then those that run or were stopped, or failed."""
     settings = _settings(found)
-    table = [row for _, row in found.each(finished, lambda name: _finished(found, name, finished[name], settings, points))]
+    finished = found.each(found.learned, lambda name: _finished(found, name, found.learned[name], settings))
+    rows = {name or ".": row for name, row in finished}
     going_on = (posixpath.join(name, METRICS_FILE) for name in found.unfinished)
-    table += [row for _, row in found.each(going_on, lambda name: _unfinished(found, posixpath.dirname(name), points))]
-    return {column: [row[column] for row in table] for column in (table[0] if table else ())}
+    read = found.once if found.root.is_local else found.each  # elsewhere, what is new is in files beside it
+    rows |= {posixpath.dirname(file) or ".": row for file, row in read(going_on, lambda file: _unfinished(found, file))}
+    return rows | dict(_failed(found))
 
 
-def _settings(found: Contents) -> dict[str, tuple[SweptSetting, int]]:
+def _settings(found: Found) -> dict[str, tuple[SweptSetting, int]]:
     """The setting and seed of each run of a sweep, by the last names of its folder, which stay if a root is moved."""
     return {
         "/".join(run.checkpoint.split("/")[-3:-1]): (setting, run.seed)
-        for sweep in found.results.values()
+        for sweep in found.other_results.values()
         if isinstance(sweep, SweepResult)
         for setting in sweep.settings
         for run in setting.runs
@@ -45,72 +67,93 @@ def _settings(found: Contents) -> dict[str, tuple[SweptSetting, int]]:
 
 
 def _finished(
-    found: Contents, name: str, result: LearnedResult, settings: Mapping[str, tuple[SweptSetting, int]], points: int
+    found: Found, name: str, row: Mapping[str, Any], settings: Mapping[str, tuple[SweptSetting, int]]
 ) -> dict[str, Any]:
     policy = found.policy_of(name)
-    card = result.card()
-    setting, seed = settings.get("/".join(name.split("/")[-2:]), (None, None))
-    losses, held_out = (result.losses, result.held_out_losses) if isinstance(result, TrainingResult) else ([], [])
+    config = {} if policy is None else policy.operation.config
+    setting, seed = settings.get("/".join(name.split("/")[-2:]), (None, None if policy is None else config.get("seed", 0)))
+    algorithm = "" if policy is None else config.get("algorithm", DEFAULT_ALGORITHMS.get(row["kind"], ""))
+    swept = {} if setting is None else setting.parameters
     return {
-        "name": name or ".",
-        "kind": KINDS[type(result)],
-        "algorithm": found.algorithm_of(name),
+        **row,
+        "algorithm": str(algorithm.get("name", "") if isinstance(algorithm, Mapping) else algorithm),
         "setting": "" if setting is None else setting.name,
-        "parameters": {}
-        if setting is None
-        else {path: each for path, each in setting.parameters.items() if path != "algorithm"},
+        "parameters": parameters_of({**config, **{path: value for path, value in swept.items() if path not in config}}),
         "seed": seed,
-        "dataset": f"{found.name_of(result.dataset.uri)} v{result.dataset.version}"
-        if isinstance(result, TrainingResult)
-        else "",
-        "status": card.word,
-        "level": card.verdict,
-        "told": card.sentence,
-        "return": number(result.mean_return, 5),
-        "episodes": int(result.metrics.get("episodes", 0)),
-        "target": number(result.target_return),
-        "held_out": number(held_out[-1][1] if held_out else None, 4),
-        "updates": result.updates,
-        "seconds": number(result.seconds, 4),
         "made": minute(policy.created_at) if policy else "",
-        "x": result.unit,
-        "curves": _curves({"return": result.curve, "loss": losses, "held-out loss": held_out}, points),
     }
 
 
-def _unfinished(found: Contents, name: str, points: int) -> dict[str, Any]:
-    place = found.catalogue.place(posixpath.join(name, METRICS_FILE))
-    changed = place.filesystem.get_file_info(place.path).mtime
-    records = read_metrics(found.catalogue.place(name))
-    curve = _series(records, "episode_return_mean")
+def parameters_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of an operation by their paths; those at their defaults are not in it."""
+    flat = {path: value for path, value in _leaves(config) if path.partition(".")[0] not in _ELSEWHERE}
+    return {path: number(value) if isinstance(value, float) else value for path, value in flat.items()}
+
+
+def _leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{above}{name}.")
+        elif isinstance(value, bool | int | float) or value is None:
+            yield f"{above}{name}", value
+        else:
+            yield f"{above}{name}", (value if isinstance(value, str) else json.dumps(value, default=str))[:_LONGEST]
+
+
+def _unfinished(found: Found, file: str) -> dict[str, Any]:
+    records = read_metrics(found.catalogue.place(posixpath.dirname(file)))
+    curves = _series(records)
+    if found.curves is not None:
+        found.curves[posixpath.dirname(file)] = {name: each for name, each in curves.items() if name in CURVES.values()}
+    changed = found.catalogue.files[file].changed_ns
     return {
-        "name": name or ".",
-        "kind": "training",
-        "algorithm": "",
-        "setting": "",
-        "parameters": {},
-        "seed": None,
-        "dataset": "",
+        **_EMPTY,
         "status": "not finished",
         "level": "fair",
         "told": "It runs, or was stopped.",
-        "return": number(max((value for _, value in curve), default=None), 5),
-        "episodes": 0,
-        "target": None,
-        "held_out": None,
+        "return": number(max((value for _, value in curves.get("return", ())), default=None), 5),
         "updates": max((int(record["updates"]) for record in records), default=0),
-        "seconds": None,
-        "made": minute(changed) if changed else "",
         "x": "environment steps" if any("env_steps" in record for record in records) else "updates",
-        "curves": _curves(
-            {"return": curve, "loss": _series(records, "loss"), "held-out loss": _series(records, "held_out_loss")}, points
-        ),
+        "points": {name: len(curve) for name, curve in curves.items()},
+        "made": minute(datetime.fromtimestamp(changed / 1e9, UTC)) if changed else "",
     }
 
 
-def _series(records: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, float]]:
-    return [(progress_of(record), float(record[name])) for record in records if name in record]
+def _failed(found: Found) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The runs of sweeps that ended in an error, with its sentence."""
+    for folder, sweep in found.other_results.items():
+        for run in sweep.failures if isinstance(sweep, SweepResult) else ():
+            told = f"{run.error}{' It may pass if it is run again.' if run.may_pass else ''}"
+            said = {"status": "failed", "level": "bad", "told": told, "setting": run.setting, "seed": run.seed}
+            yield f"{folder or '.'}: {run.setting}, seed {run.seed}", {**_EMPTY, **said}
 
 
-def _curves(curves: Mapping[str, Curve], points: int) -> dict[str, Any]:
-    return {name: thinned(curve, points) for name, curve in curves.items() if curve}
+def curves_in(found: Found, name: str, points: int = MOST_POINTS) -> dict[str, Any] | None:
+    """The curves of one experiment by name, each [xs, ys] of at most so many points; None: there is none of that name.
+
+    Where the curves of all are wanted, those are not among them that only the metrics of a run tell.
+    """
+    folder = "" if name == "." else name
+    if folder not in found.learned and folder not in found.unfinished:
+        return None
+    curves = _read_curves(found, folder) if found.curves is None else found.curves.get(folder, {})
+    return {name: thinned(each, points) for name, each in curves.items() if each}
+
+
+def _read_curves(found: Found, folder: str) -> dict[str, Curve]:
+    has_metrics = posixpath.join(folder, METRICS_FILE) in found.catalogue.files
+    curves = _series(read_metrics(found.catalogue.place(folder)) if has_metrics else [])
+    if folder in found.learned:
+        result = read_result(found.catalogue.place(posixpath.join(folder, RESULT_FILE)))
+        kept = curves_of(result) if isinstance(result, LearnedResult) else {}
+        curves |= {name: curve for name, curve in kept.items() if len(curve) >= len(curves.get(name, ()))}
+    return curves
+
+
+def _series(records: list[dict[str, Any]]) -> dict[str, Curve]:
+    found: dict[str, list[tuple[int, float]]] = {}
+    for record in records:
+        for name, value in record.items():
+            if name not in _NO_CURVES:
+                found.setdefault(CURVES.get(name, name), []).append((progress_of(record), float(value)))
+    return dict(found)

@@ -6,20 +6,38 @@ import base64
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 
-from offline_core.data.episodes import Episode, nested
+from offline_core.data.episodes import Episode, columns, nested
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.number_names import number_names
+from offline_core.keeping.homepage.facts import LEAST_DATE
+from offline_core.runtime.units import date_text
 
 MAX_SIGNALS = 16
 """Of a leaf of observations or actions."""
 MAX_POINTS = 2_000
 """Of a signal; longer episodes are shown every so many steps."""
 MAX_FRAMES, MAX_FRAME_SIDE = 24, 128
+UNITS = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0), ("seconds", 1.0))
+"""Of a time on an axis, with their seconds: the first of which it has two."""
+MAX_LABELS = 50
+"""Choices that an axis names."""
+CHOICE = ["actions", "action"]
+"""The signal of a single number that an action is."""
+
+
+class Clock(NamedTuple):
+    """The time of each point of a signal."""
+
+    name: str
+    """Of the axis, with its unit."""
+    values: np.ndarray
+    """(points,)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +52,28 @@ class Signals:
     steps: int
     left_out: int
     """Numbers of a step that are no signal."""
+    labels: Mapping[int, list[str]]
+    """What the values of a signal are called, from 0 on: those of choices."""
+    clock: Clock | None
+    """When the points were; None: the episode does not say."""
     frames: Mapping[str, Any] | None
 
     def as_json(self) -> dict[str, Any]:
         """As the page's script reads it: little-endian float32 in base64."""
-        values = base64.b64encode(self.values.astype("<f4").tobytes()).decode("ascii")
-        more = {} if self.frames is None else {"frames": dict(self.frames)}
-        return {"names": self.names, "values": values, "stride": self.stride, "steps": self.steps, "out": self.left_out} | more
+        more: dict[str, Any] = {} if self.frames is None else {"frames": dict(self.frames)}
+        if self.clock is not None:
+            more["clock"] = {"name": self.clock.name, "values": _base64(self.clock.values)}
+        known = {"names": self.names, "values": _base64(self.values), "stride": self.stride, "steps": self.steps}
+        return {**known, "out": self.left_out, "labels": dict(self.labels), **more}
 
 
-def signals_of(episode: Episode, made_of: InputColumns | None = None) -> Signals:
-    """Observations, actions and rewards of an episode over time; `made_of` is what the observations are made of."""
+def signals_of(episode: Episode, made_of: InputColumns | None = None, *, actions: Nested | None = None) -> Signals:
+    """Observations, actions and rewards of an episode over time.
+
+    Arguments:
+        made_of: what the observations are made of.
+        actions: of each step, in place of the recorded ones.
+    """
     steps = len(episode)
     stride = max(1, -(-(steps + 1) // MAX_POINTS))
     names: list[list[str]] = []
@@ -52,7 +81,7 @@ def signals_of(episode: Episode, made_of: InputColumns | None = None) -> Signals
     left_out = 0
     groups = {
         "observations": nested.flatten(episode.get_observations(), "obs"),
-        "actions": nested.flatten(episode.get_actions(), "action"),
+        "actions": nested.flatten(episode.get_actions() if actions is None else actions, "action"),
         "rewards": {"reward": np.asarray(episode.get_rewards())},
     }
     for group, leaves in groups.items():
@@ -66,7 +95,39 @@ def signals_of(episode: Episode, made_of: InputColumns | None = None) -> Signals
                 names.append([group, called[i]])
                 rows.append(_points(flat[:, i], steps)[::stride])
     values = np.stack(rows) if rows else np.zeros((0, 0), np.float32)
-    return Signals(names, values, stride, steps, left_out, _frames(groups["observations"]))
+    labels = _labels(episode.action_space, made_of)
+    choices = {i: labels for i, name in enumerate(names) if name == CHOICE and labels}
+    return Signals(names, values, stride, steps, left_out, choices, _clock(episode, stride), _frames(groups["observations"]))
+
+
+def _labels(space: gym.Space[Any] | None, made_of: InputColumns | None) -> list[str]:
+    """What a Discrete action is called, from 0 on; none if it is no such action, or there are too many to name."""
+    if not isinstance(space, gym.spaces.Discrete) or int(space.start) != 0 or int(space.n) > MAX_LABELS:
+        return []
+    labels = None if made_of is None else made_of.labels
+    return [str(number if labels is None else labels[number]) for number in range(int(space.n))]
+
+
+def _clock(episode: Episode, stride: int) -> Clock | None:
+    """What the column of times says; the last point, after the last step, is as far from it as that from the one before."""
+    if columns.TIME not in episode.extras or len(episode) < 2:
+        return None
+    times = np.asarray(episode.get_extra(columns.TIME))
+    if times.shape != (len(episode),) or times.dtype.kind not in "iuf":
+        return None
+    is_date = times.dtype.kind == "i" and int(times[0]) >= LEAST_DATE
+    seconds = (times - times[0]) / 1e9 if is_date else times.astype(np.float64)
+    if not np.isfinite(seconds).all() or not np.array_equal(seconds, np.sort(seconds)):
+        return None
+    name = "time, in the unit of the log"
+    if is_date:
+        unit, length = next(((unit, length) for unit, length in UNITS if seconds[-1] >= 2 * length), UNITS[-1])
+        name, seconds = f"{unit} since {date_text(float(times[0]))}", seconds / length
+    return Clock(name, np.append(seconds, 2 * seconds[-1] - seconds[-2])[::stride])
+
+
+def _base64(values: np.ndarray) -> str:
+    return base64.b64encode(values.astype("<f4").tobytes()).decode("ascii")
 
 
 def _points(values: np.ndarray, steps: int) -> np.ndarray:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from offline_core.data.datasets.statistics import Summary
@@ -30,12 +30,23 @@ def minute(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M}"
 
 
+def minute_now() -> str:
+    """The time that it is."""
+    return minute(datetime.now(UTC))
+
+
 def thinned(curve: Curve, most: int) -> list[list[float | int | None]]:
     """[xs, ys] of at most so many points, evenly chosen, the last one included."""
     if len(curve) > most:
         last = len(curve) - 1
         curve = [curve[round(i * last / (most - 1))] for i in range(most)] if most > 1 else [curve[last]]
     return [[number(x) for x, _ in curve], [number(y, 5) for _, y in curve]]
+
+
+def rows_of(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Rows by name as a list has them: the names of the fields once, and of each row its values in their order."""
+    fields = [*next(iter(rows.values()), {})]
+    return {"fields": fields, "rows": {name: [row[field] for field in fields] for name, row in rows.items()}}
 
 
 def dumps(value: Any) -> str:

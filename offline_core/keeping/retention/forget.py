@@ -16,6 +16,9 @@ from offline_core.data.curation.condition import Condition
 from offline_core.data.datasets.copying import file_without
 from offline_core.data.datasets.dataset import VERSIONS, Dataset
 from offline_core.data.datasets.manifest import READS, FileEntry, Forgotten, Manifest, Operation
+from offline_core.data.datasets.marks import FILE as MARKS_FILE
+from offline_core.data.datasets.marks import FOLDER as MARKS
+from offline_core.data.datasets.marks import forget_marks
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import columns
 from offline_core.data.importing.imported import Imported
@@ -146,7 +149,8 @@ def _found(contents: Contents, where: Condition, config: ForgetConfig) -> Forget
     holding = [(each, found[name]) for name in found for each in contents.datasets[name] if _files(each, found[name])]
     policies = _policies(contents, [each for each, _ in holding])
     removed = descriptions(contents, [each for each, _ in holding], policies)
-    texts, left = ([file for file in files if file not in removed] for files in mentions(contents, names))
+    marks = {posixpath.join(name, MARKS, MARKS_FILE) for name in found}
+    texts, left = ([file for file in files if file not in {*removed, *marks}] for files in mentions(contents, names))
     if config.delete:
         for file in removed:
             contents.root.child(file).delete()
@@ -185,6 +189,7 @@ def _forget(contents: Contents, name: str, subjects: Subjects, names: Names) -> 
         index = holder.with_files([entry]).index()
         written[path] = file_without(holder, entry, index, meant, holder.location)
     place, now = contents.catalogue.place(name), []
+    forget_marks(place, subjects.ids)
     for dataset in reversed(known):
         manifest = manifest_without(dataset, written, subjects.related_ids, names)
         now.append(dataset.manifest if manifest is None else manifest)

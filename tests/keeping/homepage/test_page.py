@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 RUNS = "https://prefect.example/runs"
-PARTS = ("overview", "datasets", "experiments", "policies", "lineage", "dataset/0", "dataset/0/episode/1", "policy/0")
+PARTS = (
+    *("overview", "datasets", "experiments", "policies", "lineage"),
+    *("dataset/recording", "dataset/recording/episode/1", "policy/sweep%2Fbc%2Fbest", "experiment/sweep%2Fbc"),
+)
 
 pytestmark = MARKS
 __all__ = ["browser"]
@@ -107,7 +110,7 @@ def test_each_part_is_drawn(page: Page, request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.slow
 def test_a_version_links_the_run_that_made_it(page: Page) -> None:
-    shown(page, "dataset/0")
+    shown(page, "dataset/recording")
     link = page.get_by_role("region", name="versions").get_by_role("link")
     assert link.get_attribute("href") == f"{RUNS}/flow-run/{quote(HOSTILE, safe='()')}"
     assert page.get_by_role("link", name="Runs of flows").get_attribute("href") == RUNS
@@ -115,7 +118,7 @@ def test_a_version_links_the_run_that_made_it(page: Page) -> None:
 
 @pytest.mark.slow
 def test_the_table_sorts_filters_and_pages(page: Page) -> None:
-    shown(page, "dataset/0")
+    shown(page, "dataset/recording")
     table = page.get_by_role("region", name="episodes")
 
     def steps() -> list[int]:
@@ -134,7 +137,7 @@ def test_the_table_sorts_filters_and_pages(page: Page) -> None:
 
 @pytest.mark.slow
 def test_an_episode_opens_and_is_scrubbed_by_keys(page: Page) -> None:
-    shown(page, "dataset/0")
+    shown(page, "dataset/recording")
     page.get_by_role("link", name="episode-07").click()
     page.locator("#episode svg[role=img]").nth(2).wait_for()
     slider = page.get_by_role("slider", name="Step")
@@ -150,7 +153,7 @@ def test_an_episode_opens_and_is_scrubbed_by_keys(page: Page) -> None:
 @pytest.mark.slow
 def test_curves_are_chosen_in_the_table(page: Page) -> None:
     shown(page, "experiments")
-    page.get_by_role("combobox").select_option("loss")
+    page.get_by_role("combobox", name="Curves").select_option("loss")
     page.get_by_role("button", name="Draw none").click()
     assert page.locator("main figure").count() == 0
     for name in ("first", "second"):
@@ -170,6 +173,8 @@ def test_a_wide_table_scrolls_in_its_own_box(page: Page) -> None:
     table.get_by_role("button", name="parameter 03").click()
     assert table.locator("tbody tr td:first-child").all_inner_texts()[:2] == ["sweep/marwil", "sweep/bc"]
     table.locator("a", has_text="sweep/bc").click()
+    page.get_by_role("heading", name="sweep/bc").wait_for()
+    page.get_by_role("link", name="sweep/bc/best").click()
     page.get_by_role("heading", name="sweep/bc/best").wait_for()
 
 

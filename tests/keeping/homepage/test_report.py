@@ -27,7 +27,7 @@ def data_of(page: Path) -> dict[str, Any]:
     """What the page's script reads."""
     found = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
     assert len(found) == 1
-    return dict(json.loads(found[0]))
+    return dict(json.loads(found[0])["values"])
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +50,9 @@ def test_a_root_is_told_whole(root: Path, tmp_path: Path) -> None:
     assert (result.episodes, result.episodes_with_steps) == (30, 10)
     assert result.bytes == (tmp_path / "page.html").stat().st_size
     data = data_of(tmp_path / "page.html")
-    [dataset] = data["datasets"]
+    dataset, episodes = data["dataset"]["recording"], data["episodes"]["recording"]
     assert dataset["quality"]["verdict"] == dataset["versions"][0]["verdict"]
-    episodes = dataset["episodes"]
+    assert data["episode"]["recording"].keys() == episodes["chosen"].keys()
     assert set(episodes["chosen"].values()) == {"best", "worst", "median", "outlier", "sample"}
     assert len(episodes["score"]) == len(episodes["id"]) == 30
     best = next(row for row, why in episodes["chosen"].items() if why == "best")
@@ -63,10 +63,10 @@ def test_a_root_is_told_whole(root: Path, tmp_path: Path) -> None:
 
 def test_a_training_that_goes_on_is_named_with_its_curve_so_far(root: Path, tmp_path: Path) -> None:
     offline.report(root, output=tmp_path / "page.html")
-    runs = data_of(tmp_path / "page.html")["runs"]
-    row = runs["name"].index("going on")
-    assert runs["status"][row] == "not finished" and runs["updates"][row] == 6
-    assert runs["curves"][row]["loss"] == [[3, 6], [1.5, 1.0]]
+    data = data_of(tmp_path / "page.html")
+    run = dict(zip(data["runs"]["fields"], data["runs"]["rows"]["going on"], strict=True))
+    assert run["status"] == "not finished" and run["updates"] == 6
+    assert data["curves"]["going on"]["loss"] == [[3, 6], [1.5, 1.0]]
 
 
 @pytest.mark.parametrize("is_done", [True, False])
@@ -83,8 +83,8 @@ def test_what_a_decision_makes_for_itself_is_not_listed(tmp_path: Path, is_done:
         store_result(Location.of(str(tmp_path / "decision/result.json")), "", decision, fingerprints={})
     assert offline.report(tmp_path).problems == []
     data = data_of(tmp_path / "report.html")
-    assert sorted(each["name"] for each in data["datasets"]) == ["log", "sides/left"]
-    assert data["runs"]["name"] == ["behaviour"]
+    assert sorted(data["datasets"]["rows"]) == ["log", "sides/left"]
+    assert [*data["runs"]["rows"]] == ["behaviour"]
     assert len(data["graph"]["nodes"]) == 2
     assert [each["judged_on"] for each in data["decisions"]] == [4] * is_done
 
@@ -92,7 +92,7 @@ def test_what_a_decision_makes_for_itself_is_not_listed(tmp_path: Path, is_done:
 def test_an_empty_root_has_a_page(tmp_path: Path) -> None:
     result = offline.report(tmp_path)
     assert result.uri == str(tmp_path / "report.html")
-    assert data_of(tmp_path / "report.html")["datasets"] == []
+    assert data_of(tmp_path / "report.html")["datasets"] == {"fields": [], "rows": {}}
 
 
 def test_a_root_that_does_not_exist_is_refused_and_not_made(tmp_path: Path) -> None:
@@ -120,9 +120,8 @@ def test_broken_files_are_named_and_the_rest_is_shown(tmp_path: Path) -> None:
     for name in ("cut/_versions/000001.json", "lost", "policy/best/policy.json", "policy/result.json", "x/result.json"):
         assert name in named, name
     data = data_of(tmp_path / "report.html")
-    found = {each["name"]: each["episodes"] for each in data["datasets"]}
-    assert found["good"]["total"] == 4 and found["lost"] is None
-    assert len(data["problems"]) == len(result.problems)
+    assert data["episodes"]["good"]["total"] == 4 and data["episodes"]["lost"] is None
+    assert len(data["overview"]["problems"]) == len(result.problems)
 
 
 def test_values_that_make_no_sense_cost_their_own_row_alone(root: Path, tmp_path: Path) -> None:
@@ -139,7 +138,7 @@ def test_values_that_make_no_sense_cost_their_own_row_alone(root: Path, tmp_path
         (runs / name).write_text(json.dumps(stored))
     result = offline.report(runs)
     named = " ".join(result.problems)
-    for name in ("going on/metrics.jsonl: TypeError", "policy: OverflowError", "policy/best: ValueError"):
+    for name in ("going on/metrics.jsonl: TypeError", "policy/result.json: OverflowError", "policy/best: ValueError"):
         assert name in named, name
     assert (result.datasets, result.runs, result.policies) == (1, 0, 0)
 
@@ -150,21 +149,20 @@ def test_no_name_and_no_value_ends_the_data_of_the_page(tmp_path: Path) -> None:
     offline.report(tmp_path)
     page = (tmp_path / "report.html").read_text("utf-8")
     assert page.count("<script") == 2 and "<img" not in page and "<!--" not in page
-    [dataset] = data_of(tmp_path / "report.html")["datasets"]
-    assert HOSTILE in dataset["episodes"]["id"]
+    [episodes] = data_of(tmp_path / "report.html")["episodes"].values()
+    assert HOSTILE in episodes["id"]
 
 
 def test_the_link_to_runs_has_no_password(tmp_path: Path) -> None:
     offline.report(tmp_path, runs_url="https://team:secret@prefect.example:4200/runs/")
-    assert data_of(tmp_path / "report.html")["runs_url"] == "https://prefect.example:4200/runs"
+    assert data_of(tmp_path / "report.html")["overview"]["runs_url"] == "https://prefect.example:4200/runs"
 
 
 def test_numbers_that_are_none_are_left_out_of_the_json(tmp_path: Path) -> None:
     rewards = np.array([1.0, np.inf, np.nan])
     write_dataset(tmp_path / "data", [episode(0, 3, rewards=rewards), episode(1, 3)])
     offline.report(tmp_path)
-    [dataset] = data_of(tmp_path / "report.html")["datasets"]
-    assert dataset["episodes"]["return"][0] is None
+    assert data_of(tmp_path / "report.html")["episodes"]["data"]["return"][0] is None
 
 
 def test_a_long_list_is_a_sample_with_all_whose_steps_are_there() -> None:
@@ -174,6 +172,13 @@ def test_a_long_list_is_a_sample_with_all_whose_steps_are_there() -> None:
     rows = listed(1000, chosen, 100, seed=0)
     assert len(rows) == 100 and set(chosen) <= set(rows.tolist()) and (np.diff(rows) > 0).all()
     assert choose(np.full(3, np.nan), None, 10, seed=0).keys() == {0, 1, 2}
+
+
+def test_the_best_episode_is_no_fragment_where_steps_cost() -> None:
+    lengths = np.array([3, 200, 150, 180])
+    chosen = choose(-1.0 * lengths, None, 1, seed=0, is_whole=lengths > 3)
+    assert chosen == {2: "best"}
+    assert choose(-1.0 * lengths, None, 1, seed=0, is_whole=lengths < 0) == {0: "best"}
 
 
 def test_pictures_are_frames_and_long_episodes_are_thinned() -> None:

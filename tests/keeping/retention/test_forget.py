@@ -23,6 +23,7 @@ from offline_core.data.curation.split import split
 from offline_core.data.datasets.commit import commit
 from offline_core.data.datasets.dataset import VERSIONS, Dataset, open_dataset, versions
 from offline_core.data.datasets.manifest import Operation, Parent
+from offline_core.data.datasets.marks import EpisodeName, mark_episode
 from offline_core.data.datasets.verify import verify
 from offline_core.data.episodes import Episode, decode
 from offline_core.data.formats.exporting import ExportConfig, export
@@ -114,6 +115,7 @@ def world(folder: Path) -> dict[str, str]:
     for uri in (data, made["table"]):
         check(QualityConfig(), dataset=uri)
     Location.of(data).child("_cards/000001.md").write(b"the best: visit-of-p17-0")
+    mark_episode(Location.of(data), EpisodeName("visit-of-p17-0", 0), is_bad=True)
     return {"data": data, **made}
 
 

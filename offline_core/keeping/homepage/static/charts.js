@@ -20,10 +20,13 @@ function text(value, digits = 4) {
   return size >= 100 ? value.toLocaleString("en", { maximumFractionDigits: 1 }) : String(Number(value.toPrecision(digits)));
 }
 
+const LONG_PATH = 48;
 function counted(count, one, many = `${one}s`) { return `${text(count)} ${count === 1 ? one : many}`; }
 
-// Long names break after separators rather than inside words.
+// Long names break after separators rather than inside words; of a long path its end is shown.
 function broken(value) {
+  const end = typeof value === "string" && value.length > LONG_PATH && value.split("/").slice(-2).join("/");
+  if (end && end.length < value.length) return [el("span", { title: value }, "…/", broken(end))];
   return typeof value === "string" && !value.includes(" ") ? value.split(/(?<=[/.,_=@])/).flatMap((each, i) => (i ? [el("wbr"), each] : [each])) : [value];
 }
 
@@ -65,16 +68,26 @@ function wide(share = 1) {
   return Math.round(Math.max(280, page >= 800 ? page * share - (share < 1 ? 16 : 0) : page));
 }
 
-// Axes around a drawing; returns the element and what turns values into places.
-function axes(xs, ys, { x, y, width = wide(), height = 220, left = 62, label, zero = false }) {
+// Powers of ten between two logarithms, with 2 and 5 times each where these are few.
+function powers(low, high) {
+  const found = [], steps = high - low > 3 ? [1] : [1, 2, 5], every = Math.max(1, Math.ceil((high - low) / 8));
+  for (let power = Math.floor(low); power <= high; power += every) for (const step of steps) found.push(power + Math.log10(step));
+  return found.filter((at) => at >= low && at <= high);
+}
+
+// Axes around a drawing; returns the element and what turns values into places. names: of the values 0, 1, … of y.
+function axes(xs, ys, { x, y, width = wide(), height = 220, left = 62, label, zero = false, isLog = false, names = null }) {
   const right = 24, top = 10, bottom = x ? 38 : 22;
   const [x0, x1] = xs, [low, high] = ys, pad = zero ? 0 : (high - low) * 0.06, y0 = low - pad, y1 = high + (high - low) * 0.06;
   const px = (value) => left + ((value - x0) / (x1 - x0)) * (width - left - right);
   const py = (value) => height - bottom - ((value - y0) / (y1 - y0)) * (height - top - bottom);
   const svg = el("svg", { viewBox: `0 0 ${width} ${height}`, width, role: "img", "aria-label": label });
-  for (const at of ticks(y0, y1, height / 45)) {
+  const few = names ? Math.ceil(names.length / (height / 14)) : 1;
+  const marked = isLog ? powers(y0, y1) : names ? [...names.keys()].filter((at) => at % few === 0 && at >= y0 && at <= y1) : ticks(y0, y1, height / 45);
+  for (const at of marked) {
+    const words = names ? (names[at].length > 9 ? `${names[at].slice(0, 8)}…` : names[at]) : text(isLog ? Number((10 ** at).toPrecision(3)) : at);
     svg.append(el("line", { class: "grid", x1: left, x2: width - right, y1: py(at), y2: py(at) }));
-    svg.append(el("text", { x: left - 6, y: py(at) + 4, "text-anchor": "end" }, text(at)));
+    svg.append(el("text", { x: left - 6, y: py(at) + 4, "text-anchor": "end" }, words, names ? el("title", null, names[at]) : null));
   }
   for (const at of ticks(x0, x1, width / 120)) svg.append(el("text", { x: px(at), y: height - bottom + 15, "text-anchor": "middle" }, text(at)));
   if (x) svg.append(el("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, x));
@@ -82,10 +95,19 @@ function axes(xs, ys, { x, y, width = wide(), height = 220, left = 62, label, ze
   return { svg, px, py, width, left, right: width - right, top, bottom: height - bottom, x0, x1 };
 }
 
-// Lines of [{name, x, y}]; each has a colour and a dash, named in a legend. Returns the figure and a function that moves a cursor.
-function lines(series, options) {
-  const area = axes(extent(series.flatMap((each) => [...each.x])), extent(series.flatMap((each) => [...each.y])), {
-    ...options, label: `${options.y || "values"} over ${options.x || "steps"}: ${series.map((each) => each.name).join(", ")}`,
+// Lines of [{name, x, y, low, high}], the last two the edges of a band; each has a colour and a dash, named in a legend. Returns the
+// figure and a function that moves a cursor. Options: those of axes, steps: a value holds until the next, points: few values are dots.
+function lines(all, options) {
+  const logarithms = (values) => values && values.map((value) => (value > 0 ? Math.log10(value) : NaN));
+  const series = options.isLog ? all.map((each) => ({ ...each, y: logarithms(each.y), low: logarithms(each.low), high: logarithms(each.high) })) : all;
+  const area = axes(extent(series.flatMap((each) => [...each.x])), extent(series.flatMap((each) => [...each.y, ...(each.low || []), ...(each.high || [])])), {
+    ...options, y: options.isLog ? `${options.y} (log)` : options.y, label: `${options.y || "values"} over ${options.x || "steps"}: ${series.map((each) => each.name).join(", ")}`,
+  });
+  series.forEach(({ x, low, high }, i) => {
+    const edge = low && [...x.keys()].filter((k) => Number.isFinite(low[k]) && Number.isFinite(high[k]));
+    if (!edge || !edge.length) return;
+    const point = (values) => (k) => `${area.px(x[k]).toFixed(1)} ${area.py(values[k]).toFixed(1)}`;
+    area.svg.append(el("path", { class: "band", d: `M${edge.map(point(high)).join("L")}L${edge.reverse().map(point(low)).join("L")}Z`, fill: color(i) }));
   });
   series.forEach((each, i) => {
     let drawn = "", open = false;
@@ -121,7 +143,8 @@ function lines(series, options) {
     move(at, index) {
       cursor.setAttribute("visibility", "visible");
       for (const name of ["x1", "x2"]) cursor.setAttribute(name, area.px(at));
-      items.forEach((each, i) => (each.value.textContent = `= ${Number.isFinite(series[i].y[index]) ? text(series[i].y[index]) : "–"}`));
+      const said = (value) => (!Number.isFinite(value) ? "–" : options.names && options.names[value] !== undefined ? options.names[value] : text(value));
+      items.forEach((each, i) => (each.value.textContent = `= ${said(all[i].y[index])}`));
     },
   };
 }

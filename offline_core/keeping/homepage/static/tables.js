@@ -17,29 +17,31 @@ function differing(all) {
 }
 
 // all: [{name, values, number, cell(row), class, plain: not sorted by, stays: a column in any case}], all of the same length. Options: sort: [name of a column, descending],
-// chosen: Set of rows, caption.
+// chosen: Set of rows, caption, state: the name by which it stays as a reader left it, ordered: called with the rows in their order.
 function table(all, options = {}) {
   const [columns, alike] = differing(all), count = all.length ? all[0].values.length : 0;
-  const sorted = options.sort ? columns.findIndex((each) => each.name === options.sort[0]) : -1;
-  let order = [...Array(count).keys()], page = 0, by = sorted < 0 ? null : [sorted, options.sort[1]], query = "";
+  const state = kept(`table ${options.state || `${location.hash} ${options.caption}`}`, { page: 0, by: options.sort || null, query: "" });
+  let order = [...Array(count).keys()];
   const isShort = (each) => each.values.every((value) => String(value).length <= SHORT);
   const classes = columns.map((each) => (each.number ? "number" : each.class === "long" && isShort(each) ? "short" : each.class || null));
   const searched = columns.filter((each) => !each.number);
   const body = el("tbody"), shown = el("span", { class: "quiet", role: "status" });
   const heads = columns.map((each, i) => {
-    const button = el("button", { type: "button", onclick: () => { by = [i, by && by[0] === i ? !by[1] : Boolean(each.number)]; page = 0; draw(); } }, each.name);
+    const button = el("button", { type: "button", onclick: () => { state.by = [each.name, state.by && state.by[0] === each.name ? !state.by[1] : Boolean(each.number)]; state.page = 0; draw(); } }, each.name);
     return el("th", { scope: "col", class: each.number ? "number" : null }, each.plain ? each.name : button);
   });
-  const before = el("button", { type: "button", class: "plain", onclick: () => { page--; draw(); } }, "Previous");
-  const next = el("button", { type: "button", class: "plain", onclick: () => { page++; draw(); } }, "Next");
+  const before = el("button", { type: "button", class: "plain", onclick: () => { state.page--; draw(); } }, "Previous");
+  const next = el("button", { type: "button", class: "plain", onclick: () => { state.page++; draw(); } }, "Next");
   const search = el("input", { type: "search", placeholder: "Filter", "aria-label": `Filter ${options.caption || "rows"}`,
-    oninput: (event) => { query = event.target.value.toLowerCase(); page = 0; draw(); } });
+    oninput: (event) => { state.query = event.target.value; state.page = 0; draw(); } });
+  search.value = state.query;
 
   function draw() {
     order = [...Array(count).keys()];
+    const query = state.query.toLowerCase(), sorted = columns.find((each) => state.by && each.name === state.by[0]), isDescending = state.by && state.by[1];
     if (query) order = order.filter((row) => searched.some((each) => String(each.values[row]).toLowerCase().includes(query)));
-    if (by) {
-      const { values, number } = columns[by[0]], sign = by[1] ? -1 : 1;
+    if (sorted) {
+      const { values, number } = sorted, sign = isDescending ? -1 : 1;
       order.sort((a, b) => {
         const [one, two] = [values[a], values[b]];
         if (isMissing(one) || isMissing(two)) return isMissing(one) - isMissing(two) || a - b;
@@ -47,12 +49,13 @@ function table(all, options = {}) {
       });
     }
     const pages = Math.max(1, Math.ceil(order.length / PAGE));
-    page = Math.min(Math.max(0, page), pages - 1);
+    const page = (state.page = Math.min(Math.max(0, state.page), pages - 1));
     heads.forEach((head, i) => {
-      const now = by && by[0] === i ? (by[1] ? "descending" : "ascending") : null;
+      const now = columns[i] === sorted ? (isDescending ? "descending" : "ascending") : null;
       if (now) head.setAttribute("aria-sort", now); else head.removeAttribute("aria-sort");
-      if (!columns[i].plain) head.firstChild.textContent = columns[i].name + (now ? (by[1] ? " ▼" : " ▲") : "");
+      if (!columns[i].plain) head.firstChild.textContent = columns[i].name + (now ? (isDescending ? " ▼" : " ▲") : "");
     });
+    if (options.ordered) options.ordered(order);
     body.replaceChildren(...order.slice(page * PAGE, page * PAGE + PAGE).map((row) => el("tr", { class: options.chosen && options.chosen.has(row) ? "chosen" : null },
       columns.map((each, i) => el("td", { class: classes[i] }, each.cell ? each.cell(row) : (classes[i] === "long" ? broken : String)(text(each.values[row])))))));
     shown.textContent = order.length ? `${text(page * PAGE + 1)} to ${text(Math.min(order.length, page * PAGE + PAGE))} of ${text(order.length)}` : "none";

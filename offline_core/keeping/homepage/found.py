@@ -1,0 +1,85 @@
+"""What is below a root, as the pages need it: of trainings, of which there may be thousands, a row each and no curves."""
+
+from __future__ import annotations
+
+import functools
+import posixpath
+from collections.abc import Mapping
+from typing import Any
+
+from offline_core.data.datasets.catalogue import Catalogue
+from offline_core.keeping.contents import Contents
+from offline_core.keeping.homepage.values import Curve, number
+from offline_core.keeping.stored_results import read_result
+from offline_core.learning.experts.result import ExpertResult
+from offline_core.learning.fine_tuning.result import FineTuneResult
+from offline_core.learning.result import LearnedResult, TrainingResult
+from offline_core.runtime.result import Result
+
+KINDS: Mapping[type[LearnedResult], str] = {TrainingResult: "training", ExpertResult: "expert", FineTuneResult: "fine-tuning"}
+DEFAULT_ALGORITHMS = {"training": "bc", "expert": "ppo"}
+"""Those of policies whose operation names none."""
+
+
+class Found(Contents):
+    """Datasets, policies and results by the names of their folders.
+
+    Arguments:
+        keeps_curves: the curves of all trainings are wanted, so that what is read for the rows is kept.
+        more: as `Contents`.
+    """
+
+    def __init__(self, catalogue: Catalogue, *, keeps_curves: bool, **more: Any) -> None:
+        super().__init__(catalogue, **more)
+        self.curves: dict[str, Mapping[str, Curve]] | None = {} if keeps_curves else None
+        """By the folder of the training."""
+
+    @functools.cached_property
+    def other_results(self) -> dict[str, Result]:
+        """Those of stages that train nothing, by the folder of their `result.json`."""
+        return {name: each for name, each in self._told.items() if isinstance(each, Result)}
+
+    @functools.cached_property
+    def learned(self) -> dict[str, Mapping[str, Any]]:
+        """What the result of each training says, without its curves, by its folder."""
+        return {name: each for name, each in self._told.items() if isinstance(each, Mapping)}
+
+    @functools.cached_property
+    def _told(self) -> dict[str, Result | Mapping[str, Any]]:
+        def read(file: str) -> Result | Mapping[str, Any] | None:
+            result = read_result(self.catalogue.place(file))
+            if self.curves is not None and isinstance(result, LearnedResult):
+                self.curves[posixpath.dirname(file)] = curves_of(result)
+            return _told(self, result)
+
+        told: list[tuple[str, Result | Mapping[str, Any]]] = self.once(self.catalogue.shown("result"), read)
+        return {posixpath.dirname(name): each for name, each in told}
+
+
+def _told(found: Contents, result: Result | None) -> Result | Mapping[str, Any] | None:
+    """A result, or of a training what the table says of it: thousands of curves would fill the memory."""
+    if not isinstance(result, LearnedResult):
+        return result
+    card, curves = result.card(), curves_of(result)
+    dataset = f"{found.name_of(result.dataset.uri)} v{result.dataset.version}" if isinstance(result, TrainingResult) else ""
+    return {
+        "kind": KINDS[type(result)],
+        "dataset": dataset,
+        "status": card.word,
+        "level": card.verdict,
+        "told": card.sentence,
+        "return": number(result.mean_return, 5),
+        "episodes": int(result.metrics.get("episodes", 0)),
+        "target": number(result.target_return),
+        "held_out": number(curves["held-out loss"][-1][1] if curves.get("held-out loss") else None, 4),
+        "updates": result.updates,
+        "seconds": number(result.seconds, 4),
+        "x": result.unit,
+        "points": {name: len(curve) for name, curve in curves.items() if curve},
+    }
+
+
+def curves_of(result: LearnedResult) -> dict[str, Curve]:
+    """The curves that a result keeps, by name."""
+    more = {"loss": result.losses, "held-out loss": result.held_out_losses} if isinstance(result, TrainingResult) else {}
+    return {"return": result.curve, **more}
