@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from types import FrameType
@@ -21,6 +22,12 @@ HANDLED_SECONDS = 0.3
 """Prefect sends the process the same signal again when it has marked the run; then `_exit` is called within that time."""
 
 
+LOST = 255
+"""No signal: what one raised was lost."""
+RETURNED_SECONDS = 0.05
+"""For the callback in which it was lost to return."""
+
+
 class Stopping:
     """The first signal raises in the main thread, as Prefect and Python do it; this notes which it was."""
 
@@ -30,6 +37,9 @@ class Stopping:
         self._raised: signal.Signals | None = None
         """By what raises here."""
         self._exiting = threading.Event()
+        self._lost: int = signal.SIGTERM
+        """The signal that is to come again, for what it raised was lost."""
+        self._tell_unraisable, sys.unraisablehook = sys.unraisablehook, self._unraisable
         told, self._tell = socket.socketpair()
         self._tell.setblocking(False)
         signal.set_wakeup_fd(self._tell.fileno(), warn_on_full_buffer=False)  # whichever handler is set, Prefect's as well
@@ -68,13 +78,29 @@ class Stopping:
         self._exiting.set()
         raise SystemExit(128 + number)
 
+    def _unraisable(self, lost: sys.UnraisableHookArgs) -> None:
+        """Send the signal again where it raised inside a callback of the garbage collector, from which nothing is raised."""
+        if issubclass(lost.exc_type, Exception) or threading.current_thread() is not threading.main_thread():
+            self._tell_unraisable(lost)
+            return
+        self._lost = int(self.signal or getattr(lost.exc_value, "signal", signal.SIGTERM))  # as Prefect's has it
+        self._exiting.clear()
+        self._tell.send(bytes([LOST]))
+
     def _watch(self, told: socket.socket) -> None:
+        to_come = 0
         while number := told.recv(1):
+            if number[0] == LOST:
+                to_come += 1
+                time.sleep(RETURNED_SECONDS)
+                os.kill(os.getpid(), self._lost)
             if number[0] not in STOPS:
                 continue
             if self._seen is None:
                 self._seen = signal.Signals(number[0])
                 threading.Thread(target=self._limit, name="stopping limit", daemon=True).start()
+            elif to_come:
+                to_come -= 1
             elif not self._exiting.wait(HANDLED_SECONDS):
                 end_at_once(self.code, AT_ONCE.format(why="by a second signal"))
 

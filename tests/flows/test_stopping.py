@@ -54,6 +54,29 @@ def test_a_second_signal_ends_it_at_once(first: signal.Signals) -> None:
     assert "clean\n" not in output
 
 
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_is_handled_in_a_callback_of_the_garbage_collector_is_not_lost(first: signal.Signals) -> None:
+    program = f"""
+import signal, sys, time, weakref
+from flows.stopping import Stopping
+stopping = Stopping()
+class Thing:
+    pass
+thing = Thing()
+told = weakref.ref(thing, lambda _: signal.raise_signal({int(first)}))
+print("at work", flush=True)
+try:
+    del thing
+    while True:
+        time.sleep(0.05)
+finally:
+    print("clean", flush=True)
+"""
+    output, errors = begun(program=program).communicate()
+    assert output == "clean\n"
+    assert "ignored" not in errors and "Stopped at once" not in errors
+
+
 def test_the_signal_that_prefect_sends_again_is_no_second_one() -> None:
     own = "stopping = Stopping()\ndef raises(number, frame):\n    raise SystemExit(128 + number)\n"
     program = PROGRAM.replace("stopping = Stopping()\n", f"{own}signal.signal(signal.SIGTERM, raises)\n")

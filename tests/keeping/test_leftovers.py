@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import offline_core as offline
+from offline_core.data.datasets.commit import prepared
 from tests.data.datasets.factories import episode, write_dataset
 from tests.keeping.promotion.decisions import policy_at
 
@@ -70,3 +71,11 @@ def test_of_results_and_cards_beside_what_was_looked_at(tmp_path: Path, dead: st
     files = left(dead, place)
     offline.check(str(tmp_path / "data"), max_saturated_fraction=0.9)
     assert not there(files)
+
+
+def test_of_workers_that_ended_with_a_run_that_failed(tmp_path: Path, dead: str) -> None:
+    output, ended = tmp_path / "out", list[Path]()
+    with pytest.raises(RuntimeError), prepared(str(output)) as folder:
+        ended += left(dead, Path(folder.path), Path(folder.path) / "part")
+        raise RuntimeError("a worker was killed")
+    assert len(ended) == 4 and there(ended) == []

@@ -30,7 +30,7 @@ from offline_core.data.store.holds import writing
 from offline_core.data.store.json_files import with_checksum
 from offline_core.data.store.location import Location
 from offline_core.data.store.numbered_log import NumberedLog
-from offline_core.data.store.partial_files import remove_partial_files
+from offline_core.data.store.partial_files import remove_partial_files, remove_partial_files_of_failed_run
 from offline_core.errors import (
     CorruptFileError,
     EmptyDatasetError,
@@ -63,8 +63,8 @@ def prepare_dataset(uri: str) -> Location:
 def prepared(uri: str) -> Iterator[Location]:
     """The folder of a dataset, see `prepare_dataset`, while a version is written and committed.
 
-    Others may write versions meanwhile; vacuum and forget leave the dataset alone, or are waited for. On failure, the folders
-    that were created for it are removed if they are empty.
+    Others may write versions meanwhile; vacuum and forget leave the dataset alone, or are waited for. On failure, what its
+    workers left is removed, and the folders that were created for it if they are empty.
 
     Raises:
         StorageError: no permission, no space, or a file is in the way.
@@ -76,6 +76,7 @@ def prepared(uri: str) -> Iterator[Location]:
         with writing(location.child(VERSIONS)):
             yield location
     except BaseException:
+        remove_partial_files_of_failed_run(location)
         for folder in created:
             try:
                 folder.remove_empty_folder()

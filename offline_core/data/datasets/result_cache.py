@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from offline_core.data.datasets.manifest import Operation, Parent, identity_of
 from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.data.store.location import Location
-from offline_core.data.store.partial_files import remove_partial_files_on_disk
+from offline_core.data.store.partial_files import remove_partial_files_of_failed_run, remove_partial_files_on_disk
 from offline_core.errors import CorruptFileError, StorageError, StorageUnavailableError
 from offline_core.runtime.config import Config
 from offline_core.runtime.parameter_errors import problems
@@ -138,6 +138,10 @@ class StoredResult(Generic[Result]):
                 result = work(replace(begun, start=start))
             except _FoundMeanwhile as other:
                 return cast(Result, other.result)
+            except BaseException:
+                if is_started:
+                    remove_partial_files_of_failed_run(self.folder)
+                raise
             if not is_started:
                 raise RuntimeError(f"The stage {stage.name} starts itself, and never called start.")
             self._store(begun, result)

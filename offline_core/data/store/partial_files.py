@@ -19,13 +19,15 @@ from pyarrow import fs
 
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
-from offline_core.data.store.temporary_names import DIGITS, TEMPORARY, is_of_dead_process
+from offline_core.data.store.temporary_names import DIGITS, TEMPORARY, is_of_dead_process, is_of_this_process
 from offline_core.errors import StorageError
 
 log = logging.getLogger(__name__)
 
 MIN_AGE_DAYS = 7
 """Of what an unknown process writes: longer than any takes between two writes."""
+ENDING_SECONDS = 3.0
+"""For the workers of a run that failed to end."""
 
 _NAME = re.compile(re.escape(TEMPORARY) + f"[0-9a-f]{{{DIGITS}}}")
 _BELOW = re.compile(f".*?/{_NAME.pattern}(?=/|$)")
@@ -57,6 +59,20 @@ def remove_partial_files_on_disk(root: Location, *, recursive: bool = True) -> N
     """The same where `root` is on a disk. Elsewhere small files appear whole, and looking for others takes requests."""
     if root.is_local:
         remove_partial_files(root, recursive=recursive)
+
+
+def remove_partial_files_of_failed_run(root: Location) -> None:
+    """The same where `root` is on a disk and a run has just failed: its workers may take a moment to end."""
+    if not root.is_local:
+        return
+    until = time.monotonic() + ENDING_SECONDS
+    while time.monotonic() < until and any(_is_still_written(os.path.basename(path)) for path in _temporary(root.path)):
+        time.sleep(0.05)
+    remove_partial_files(root)
+
+
+def _is_still_written(name: str) -> bool:
+    return not (is_of_this_process(name) or is_of_dead_process(name))
 
 
 def _remove_remote(root: Location) -> int:
@@ -101,7 +117,7 @@ def _remove_files(root: Location, *, recursive: bool) -> None:
         )
 
 
-def _temporary(root: str, *, recursive: bool) -> Iterator[str]:
+def _temporary(root: str, *, recursive: bool = True) -> Iterator[str]:
     for folder, folders, files in os.walk(root):
         found = [name for name in (*folders, *files) if _NAME.fullmatch(name)]
         yield from (path for name in found if not os.path.islink(path := os.path.join(folder, name)))

@@ -27,9 +27,13 @@ _PATTERN = re.compile(
 
 def temporary_name() -> str:
     """A new name for what this process writes."""
-    process = os.getpid()
-    own = f"{_place()}{process:0{_PROCESS_DIGITS}x}{_start(process) or 0:0{_START_DIGITS}x}"
+    own = _own_digits()
     return f"{TEMPORARY}{own}{secrets.token_hex(DIGITS)[: DIGITS - len(own)]}"
+
+
+def is_of_this_process(name: str) -> bool:
+    """Whether this process writes under a temporary name."""
+    return name.startswith(f"{TEMPORARY}{_own_digits()}")
 
 
 def is_of_dead_process(name: str) -> bool:
@@ -41,6 +45,11 @@ def is_of_dead_process(name: str) -> bool:
     if not _exists(process):
         return True
     return start != 0 and _start(process) not in (None, start)  # another one has its number now
+
+
+def _own_digits() -> str:
+    process = os.getpid()
+    return f"{_place()}{process:0{_PROCESS_DIGITS}x}{_start(process) or 0:0{_START_DIGITS}x}"
 
 
 @functools.cache
