@@ -83,7 +83,7 @@ class Stopping:
         if issubclass(lost.exc_type, Exception) or threading.current_thread() is not threading.main_thread():
             self._tell_unraisable(lost)
             return
-        self._lost = int(self.signal or getattr(lost.exc_value, "signal", signal.SIGTERM))  # as Prefect's has it
+        self._lost = self.signal or getattr(lost.exc_value, "signal", None) or signal.SIGTERM  # as Prefect's has it
         self._exiting.clear()
         self._tell.send(bytes([LOST]))
 
