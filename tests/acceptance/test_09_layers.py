@@ -11,11 +11,13 @@ import ray.data
 import torch
 
 from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning import group, source
 from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.config import ComputeConfig, DataConfig, TrainingConfig
 from offline_core.learning.data_loader import DataLoader, loader_of
+from offline_core.learning.metrics import MetricsTail
 from offline_core.learning.prelearner.mapper import Mapper
 from offline_core.learning.run import Run
 from offline_core.learning.shards import batches
@@ -115,7 +117,9 @@ def test_09_learners_take_cpus_or_gpus(recording: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("placement", ["PACK", "SPREAD"])
-def test_09_learners_are_placed_by_pack_or_spread(recording: str, placement: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_09_learners_are_placed_by_pack_or_spread(
+    recording: str, tmp_path: Path, placement: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What Ray is asked for."""
     asked: list[Any] = []
 
@@ -126,7 +130,7 @@ def test_09_learners_are_placed_by_pack_or_spread(recording: str, placement: Any
     monkeypatch.setattr(group, "placement_group", placing)
     compute = {"learners": 2, "cpus_per_learner": 0.5, "placement": placement}
     with pytest.raises(EnoughError):
-        group._learned(run(recording, compute=compute), None, start=0.0)
+        group._learned(run(recording, compute=compute), None, start=0.0, tail=MetricsTail(Location.of(str(tmp_path))))
     assert asked == [([{"CPU": 0.5}] * 2, placement)]
 
 
@@ -219,7 +223,7 @@ def test_09_updates_per_iteration(recording: str, tmp_path: Path, interval: int)
     result = run_train(
         recording, tmp_path, optimizer={"updates_per_iteration": interval, "max_epochs": 1}, evaluation={"play": False}
     )
-    reports = [record["updates"] for record in metrics(tmp_path) if "loss" in record]
+    reports = [record["updates"] for record in metrics(tmp_path) if "steps_per_second" in record]
     assert reports == sorted({*range(interval, result.updates + 1, interval), result.updates})
 
 
@@ -275,5 +279,5 @@ def test_09_an_iteration_is_an_epoch_where_no_number_of_updates_is_set(recording
     result = run_train(
         recording, tmp_path, optimizer={"updates_per_iteration": None, "max_epochs": 3}, evaluation={"play": False}
     )
-    reports = [record["updates"] for record in metrics(tmp_path) if "loss" in record]
+    reports = [record["updates"] for record in metrics(tmp_path) if "steps_per_second" in record]
     assert reports == [result.updates // 3 * epoch for epoch in (1, 2, 3)]
