@@ -80,10 +80,15 @@ class Stopping:
 
     def _unraisable(self, lost: sys.UnraisableHookArgs) -> None:
         """Send the signal again where it raised inside a callback of the garbage collector, from which nothing is raised."""
-        if issubclass(lost.exc_type, Exception) or threading.current_thread() is not threading.main_thread():
+        number = getattr(lost.exc_value, "signal", None)  # as Prefect's has it
+        if self.signal is not None and not issubclass(lost.exc_type, Exception):
+            number = self.signal
+        elif issubclass(lost.exc_type, KeyboardInterrupt):
+            number = signal.SIGINT
+        if number not in STOPS or threading.current_thread() is not threading.main_thread():
             self._tell_unraisable(lost)
             return
-        self._lost = self.signal or getattr(lost.exc_value, "signal", None) or signal.SIGTERM  # as Prefect's has it
+        self._lost = number
         self._exiting.clear()
         self._tell.send(bytes([LOST]))
 
@@ -99,6 +104,7 @@ class Stopping:
             if self._seen is None:
                 self._seen = signal.Signals(number[0])
                 threading.Thread(target=self._limit, name="stopping limit", daemon=True).start()
+                to_come = 0
             elif to_come:
                 to_come -= 1
             elif not self._exiting.wait(HANDLED_SECONDS):

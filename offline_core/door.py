@@ -88,6 +88,9 @@ class Dataset(datasets.Dataset):
         """
         return len(self._opened)
 
+    def __bool__(self) -> bool:
+        return True  # also where `len` is 0, or not known
+
     def __iter__(self) -> Iterator[Episode]:
         """Return all episodes, see `episodes`."""
         return self.episodes()

@@ -30,7 +30,7 @@ _DEFAULTS = {
     "WANDB_ERROR_REPORTING": "false",
     "WANDB_INIT_TIMEOUT": "10",
 }
-_FINISH_SECONDS = 60.0
+_FINISH_SECONDS = 10.0
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from offline_core.data.store.json_lines import line_of, read_lines, whole_lines
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
-from offline_core.errors import StorageError
+from offline_core.errors import CorruptFileError, StorageError
 from offline_core.runtime.prefetch import several
 
 if TYPE_CHECKING:  # metrics are read without Torch
@@ -228,7 +228,7 @@ class MetricsTail:
     def _lines(self) -> list[str]:
         try:
             return list(map(json.dumps, read_metrics(self._folder)))
-        except StorageError:  # none yet, or an error that the process that writes raises as well
+        except (StorageError, CorruptFileError):  # none yet, or an error that the process that writes raises as well
             return []
 
 

@@ -87,10 +87,13 @@ class RandomAccess:
         """Return columns of `size` steps, (size, …), each drawn from all steps alike; a step may come twice.
 
         Raises:
+            ConfigError: `size` is less than 1.
             EmptyDatasetError: The dataset has no steps.
             CorruptFileError, EpisodeError, UnsafeDataError: Some cannot be read.
         """
         uri = self._dataset.location.uri
+        if size < 1:
+            raise ConfigError(f"{size} steps cannot be drawn from {uri}: draw one at least.")
         if not self._steps_before[-1]:
             raise EmptyDatasetError(f"{uri} has no steps to draw from.", uri=uri)
         drawn = rng.integers(self._steps_before[-1], size=size)

@@ -120,13 +120,14 @@ class StoredResult(Generic[Result]):
             except StorageError as error:
                 log.warning("The result is not kept at %s: %s", begun.place.uri, error)
             return result
-        is_started = False
+        is_started = is_held = False
         with contextlib.ExitStack() as held:
 
             def start() -> None:
-                nonlocal is_started
+                nonlocal is_started, is_held
                 is_started = True
                 held.enter_context(self.folder.make_folder().locked())
+                is_held = True
                 remove_partial_files_on_disk(self.folder)
                 if (known := self.found(stage)) is not None:
                     raise _FoundMeanwhile(known)
@@ -139,7 +140,7 @@ class StoredResult(Generic[Result]):
             except _FoundMeanwhile as other:
                 return cast(Result, other.result)
             except BaseException:
-                if is_started:
+                if is_held:
                     remove_partial_files_of_failed_run(self.folder)
                 raise
             if not is_started:

@@ -203,6 +203,8 @@ def numbered_in_any_order(rows: SampleRows, names: Iterable[str]) -> list[tuple[
     distinct, all_pairs, found = _distinct_rows(rows.table), len(rows) * (len(rows) - 1) / 2, []
     for t in numbering:
         for each in [name for name in codes if name != t and pairs[name] * pairs[t] / all_pairs >= CHANCES]:
+            if (codes[each].max() + 1) * (codes[t].max() + 1) < distinct:
+                continue
             if len(np.unique(codes[each] * (codes[t].max() + 1) + codes[t])) == distinct:
                 found.append((each, t))
     return found

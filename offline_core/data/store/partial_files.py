@@ -19,7 +19,7 @@ from pyarrow import fs
 
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
-from offline_core.data.store.temporary_names import DIGITS, TEMPORARY, is_of_dead_process, is_of_this_process
+from offline_core.data.store.temporary_names import DIGITS, TEMPORARY, is_of_dead_process, is_of_other_living_process
 from offline_core.errors import StorageError
 
 log = logging.getLogger(__name__)
@@ -66,13 +66,11 @@ def remove_partial_files_of_failed_run(root: Location) -> None:
     if not root.is_local:
         return
     until = time.monotonic() + ENDING_SECONDS
-    while time.monotonic() < until and any(_is_still_written(os.path.basename(path)) for path in _temporary(root.path)):
+    while time.monotonic() < until and any(
+        is_of_other_living_process(os.path.basename(path)) for path in _temporary(root.path)
+    ):
         time.sleep(0.05)
     remove_partial_files(root)
-
-
-def _is_still_written(name: str) -> bool:
-    return not (is_of_this_process(name) or is_of_dead_process(name))
 
 
 def _remove_remote(root: Location) -> int:

@@ -31,9 +31,11 @@ def temporary_name() -> str:
     return f"{TEMPORARY}{own}{secrets.token_hex(DIGITS)[: DIGITS - len(own)]}"
 
 
-def is_of_this_process(name: str) -> bool:
-    """Whether this process writes under a temporary name."""
-    return name.startswith(f"{TEMPORARY}{_own_digits()}")
+def is_of_other_living_process(name: str) -> bool:
+    """Whether another process of this machine is known to write under a temporary name."""
+    found = _PATTERN.fullmatch(name)
+    is_here = found is not None and found[1] == _place() and not name.startswith(f"{TEMPORARY}{_own_digits()}")
+    return is_here and not is_of_dead_process(name)
 
 
 def is_of_dead_process(name: str) -> bool:

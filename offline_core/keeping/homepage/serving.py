@@ -15,7 +15,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Any
 
 from offline_core.data.datasets.catalogue import Catalogue, open_catalogue, read_catalogue
@@ -151,9 +150,15 @@ class LiveSite:
             return 200, tag, _json(rows.all())
         return (304, tag, b"") if before == rows.number else (226, tag, _json(rows.since(before)))
 
-    def mark(self, dataset: str, number: int, is_bad: bool) -> None:
-        """Mark an episode of a dataset as bad, or take the mark away."""
+    def mark(self, dataset: str, number: int, is_bad: bool, *, id: str | None) -> None:
+        """Mark an episode of a dataset as bad, or take the mark away.
+
+        Raises:
+            LookupError: The number names another episode than the one with this id by now.
+        """
         location, episode = self.site.episode_name(dataset, number)
+        if id not in (None, episode.eps_id):
+            raise LookupError(f"{dataset} has another version by now, in which episode {number} is another one. Open it anew.")
         with self._changing:
             mark_episode(location, episode, is_bad=is_bad)
         self._next_look = 0.0
@@ -232,7 +237,7 @@ def app_of(live: LiveSite, token: str, port: int) -> Starlette:
             dataset, number, is_bad = given["dataset"], given["number"], given["is_bad"]
             if not (isinstance(dataset, str) and type(number) is int and isinstance(is_bad, bool)):
                 raise LookupError("An episode is named by its dataset and its number.")
-            live.mark(dataset, number, is_bad)
+            live.mark(dataset, number, is_bad, id=given.get("id"))
             return JSONResponse({})
 
         return await run_in_threadpool(told, write)
@@ -294,10 +299,9 @@ def _equal(given: str, token: str) -> bool:
 
 
 def _cookies(header: str) -> dict[str, str]:
-    try:
-        return {name: morsel.value for name, morsel in SimpleCookie(header).items()}
-    except CookieError:
-        return {}
+    """By name; what other programs of this machine set may be no cookie at all."""
+    pairs = (pair.strip().partition("=") for pair in header.split(";"))
+    return {name: value for name, _, value in pairs}
 
 
 class ReportServer:

@@ -95,7 +95,7 @@ function episode(name, number, found) {
   const trouble = el("div");
   async function setMark(isBad) {
     try {
-      await post("mark", { dataset: name, number, is_bad: isBad });
+      await post("mark", { dataset: name, number, id: found.id, is_bad: isBad });
       trouble.replaceChildren();
       await refreshAll();
     } catch (error) {
