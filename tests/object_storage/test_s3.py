@@ -94,6 +94,7 @@ def test_a_retried_create_that_finds_its_own_bytes_succeeds(bucket: str, proxied
     file = Location.of(f"{bucket}/v/000001.json")
     file.create(b"mine")
     assert proxied.faults == [lost]
+    wait_until(lambda: len(proxied.seen) == 3, what="the read to be noted")
     assert [each.request.method for each in proxied.seen] == ["PUT", "PUT", "GET"]
     with pytest.raises(VersionExistsError):
         file.create(b"another's")

@@ -28,6 +28,7 @@ from offline_core.data.episodes.index import episode_summary
 from offline_core.data.store.location import Location
 from offline_core.errors import EpisodeError, SchemaError, StorageError
 from tests.data.datasets.factories import FORMATS, episode, found, in_small_filesystem, write_dataset, write_files
+from tests.waiting import wait_until
 
 LIMIT = 2**16
 
@@ -386,7 +387,7 @@ def test_an_error_leaves_nothing_half_done(tmp_path: Path, format: Format, error
     ):
         for i in range(9):
             writer.write([episode(i)])
-        assert any(name.startswith(".tmp-") for name in found(tmp_path)), "or else this test would show nothing"
+        wait_until(lambda: any(name.startswith(".tmp-") for name in found(tmp_path)), what="the writer's thread to open a file")
         raise error
     assert found(tmp_path) == [file.path for file in writer.files], "files that were complete stay, the open one is gone"
     for file in writer.files:
