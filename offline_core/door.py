@@ -157,13 +157,13 @@ class Dataset(datasets.Dataset):
             device: where the tensors are: "cuda".
 
         Raises:
-            ConfigError: There is no such column, or the dataset does not say what its spaces are.
+            ConfigError: There is no such column, one holds text, or the dataset does not say what its spaces are.
             SchemaError: Files that were not imported.
         """
         from offline_core.data.datasets.random_access import SAMPLED
         from offline_core.learning.torch_batches import TorchBatches
 
-        names = self._opened.check_names(SAMPLED if columns is None else columns)
+        names = self._opened.check_numbers(SAMPLED if columns is None else columns)
         return TorchBatches(self, batch_size=batch_size, names=names, seed=seed, device=device)
 
     def describe(self) -> DatasetDescription:

@@ -88,7 +88,7 @@ class _Run:
                 import wandb
             settings = wandb.Settings(
                 finish_timeout=_FINISH_SECONDS,
-                console="off",  # its lines, the command's words and the machine are nobody's who did not ask
+                console="off",  # its lines, the command's words and the machine are sent only where they are asked for
                 disable_code=True,
                 disable_git=True,
                 disable_job_creation=True,

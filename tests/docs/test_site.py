@@ -1,4 +1,4 @@
-"""The site builds without a warning, its links hold, and nobody else is asked for anything when it is read.
+"""The site builds without a warning, its links hold, and no other host is asked for anything when it is read.
 
 In a browser: a search finds what is meant, and what is copied of a block of commands can be pasted into a shell.
 """
@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[2]
 FRONT_DOORS = ["README.md", "deployments/README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 ON_THE_FORGE = [*FRONT_DOORS, *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
 LOADED = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "src"}
-"""What a browser fetches by itself. A link that somebody may follow is another thing."""
+"""What a browser fetches by itself. A link that a reader may follow is another thing."""
 REPOSITORY = "https://github.com/example/offline"
 """Where the tested site says that its code is: a host that the theme's script asks for stars and releases, if it may."""
 FIRST = {
@@ -57,7 +57,7 @@ FIRST = {
     "roll back": "registry.html",
     "s3": "storage.html",
 }
-"""The page that somebody means who searches for these words."""
+"""The page that a search for these words means."""
 
 
 @pytest.fixture(scope="module")

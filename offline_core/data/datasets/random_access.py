@@ -126,6 +126,19 @@ class RandomAccess:
             raise ConfigError(f"{self._dataset.location.uri} has no column {', '.join(missing)}; it has {', '.join(known)}.")
         return names
 
+    def check_numbers(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the names of columns, if they are there and a tensor can hold what the first step has.
+
+        Raises:
+            ConfigError: One is missing, or holds text.
+        """
+        first = self.sample(1, np.random.default_rng(0), self.check_names(names)) if self._steps_before[-1] else {}
+        for name, column in first.items():
+            if any(leaf.dtype.kind not in "biuf" for leaf in nested.flatten(column, name).values()):
+                left = ", ".join(each for each in names if each != name)
+                raise ConfigError(f"{name} holds text, which no tensor can: leave it out (columns: {left or 'others'}).")
+        return names
+
     def _file_of(self, number: int) -> tuple[_File, int]:
         """The file of an episode, and its number there."""
         file = int(np.searchsorted(self._episodes_before, number, side="right")) - 1

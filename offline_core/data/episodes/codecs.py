@@ -94,6 +94,6 @@ CODECS: Mapping[str, Codec] = {codec.name: codec for codec in (EpisodeCodec(), T
 
 
 def codec_of(schema: pa.Schema) -> Codec:
-    """The codec of a file with these columns. An `item` that is not binary is a column of somebody's log."""
+    """The codec of a file with these columns. An `item` that is not binary is a column of a user's log."""
     is_stored = columns.ITEM in schema.names and schema.field(columns.ITEM).type in (pa.binary(), pa.large_binary())
     return CODECS["episodes" if is_stored else "table"]

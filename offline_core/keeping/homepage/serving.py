@@ -11,10 +11,11 @@ import hashlib
 import json
 import logging
 import secrets
+import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from offline_core.data.datasets.catalogue import Catalogue, open_catalogue, read_catalogue
@@ -28,6 +29,7 @@ from offline_core.runtime.extras import require_extra
 from offline_core.runtime.garbage import collection_paused
 
 if TYPE_CHECKING:
+    import uvicorn
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
@@ -86,7 +88,7 @@ class Rows:
 
 
 class LiveSite:
-    """The values of a root as it is now: while somebody asks, it is listed now and then, and files that changed are read."""
+    """The values of a root as it is now: while a page asks, it is listed now and then, and files that changed are read."""
 
     def __init__(self, root: str, config: ReportConfig) -> None:
         self._config, self._memory = config, Memory()
@@ -304,6 +306,26 @@ def _cookies(header: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+def _quiet_server(settings: uvicorn.Config) -> uvicorn.Server:
+    """One that a signal ends in order. Uvicorn's own raises the signal again once it has ended, as if it came twice."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            if threading.current_thread() is not threading.main_thread():
+                yield
+                return
+            before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+            try:
+                yield
+            finally:
+                for each, handler in before.items():
+                    signal.signal(each, handler)
+
+    return Server(settings)
+
+
 class ReportServer:
     """A server of the pages of a root at a port of this machine.
 
@@ -341,7 +363,7 @@ class ReportServer:
             server_header=False,
             timeout_graceful_shutdown=1,
         )
-        self._server = uvicorn.Server(settings)
+        self._server = _quiet_server(settings)
 
     def run(self) -> None:
         """Answer until the process is stopped, or `stop` is called by another thread."""

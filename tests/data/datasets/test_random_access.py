@@ -192,6 +192,8 @@ def test_torch_batches_hold_what_follows_each_step(tmp_path: Path) -> None:
         data.to_torch(batch_size=0)
     with pytest.raises(ConfigError, match="has no column logp; it has eps_id, t, obs,"):
         data.to_torch(columns=["obs", "logp"])
+    with pytest.raises(ConfigError, match="eps_id holds text, which no tensor can"):
+        data.to_torch(columns=["obs", "eps_id"])
 
 
 @pytest.mark.parametrize("format", FORMATS)

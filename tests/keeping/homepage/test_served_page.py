@@ -15,7 +15,7 @@ from offline_core.data.store.location import Location
 from offline_core.keeping.homepage.serving import ReportServer
 from tests.cases import slow_but
 from tests.chromium import MARKS, SCREENSHOTS, browser
-from tests.keeping.homepage.served import HOSTILE, server_of, write_metrics, write_root
+from tests.keeping.homepage.served import HOSTILE, server_of, write_metrics
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -47,13 +47,6 @@ CONTRAST = r"""() => {
 
 pytestmark = [*MARKS, pytest.mark.slow]
 __all__ = ["browser"]
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("served") / "runs"
-    write_root(root)
-    return root
 
 
 @pytest.fixture

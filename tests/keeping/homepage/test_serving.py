@@ -25,7 +25,7 @@ from offline_core.keeping.homepage import found
 from offline_core.keeping.homepage.config import ReportConfig
 from offline_core.keeping.homepage.serving import ReportServer, Rows
 from tests.data.datasets.factories import episode, write_dataset
-from tests.keeping.homepage.served import HOSTILE, building_episode, rows_in, server_of, write_metrics, write_root
+from tests.keeping.homepage.served import HOSTILE, building_episode, rows_in, server_of, write_metrics
 
 
 class Asked:
@@ -55,13 +55,6 @@ class Asked:
     @property
     def root(self) -> Path:
         return Path(self.live.site.found.root.path)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("served") / "runs"
-    write_root(root)
-    return root
 
 
 @pytest.fixture
@@ -314,13 +307,14 @@ def test_without_uvicorn_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.slow
-def test_the_command_tells_the_address_and_ends_by_ctrl_c(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_tells_the_address_and_ends_in_order(tmp_path: Path, stop: signal.Signals) -> None:
     write_dataset(tmp_path / "data", [episode(0)])
     command = [sys.executable, "-c", "from flows.cli import main; main()", "report", str(tmp_path), "--serve"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
         address = re.findall(r"http://127\.0\.0\.1:\d+/\?token=\S+", process.stdout.readline())[0]
         assert httpx.get(address).status_code == 200
-        process.send_signal(signal.SIGINT)
+        process.send_signal(stop)
         assert (process.wait(), process.stderr.read()) == (0, "")
     assert not (tmp_path / "report.html").exists()

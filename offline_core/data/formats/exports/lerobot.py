@@ -279,7 +279,7 @@ def readme_of(about: About) -> str:
 
 
 def about_of(readme: str) -> About:
-    """What the head of a card says, by whoever wrote it."""
+    """What the head of a card says, whichever program wrote it."""
     import yaml
 
     before, _, rest = readme.partition("---\n")
