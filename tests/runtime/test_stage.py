@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import pickle
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -77,6 +79,20 @@ def test_a_result_without_its_output_is_made_again(tmp_path: Path, worked: list[
     assert not double(DoublingConfig(), output=str(tmp_path)).reused and worked == [1, 1]
     (tmp_path / "number.txt").write_text("something else")
     assert not double(DoublingConfig(), output=str(tmp_path)).reused and worked == [1, 1, 1]
+
+
+def test_a_result_that_is_replaced_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    double(DoublingConfig(), output=str(tmp_path / "here"))
+    double(DoublingConfig(number=2), output=str(tmp_path / "here"))
+    shutil.copytree(tmp_path / "here", tmp_path / "copy")
+    double(DoublingConfig(number=2), output=str(tmp_path / "copy"))
+    said = [(record.levelname, record.message) for record in caplog.records if record.name.endswith("result_cache")]
+    here, copy = (tmp_path / name / RESULT_FILE for name in ("here", "copy"))
+    assert said == [
+        ("INFO", f"The result at {here} is of other settings or another version: it is replaced."),
+        ("WARNING", f"The result at {copy} was made at {here}, and its copy is not used: it is made again."),
+    ]
 
 
 def test_no_result_is_there_while_its_output_is_replaced(tmp_path: Path) -> None:

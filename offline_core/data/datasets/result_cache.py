@@ -131,6 +131,7 @@ class StoredResult(Generic[Result]):
                 remove_partial_files_on_disk(self.folder)
                 if (known := self.found(stage)) is not None:
                     raise _FoundMeanwhile(known)
+                _say_what_is_replaced(begun)
                 invalidate_result(begun.place)
 
             try:
@@ -175,6 +176,21 @@ class StoredResult(Generic[Result]):
             return
         made = {name: self.fingerprint(name) or "" for name in self.outputs(result)}
         store_result(begun.place, begun.identity, result, fingerprints=made)
+
+
+def _say_what_is_replaced(begun: BegunResult) -> None:
+    """Work of hours must not go without a word because a default has changed or a folder was moved."""
+    if not begun.place.is_file():
+        return
+    try:
+        values = json.loads(without_checksum(begun.place.read(), begun.place.uri))
+        place, identity = values["place"], values["identity"]
+    except (ValueError, LookupError, TypeError, RecursionError, CorruptFileError):
+        return  # was said as it was looked for
+    if place != begun.place.uri:
+        log.warning("The result at %s was made at %s, and its copy is not used: it is made again.", begun.place.uri, place)
+    elif identity != begun.identity:
+        log.info("The result at %s is of other settings or another version: it is replaced.", begun.place.uri)
 
 
 def store_result(
