@@ -257,9 +257,10 @@ def tag(dataset: str, name: str, version: int | None, remove: bool) -> None:
     """Let a name stand for a version of a dataset; tagged versions stay when old ones are deleted."""
     from flows.console import say
     from offline_core.door import tag
+    from offline_core.runtime.reporting.card import below_here
 
     ref = tag(_place(dataset), name, version=version, remove=remove)
-    say(f"{ref} {'has lost the tag' if remove else 'is tagged'} {name}.")
+    say(f"{below_here(str(ref))} {'has lost the tag' if remove else 'is tagged'} {name}.")
 
 
 @verb(

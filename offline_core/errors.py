@@ -121,6 +121,10 @@ class SchemaError(DataError):
     """A column is missing or has the wrong type."""
 
 
+class NotImportedError(SchemaError, TypeError):
+    """Files have no manifest, so it is not known how many episodes they have. As a TypeError it lets `list` do without that."""
+
+
 class NonFiniteError(DataError):
     """NaN or infinity in place of a number."""
 

@@ -41,9 +41,16 @@ OF_DATASETS = ("Shown", "Episodes", "Steps", "Return", "Length")
 def card_at(uri: str, version: int | None = None) -> Card:
     """What is at a location: a result that a stage stored there, a policy, a training that goes on, or a dataset.
 
+    Pages of it are named where they were kept: calls in Python keep none.
+
     Raises:
         DatasetNotFoundError: none of these.
     """
+    card = _card_at(uri, version)
+    return dataclasses.replace(card, places=[page for page in card.places if Location.of(f"{page}.html").is_file()])
+
+
+def _card_at(uri: str, version: int | None) -> Card:
     place, address = Location.of(uri), parse_address(uri)
     if place.uri.endswith(".json") and place.is_file() and (result := read_result(place)) is not None:
         return result.card()
@@ -91,7 +98,7 @@ def dataset_card(uri: str, version: int | None) -> Card:
             *(() if checked is None else checked.sections),
         ],
         next=f"offline check {uri}" if checked is None else checked.next,
-        places=_existing(dataset.location.child(f"{CARDS}/{manifest.version:06d}")),
+        places=[dataset.location.child(f"{CARDS}/{manifest.version:06d}").uri],
         ancestors=outline(lineage(uri, manifest.version)),
     )
 
@@ -119,7 +126,7 @@ def policy_card(uri: str) -> Card:
         verdict="grey" if told is None else told.verdict,
         word="Policy" if told is None else told.word,
         sentence="" if told is None else told.sentence,
-        places=_existing(training.child("card")),
+        places=[training.child("card").uri],
     )
     if result is not None:
         card = result.card()
@@ -203,10 +210,6 @@ def _network(network: NetworkConfig) -> str:
     """Its layers, and what is not at its default."""
     values = {name: getattr(network, name) for name in ("hidden_sizes", "activation")} | without_defaults(network)
     return ", ".join(f"{name} {json.dumps(value) if isinstance(value, dict) else value}" for name, value in values.items())
-
-
-def _existing(place: Location) -> list[str]:
-    return [place.uri] if place.parent.child(f"{posixpath.basename(place.uri)}.html").is_file() else []
 
 
 def _files(dataset: Dataset) -> Section:

@@ -48,6 +48,7 @@ from offline_core.errors import (
     CorruptFileError,
     DatasetNotFoundError,
     EmptyDatasetError,
+    NotImportedError,
     SchemaError,
     VersionNotFoundError,
     within,
@@ -329,10 +330,10 @@ def addressed(uri: str, version: int | None = None) -> tuple[str, int | None]:
     return found[0], tags.resolve(Location.of(found[0]), found[1])
 
 
-def not_imported(uri: str) -> SchemaError:
+def not_imported(uri: str) -> NotImportedError:
     """The error for files without a manifest, in which an episode may occur twice or in parts."""
     folder = uri.partition("*")[0].rstrip("/") + "-imported"
-    return SchemaError(
+    return NotImportedError(
         f"{uri} has no manifest, so it is not a dataset yet. Import it first, then use {folder}: "
         f"'offline import {shlex.quote(uri)} -o {shlex.quote(folder)}', "
         f"or in Python offline.import_data({uri!r}, output={folder!r}).",

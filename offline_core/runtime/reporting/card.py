@@ -150,7 +150,7 @@ class Card:
             lines.append(f"again: {self.ran.command}")
         lines += [f"card: {place}.html" for place in self.places[:1]]
         lines += [f"next: {self.next}"] if self.next else []
-        return _below_here("\n".join(map(visible_line, lines)))
+        return below_here("\n".join(map(visible_line, lines)))
 
     def markdown(self, link: str | None = None) -> str:
         """The card as Markdown; the picture is in the text itself unless a link to it is given."""
@@ -373,7 +373,7 @@ def _aligned(values: Mapping[str, object]) -> list[str]:
     return [f"  {name:{width}}  {text_of(value)}" for name, value in values.items()]
 
 
-def _below_here(text: str) -> str:
+def below_here(text: str) -> str:
     """Text whose paths are relative to the current folder."""
     here = os.getcwd().rstrip("/")
     return text.replace(f"{here}/", "") if here else text
@@ -384,7 +384,7 @@ def _plain(section: Section) -> list[str]:
     if not section.sentences and not section.rows:
         return []
     lines = ["", section.title, *(f"  {text_of(sentence)}" for sentence in section.sentences)]
-    rows = [[_below_here(text_of(cell)) for cell in row] for row in section.rows]
+    rows = [[below_here(text_of(cell)) for cell in row] for row in section.rows]
     widths = [max(map(len, column)) for column in zip(section.columns, *rows, strict=True)]
     if sum(widths[:-1]) + 2 * len(widths) + MIN_LAST <= shutil.get_terminal_size((120, 24)).columns:
         table = [section.columns, *rows] if rows else []

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 import offline_core as offline
 from offline_core.data.datasets import random_access, row_group
-from offline_core.data.episodes import Episode, nested
+from offline_core.data.episodes import Episode, encode, nested
 from offline_core.data.episodes.codecs import Format
 from offline_core.errors import ConfigError, CorruptFileError, SchemaError
 from tests.data.datasets.factories import FORMATS, cut_in_half, episode, write_dataset, write_items
@@ -145,6 +145,11 @@ def test_files_that_were_not_imported_say_how_to_import_them(tmp_path: Path) -> 
     ):
         with pytest.raises(SchemaError, match=r"is not a dataset yet\. Import it first"):
             ask(data)
+
+
+def test_files_that_were_not_imported_are_listed_although_their_number_is_not_known(tmp_path: Path) -> None:
+    write_items(tmp_path / "part.parquet", [encode(each) for each in EPISODES])
+    assert list(offline.open_dataset(tmp_path)) == EPISODES
 
 
 def test_damage_names_the_file(tmp_path: Path) -> None:
