@@ -18,7 +18,9 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import offline_core as offline
 from benchmarks.reference.data import prepare
 from benchmarks.reference.page import table, write_page
 from benchmarks.reference.suite import KINDS, SETTINGS, SIDES, TASKS, Cell
@@ -49,34 +51,48 @@ def main() -> None:
         if side in pythons and not pythons[side]:
             parser.error(f"the side {side} needs the Python of its environment: {'--peer' if side == 'd3rlpy' else '--jax'}")
     folder = given.folder.absolute()
+    prepared = {}
     for task, kind in itertools.product(given.tasks, given.kinds):
-        data = prepare(folder, task, kind)
+        prepared[task, kind] = data, _ = prepare(folder, task, kind)
         print(task, kind, data.ref, data.manifest.fingerprint, flush=True)
     for seed, task, kind, algorithm in itertools.product(range(given.seeds), given.tasks, given.kinds, given.algorithms):
         if algorithm in TASKS[task].algorithms:
-            run(Cell(task, kind, algorithm, seed, given.updates), folder, sides, pythons)
+            run(Cell(task, kind, algorithm, seed, given.updates), folder, prepared[task, kind], sides, pythons)
             if given.page:
                 print(write_page(folder))
     if given.page:
         print(write_page(folder))
 
 
-def run(cell: Cell, folder: Path, sides: Sequence[str], pythons: dict[str, str | None]) -> None:
+def run(
+    cell: Cell,
+    folder: Path,
+    prepared: tuple[offline.Dataset, Path],
+    sides: Sequence[str],
+    pythons: dict[str, str | None],
+) -> None:
     """Run these sides of a cell where they are missing, at most two at a time, and store what each prints in its last line.
 
+    A side that was run on other data is missing.
+
     Arguments:
+        prepared: the dataset, and the same in Minari's format.
         pythons: of the environments of peers that have one of their own, by side.
 
     Raises:
         subprocess.CalledProcessError: a side failed; what it printed is above.
     """
+    data, minari = prepared
+    fingerprint = data.manifest.fingerprint
     missing = [
-        side for side in SIDES if side in sides and cell.algorithm in SIDES[side] and not cell.file(folder, side).exists()
+        side
+        for side in SIDES
+        if side in sides and cell.algorithm in SIDES[side] and _data_of(cell.file(folder, side)) != fingerprint
     ]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as temporary:
         order = Path(temporary, "order.json")
-        order.write_text(json.dumps(cell.order(folder)))
+        order.write_text(json.dumps(cell.order(f"{data.location.uri}@{data.manifest.version}", str(minari))))
         for together in (missing[:2], missing[2:]):
             commands = {side: [*_command(side, pythons), str(order)] for side in together}
             running = {
@@ -87,7 +103,7 @@ def run(cell: Cell, folder: Path, sides: Sequence[str], pythons: dict[str, str |
                 printed, _ = process.communicate()
                 if process.returncode:
                     raise subprocess.CalledProcessError(process.returncode, process.args, printed)
-                _store(printed.strip().splitlines()[-1], cell.file(folder, side))
+                _store(json.loads(printed.strip().splitlines()[-1]) | {"data": fingerprint}, cell.file(folder, side))
 
 
 def _command(side: str, pythons: dict[str, str | None]) -> list[str]:
@@ -96,12 +112,16 @@ def _command(side: str, pythons: dict[str, str | None]) -> list[str]:
     return [sys.executable, "-m", f"benchmarks.reference.{side.replace('-', '_')}_side"]
 
 
-def _store(line: str, file: Path) -> None:
+def _data_of(file: Path) -> str | None:
+    """The fingerprint of the data of a result; None if there is none yet."""
+    return json.loads(file.read_text())["data"] if file.exists() else None
+
+
+def _store(found: dict[str, Any], file: Path) -> None:
     file.parent.mkdir(exist_ok=True)
     partial = file.with_suffix(".partial")
-    partial.write_text(line)
+    partial.write_text(json.dumps(found))
     partial.rename(file)
-    found = json.loads(line)
     mean = sum(found["returns"]) / len(found["returns"])
     print(f"{file.stem}: return {mean:.1f}, {found['updates'] / found['cpu_seconds']:.0f} updates a CPU second", flush=True)
 

@@ -9,8 +9,8 @@ import offline_core as offline
 from benchmarks.reference.suite import STEPS, TASKS
 
 
-def prepare(folder: Path, task: str, kind: str) -> offline.Dataset:
-    """The dataset of a task; what is there already is reused, an expert that was cut goes on.
+def prepare(folder: Path, task: str, kind: str) -> tuple[offline.Dataset, Path]:
+    """The dataset of a task, and the same in Minari's format; what is there is reused, an expert that was cut goes on.
 
     Random is played by a policy with random weights, as D4RL's is.
     """
@@ -19,10 +19,10 @@ def prepare(folder: Path, task: str, kind: str) -> offline.Dataset:
         data = offline.compact(_medium(folder, task).recording, output=place)
     else:
         data = offline.mix(policies=_shares(folder, task, kind), steps=STEPS, output=place)
-    minari = folder / "minari" / task
-    if not (minari / f"{kind}-v0").exists():
-        offline.export(data, output=minari, format="minari", arguments={"dataset_id": f"{kind}-v0"})
-    return data
+    exported = folder / "minari" / task / f"{kind}-v{data.manifest.version}"
+    if not exported.exists():
+        offline.export(data, output=exported.parent, format="minari", arguments={"dataset_id": exported.name})
+    return data, exported
 
 
 def _shares(folder: Path, task: str, kind: str) -> dict[str, float]:

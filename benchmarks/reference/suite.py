@@ -101,14 +101,14 @@ class Cell:
         """Where its result is, once it is there."""
         return folder / "cells" / f"{self.task}-{self.kind}-{self.algorithm}-{self.updates}-{self.seed}-{side}.json"
 
-    def order(self, folder: Path) -> dict[str, Any]:
-        """What a side is told, as JSON."""
+    def order(self, data: str, minari: str) -> dict[str, Any]:
+        """What a side is told, as JSON: the address of a dataset, and the folder of the same in Minari's format."""
         return {
             **asdict(self),
             "environment": TASKS[self.task].environment,
             "discrete": TASKS[self.task].discrete,
             "episodes": EPISODES,
-            "data": str(folder / "data" / self.task / self.kind),
-            "minari": str(folder / "minari" / self.task / f"{self.kind}-v0" / "data" / "main_data.hdf5"),
+            "data": data,
+            "minari": f"{minari}/data/main_data.hdf5",
             "settings": SETTINGS[self.algorithm],
         }

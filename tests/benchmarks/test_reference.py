@@ -141,7 +141,7 @@ def test_a_single_file_clones_a_rule_and_plays_without_offline_core(tmp_path: Pa
             columns = {"observations": observations, "actions": actions, "rewards": np.ones(200), "terminations": np.zeros(200)}
             for name, column in columns.items():
                 file[f"episode_{number}/{name}"] = np.asarray(column)
-    order: dict[str, Any] = Cell("cartpole", "expert", "bc", 0, 300).order(tmp_path)
+    order: dict[str, Any] = Cell("cartpole", "expert", "bc", 0, 300).order("", "")
     order |= {"minari": str(tmp_path / "data.hdf5"), "episodes": 2}
     (tmp_path / "order.json").write_text(json.dumps(order))
     alone = "side.main(); assert 'offline_core' not in sys.modules"
