@@ -41,7 +41,10 @@ def _medium(folder: Path, task: str) -> Any:
 
 
 _UNTRAINED: dict[str, dict[str, Any]] = {
-    "sac": {"total_steps": 100, "replay": {"learning_starts_steps": 1_000}, "snapshots_at_returns": []},
+    **{
+        algorithm: {"total_steps": 100, "replay": {"learning_starts_steps": 1_000}, "snapshots_at_returns": []}
+        for algorithm in ("sac", "td3")
+    },
     "ppo": {
         "total_steps": 128,
         "num_envs": 64,

@@ -36,9 +36,9 @@ class Task:
         return 100 * (mean_return - self.random_return) / (self.expert_return - self.random_return)
 
 
-def _sac(medium: float, target: float) -> dict[str, Any]:
+def _off_policy(algorithm: str, medium: float, target: float) -> dict[str, Any]:
     return {
-        "algorithm": "sac",
+        "algorithm": algorithm,
         "preset": "mujoco",
         "total_steps": 400_000,
         "evaluation": {"target_return": target},
@@ -51,9 +51,9 @@ def _ppo(medium: float, target: float, **others: Any) -> dict[str, Any]:
 
 
 TASKS = {
-    "hopper": Task("Hopper-v5", _sac(1_000, 2_800), -20.272305, 3234.3),
-    "halfcheetah": Task("HalfCheetah-v5", _sac(3_000, 6_000), -280.178953, 12135.0),
-    "walker2d": Task("Walker2d-v5", _sac(1_500, 3_500), 1.629008, 4592.3),
+    "hopper": Task("Hopper-v5", _off_policy("td3", 1_000, 2_800), -20.272305, 3234.3),
+    "halfcheetah": Task("HalfCheetah-v5", _off_policy("sac", 3_000, 6_000), -280.178953, 12135.0),
+    "walker2d": Task("Walker2d-v5", _off_policy("sac", 1_500, 3_500), 1.629008, 4592.3),
     "cartpole": Task("CartPole-v1", _ppo(150, 490), 22.0, 500.0, discrete=True),
     "lunarlander": Task("LunarLander-v3", _ppo(0, 200, total_steps=2_000_000), -180.0, 200.0, discrete=True),
     "acrobot": Task("Acrobot-v1", _ppo(-200, -90), -500.0, -80.0, discrete=True),

@@ -16,6 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from offline_core.data.datasets.catalogue import Catalogue, open_catalogue, read_catalogue
@@ -88,7 +89,13 @@ class Rows:
 
 
 class LiveSite:
-    """The values of a root as it is now: while a page asks, it is listed now and then, and files that changed are read."""
+    """The values of a root as it is now: while a page asks, it is listed now and then, and files that changed are read.
+
+    It is listed at once and first read by a thread, since thousands of runs take seconds; who asks meanwhile waits.
+
+    Raises:
+        StorageError: the root cannot be listed.
+    """
 
     def __init__(self, root: str, config: ReportConfig) -> None:
         self._config, self._memory = config, Memory()
@@ -97,8 +104,22 @@ class LiveSite:
         self._started, self._moment, self._is_opened = secrets.token_hex(4), 0, False
         begin = time.monotonic()
         catalogue = open_catalogue(root)
+        self.root = catalogue.root
         self._next_look = _next_look(begin)
-        self.site = self._read(catalogue)
+        self._first: Future[Site] = Future()
+        self._newest: Site | None = None
+        threading.Thread(target=self._read_first, args=(catalogue,), name="read root", daemon=True).start()
+
+    @property
+    def site(self) -> Site:
+        """What was read last."""
+        return self._first.result() if self._newest is None else self._newest
+
+    def _read_first(self, catalogue: Catalogue) -> None:
+        try:
+            self._first.set_result(self._read(catalogue))
+        except Exception as error:  # each who asks is told
+            self._first.set_exception(error)
 
     def _read(self, catalogue: Catalogue) -> Site:
         """All that describes what is there: threads that ask for values then read no file at the same time."""
@@ -119,9 +140,9 @@ class LiveSite:
             return
         try:
             begin = time.monotonic()
-            catalogue = read_catalogue(self.site.found.root)
-            if catalogue.files != self.site.found.catalogue.files:
-                self.site = self._read(catalogue)
+            site, catalogue = self.site, read_catalogue(self.root)
+            if catalogue.files != site.found.catalogue.files:
+                self._newest = self._read(catalogue)
                 self._moment += 1
             self._next_look = _next_look(begin)
         finally:
@@ -206,7 +227,7 @@ def app_of(live: LiveSite, token: str, port: int) -> Starlette:
         from starlette.responses import HTMLResponse, JSONResponse, Response
         from starlette.routing import Route
 
-    page = page_of(title_of(live.site.found.root.uri), None)
+    page = page_of(title_of(live.root.uri), None)
     hosts = {f"{host}:{port}" for host in (HOST, "localhost")}
 
     def home(request: Request) -> Response:

@@ -100,7 +100,7 @@ def test_a_reload_needs_no_token(page: Page) -> None:
 
 
 def test_what_is_new_appears_without_a_reload(page: Page, server: ReportServer) -> None:
-    root = Path(server.live.site.found.root.path)
+    root = Path(server.live.root.path)
     shown(page, "experiments")
     page.get_by_role("button", name="Draw none").click()
     page.get_by_role("checkbox", name="Draw going on").check()
@@ -168,7 +168,7 @@ def test_a_condition_finds_episodes_and_a_wrong_one_is_told(page: Page) -> None:
 
 
 def test_an_episode_is_marked_and_a_pruning_drops_it(page: Page, server: ReportServer) -> None:
-    root = Path(server.live.site.found.root.path)
+    root = Path(server.live.root.path)
     shown(page, "dataset/building/episode/5")
     page.get_by_role("button", name="Mark as bad").wait_for()
     page.keyboard.press("m")

@@ -8,7 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,14 @@ import numpy as np
 import pytest
 
 from offline_core.data.datasets import row_group
+from offline_core.data.datasets.catalogue import Catalogue
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.marks import read_marks
 from offline_core.errors import ConfigError, StorageError
 from offline_core.keeping.homepage import found
 from offline_core.keeping.homepage.config import ReportConfig
-from offline_core.keeping.homepage.serving import ReportServer, Rows
+from offline_core.keeping.homepage.serving import LiveSite, ReportServer, Rows
+from offline_core.keeping.homepage.site import Site
 from tests.data.datasets.factories import episode, write_dataset
 from tests.keeping.homepage.served import HOSTILE, building_episode, rows_in, server_of, write_metrics
 
@@ -54,7 +58,7 @@ class Asked:
 
     @property
     def root(self) -> Path:
-        return Path(self.live.site.found.root.path)
+        return Path(self.live.root.path)
 
 
 @pytest.fixture
@@ -73,6 +77,35 @@ def reading(whole: Path) -> Iterator[Asked]:
     with server_of(whole) as server:
         asked = Asked(server)
         yield asked
+        asked.http.close()
+
+
+def test_the_address_is_told_before_thousands_of_runs_are_read(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, read = threading.Event(), LiveSite._read
+
+    def slowly(live: LiveSite, catalogue: Catalogue) -> Site:
+        go_on.wait()
+        return read(live, catalogue)
+
+    monkeypatch.setattr(LiveSite, "_read", slowly)
+    with server_of(whole) as server, ThreadPoolExecutor() as threads:
+        asked = Asked(server)
+        assert "Reading what is there" in asked.http.get("/").text
+        overview = threads.submit(asked.value, "overview")
+        assert not overview.done()
+        go_on.set()
+        assert overview.result()["counts"]["datasets"]
+        asked.http.close()
+
+
+def test_a_root_that_cannot_be_read_says_so_to_each_who_asks(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(live: LiveSite, catalogue: Catalogue) -> Site:
+        raise StorageError("The disk does not answer.")
+
+    monkeypatch.setattr(LiveSite, "_read", fail)
+    with server_of(whole) as server:
+        asked = Asked(server)
+        assert [asked.value(name) for name in ("overview", "runs")] == 2 * [{"error": "The disk does not answer."}]
         asked.http.close()
 
 
