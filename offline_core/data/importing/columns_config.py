@@ -56,17 +56,29 @@ class InEpisode(Config):
     """A column whose value needs earlier rows of the episode."""
 
     of: str = Field(description="An SQL expression on the columns of a row, such as the name of one: numbers.")
-    how: Literal["lag", "sum"] = Field(
-        "lag", description="lag: its value some rows earlier. sum: the sum of all rows so far, with this one."
+    how: Literal["lag", "sum", "last_known"] = Field(
+        "lag",
+        description="lag: its value some rows earlier. sum: the sum of all rows so far, with this one. last_known: its value, "
+        "where that is null or NaN the last one before.",
     )
-    steps: int = Field(1, ge=1, description="How many rows earlier.")
-    first: float | None = Field(None, description="The value of a lag where there is no earlier row; needed.")
+    steps: int = Field(1, ge=1, description="Of a lag, how many rows earlier.")
+    first: float | None = Field(
+        None, description="The value of a lag, or of a last_known, where there is no earlier one; needed."
+    )
 
     @model_validator(mode="after")
     def _has_first(self) -> InEpisode:
-        if (self.how == "lag") != (self.first is not None):
-            raise ConfigError("A lag needs 'first', the value of rows that have no earlier one; a sum has none.")
+        if (self.how == "sum") != (self.first is None):
+            raise ConfigError(
+                f"A {self.how} "
+                + ("has no 'first'." if self.how == "sum" else "needs 'first', the value where there is none before.")
+            )
         return self
+
+    @property
+    def of_row(self) -> str:
+        """The expression, of float64 where the column may have gaps."""
+        return f"CAST({self.of} AS DOUBLE)" if self.how == "last_known" else self.of
 
 
 class ColumnsConfig(Config):
@@ -108,6 +120,10 @@ class ColumnsConfig(Config):
         names = [*self.of_rows, *(name for join in self.joins for name in join.columns)]
         if twice := sorted({n for n in names if names.count(n) > 1} | (self.computed.keys() & self.in_episode.keys())):
             raise ConfigError(f"Two joins or computed columns are to be called {', '.join(twice)}.")
+        if filled := sorted(self.fill.keys() & self.late_with_gaps):
+            raise ConfigError(
+                f"{filled[0]} has the last value that is known where it is missing, so no fill can be there, too."
+            )
         if both := sorted(self.encode.keys() & self.discretise.keys()):
             raise ConfigError(f"{', '.join(both)} cannot have both categories (encode) and bins (discretise).")
         return self
@@ -120,7 +136,12 @@ class ColumnsConfig(Config):
     @property
     def of_rows(self) -> dict[str, str]:
         """All expressions on single rows by the columns that they make."""
-        return self.computed | {name: each.of for name, each in self.in_episode.items()}
+        return self.computed | {name: each.of_row for name, each in self.in_episode.items()}
+
+    @property
+    def late_with_gaps(self) -> list[str]:
+        """The columns that have the last known value where there is none."""
+        return [name for name, each in self.in_episode.items() if each.how == "last_known"]
 
     @property
     def needs_data(self) -> bool:

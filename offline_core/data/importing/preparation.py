@@ -457,6 +457,11 @@ class Preparation:
                     continue
                 value = "0" if role in _REQUIRED else "false"
                 said = f" To fill it with a value, such as {value}: columns: {{fill: {{{name}: {value}}}}}."
+                if role == columns.OBS:
+                    late = f"{{{name}_known: {{of: {name}, how: last_known, first: {value}}}}}"
+                    said += (
+                        f" To go on with the last one of its episode: columns: {{in_episode: {late}}}, and that name in obs."
+                    )
                 gaps = np.flatnonzero(pc.is_null(table[name], nan_is_null=True).to_numpy())
                 found = dict.fromkeys({*gaps.tolist()} & {*rows}, said) | found
         return found

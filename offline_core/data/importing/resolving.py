@@ -22,7 +22,7 @@ from offline_core.data.importing.columns_config import ColumnsConfig, order_of
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.joins import OtherRows
 from offline_core.data.importing.preparation import Preparation
-from offline_core.data.importing.row_columns import RowColumns
+from offline_core.data.importing.row_columns import UNKNOWN, RowColumns
 from offline_core.data.inputs.computing import stepped
 from offline_core.data.inputs.encoding import MAX_CATEGORIES
 from offline_core.data.inputs.frames import no_column, root_of
@@ -153,6 +153,11 @@ def _check_late(config: ImportConfig, in_source: Sequence[str]) -> None:
     others = {*_mapped(config, [name for name in config.mapping if name != columns.OBS])} | {*columns.STEP_COLUMNS}
     if wrong := sorted(late & others):
         raise ConfigError(f"{wrong[0]} (columns.in_episode) can be a part of obs, or an extra column, and nothing else.")
+    if (gaps := config.columns.late_with_gaps) and config.spaces()[0] is not None:
+        raise ConfigError(
+            f"{gaps[0]} (columns.in_episode) is no number before rows are in order, when observations are compared with their "
+            "space: declare none."
+        )
     if late and ACTION_MASK in config.mapping:
         raise ConfigError(
             "columns.in_episode makes numbers of obs after a mask of actions has joined them: leave one of the two out, or "
@@ -183,7 +188,8 @@ def _steps(config: ImportConfig, sample: Mapping[str, pl.Series]) -> RowSteps:
         *(each for text in computed.values() for each in names_in(text)),
     }
     read |= {name for name in obs if name in inputs}
-    steps = RowSteps(columns={name: kinds[name] for name in kinds if name in read}, fill=declared.fill, computed=computed)
+    fill = declared.fill | dict.fromkeys(declared.late_with_gaps, UNKNOWN)
+    steps = RowSteps(columns={name: kinds[name] for name in kinds if name in read}, fill=fill, computed=computed)
     empty = pl.DataFrame(schema={name: values.dtype for name, values in sample.items()})
     for name in computed:
         own = steps.of([name])
@@ -282,7 +288,8 @@ def _inputs(config: ImportConfig, steps: RowSteps) -> InputColumns | None:
     late = config.columns.in_episode.keys()
     computed = {name: text for name, text in steps.computed.items() if name not in late}
     given = steps.columns | dict.fromkeys((name for name in names if name in late), "number")
-    steps = steps.model_copy(update={"computed": computed, "columns": given})
+    fill = {name: value for name, value in steps.fill.items() if name not in late}
+    steps = steps.model_copy(update={"computed": computed, "columns": given, "fill": fill})
     labels = _labels(config, steps)
     action = _mapped(config, [columns.ACTIONS])
     return InputColumns(

@@ -17,10 +17,13 @@ from offline_core.data.importing.joins import OtherRows
 from offline_core.data.inputs.computing import stepped
 from offline_core.data.inputs.frames import nested, root_of, with_nested
 from offline_core.data.inputs.input_columns import InputColumns
-from offline_core.data.inputs.row_steps import BadRow, RowSteps
+from offline_core.data.inputs.row_steps import BadRow, RowSteps, names_in
 
 FILE, FOLDER = "_file", "_folder"
 """Columns of every source, for expressions: the name of the row's file, and of the folder that holds it."""
+
+UNKNOWN = float(np.finfo(np.float32).min)
+"""What a column has until rows are in order where its last known value is wanted: a number of float32, and of no sensor."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,11 @@ class RowColumns:
         """The names of columns that are made, or are not what they are in the source."""
         return self._made | {*self.steps.fill, *self.steps.encode, *self.steps.bins, *self.late}
 
+    @property
+    def with_gaps(self) -> set[str]:
+        """The columns of which the last known values are kept instead."""
+        return {name for late in self.late.values() if late.how == "last_known" for name in names_in(late.of)}
+
     def notes(self, without_partner: Mapping[int, int]) -> list[str]:
         """What the report says of the joins."""
         said = [f"{', '.join(other.join.paths)}: {note}" for other in self.joins for note in other.notes]
@@ -150,6 +158,12 @@ class RowColumns:
 def _of_earlier(values: np.ndarray, part: pl.Series, late: InEpisode) -> np.ndarray:
     """(N,) the same column of earlier rows of the part."""
     of = pl.col("value")
-    expression = of.cum_sum() if late.how == "sum" else of.shift(late.steps, fill_value=pl.lit(late.first).cast(pl.Float64))
+    match late.how:
+        case "sum":
+            expression = of.cum_sum()
+        case "lag":
+            expression = of.shift(late.steps, fill_value=pl.lit(late.first).cast(pl.Float64))
+        case "last_known":
+            expression = pl.when(of != UNKNOWN).then(of).forward_fill().fill_null(late.first)
     frame = pl.DataFrame({"value": values.astype(np.float64), "part": part})
     return frame.select(expression.over("part")).to_series().to_numpy()

@@ -281,6 +281,44 @@ def test_columns_of_earlier_rows(tmp_path: Path) -> None:
     assert inputs.steps.computed == {}
 
 
+@pytest.mark.parametrize("order", ["by time", "shuffled", "as extra"])
+def test_a_missing_reading_is_the_last_one_known_in_its_episode(tmp_path: Path, order: str) -> None:
+    """Gaps at the start, in a row, at the end and across the border of two episodes, in numbers and in integers."""
+    rooms = [log(0), log(1)]
+    tins: list[list[float | None]] = [[row["sensors"]["tin"] for row in rows] for rows in rooms]
+    for number in (0, 1, 5, 6, len(tins[0]) - 1):
+        tins[0][number] = None
+    tins[1][0] = tins[1][2] = None
+    for rows, values in zip(rooms, tins, strict=True):
+        for number, (row, tin) in enumerate(zip(rows, values, strict=True)):
+            row["sensors"]["tin"] = tin
+            row["count"] = None if tin is None else number
+    late = {
+        "warm": {"of": "sensors.tin", "how": "last_known", "first": 20.5},
+        "counted": {"of": "count", "how": "last_known", "first": -3},
+    }
+    computed = {"id": "_folder || '/' || substr(_file, 1, 10)", "reward": "0 - energy"}
+    given = changed(config(tmp_path), computed=computed, fill={}, in_episode=late)
+    as_extra = order == "as extra"
+    obs = ["energy"] if as_extra else ["energy", "warm", "counted"]
+    given = given.model_copy(update={"mapping": {**given.mapping, "obs": obs}})
+    if order == "shuffled":
+        rooms = [[rows[number] for number in np.random.default_rng(0).permutation(len(rows))] for rows in rooms]
+    found, result = imported(written(tmp_path, *rooms), given)
+    for name, values in {"room0/2026-01-31": tins[0], "room1/2026-01-31": tins[1]}.items():
+        warm, counted = 20.5, -3.0
+        expected = []
+        for number, tin in enumerate(values):
+            warm, counted = (warm, counted) if tin is None else (tin, float(number))
+            expected.append([warm, counted])
+        episode = found[name]
+        got = np.stack([episode.extras["warm"], episode.extras["counted"]], 1) if as_extra else episode.observations[:-1, 1:]
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+    inputs = open_dataset(result.dataset.uri).manifest.input_columns
+    assert inputs is not None
+    assert inputs.steps.fill == {}  # who serves it knows the value
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -289,6 +327,12 @@ def test_columns_of_earlier_rows(tmp_path: Path) -> None:
             "no expression, category, bin or join can",
         ),
         ({"in_episode": {"b": {"of": "energy"}}}, "A lag needs 'first'"),
+        ({"in_episode": {"b": {"of": "energy", "how": "last_known"}}}, "A last_known needs 'first'"),
+        ({"in_episode": {"b": {"of": "energy", "how": "sum", "first": 0}}}, "A sum has no 'first'"),
+        (
+            {"fill": {"b": 0}, "in_episode": {"b": {"of": "energy", "how": "last_known", "first": 0}}},
+            "b has the last value that is known",
+        ),
         ({"in_episode": {"reward": {"of": "energy", "how": "sum"}}}, "reward .columns.in_episode. can be a part of obs"),
         (
             {"computed": {"x": "sensors.tinn + 1"}},

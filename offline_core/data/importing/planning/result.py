@@ -375,6 +375,11 @@ def _gaps(plan: ImportPlan) -> Iterator[str]:
         said.append(f"{count}: fill them, or leave them out:")
     below = "in place of the line below: " if known else ""
     yield f"# columns: {_flow({**known, **more})}   # {below}{'; '.join(said)}"
+    observed = [name for role in plan.roles if role.name == columns.OBS for name in (*role.sources, *role.candidates)]
+    if readings := [name for name in observed if name in gaps]:
+        late = {f"{name}_known": {"of": name, "how": "last_known", "first": 0} for name in readings}
+        instead = _flow({**known, "in_episode": {**known.get("in_episode", {}), **late}})
+        yield f"# columns: {instead}   # or, with these in obs, the last readings"
     if gaps and plan.config.unreadable == "fail":
         yield "# unreadable: quarantine"
 
