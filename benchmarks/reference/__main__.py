@@ -3,8 +3,9 @@
     python -m benchmarks.reference runs/reference --peer d3rlpy/bin/python --jax jax/bin/python --tasks hopper --seeds 3
     python -m benchmarks.reference --table benchmarks/results/DATE-reference.json
 
-Two sides of a cell run at the same time, a process and a thread each. What is in the folder is not made again, so a run of many
-hours can be cut; `--page` writes a dated page of all cells of the folder after each, those that are missing marked as missing.
+The sides of a cell run one after the other, a process and a thread each. On two cores let two commands with other data run at
+the same time, so that each side has the same company. What is in the folder is not made again, so a run of many hours can be
+cut; `--page` writes a dated page of all cells of the folder after each, those that are missing marked as missing.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def run(
     sides: Sequence[str],
     pythons: dict[str, str | None],
 ) -> None:
-    """Run these sides of a cell where they are missing, at most two at a time, and store what each prints in its last line.
+    """Run these sides of a cell where they are missing, and store what each prints in its last line.
 
     A side that was run on other data is missing.
 
@@ -93,17 +94,10 @@ def run(
     with tempfile.TemporaryDirectory() as temporary:
         order = Path(temporary, "order.json")
         order.write_text(json.dumps(cell.order(f"{data.location.uri}@{data.manifest.version}", str(minari))))
-        for together in (missing[:2], missing[2:]):
-            commands = {side: [*_command(side, pythons), str(order)] for side in together}
-            running = {
-                side: subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-                for side, command in commands.items()
-            }
-            for side, process in running.items():
-                printed, _ = process.communicate()
-                if process.returncode:
-                    raise subprocess.CalledProcessError(process.returncode, process.args, printed)
-                _store(json.loads(printed.strip().splitlines()[-1]) | {"data": fingerprint}, cell.file(folder, side))
+        for side in missing:
+            command = [*_command(side, pythons), str(order)]
+            printed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+            _store(json.loads(printed.strip().splitlines()[-1]) | {"data": fingerprint}, cell.file(folder, side))
 
 
 def _command(side: str, pythons: dict[str, str | None]) -> list[str]:
