@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import gymnasium as gym
 import msgpack
@@ -15,7 +16,10 @@ import pytest
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import FileEntry, Manifest
 from offline_core.data.episodes import Episode, columns, encode
+from offline_core.learning.state import TrainingState
+from offline_core.policies.export_config import ExportManifest
 from offline_core.policies.manifest import PolicyManifest
+from offline_core.policies.registry.move import Move
 from tests.data.datasets.factories import write_dataset
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
@@ -75,3 +79,17 @@ def test_the_columns_of_a_table(tmp_path: Path, episode: Episode) -> None:
 
 def test_the_policy() -> None:
     assert {f"`{name}`" for name in PolicyManifest.model_fields} <= set(re.findall(r"`\w+`", section("A policy")))
+
+
+def test_the_formats_that_an_upgrade_reads() -> None:
+    """docs/operations.md says them."""
+    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    told = dict(re.findall(r"^\| [^|]+ \| `(\w+_version)` ([\d, ]+?) \|", text, re.MULTILINE))
+    models = (Manifest, PolicyManifest, Move, ExportManifest, TrainingState)
+    read = {
+        name: ", ".join(map(str, get_args(field.annotation)))
+        for model in models
+        for name, field in model.model_fields.items()
+        if name in told
+    }
+    assert told == read
