@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from offline_core.data.datasets.catalogue import Catalogue, FileState, Kind, open_catalogue, read_catalogue
 from offline_core.data.datasets.dataset import Dataset, open_version
+from offline_core.data.datasets.failure import Failure, read_failure
 from offline_core.data.datasets.manifest import Parent
 from offline_core.data.datasets.result_cache import RESULT_FILE
 from offline_core.data.importing.late_files import LATE
@@ -117,6 +118,12 @@ class Contents:
         """Folders of trainings that have metrics and no result: they run, or were stopped."""
         folders = {posixpath.dirname(name) for name in self._names("metrics")}
         return sorted(name for name in folders if posixpath.join(name, RESULT_FILE) not in self.catalogue.files)
+
+    @functools.cached_property
+    def failures(self) -> dict[str, Failure]:
+        """Why the last runs of trainings failed, by folder."""
+        found = self.once(self._names("failure"), lambda name: read_failure(self.catalogue.place(posixpath.dirname(name))))
+        return {posixpath.dirname(name): failure for name, failure in found}
 
     def policy_of(self, name: str) -> PolicyManifest | None:
         """The policy of the experiment in a folder: the best one, or the last."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from offline_core.data.datasets.dataset import Dataset, addressed, is_dataset, open_dataset, versions
 from offline_core.data.datasets.dataset_card import CARDS
+from offline_core.data.datasets.failure import read_failure
 from offline_core.data.datasets.result_cache import RESULT_FILE, is_result
 from offline_core.data.datasets.statistics import ColumnStatistics
 from offline_core.data.datasets.verify import verify
@@ -62,6 +63,8 @@ def _card_at(uri: str, version: int | None) -> Card:
         return policy_card(place.child(BEST).uri)
     if result is not None:
         return result.card()
+    if (failure := read_failure(place)) is not None:
+        return Card("Training", verdict="bad", word="Failed", sentence=failure.sentence, sections=[_series(place)])
     if saved_in(place):
         return Card("Training", word="Not finished", sentence=f"{place.uri} runs, or was stopped.", sections=[_series(place)])
     if place.child("card.html").is_file() and not is_dataset(uri):

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from pyarrow import fs
 
+from offline_core.data.datasets.failure import FAILURE_FILE
 from offline_core.data.datasets.result_cache import RESULT_FILE, STATES
 from offline_core.data.datasets.tags import FOLDER as TAGS
 from offline_core.data.store.location import Location
@@ -34,10 +35,12 @@ Kind = Literal[
     "move",
     "state",
     "metrics",
+    "failure",
     "other",
 ]
 """version: the manifest of one. mark: another file of `_versions`. about: what is said of a dataset. move: of an alias in a
-registry. state: of a training, from which it goes on. metrics: of a training. other: data, tensors, cards, and all that this
+registry. state: of a training, from which it goes on. metrics: of a training. failure: why
+one failed. other: data, tensors, cards, and all that this
 package does not write."""
 
 _NUMBERED = re.compile(r"\d{6,18}\.json")
@@ -48,7 +51,12 @@ _IN_SERIES = re.compile(r"(?:^|.*/)iterations/\d+")
 _SIDE = re.compile(rf"(?:(.*)/)?sides/[0-9a-f]{{16}}/[^/]+/{VERSIONS}/\d{{6,18}}\.json")
 """A part of a log, that a decision made to decide."""
 _OF_DECISIONS = ("sides", "behaviour", "clones")
-_BY_NAME: Mapping[str, Kind] = {POLICY_FILE: "policy", RESULT_FILE: "result", "metrics.jsonl": "metrics"}
+_BY_NAME: Mapping[str, Kind] = {
+    POLICY_FILE: "policy",
+    RESULT_FILE: "result",
+    "metrics.jsonl": "metrics",
+    FAILURE_FILE: "failure",
+}
 _BY_FOLDER: Mapping[str, Kind] = {
     "_checks": "check",
     "_evaluations": "evaluation",

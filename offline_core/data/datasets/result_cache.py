@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
+from offline_core.data.datasets.failure import FAILURE_FILE, keep_failure
 from offline_core.data.datasets.manifest import Operation, Parent, identity_of
 from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.data.store.location import Location
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 RESULT_FILE = "result.json"
 STATES = "checkpoints"
 """Folder next to a result with the last states of an unfinished run, which goes on from them."""
-SIDECAR_FILES = frozenset({RESULT_FILE, "card.md", "card.html", "card.png"})
+SIDECAR_FILES = frozenset({RESULT_FILE, FAILURE_FILE, "card.md", "card.html", "card.png"})
 """Files that describe the output next to them, and are not part of it."""
 
 Result = TypeVar("Result", bound=BaseModel)
@@ -96,7 +97,7 @@ class StoredResult(Generic[Result]):
     is_whole: Callable[[Result], bool] = lambda _: True
     """Whether a result may be found again."""
     has_states: bool = False
-    """An unfinished run leaves its last states in `STATES`, which goes when the result is stored."""
+    """An unfinished run leaves its last states in `STATES`, which goes when the result is stored, and if it failed says why."""
 
     def found(self, stage: Stage[..., Any]) -> Result | None:
         """The result of the same, if its outputs are as they were."""
@@ -140,9 +141,11 @@ class StoredResult(Generic[Result]):
                 result = work(replace(begun, start=start))
             except _FoundMeanwhile as other:
                 return cast(Result, other.result)
-            except BaseException:
+            except BaseException as error:
                 if is_held:
                     remove_partial_files_of_failed_run(self.folder)
+                if is_held and self.has_states and isinstance(error, Exception):
+                    keep_failure(self.folder, error)
                 raise
             if not is_started:
                 raise RuntimeError(f"The stage {stage.name} starts itself, and never called start.")
@@ -293,7 +296,7 @@ def is_result(location: Location) -> bool:
 
 
 def invalidate_result(location: Location) -> None:
-    """Deletes the result at `location` and the card beside it, if they exist: its output is about to be replaced."""
+    """Deletes the result at `location`, its card and why its last run failed, if they exist: its output is to be replaced."""
     for file in (location, *(location.parent.child(name) for name in sorted(SIDECAR_FILES - {RESULT_FILE}))):
         if file.is_file():
             file.delete()

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import psutil
 
+from offline_core.data.datasets.failure import error_text
 from offline_core.data.datasets.manifest import digest
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ClusterError, ConfigError, OfflineError
@@ -159,8 +160,7 @@ def _outcome(run: PlannedRun, loaded: EpisodeBatch | None) -> Outcome:
 
 
 def _failed(run: PlannedRun, error: Exception, *, may_pass: bool) -> FailedRun:
-    text = f"{type(error).__name__}: {error}"
-    return FailedRun(setting=run.setting.name, seed=run.seed, error=text, may_pass=may_pass)
+    return FailedRun(setting=run.setting.name, seed=run.seed, error=error_text(error), may_pass=may_pass)
 
 
 class SharedColumns:

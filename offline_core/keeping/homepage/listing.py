@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.control_characters import visible_line
 from offline_core.data.datasets.catalogue import Catalogue, Kind, open_catalogue
+from offline_core.data.datasets.failure import FAILURE_FILE, read_failure
 from offline_core.data.datasets.folder_kind import BEST, LAST, RESULT_KINDS
 from offline_core.data.datasets.result_cache import RESULT_FILE
 from offline_core.data.datasets.tags import FOLDER as TAGS
@@ -193,11 +194,19 @@ class _Found:
                     yield Listed(kind=kind, name=policy, made=made, what=brief.what, source=source, policy=policy)
 
     def unfinished(self) -> Iterator[Listed]:
-        for file in self.catalogue.shown("metrics"):
-            name = posixpath.dirname(file)
-            if posixpath.join(name, RESULT_FILE) not in self.catalogue.files:
-                made, what = self._changed(file), "not done: it runs, or was stopped"
-                yield Listed(kind="training", name=name or ".", made=made, what=what, source="")
+        found = {posixpath.dirname(file): file for kind in ("metrics", "failure") for file in self.catalogue.shown(kind)}
+        for name, file in found.items():
+            if posixpath.join(name, RESULT_FILE) in self.catalogue.files:
+                continue
+            what = "not done: it runs, or was stopped"
+            if posixpath.basename(file) == FAILURE_FILE:
+                try:
+                    failure = read_failure(self.catalogue.place(name))
+                except OfflineError as error:
+                    self.problems.append((file, str(error)))
+                    continue
+                what = what if failure is None else f"failed: {failure.error}"
+            yield Listed(kind="training", name=name or ".", made=self._changed(file), what=what, source="")
 
     def aliases(self) -> Iterator[Listed]:
         for folder in dict.fromkeys(posixpath.dirname(name) for name in self.catalogue.shown("move")):

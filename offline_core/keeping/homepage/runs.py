@@ -52,6 +52,9 @@ def runs_of(found: Found) -> dict[str, dict[str, Any]]:
     going_on = (posixpath.join(name, METRICS_FILE) for name in found.unfinished)
     read = found.once if found.root.is_local else found.each  # elsewhere, what is new is in files beside it
     rows |= {posixpath.dirname(file) or ".": row for file, row in read(going_on, lambda file: _unfinished(found, file))}
+    for name, failure in found.failures.items():
+        at = {"status": "failed", "level": "bad", "told": failure.sentence, "made": minute(failure.failed_at)}
+        rows[name or "."] = {**_EMPTY, **rows.get(name or ".", {}), **at}
     return rows | dict(_failed(found))
 
 
@@ -120,9 +123,12 @@ def _unfinished(found: Found, file: str) -> dict[str, Any]:
 
 
 def _failed(found: Found) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The runs of sweeps that ended in an error, with its sentence."""
+    """The runs of sweeps that ended in an error, with its sentence, but for those that say so in their own folders."""
+    told_there = {(folder.rpartition("/runs/")[0], failure.error) for folder, failure in found.failures.items()}
     for folder, sweep in found.other_results.items():
         for run in sweep.failures if isinstance(sweep, SweepResult) else ():
+            if (folder, run.error) in told_there:
+                continue
             told = f"{run.error}{' It may pass if it is run again.' if run.may_pass else ''}"
             said = {"status": "failed", "level": "bad", "told": told, "setting": run.setting, "seed": run.seed}
             yield f"{folder or '.'}: {run.setting}, seed {run.seed}", {**_EMPTY, **said}

@@ -33,6 +33,7 @@ def descriptions(contents: Contents, versions: Sequence[Dataset], policies: Coll
     for path in contents.catalogue.of("result", "estimate"):
         found |= _of_result(contents, path, fingerprints)
     found |= {posixpath.join(posixpath.dirname(name), _BAD_BATCH) for name in policies}
+    found |= {*contents.catalogue.of("failure")}  # an error may quote any value
     return sorted(found & contents.catalogue.files.keys())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import pytest
 import offline_core as offline
 from offline_core.data.datasets.result_cache import store_result
 from offline_core.data.store.location import Location
-from offline_core.errors import StorageError
+from offline_core.errors import ConfigError, StorageError
 from offline_core.keeping.homepage.choice import choose, listed
 from offline_core.keeping.homepage.signals import MAX_POINTS, signals_of
+from offline_core.keeping.inspection import card_at
 from tests.data.datasets.factories import episode, write_dataset
 from tests.judging.decisions.made_up import made_up
 
@@ -67,6 +69,32 @@ def test_a_training_that_goes_on_is_named_with_its_curve_so_far(root: Path, tmp_
     run = dict(zip(data["runs"]["fields"], data["runs"]["rows"]["going on"], strict=True))
     assert run["status"] == "not finished" and run["updates"] == 6
     assert data["curves"]["going on"]["loss"] == [[3, 6], [1.5, 1.0]]
+
+
+def test_a_training_that_failed_says_why_until_the_next_one_begins(root: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    shutil.copytree(root, runs)
+
+    def train(enough: int) -> None:
+        def look(record: Mapping[str, float]) -> None:
+            if record["updates"] >= enough:
+                raise ConfigError("It has learned enough. password=hunter2")
+
+        offline.train(runs / "recording", algorithm="bc", optimizer={"max_epochs": 3}, output=runs / "bad", on_metrics=look)
+
+    with pytest.raises(ConfigError):
+        train(1)
+    offline.report(runs, output=tmp_path / "page.html")
+    data = data_of(tmp_path / "page.html")
+    run = dict(zip(data["runs"]["fields"], data["runs"]["rows"]["bad"], strict=True))
+    told = "ConfigError: It has learned enough. password=***"
+    assert (run["status"], run["level"], run["told"]) == ("failed", "bad", told)
+    assert data["overview"]["failed"].keys() == {"bad"}
+    assert [each.what for each in offline.list(runs, kind="training").entries if each.name == "bad"] == [f"failed: {told}"]
+    assert card_at(str(runs / "bad")).headline == f"Failed: {told}"
+    train(10**9)
+    assert not (runs / "bad" / "failure.json").exists()
+    assert card_at(str(runs / "bad")).verdict != "bad"
 
 
 @pytest.mark.parametrize("is_done", [True, False])

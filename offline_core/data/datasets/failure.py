@@ -1,0 +1,58 @@
+"""Why the last run of a stage failed, kept in its folder until the next one begins there."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+from pydantic import BaseModel, Field, ValidationError
+
+from offline_core.control_characters import visible
+from offline_core.data.store.location import Location
+from offline_core.errors import OfflineError
+from offline_core.secrets import masked_text
+
+log = logging.getLogger(__name__)
+
+FAILURE_FILE = "failure.json"
+MOST_LETTERS = 2_000
+
+
+class Failure(BaseModel):
+    """What ended a run. One that was killed leaves none."""
+
+    error: str = Field(description="Class and message.")
+    may_pass: bool = Field(description="The same call may succeed later, with nothing changed.")
+    failed_at: datetime
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        return f"{self.error}{' It may pass if it is run again.' if self.may_pass else ''}"
+
+
+def error_text(error: BaseException) -> str:
+    """Class and message, without secrets and control characters; the end of a very long one is left out."""
+    return visible(masked_text(f"{type(error).__name__}: {error}"))[:MOST_LETTERS]
+
+
+def keep_failure(folder: Location, error: Exception) -> None:
+    """Write why a run failed; a folder that cannot be written is no second error."""
+    failure = Failure(error=error_text(error), may_pass=getattr(error, "may_pass", False), failed_at=datetime.now(UTC))
+    try:
+        folder.child(FAILURE_FILE).write(failure.model_dump_json().encode())
+    except (OfflineError, OSError) as other:
+        log.info("%s does not say why its run failed: %s", folder.uri, other)
+
+
+def read_failure(folder: Location) -> Failure | None:
+    """Why the last run in a folder failed; None: it goes on, was killed, or succeeded.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    file = folder.child(FAILURE_FILE)
+    try:
+        return Failure.model_validate_json(file.read()) if file.is_file() else None
+    except ValidationError:  # another program's
+        return None
