@@ -265,19 +265,19 @@ def tag(dataset: str, name: str, version: int | None, remove: bool) -> None:
 
 @verb(
     "about",
-    [DATASET],
+    [Argument("place", "Folder of a dataset, of a training, or of another result.")],
     click.Option(["--author"], help="Who made it."),
     click.Option(["--license"], help="Under which it may be used: CC-BY-4.0."),
     click.Option(["--description"], help="What it is, in words."),
     click.Option(["--source"], help="Where it is from: a link, a paper, a plant."),
 )
-def about(dataset: str, **said: str | None) -> None:
-    """Say who made a dataset, its license, what it is and where it is from; without options, show what is said."""
+def about(place: str, **said: str | None) -> None:
+    """Say who made a dataset, its license, what it is and where it is from, or what a run is; without options, show it."""
     from flows.console import say
     from offline_core.door import about
 
-    facts = about(_place(dataset), **said).facts
-    say("\n".join(f"{name}: {text}" for name, text in facts.items()) or f"Nothing is said of {dataset}.")
+    facts = about(_place(place), **said).facts
+    say("\n".join(f"{name}: {text}" for name, text in facts.items()) or f"Nothing is said of {place}.")
 
 
 @verb(

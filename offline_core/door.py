@@ -265,20 +265,26 @@ def about(
 ) -> About:
     """Say who made a dataset, under which license it is, what it is, and where it is from; or only return what is said.
 
-    It is said of all versions. Cards show it, datasets that are made from this one begin with it, and exports to Minari and
-    LeRobot have it. What is left out stays as it is; an empty text is no longer said.
+    The folder of a training, or of another result, may be named as well: its description is a note in lists and the report.
+    Of a dataset it is said of all versions; datasets that are made from this one begin with it, and exports to Minari and
+    LeRobot have it. Cards show it. What is left out stays as it is; an empty text is no longer said.
 
     Raises:
         DatasetNotFoundError: there is no dataset.
         SchemaError: files that were not imported.
     """
-    from offline_core.data.datasets.about import read_about, say_about
+    from offline_core.data.datasets.about import FOLDER, OF_RESULTS, read_about, say_about
+    from offline_core.data.datasets.catalogue import kind_of
     from offline_core.data.datasets.dataset import open_committed
+    from offline_core.data.store.location import Location
 
-    location = open_committed(place_of(data)[0]).location
+    uri, _ = place_of(data)
+    location, folder = Location.of(uri), OF_RESULTS
+    if not {kind_of(name) for name in location.files(recursive=False)} & {"result", "metrics", "failure"}:
+        location, folder = open_committed(uri).location, FOLDER
     given = {"author": author, "license": license, "description": description, "source": source}
     said = {name: text for name, text in given.items() if text is not None}
-    return say_about(location, said) if said else read_about(location)
+    return say_about(location, said, folder) if said else read_about(location, folder)
 
 
 def forget(root: Path, where: str | None = None, /, *, config: Given[ForgetConfig] = None, **parameters: Any) -> ForgetResult:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from offline_core.data.datasets.about import OF_RESULTS, read_about
 from offline_core.data.datasets.catalogue import Catalogue, FileState, Kind, open_catalogue, read_catalogue
 from offline_core.data.datasets.dataset import Dataset, open_version
 from offline_core.data.datasets.failure import Failure, read_failure
@@ -124,6 +125,17 @@ class Contents:
         """Why the last runs of trainings failed, by folder."""
         found = self.once(self._names("failure"), lambda name: read_failure(self.catalogue.place(posixpath.dirname(name))))
         return {posixpath.dirname(name): failure for name, failure in found}
+
+    @functools.cached_property
+    def notes(self) -> dict[str, str]:
+        """What is said of trainings and other results, by folder."""
+        last = {
+            posixpath.dirname(name): name
+            for name in self._names("about")
+            if f"/{name}".rpartition("/")[0].endswith(f"/{OF_RESULTS}")
+        }
+        found = self.once(last.values(), lambda name: read_about(self.catalogue.place(name).parent.parent, OF_RESULTS))
+        return {posixpath.dirname(posixpath.dirname(name)): about.description for name, about in found if about.description}
 
     def policy_of(self, name: str) -> PolicyManifest | None:
         """The policy of the experiment in a folder: the best one, or the last."""

@@ -8,6 +8,7 @@ import posixpath
 from collections import Counter
 from collections.abc import Mapping
 
+from offline_core.data.datasets.about import OF_RESULTS, read_about
 from offline_core.data.datasets.dataset import Dataset, addressed, is_dataset, open_dataset, versions
 from offline_core.data.datasets.dataset_card import CARDS
 from offline_core.data.datasets.failure import read_failure
@@ -47,7 +48,10 @@ def card_at(uri: str, version: int | None = None) -> Card:
     Raises:
         DatasetNotFoundError: none of these.
     """
-    card = _card_at(uri, version)
+    card, place = _card_at(uri, version), Location.of(uri)
+    place = place.parent if posixpath.basename(place.uri) in (BEST, LAST) else place
+    if (note := read_about(place, OF_RESULTS).description) is not None:
+        card = dataclasses.replace(card, facts={**card.facts, "Note": note})
     return dataclasses.replace(card, places=[page for page in card.places if Location.of(f"{page}.html").is_file()])
 
 

@@ -1,6 +1,7 @@
 """What people say of a dataset: author, license, description, source. It is of the dataset, and of no version of it.
 
     <uri>/_versions/about/000001.json     what is said from then on, when and by whom; the last entry holds
+    <uri>/_about/000001.json              the same of a training, or of another result
 
 A new dataset begins with what its parents say, or what is stated in the files that it is imported from. What is said is in no
 fingerprint: it may be corrected at any time, and nothing is made anew for that.
@@ -26,7 +27,7 @@ from offline_core.secrets import masked_text
 
 log = logging.getLogger(__name__)
 
-FOLDER = "_versions/about"
+FOLDER, OF_RESULTS = "_versions/about", "_about"
 _MOST_CHARACTERS = 20_000
 
 
@@ -68,24 +69,24 @@ class _Entry(About):
     said_by: str = Field(default_factory=this_user, max_length=200)
 
 
-def read_about(location: Location) -> About:
-    """What is said of the dataset in this folder.
+def read_about(location: Location, folder: str = FOLDER) -> About:
+    """What is said of the dataset in this folder, or with `OF_RESULTS` of the result.
 
     Raises:
         CorruptFileError: the last entry is damaged, or one before it is missing.
     """
-    return _read(location)[1]
+    return _read(location, folder)[1]
 
 
-def say_about(location: Location, values: Mapping[str, str | None]) -> About:
-    """Say this of a dataset; what is not named stays, and an empty text is no longer said.
+def say_about(location: Location, values: Mapping[str, str | None], folder: str = FOLDER) -> About:
+    """Say this of a dataset, or with `OF_RESULTS` of a result; what is not named stays, and an empty text is no longer said.
 
     Raises:
         ConfigError: a text is too long.
         CorruptFileError: the log is damaged.
     """
     while True:
-        number, before = _read(location)
+        number, before = _read(location, folder)
         given = {name: None if value is None else masked_text(value.strip()) or None for name, value in values.items()}
         try:
             entry = _Entry.model_validate(before.facts | given)
@@ -95,7 +96,7 @@ def say_about(location: Location, values: Mapping[str, str | None]) -> About:
         if about == before:
             return about
         try:
-            NumberedLog(location, FOLDER).append(entry.model_dump(mode="json", exclude_none=True), after=number)
+            NumberedLog(location, folder).append(entry.model_dump(mode="json", exclude_none=True), after=number)
         except VersionExistsError:  # another writer said something meanwhile
             continue
         return about
@@ -122,13 +123,13 @@ def _said_by(uri: str) -> About:
         return About()
 
 
-def _read(location: Location) -> tuple[int, About]:
+def _read(location: Location, folder: str) -> tuple[int, About]:
     """(number of the last entry, what it says)."""
-    last: dict[str, Any] | None = next(NumberedLog(location, FOLDER).newest_first(), None)
+    last: dict[str, Any] | None = next(NumberedLog(location, folder).newest_first(), None)
     if last is None:
         return 0, About()
     try:
         return int(last["number"]), About.model_validate(last)
     except ValidationError as error:
-        folder = location.child(FOLDER).uri
-        raise CorruptFileError(f"A file in {folder} is no entry of what is said: {problems(error)}.", uri=folder) from error
+        uri = location.child(folder).uri
+        raise CorruptFileError(f"A file in {uri} is no entry of what is said: {problems(error)}.", uri=uri) from error

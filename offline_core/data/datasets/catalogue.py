@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from pyarrow import fs
 
+from offline_core.data.datasets.about import OF_RESULTS
 from offline_core.data.datasets.failure import FAILURE_FILE
 from offline_core.data.datasets.result_cache import RESULT_FILE, STATES
 from offline_core.data.datasets.tags import FOLDER as TAGS
@@ -38,10 +39,9 @@ Kind = Literal[
     "failure",
     "other",
 ]
-"""version: the manifest of one. mark: another file of `_versions`. about: what is said of a dataset. move: of an alias in a
-registry. state: of a training, from which it goes on. metrics: of a training. failure: why
-one failed. other: data, tensors, cards, and all that this
-package does not write."""
+"""version: the manifest of one. mark: another file of `_versions`. about: what is said of a dataset or a result. move: of an
+alias in a registry. state: of a training, from which it goes on. metrics: of a training. failure: why one failed. other: data,
+tensors, cards, and all that this package does not write."""
 
 _NUMBERED = re.compile(r"\d{6,18}\.json")
 _COPY = re.compile(r"(?:^|.*/)checkpoints/[0-9a-f]{16}")
@@ -210,7 +210,7 @@ def kind_of(name: str) -> Kind:
         return "version" if _NUMBERED.fullmatch(base) else "mark"
     if last == "tags" and above.rpartition("/")[2] == VERSIONS:
         return "tag"
-    if last == "about" and above.rpartition("/")[2] == VERSIONS:
+    if last == OF_RESULTS or (last == "about" and above.rpartition("/")[2] == VERSIONS):
         return "about" if _NUMBERED.fullmatch(base) else "other"
     if not base.endswith(".json") or base[0] == ".":
         return "other"

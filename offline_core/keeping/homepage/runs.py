@@ -40,6 +40,7 @@ _EMPTY: Mapping[str, Any] = {
     "updates": 0,
     "points": {},
     "parameters": {},
+    "note": "",
 }
 """The row of a run of which nothing is known."""
 
@@ -55,6 +56,9 @@ def runs_of(found: Found) -> dict[str, dict[str, Any]]:
     for name, failure in found.failures.items():
         at = {"status": "failed", "level": "bad", "told": failure.sentence, "made": minute(failure.failed_at)}
         rows[name or "."] = {**_EMPTY, **rows.get(name or ".", {}), **at}
+    for name, note in found.notes.items():
+        if (name or ".") in rows:
+            rows[name or "."] = {**rows[name or "."], "note": note}
     return rows | dict(_failed(found))
 
 
@@ -79,6 +83,7 @@ def _finished(
     swept = {} if setting is None else setting.parameters
     return {
         **row,
+        "note": "",
         "algorithm": str(algorithm.get("name", "") if isinstance(algorithm, Mapping) else algorithm),
         "setting": "" if setting is None else setting.name,
         "parameters": parameters_of({**config, **{path: value for path, value in swept.items() if path not in config}}),

@@ -7,6 +7,7 @@ another host are refused, so a page elsewhere cannot have its name stand for thi
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import logging
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+from offline_core.data.datasets.about import OF_RESULTS, say_about
 from offline_core.data.datasets.catalogue import Catalogue, open_catalogue, read_catalogue
 from offline_core.data.datasets.marks import mark_episode
 from offline_core.errors import ConfigError, OfflineError
@@ -186,6 +188,19 @@ class LiveSite:
             mark_episode(location, episode, is_bad=is_bad)
         self._next_look = 0.0
 
+    def note(self, run: str, text: str) -> None:
+        """Say this of a training; an empty text takes back what was said.
+
+        Raises:
+            LookupError: There is no such training.
+        """
+        found = self.site.found
+        folder = "" if run == "." else run
+        if not (folder in found.learned or folder in found.unfinished or folder in found.failures):
+            raise LookupError(f"There is no experiment {run} any more.")
+        say_about(found.catalogue.place(folder), {"description": text}, OF_RESULTS)
+        self._next_look = 0.0
+
     def _tag(self, number: int) -> str:
         return f'"{self._started}-{number}"'
 
@@ -246,24 +261,33 @@ def app_of(live: LiveSite, token: str, port: int) -> Starlette:
 
         return told(read)
 
-    async def mark(request: Request) -> Response:
+    async def changed(request: Request, change: Callable[[Any], None]) -> Response:
+        """What the page of this server says in JSON, written beside the data."""
         from starlette.concurrency import run_in_threadpool
 
         if request.headers.get("Origin") not in {f"http://{host}" for host in hosts}:
-            return Response("Only the page of this server may mark episodes.", 403)
+            return Response("Only the page of this server may mark episodes, and say what runs are.", 403)
         if int(request.headers.get("Content-Length") or MAX_BODY_BYTES) >= MAX_BODY_BYTES:
             return Response("The request is too long.", 413)
         body = await request.body()
 
         def write() -> Response:
-            given = json.loads(body)
-            dataset, number, is_bad = given["dataset"], given["number"], given["is_bad"]
-            if not (isinstance(dataset, str) and type(number) is int and isinstance(is_bad, bool)):
-                raise LookupError("An episode is named by its dataset and its number.")
-            live.mark(dataset, number, is_bad, id=given.get("id"))
+            change(json.loads(body))
             return JSONResponse({})
 
         return await run_in_threadpool(told, write)
+
+    def mark(given: Any) -> None:
+        dataset, number, is_bad = given["dataset"], given["number"], given["is_bad"]
+        if not (isinstance(dataset, str) and type(number) is int and isinstance(is_bad, bool)):
+            raise LookupError("An episode is named by its dataset and its number.")
+        live.mark(dataset, number, is_bad, id=given.get("id"))
+
+    def note(given: Any) -> None:
+        run, text = given["run"], given["text"]
+        if not (isinstance(run, str) and isinstance(text, str)):
+            raise LookupError("A note is a text on an experiment, which is named by its folder.")
+        live.note(run, text)
 
     def told(work: Callable[[], Response]) -> Response:
         """What `work` answers; what it cannot do is an answer in words, which the page shows."""
@@ -276,7 +300,12 @@ def app_of(live: LiveSite, token: str, port: int) -> Starlette:
             log.log(logging.DEBUG if is_request else logging.ERROR, "A request is not answered", exc_info=True)
             return JSONResponse({"error": f"This cannot be answered ({type(error).__name__}: {error})."})
 
-    routes = [Route("/", home), Route("/value", value), Route("/mark", mark, methods=["POST"])]
+    changes = {"mark": mark, "note": note}
+    routes = [
+        Route("/", home),
+        Route("/value", value),
+        *(Route(f"/{name}", functools.partial(changed, change=change), methods=["POST"]) for name, change in changes.items()),
+    ]
     return Starlette(routes=routes, middleware=[Middleware(_Guard, hosts=hosts, token=token, cookie=f"offline-report-{port}")])
 
 

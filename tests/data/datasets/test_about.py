@@ -15,7 +15,7 @@ from offline_core.data.datasets.about import FOLDER, About, read_about
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, CorruptFileError, DatasetNotFoundError
 from offline_core.keeping.homepage.facts import dataset_facts
-from offline_core.keeping.inspection import dataset_card
+from offline_core.keeping.inspection import card_at, dataset_card
 from tests.data.datasets.factories import episode, flip_bit, write_dataset
 
 EPISODES = [episode(i) for i in range(6)]
@@ -111,6 +111,27 @@ def test_cards_descriptions_and_the_report_show_it(tmp_path: Path, data: offline
         assert "Ada Lovelace" in text and "CC-BY-4.0" in text and "https://example.org/engine" in text
     offline.report(tmp_path, output=tmp_path / "page.html")
     assert "Ada Lovelace" in (tmp_path / "page.html").read_text()
+
+
+def test_a_training_has_a_note_which_outlasts_it(tmp_path: Path, data: offline.Dataset) -> None:
+    run = tmp_path / "run"
+
+    def train(updates: int) -> None:
+        offline.train(data, algorithm="bc", optimizer={"max_updates": updates}, output=run)
+
+    train(2)
+    before = (run / "result.json").read_bytes()
+    said = CliRunner().invoke(app, ["about", str(run), "--description", "The baseline #paper"])
+    assert said.stdout == "description: The baseline #paper\n"
+    assert (run / "result.json").read_bytes() == before and not (run / "_versions").exists()
+    for place in (run, run / "best"):
+        assert "The baseline #paper" in card_at(str(place)).terminal(verbose=True)
+    assert not any(each.wrong for each in offline.verify(tmp_path))
+    train(3)
+    assert offline.about(run).description == "The baseline #paper"
+    assert offline.about(run, description="") == About()
+    with pytest.raises(DatasetNotFoundError):
+        offline.about(tmp_path)
 
 
 def test_the_command_says_and_shows_it(tmp_path: Path, data: offline.Dataset) -> None:

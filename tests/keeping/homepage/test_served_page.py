@@ -118,6 +118,23 @@ def test_what_is_new_appears_without_a_reload(page: Page, server: ReportServer) 
     page.get_by_role("heading", name="Episodes of version 2").wait_for()
 
 
+def test_a_note_is_written_outlasts_what_comes_meanwhile_and_is_found(page: Page, server: ReportServer) -> None:
+    root = Path(server.live.root.path)
+    shown(page, "experiment/going%20on")
+    note, save = page.get_by_role("textbox", name="Note"), page.get_by_role("button", name="Save note")
+    assert save.is_disabled()
+    note.fill("The baseline #paper")
+    write_metrics(root / "going on", 12)
+    page.get_by_role("cell", name="1,200").wait_for()
+    assert note.input_value() == "The baseline #paper"
+    save.click()
+    page.wait_for_function("() => document.querySelector('main textarea + button').disabled")
+    assert offline.about(root / "going on").description == "The baseline #paper"
+    shown(page, "experiments")
+    page.get_by_role("searchbox", name="Filter experiments").fill("#paper")
+    page.wait_for_function("() => document.querySelectorAll('main [aria-label=experiments] tbody tr').length === 1")
+
+
 def test_keys_go_from_episode_to_episode_in_the_order_of_the_list(page: Page) -> None:
     shown(page, "dataset/building")
     page.get_by_role("region", name="episodes").get_by_role("button", name="return").click()

@@ -56,6 +56,9 @@ class Asked:
             "/mark", json={"is_bad": is_bad, **body}, headers={"Origin": self.base if origin is None else origin}
         )
 
+    def note(self, origin: str | None = None, **body: Any) -> httpx.Response:
+        return self.http.post("/note", json=body, headers={"Origin": self.base if origin is None else origin})
+
     @property
     def root(self) -> Path:
         return Path(self.live.root.path)
@@ -259,6 +262,25 @@ def test_marks_are_kept_beside_the_dataset_and_taken_away(asked: Asked) -> None:
     assert asked.value("episodes", "building")["marked"] == [3]
     asked.mark(dataset="building", number=3, is_bad=False)
     assert read_marks(location).marks == []
+
+
+def test_a_note_is_kept_beside_the_run_and_taken_back(asked: Asked) -> None:
+    before = asked.rows("runs")
+    name = next(name for name, run in before.items() if run["status"] != "failed")
+    assert asked.note(run=name, text="The baseline #paper").json() == {}
+    assert asked.rows("runs") == before | {name: before[name] | {"note": "The baseline #paper"}}
+    assert (asked.root / name / "_about" / "000001.json").is_file()
+    asked.note(run=name, text=" ")
+    assert asked.rows("runs") == before
+    for wrong in (
+        {"run": "../elsewhere", "text": "x"},
+        {"run": name},
+        {"run": name, "text": 3},
+        {"run": "building", "text": "x"},
+    ):
+        assert "error" in asked.note(**wrong).json()
+    assert asked.note(origin="http://attacker.example", run=name, text="x").status_code == 403
+    assert asked.rows("runs") == before
 
 
 @pytest.mark.parametrize("origin", ["http://attacker.example", "null", "", "http://127.0.0.1:1"])

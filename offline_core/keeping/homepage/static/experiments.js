@@ -8,11 +8,12 @@ const score = (run) => (run.return === null ? -Infinity : run.return);
 function runsTable(rows, options = {}) {
   const names = Object.keys(rows), runs = Object.values(rows), of = (key) => runs.map((run) => run[key]);
   const columns = [
-    { name: "experiment", values: names, class: "long", cell: (i) => (runs[i].status === "failed" ? broken(names[i]) : el("a", { href: at("experiment", names[i]) }, broken(names[i]))) },
+    { name: "experiment", values: names, class: "long", cell: (i) => (runs[i].status === "failed" && !Object.keys(runs[i].points).length ? broken(names[i]) : el("a", { href: at("experiment", names[i]) }, broken(names[i]))) },
     { name: "kind", values: of("kind"), class: "short" }, { name: "algorithm", values: of("algorithm"), class: "short" },
     { name: "result", values: of("status"), cell: (i) => mark(runs[i].level, runs[i].status), class: "short" },
     { name: "greedy return", values: of("return"), number: true, cell: (i) => returned(runs[i].return, runs[i].episodes) },
     { name: "held-out loss", values: of("held_out"), number: true }, ...parameters(of("parameters")), { name: "seed", values: of("seed"), number: true },
+    ...(of("note").some(Boolean) ? [{ name: "note", values: of("note"), class: "long" }] : []),
     { name: "dataset", values: of("dataset"), class: "long" }, { name: "updates", values: of("updates"), number: true },
     { name: "time", values: of("seconds"), number: true, cell: (i) => duration(runs[i].seconds) }, { name: "made", values: of("made"), class: "short" },
   ];
@@ -137,10 +138,31 @@ async function experiment(name) {
       el("p", { class: `note ${run.level}` }, mark(run.level, run.status), ` ${run.told}`),
       facts({ policy: policy ? el("a", { href: at("policy", policy) }, policy) : "", kind: run.kind, algorithm: run.algorithm, setting: run.setting, seed: run.seed, dataset: run.dataset, updates: run.updates,
         "greedy return": returned(run.return, run.episodes), target: run.target, "held-out loss": run.held_out, time: run.seconds === null ? "" : duration(run.seconds), made: run.made }),
+      noteOf(name, run.note),
       drawnCurves(curves || {}, run.x),
       Object.keys(run.parameters).length ? [el("h3", null, "Parameters that are not at their defaults"), facts(run.parameters)] : null,
     ];
   })];
+}
+
+// What people say of an experiment; where the page is served, to be changed.
+function noteOf(name, note) {
+  if (!IS_SERVED) return note ? el("p", { class: "note grey" }, note) : null;
+  const trouble = el("div"), field = el("textarea", { rows: 2, "aria-label": "Note", placeholder: "What is this run, and what came of it?" });
+  const state = kept(`note ${name}`, { text: null }); // what is being written outlasts a drawing
+  field.value = state.text === null ? note : state.text;
+  const save = el("button", { type: "button", class: "plain", disabled: state.text === null, onclick: async () => {
+    try {
+      await post("note", { run: name, text: field.value });
+      state.text = null;
+      trouble.replaceChildren();
+      await refreshAll();
+    } catch (error) {
+      trouble.replaceChildren(el("p", { class: "note bad", role: "alert" }, error.message));
+    }
+  } }, "Save note");
+  field.oninput = () => { state.text = field.value === note ? null : field.value; save.disabled = state.text === null; };
+  return el("div", { class: "bar" }, field, save, trouble);
 }
 
 const COMMON = ["return", "loss", "held-out loss"];
