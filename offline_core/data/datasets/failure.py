@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pydantic import BaseModel, Field, ValidationError
 
 from offline_core.control_characters import visible
+from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError
 from offline_core.secrets import masked_text
@@ -40,7 +41,7 @@ def keep_failure(folder: Location, error: Exception) -> None:
     """Write why a run failed; a folder that cannot be written is no second error."""
     failure = Failure(error=error_text(error), may_pass=getattr(error, "may_pass", False), failed_at=datetime.now(UTC))
     try:
-        folder.child(FAILURE_FILE).write(failure.model_dump_json().encode())
+        folder.child(FAILURE_FILE).write(with_checksum(failure.model_dump_json(indent=2)))
     except (OfflineError, OSError) as other:
         log.info("%s does not say why its run failed: %s", folder.uri, other)
 
@@ -49,10 +50,11 @@ def read_failure(folder: Location) -> Failure | None:
     """Why the last run in a folder failed; None: it goes on, was killed, or succeeded.
 
     Raises:
-        StorageError: the file cannot be read.
+        CorruptFileError: the file is damaged.
+        StorageError: it cannot be read.
     """
     file = folder.child(FAILURE_FILE)
     try:
-        return Failure.model_validate_json(file.read()) if file.is_file() else None
+        return Failure.model_validate_json(without_checksum(file.read(), file.uri)) if file.is_file() else None
     except ValidationError:  # another program's
         return None
