@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from offline_core.keeping.cards import keep_stage_card
-from offline_core.keeping.tracking import track
-from offline_core.keeping.wandb_tracking import tracked_by_wandb
+from offline_core.keeping.tracking import tracked
 from offline_core.runtime.stage import Stage, load
 
 
@@ -32,11 +31,10 @@ def perform(
         config = config.model_copy(update={"runs_url": f"{runs_url.rstrip('/')}/runs"})
     if getattr(config, "seed", 0) is None:  # drawn here, so that the card repeats what was done
         config = config.model_copy(update={"seed": secrets.randbelow(2**31)})
-    with tracked_by_wandb(config, operation=stage.name) as report:
+    with tracked(config, operation=stage.name) as report:
         result = stage(config, **arguments)
         card = keep_stage_card(stage, result, config, arguments)
         report(result, card)
-    track(result, config, card, operation=stage.name)
     if stage.gate is not None:
         load(stage.gate)(result, config)
     return result

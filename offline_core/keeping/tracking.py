@@ -1,110 +1,97 @@
-"""Reports stages to MLflow, if `MLFLOW_TRACKING_URI` names a tracker: runs, parameters, metrics, cards, and aliases.
+"""Reports stages to trackers that the environment names: parameters, metrics as they come, results and cards.
 
-The tracker is a copy for those who look at it. Nothing is read from it, and losing it is a warning.
+A tracker is a copy for those who look at it. Nothing is read from it, and losing it is a warning.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
 import re
-import tempfile
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from offline_core.data.store.location import Location
-from offline_core.keeping.promotion.result import PromotionResult
-from offline_core.runtime.config import without_defaults
-from offline_core.runtime.extras import require_extra
-from offline_core.runtime.provenance import provenance
+from offline_core.learning.metrics import Record, observe_metrics
 from offline_core.runtime.reporting.card import Card
-from offline_core.secrets import masked, masked_text
+from offline_core.runtime.stage import load
+from offline_core.secrets import masked_text
 
 log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
 
-TRACKER = "MLFLOW_TRACKING_URI"
-EXPERIMENT = "offline-rl-pipeline"
-"""Unless `MLFLOW_EXPERIMENT_NAME` names another one."""
-_DEFAULTS = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # of MLflow's own 7, each waits twice as long
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
+TRACKERS: Mapping[str, str] = {
+    "MLFLOW_TRACKING_URI": "keeping.mlflow_tracking:MlflowRun",
+    "WANDB_PROJECT": "keeping.wandb_tracking:WandbRun",
 }
-_MOST_PARAMETERS = 100
-_MOST_METRICS = 500
-_MOST_CHARACTERS = 500
+"""By the variable that names where to report."""
+MOST_PARAMETERS = 100
 _NO_NAME = re.compile(r"[^\w./ -]")
 
 
-def track(result: BaseModel, config: BaseModel, card: Card, *, operation: str) -> None:
-    """Report a stage that is done; of a result that was reused, only what an alias names."""
-    if not os.environ.get(TRACKER) or (getattr(result, "reused", False) and not isinstance(result, PromotionResult)):
-        return
+class TrackedRun(Protocol):
+    """A stage in a tracker, opened there when there is something to report."""
+
+    tracker: str
+    """Its name."""
+
+    def __init__(self, config: BaseModel, operation: str) -> None: ...
+
+    def see(self, record: Record) -> None:
+        """Report a record of metrics, whose own progress is the axis, for evaluations are late."""
+
+    def report(self, result: BaseModel, card: Card) -> None:
+        """Report a result; one that is reused is no second run."""
+
+    def finish(self, *, has_failed: bool) -> None:
+        """End the run, if there is one."""
+
+
+@contextlib.contextmanager
+def tracked(config: BaseModel, *, operation: str) -> Iterator[Callable[[BaseModel, Card], None]]:
+    """Report the metrics of the stage inside as they come, and its result by the function that this gives."""
+    runs = [_Careful(load(path)(config, operation)) for variable, path in TRACKERS.items() if os.environ.get(variable)]
+
+    def report(result: BaseModel, card: Card) -> None:
+        for run in runs:
+            run.do(run.of.report, result, card)
+
+    has_failed = True
     try:
-        client = _client()
-        experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
-        found = client.get_experiment_by_name(experiment)
-        run = client.create_run(found.experiment_id if found else client.create_experiment(experiment), run_name=operation)
+        with contextlib.ExitStack() as seen:
+            for run in runs:
+                seen.enter_context(observe_metrics(run.see))
+            yield report
+        has_failed = False
+    finally:
+        for run in runs:
+            run.do(run.of.finish, has_failed=has_failed)
+
+
+class _Careful:
+    """Warns of the first error of a tracker, and reports nothing more to it."""
+
+    def __init__(self, of: TrackedRun) -> None:
+        self.of, self._is_lost = of, False
+
+    def see(self, record: Record) -> None:
+        self.do(self.of.see, record)
+
+    def do(self, work: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        if self._is_lost:
+            return
         try:
-            _report(client, run.info.run_id, result, config, card)
-            if isinstance(result, PromotionResult):
-                _mirror(client, run.info, result)
-        except BaseException:
-            client.set_terminated(run.info.run_id, "FAILED")
-            raise
-        client.set_terminated(run.info.run_id)
-    except Exception as error:
-        told = masked_text(str(error))[:500]
-        log.warning("The work is done, but MLflow does not have it: %s: %s", type(error).__name__, told)
+            work(*args, **kwargs)
+        except Exception as error:
+            self._is_lost = True
+            told = masked_text(str(error))[:500]
+            log.warning("%s does not have this stage, whose work goes on: %s: %s", self.of.tracker, type(error).__name__, told)
 
 
-def _client() -> Any:
-    for name, value in _DEFAULTS.items():
-        os.environ.setdefault(name, value)
-    with require_extra("mlflow"):
-        from mlflow import MlflowClient
-
-    uri = os.environ[TRACKER]
-    return MlflowClient(uri, os.environ.get("MLFLOW_REGISTRY_URI") or uri)
-
-
-def _report(client: Any, run: str, result: BaseModel, config: BaseModel, card: Card) -> None:
-    from mlflow.entities import Metric, Param, RunTag
-
-    values = dict(flat_values(masked(result.model_dump(mode="python"))))
-    numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
-    words = {name: value for name, value in values.items() if isinstance(value, str)}
-    changed = flat_values(masked(without_defaults(config)))
-    client.log_batch(
-        run,
-        metrics=[Metric(name, value, 0, 0) for name, value in numbers.items() if math.isfinite(value)][:_MOST_METRICS],
-        params=[Param(name, str(value)[:_MOST_CHARACTERS]) for name, value in changed][:_MOST_PARAMETERS],
-        tags=[
-            RunTag(name, value[:_MOST_CHARACTERS]) for name, value in [*provenance().items(), *words.items()][:_MOST_PARAMETERS]
-        ],
-    )
-    with _folder(card.files("card")) as folder:
-        client.log_artifacts(run, folder)
-
-
-def _mirror(client: Any, run: Any, result: PromotionResult) -> None:
-    """The alias in MLflow's registry: a version of a registered model for each policy."""
-    move, name = result.move, result.address.rpartition("@")[0].rpartition("/")[2]
-    if not client.search_registered_models(f"name='{name}'"):
-        client.create_registered_model(name)
-    known = [each for each in client.search_model_versions(f"name='{name}'") if each.tags.get("checkpoint") == move.checkpoint]
-    if not known:
-        place = Location.of(result.checkpoint)
-        with _folder({file: place.inside(file).read() for file in place.files(recursive=False)}) as folder:
-            client.log_artifacts(run.run_id, folder, "policy")
-        tags = {"checkpoint": move.checkpoint, "fingerprint": move.fingerprint, "address": result.address}
-        known = [client.create_model_version(name, f"{run.artifact_uri}/policy", run.run_id, tags=tags)]
-    client.set_registered_model_alias(name, move.alias, known[0].version)
+def axis_of(record: Record) -> str:
+    """What counts the progress of a record."""
+    return "env_steps" if "env_steps" in record else "updates"
 
 
 def flat_values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -112,13 +99,5 @@ def flat_values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from flat_values(value, f"{prefix}{name}.")
-        elif value is not None and not (isinstance(value, list | tuple) and len(value) > _MOST_PARAMETERS):
+        elif value is not None and not (isinstance(value, list | tuple) and len(value) > MOST_PARAMETERS):
             yield _NO_NAME.sub("_", f"{prefix}{name}")[:250], value
-
-
-@contextlib.contextmanager
-def _folder(files: Mapping[str, bytes]) -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="offline-") as folder:
-        for name, data in files.items():
-            Path(folder, name).write_bytes(data)
-        yield folder

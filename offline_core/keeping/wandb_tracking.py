@@ -1,28 +1,20 @@
-"""Reports stages to Weights & Biases, if `WANDB_PROJECT` names a project: metrics as they come, parameters, results, cards.
-
-As with MLflow, W&B has a copy. Nothing is read from it, and losing it is a warning.
-"""
+"""A stage as a run of Weights & Biases, where `WANDB_PROJECT` names a project."""
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import math
 import os
-from collections.abc import Callable, Iterator
 from typing import Any
 
 from pydantic import BaseModel
 
-from offline_core.keeping.tracking import flat_values
-from offline_core.learning.metrics import Record, observe_metrics
+from offline_core.keeping.tracking import axis_of, flat_values
+from offline_core.learning.metrics import Record
 from offline_core.runtime.config import without_defaults
 from offline_core.runtime.extras import require_extra
 from offline_core.runtime.provenance import provenance
 from offline_core.runtime.reporting.card import Card
-from offline_core.secrets import masked, masked_text
-
-log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
+from offline_core.secrets import masked
 
 PROJECT = "WANDB_PROJECT"
 _DEFAULTS = {
@@ -33,41 +25,23 @@ _DEFAULTS = {
 _FINISH_SECONDS = 10.0
 
 
-@contextlib.contextmanager
-def tracked_by_wandb(config: BaseModel, *, operation: str) -> Iterator[Callable[[BaseModel, Card], None]]:
-    """Report the metrics of the stage inside as they come, and its result by the function that this gives."""
-    if not os.environ.get(PROJECT):
-        yield lambda result, card: None
-        return
-    run = _Run(config, operation)
-    try:
-        with observe_metrics(run.see):
-            yield run.report
-    except BaseException:
-        run.finish(exit_code=1)
-        raise
-    run.finish()
+class WandbRun:
+    """See `TrackedRun`."""
 
-
-class _Run:
-    """A run of W&B, opened when there is something to report: a result that is reused is no second run."""
+    tracker = "W&B"
 
     def __init__(self, config: BaseModel, operation: str) -> None:
         self._config, self._operation = config, operation
         self._run: Any = None
-        self._is_lost = False
 
     def see(self, record: Record) -> None:
-        """Log a record of metrics. Its own progress is the axis, for evaluations are late."""
-        axis = "env_steps" if "env_steps" in record else "updates"
-        self._try(lambda: self._opened(axis).log(record))
+        """Report a record."""
+        self._opened(axis_of(record)).log(record)
 
     def report(self, result: BaseModel, card: Card) -> None:
-        """Log a result."""
-        if self._run is not None or not getattr(result, "reused", False):
-            self._try(lambda: self._report(result, card))
-
-    def _report(self, result: BaseModel, card: Card) -> None:
+        """Report a result."""
+        if self._run is None and getattr(result, "reused", False):
+            return
         run = self._opened()
         import wandb
 
@@ -75,10 +49,10 @@ class _Run:
         values = flat_values(masked(result.model_dump(mode="python")))
         run.summary.update({name: value for name, value in values if _is_shown(value)})
 
-    def finish(self, *, exit_code: int = 0) -> None:
-        """End the run, if there is one."""
+    def finish(self, *, has_failed: bool) -> None:
+        """End the run."""
         if self._run is not None:
-            self._try(lambda: self._run.finish(exit_code=exit_code))
+            self._run.finish(exit_code=int(has_failed))
 
     def _opened(self, axis: str | None = None) -> Any:
         if self._run is None:
@@ -109,17 +83,6 @@ class _Run:
             if axis is not None:
                 self._run.define_metric("*", step_metric=axis)
         return self._run
-
-    def _try(self, report: Callable[[], object]) -> None:
-        """Warn of the first error, and report nothing more after it."""
-        if self._is_lost:
-            return
-        try:
-            report()
-        except Exception as error:
-            self._is_lost = True
-            told = masked_text(str(error))[:500]
-            log.warning("W&B does not have this stage, whose work goes on: %s: %s", type(error).__name__, told)
 
 
 def _is_shown(value: object) -> bool:

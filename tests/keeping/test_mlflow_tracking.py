@@ -13,12 +13,21 @@ from typing import Any
 import pytest
 
 import offline_core as offline
-from offline_core.keeping import tracking
+from offline_core.data.store.location import Location
+from offline_core.keeping import mlflow_tracking
+from offline_core.keeping.perform import perform
 from offline_core.keeping.promotion.config import PromotionConfig, RollbackConfig
+from offline_core.learning import learning_from_log
+from offline_core.learning.config import TrainingConfig
+from offline_core.learning.metrics import read_metrics
 from offline_core.policies.evaluation.config import EvaluationConfig
+from offline_core.runtime.config import parse
+from offline_core.runtime.stage import STAGES
 from tasks import artifacts
 from tasks.stages import evaluate, promote, rollback
 from tests.keeping.promotion.decisions import policy_at
+from tests.learning.datasets import dataset_of
+from tests.learning.test_train import balancing_episodes
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -43,16 +52,16 @@ def tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_store: Path) 
     import mlflow
 
     uri = f"sqlite:///{shutil.copy(empty_store, tmp_path)}"
-    monkeypatch.setenv(tracking.TRACKER, uri)
+    monkeypatch.setenv(mlflow_tracking.TRACKER, uri)
     monkeypatch.delenv("MLFLOW_REGISTRY_URI", raising=False)
     monkeypatch.chdir(tmp_path)  # artifacts go below it
-    for name, value in tracking._DEFAULTS.items():
+    for name, value in mlflow_tracking._DEFAULTS.items():
         monkeypatch.setenv(name, value)
     yield mlflow.MlflowClient(uri, uri)
 
 
 def runs(tracker: Any) -> list[Any]:
-    experiment = tracker.get_experiment_by_name(tracking.EXPERIMENT)
+    experiment = tracker.get_experiment_by_name(mlflow_tracking.EXPERIMENT)
     return list(reversed(tracker.search_runs([experiment.experiment_id])))
 
 
@@ -71,6 +80,33 @@ def test_a_stage_is_a_run_with_parameters_metrics_and_its_card(tracker: Any, tmp
     assert run.data.metrics["metrics.episode_return_mean"] == result.mean_return
     assert run.data.tags["checkpoint"] == policy and "torch" in run.data.tags
     assert {each.path for each in tracker.list_artifacts(run.info.run_id)} == {"card.html", "card.md", "card.png"}
+
+
+def test_a_training_has_the_curves_of_its_metrics(tracker: Any, tmp_path: Path) -> None:
+    data = dataset_of(tmp_path / "data", balancing_episodes(), environment=None)
+    config = parse(TrainingConfig, {"optimizer": {"batch_size": 200, "max_epochs": 2, "updates_per_iteration": 5}})
+    arguments = {"dataset": data, "output": str(tmp_path / "out"), "version": None}
+    trained = perform(STAGES["train"], config, arguments)
+    [run] = runs(tracker)
+    assert run.info.status == "FINISHED" and run.data.params["optimizer.batch_size"] == "200"
+    assert run.data.tags["checkpoint"] == trained.checkpoint
+    logged = [(each.step, each.value) for each in tracker.get_metric_history(run.info.run_id, "loss")]
+    recorded = read_metrics(Location.of(str(tmp_path / "out")))
+    assert logged == [(record["updates"], record["loss"]) for record in recorded if "loss" in record]
+    assert perform(STAGES["train"], config, arguments).reused and len(runs(tracker)) == 1
+
+
+def test_a_stage_that_fails_is_a_run_that_failed(tracker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(learning_from_log, "_result", fails)
+    data = dataset_of(tmp_path / "data", balancing_episodes(), environment=None)
+    config = parse(TrainingConfig, {"optimizer": {"batch_size": 200, "max_epochs": 1}})
+    with pytest.raises(ZeroDivisionError):
+        perform(STAGES["train"], config, {"dataset": data, "output": str(tmp_path / "out"), "version": None})
+    [run] = runs(tracker)
+    assert run.info.status == "FAILED" and "loss" in run.data.metrics
 
 
 def test_aliases_are_those_of_the_registry(tracker: Any, tmp_path: Path) -> None:
@@ -92,7 +128,7 @@ def test_aliases_are_those_of_the_registry(tracker: Any, tmp_path: Path) -> None
 def test_an_alias_that_was_missed_is_made_up_for(tracker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry, policy = str(tmp_path / "registry" / "hvac"), policy_at(tmp_path / "policy", 1)
     with monkeypatch.context() as lost:
-        lost.delenv(tracking.TRACKER)
+        lost.delenv(mlflow_tracking.TRACKER)
         promote.fn(PromotionConfig(override="a test"), registry=registry, source=policy)
     assert promote.fn(PromotionConfig(override="again"), registry=registry, source=policy).reused
     assert version(tracker.get_model_version_by_alias("hvac", "champion")) == 1
@@ -103,14 +139,14 @@ def test_a_tracker_that_is_gone_is_a_warning_soon(
 ) -> None:
     with socket.socket() as bound:  # a port at which connections are refused
         bound.bind(("127.0.0.1", 0))
-        monkeypatch.setenv(tracking.TRACKER, f"http://me:hidden@127.0.0.1:{bound.getsockname()[1]}")
+        monkeypatch.setenv(mlflow_tracking.TRACKER, f"http://me:hidden@127.0.0.1:{bound.getsockname()[1]}")
         with caplog.at_level(logging.WARNING, "offline_core"):
             made = promote.fn(
                 PromotionConfig(override="a test"),
                 registry=str(tmp_path / "registry" / "hvac"),
                 source=policy_at(tmp_path / "policy", 1),
             )
-    assert not made.reused and "The work is done, but MLflow does not have it: MlflowException" in caplog.text
+    assert not made.reused and "MLflow does not have this stage, whose work goes on: MlflowException" in caplog.text
     assert "hidden" not in caplog.text
     assert (tmp_path / "registry" / "hvac" / "history" / "000001.md").is_file(), "the card is there all the same"
 
@@ -118,9 +154,9 @@ def test_a_tracker_that_is_gone_is_a_warning_soon(
 def test_a_tracker_without_its_package_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv(tracking.TRACKER, "http://127.0.0.1:1")
+    monkeypatch.setenv(mlflow_tracking.TRACKER, "http://127.0.0.1:1")
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    for name, value in tracking._DEFAULTS.items():
+    for name, value in mlflow_tracking._DEFAULTS.items():
         monkeypatch.setenv(name, value)
     with caplog.at_level(logging.WARNING, "offline_core"):
         evaluate.fn(EvaluationConfig(episodes=2), policy=policy_at(tmp_path / "policy", 1))
