@@ -56,6 +56,7 @@ FIRST = {
     "rllib": "rllib.html",
     "roll back": "registry.html",
     "s3": "storage.html",
+    "wandb": "deploying.html",
 }
 """The page that a search for these words means."""
 
