@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
@@ -276,11 +277,14 @@ def about(
     from offline_core.data.datasets.about import FOLDER, OF_RESULTS, read_about, say_about
     from offline_core.data.datasets.catalogue import kind_of
     from offline_core.data.datasets.dataset import open_committed
+    from offline_core.data.datasets.folder_kind import BEST, LAST
     from offline_core.data.store.location import Location
 
     uri, _ = place_of(data)
     location, folder = Location.of(uri), OF_RESULTS
-    if not {kind_of(name) for name in location.files(recursive=False)} & {"result", "metrics", "failure"}:
+    location = location.parent if posixpath.basename(location.uri) in (BEST, LAST) else location
+    is_result = {kind_of(name) for name in location.files(recursive=False)} & {"result", "metrics", "failure"}
+    if datasets.is_dataset(uri) or not is_result:
         location, folder = open_committed(uri).location, FOLDER
     given = {"author": author, "license": license, "description": description, "source": source}
     said = {name: text for name, text in given.items() if text is not None}

@@ -7,6 +7,7 @@
     │   ├── EpisodeError           an episode contradicts itself (lengths, shapes, order)
     │   ├── SpaceError             a space cannot be stored, or does not fit the data
     │   ├── SchemaError            a column is missing or has the wrong type
+    │   │   └── NotImportedError       files have no manifest, so they are no dataset yet
     │   ├── NonFiniteError         NaN or infinity in place of a number
     │   ├── EmptyDatasetError      no episode, or none left
     │   ├── CorruptFileError       a file cannot be read

@@ -108,7 +108,7 @@ def _command(side: str, pythons: dict[str, str | None]) -> list[str]:
 
 def _data_of(file: Path) -> str | None:
     """The fingerprint of the data of a result; None if there is none yet."""
-    return json.loads(file.read_text())["data"] if file.exists() else None
+    return json.loads(file.read_text()).get("data") if file.exists() else None
 
 
 def _store(found: dict[str, Any], file: Path) -> None:

@@ -19,7 +19,7 @@ def prepare(folder: Path, task: str, kind: str) -> tuple[offline.Dataset, Path]:
         data = offline.compact(_medium(folder, task).recording, output=place)
     else:
         data = offline.mix(policies=_shares(folder, task, kind), steps=STEPS, output=place)
-    exported = folder / "minari" / task / f"{kind}-v{data.manifest.version}"
+    exported = folder / "minari" / task / f"{kind}-{data.manifest.fingerprint[:16]}-v0"
     if not exported.exists():
         offline.export(data, output=exported.parent, format="minari", arguments={"dataset_id": exported.name})
     return data, exported

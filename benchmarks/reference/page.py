@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -14,7 +15,8 @@ import numpy as np
 
 from benchmarks.figure import environment
 from benchmarks.reference.suite import KINDS, SETTINGS, SIDES, TASKS
-from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.dataset import open_dataset, versions
+from offline_core.data.datasets.manifest import Manifest
 from offline_core.judging.sweeps.statistics import Bootstrap, interquartile_mean, interval
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -31,27 +33,35 @@ def write_page(folder: Path) -> Path:
     """Write benchmarks/results/DATE-reference.md and .json from all cells below `folder`; return the page's path."""
     measured = collected(folder)
     file = RESULTS / f"{measured['date']}-reference.md"
-    file.write_text(page_of(measured))
-    file.with_suffix(".json").write_text(json.dumps(measured, indent=1) + "\n")
+    for suffix, text in ((".json", json.dumps(measured, indent=1) + "\n"), (".md", page_of(measured))):
+        partial = file.with_suffix(f"{suffix}.{os.getpid()}")  # two commands may write the page
+        partial.write_text(text)
+        partial.rename(file.with_suffix(suffix))
     return file
 
 
 def collected(folder: Path) -> dict[str, Any]:
     """All cells below `folder`, what is known of their data, and the machine, as JSON."""
+    data = {
+        (task, kind): opened.manifest
+        for task in TASKS
+        for kind in KINDS
+        if versions(uri := str(folder / "data" / task / kind)) and (opened := open_dataset(uri))
+    }
     cells: dict[tuple[str, str, str, int], Runs] = defaultdict(lambda: {side: [] for side in SIDES})
     for file in sorted((folder / "cells").glob("*.json")):
         side = next(side for side in SIDES if file.stem.endswith(f"-{side}"))
         task, rest = file.stem.removesuffix(f"-{side}").split("-", 1)
         kind, algorithm, updates, _seed = rest.rsplit("-", 3)
-        cells[task, kind, algorithm, int(updates)][side].append(json.loads(file.read_text()))
+        found = json.loads(file.read_text())
+        if (task, kind) in data and found["data"] == data[task, kind].fingerprint:  # else it is of data that is no more
+            cells[task, kind, algorithm, int(updates)][side].append(found)
     rows = [_Row(*key, runs) for key, runs in cells.items()]
     return {
         "date": str(datetime.date.today()),
         "machine": environment("torch", "gymnasium", "mujoco"),
         "cells": [asdict(row) for row in sorted(rows, key=_Row.place)],
-        "data": [
-            _data_facts(folder, task, kind) for task in TASKS for kind in KINDS if (folder / "data" / task / kind).exists()
-        ],
+        "data": [_data_facts(f"{task} {kind}", manifest) for (task, kind), manifest in data.items()],
     }
 
 
@@ -195,11 +205,10 @@ def _line(*columns: str) -> str:
     return f"| {' | '.join(columns)} |"
 
 
-def _data_facts(folder: Path, task: str, kind: str) -> dict[str, Any]:
-    manifest = open_dataset(str(folder / "data" / task / kind)).manifest
+def _data_facts(name: str, manifest: Manifest) -> dict[str, Any]:
     known = manifest.statistics
     return {
-        "data": f"{task} {kind}",
+        "data": name,
         "episodes": known.episodes,
         "steps": known.steps,
         "mean_return": known.returns.mean,

@@ -124,7 +124,8 @@ class Contents:
     def failures(self) -> dict[str, Failure]:
         """Why the last runs of trainings failed, by folder."""
         found = self.once(self._names("failure"), lambda name: read_failure(self.catalogue.place(posixpath.dirname(name))))
-        return {posixpath.dirname(name): failure for name, failure in found}
+        failures = {posixpath.dirname(name): failure for name, failure in found}
+        return {name: each for name, each in failures.items() if posixpath.join(name, RESULT_FILE) not in self.catalogue.files}
 
     @functools.cached_property
     def notes(self) -> dict[str, str]:

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from offline_core.data.store.location import Location
 from offline_core.keeping.promotion.result import PromotionResult
-from offline_core.keeping.tracking import MOST_PARAMETERS, axis_of, flat_values
+from offline_core.keeping.tracking import MOST_PARAMETERS, axis_of, flat_values, plain_name
 from offline_core.learning.metrics import Record
 from offline_core.runtime.config import without_defaults
 from offline_core.runtime.extras import require_extra
@@ -48,6 +48,8 @@ class MlflowRun:
         self._client: Any = None
         self._run: Any = None
         self._waiting: list[Any] = []
+        self._seen: set[str] = set()
+        """Names that have curves."""
         self._next_batch = 0.0
 
     def see(self, record: Record) -> None:
@@ -57,7 +59,8 @@ class MlflowRun:
 
         now, step = int(1000 * time.time()), int(record.get(axis_of(record), 0))
         numbers = {name: float(value) for name, value in record.items() if isinstance(value, int | float)}
-        self._waiting += [Metric(name, value, now, step) for name, value in numbers.items() if math.isfinite(value)]
+        self._waiting += [Metric(plain_name(name), value, now, step) for name, value in numbers.items() if math.isfinite(value)]
+        self._seen.update(map(plain_name, numbers))
         if time.monotonic() >= self._next_batch:
             self._send(client)
             self._next_batch = time.monotonic() + _SECONDS_BETWEEN_BATCHES
@@ -75,7 +78,9 @@ class MlflowRun:
         from mlflow.entities import Metric, RunTag
 
         values = dict(flat_values(masked(result.model_dump(mode="python"))))
-        numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+        numbers = {
+            name: float(each) for name, each in values.items() if isinstance(each, int | float) and name not in self._seen
+        }
         words = {name: value for name, value in values.items() if isinstance(value, str)}
         shown = [*provenance().items(), *words.items()][:MOST_PARAMETERS]
         client.log_batch(
@@ -91,8 +96,12 @@ class MlflowRun:
     def finish(self, *, has_failed: bool) -> None:
         """Send what waits, and end the run."""
         if self._run is not None:
-            self._send(self._client)
-            self._client.set_terminated(self._run.info.run_id, "FAILED" if has_failed else "FINISHED")
+            status = "FAILED"
+            try:
+                self._send(self._client)
+                status = "FAILED" if has_failed else "FINISHED"
+            finally:
+                self._client.set_terminated(self._run.info.run_id, status)
 
     def _opened(self) -> Any:
         """The client, once there is a run."""

@@ -31,7 +31,7 @@ def perform(
         config = config.model_copy(update={"runs_url": f"{runs_url.rstrip('/')}/runs"})
     if getattr(config, "seed", 0) is None:  # drawn here, so that the card repeats what was done
         config = config.model_copy(update={"seed": secrets.randbelow(2**31)})
-    with tracked(config, operation=stage.name) as report:
+    with tracked(config, operation=stage.name, has_metrics=stage.has_metrics) as report:
         result = stage(config, **arguments)
         card = keep_stage_card(stage, result, config, arguments)
         report(result, card)

@@ -49,8 +49,12 @@ class TrackedRun(Protocol):
 
 
 @contextlib.contextmanager
-def tracked(config: BaseModel, *, operation: str) -> Iterator[Callable[[BaseModel, Card], None]]:
-    """Report the metrics of the stage inside as they come, and its result by the function that this gives."""
+def tracked(config: BaseModel, *, operation: str, has_metrics: bool) -> Iterator[Callable[[BaseModel, Card], None]]:
+    """Report the metrics of the stage inside as they come, and its result by the function that this gives.
+
+    Arguments:
+        has_metrics: It is one training. Those of a stage that trains several times would be one curve that goes back and forth.
+    """
     runs = [_Careful(load(path)(config, operation)) for variable, path in TRACKERS.items() if os.environ.get(variable)]
 
     def report(result: BaseModel, card: Card) -> None:
@@ -60,13 +64,13 @@ def tracked(config: BaseModel, *, operation: str) -> Iterator[Callable[[BaseMode
     has_failed = True
     try:
         with contextlib.ExitStack() as seen:
-            for run in runs:
+            for run in runs if has_metrics else ():
                 seen.enter_context(observe_metrics(run.see))
             yield report
         has_failed = False
     finally:
         for run in runs:
-            run.do(run.of.finish, has_failed=has_failed)
+            run.finish(has_failed=has_failed)
 
 
 class _Careful:
@@ -77,6 +81,15 @@ class _Careful:
 
     def see(self, record: Record) -> None:
         self.do(self.of.see, record)
+
+    def finish(self, *, has_failed: bool) -> None:
+        """End the run; one of which something was lost, too, for it would seem to go on."""
+        is_lost, self._is_lost = self._is_lost, False
+        if is_lost:
+            with contextlib.suppress(Exception):
+                self.of.finish(has_failed=True)
+        else:
+            self.do(self.of.finish, has_failed=has_failed)
 
     def do(self, work: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         if self._is_lost:
@@ -100,4 +113,9 @@ def flat_values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
         if isinstance(value, Mapping):
             yield from flat_values(value, f"{prefix}{name}.")
         elif value is not None and not (isinstance(value, list | tuple) and len(value) > MOST_PARAMETERS):
-            yield _NO_NAME.sub("_", f"{prefix}{name}")[:250], value
+            yield plain_name(f"{prefix}{name}"), value
+
+
+def plain_name(name: str) -> str:
+    """A name that MLflow takes."""
+    return _NO_NAME.sub("_", name)[:250]

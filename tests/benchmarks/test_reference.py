@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 import torch
 
+import offline_core as offline
 from benchmarks.reference import single_file_side
 from benchmarks.reference.__main__ import run
 from benchmarks.reference.page import collected, page_of, table
 from benchmarks.reference.suite import SETTINGS, SIDES, Cell
+from tests.data.datasets.factories import episode, write_dataset
 
 RESULT = {"returns": [250.0], "seconds": 1.0, "cpu_seconds": 0.5, "updates": 50}
 
@@ -27,11 +29,18 @@ def row_of(page: str, algorithm: str) -> list[str]:
     return [column.strip() for column in line.strip("|").split("|")]
 
 
+def data_in(folder: Path) -> offline.Dataset:
+    place = folder / "data" / "cartpole" / "expert"
+    if not place.exists():
+        write_dataset(place, [episode(0)])
+    return offline.open_dataset(place)
+
+
 def store(folder: Path, side: str, *returns: float, algorithm: str = "bc") -> None:
     (folder / "cells").mkdir(exist_ok=True)
     for seed, found in enumerate(returns):
         file = Cell("cartpole", "expert", algorithm, seed, 50).file(folder, side)
-        file.write_text(json.dumps(RESULT | {"returns": [found]}))
+        file.write_text(json.dumps(RESULT | {"returns": [found], "data": data_in(folder).manifest.fingerprint}))
 
 
 def test_a_page_compares_with_each_peer(tmp_path: Path) -> None:
@@ -65,6 +74,14 @@ def test_a_page_marks_what_is_missing(tmp_path: Path) -> None:
     assert "cartpole medium (all)" in page
 
 
+def test_a_page_leaves_out_what_was_run_on_other_data(tmp_path: Path) -> None:
+    store(tmp_path, "ours", 500.0)
+    store(tmp_path, "jax", 500.0)
+    write_dataset(tmp_path / "data" / "cartpole" / "expert", [episode(1)])
+    store(tmp_path, "ours", 22.0)
+    assert row_of(page_of(collected(tmp_path)), "bc")[3:7] == ["1 / 0 / 0 / 0", "0.0 ± 0.0", "missing", "missing"]
+
+
 def test_the_table_of_the_readme_has_whole_cells_only(tmp_path: Path) -> None:
     for side in ("ours", "d3rlpy", "jax"):
         store(tmp_path, side, 261.0, 500.0)
@@ -80,10 +97,11 @@ def test_only_missing_sides_that_have_the_algorithm_are_run(tmp_path: Path) -> N
     peer.write_text(f"#!/bin/sh\necho reading $2\necho '{json.dumps(RESULT)}'\n")
     peer.chmod(0o755)
     cell = Cell("cartpole", "expert", "dcql", 0, 50)
-    run(cell, tmp_path, ["d3rlpy", "single-file"], {"d3rlpy": str(peer), "jax": None})
+    prepared = data_in(tmp_path), tmp_path / "minari"
+    run(cell, tmp_path, prepared, ["d3rlpy", "single-file"], {"d3rlpy": str(peer), "jax": None})
     assert [file.name for file in (tmp_path / "cells").iterdir()] == ["cartpole-expert-dcql-50-0-d3rlpy.json"]
     peer.unlink()
-    run(cell, tmp_path, ["d3rlpy", "single-file"], {"d3rlpy": str(peer), "jax": None})
+    run(cell, tmp_path, prepared, ["d3rlpy", "single-file"], {"d3rlpy": str(peer), "jax": None})
 
 
 def test_single_files_have_the_algorithms_that_the_suite_says() -> None:

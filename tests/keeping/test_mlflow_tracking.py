@@ -17,9 +17,10 @@ from offline_core.data.store.location import Location
 from offline_core.keeping import mlflow_tracking
 from offline_core.keeping.perform import perform
 from offline_core.keeping.promotion.config import PromotionConfig, RollbackConfig
+from offline_core.keeping.tracking import tracked
 from offline_core.learning import learning_from_log
 from offline_core.learning.config import TrainingConfig
-from offline_core.learning.metrics import read_metrics
+from offline_core.learning.metrics import read_metrics, tell
 from offline_core.policies.evaluation.config import EvaluationConfig
 from offline_core.runtime.config import parse
 from offline_core.runtime.stage import STAGES
@@ -89,7 +90,7 @@ def test_a_training_has_the_curves_of_its_metrics(tracker: Any, tmp_path: Path) 
     trained = perform(STAGES["train"], config, arguments)
     [run] = runs(tracker)
     assert run.info.status == "FINISHED" and run.data.params["optimizer.batch_size"] == "200"
-    assert run.data.tags["checkpoint"] == trained.checkpoint
+    assert run.data.tags["checkpoint"] == trained.checkpoint and run.data.metrics["updates"] == trained.updates
     logged = [(each.step, each.value) for each in tracker.get_metric_history(run.info.run_id, "loss")]
     recorded = read_metrics(Location.of(str(tmp_path / "out")))
     assert logged == [(record["updates"], record["loss"]) for record in recorded if "loss" in record]
@@ -107,6 +108,18 @@ def test_a_stage_that_fails_is_a_run_that_failed(tracker: Any, tmp_path: Path, m
         perform(STAGES["train"], config, {"dataset": data, "output": str(tmp_path / "out"), "version": None})
     [run] = runs(tracker)
     assert run.info.status == "FAILED" and "loss" in run.data.metrics
+
+
+def test_a_run_that_loses_a_report_ends(tracker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tracked(TrainingConfig(), operation="train", has_metrics=True):
+        tell([{"updates": 1, "loss[a]": 1.0}])
+        monkeypatch.setattr(type(tracker), "log_batch", lambda *_, **__: 1 / 0)
+        monkeypatch.setattr(mlflow_tracking, "_SECONDS_BETWEEN_BATCHES", 0.0)
+        tell([{"updates": 2, "loss[a]": 1.0}])
+        tell([{"updates": 3, "loss[a]": 1.0}])
+    monkeypatch.undo()
+    [run] = runs(tracker)
+    assert run.info.status == "FAILED" and run.data.metrics == {"updates": 1.0, "loss_a_": 1.0}
 
 
 def test_aliases_are_those_of_the_registry(tracker: Any, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from pydantic import BaseModel, Field, ValidationError
 from offline_core.control_characters import visible
 from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.data.store.location import Location
-from offline_core.errors import OfflineError
 from offline_core.secrets import masked_text
 
 log = logging.getLogger(__name__)
@@ -33,17 +32,29 @@ class Failure(BaseModel):
 
 
 def error_text(error: BaseException) -> str:
-    """Class and message, without secrets and control characters; the end of a very long one is left out."""
+    """Class and message, without secrets and control characters; the end of a very long one is left out.
+
+    Of an error of Ray's that carries one of another process, that one: the text of Ray's own begins with its traceback.
+    """
+    if isinstance(cause := getattr(error, "cause", None), BaseException):
+        error = cause
     return visible(masked_text(f"{type(error).__name__}: {error}"))[:MOST_LETTERS]
 
 
 def keep_failure(folder: Location, error: Exception) -> None:
-    """Write why a run failed; a folder that cannot be written is no second error."""
-    failure = Failure(error=error_text(error), may_pass=getattr(error, "may_pass", False), failed_at=datetime.now(UTC))
+    """Write why a run failed; a folder that cannot be written, or an error without a text, is no second error."""
     try:
+        may_pass = getattr(error, "may_pass", False) is True
+        failure = Failure(error=error_text(error), may_pass=may_pass, failed_at=datetime.now(UTC))
         folder.child(FAILURE_FILE).write(with_checksum(failure.model_dump_json(indent=2)))
-    except (OfflineError, OSError) as other:
+    except Exception as other:  # whatever the error's own text may raise
         log.info("%s does not say why its run failed: %s", folder.uri, other)
+
+
+def forget_failure(folder: Location) -> None:
+    """Delete what says why the last run failed, if it is there."""
+    if (file := folder.child(FAILURE_FILE)).is_file():
+        file.delete()
 
 
 def read_failure(folder: Location) -> Failure | None:

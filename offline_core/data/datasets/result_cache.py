@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
-from offline_core.data.datasets.failure import FAILURE_FILE, keep_failure
+from offline_core.data.datasets.failure import forget_failure, keep_failure
 from offline_core.data.datasets.manifest import Operation, Parent, identity_of
 from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.data.store.location import Location
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 RESULT_FILE = "result.json"
 STATES = "checkpoints"
 """Folder next to a result with the last states of an unfinished run, which goes on from them."""
-SIDECAR_FILES = frozenset({RESULT_FILE, FAILURE_FILE, "card.md", "card.html", "card.png"})
+SIDECAR_FILES = frozenset({RESULT_FILE, "card.md", "card.html", "card.png"})
 """Files that describe the output next to them, and are not part of it."""
 
 Result = TypeVar("Result", bound=BaseModel)
@@ -134,6 +134,8 @@ class StoredResult(Generic[Result]):
                     raise _FoundMeanwhile(known)
                 _say_what_is_replaced(begun)
                 invalidate_result(begun.place)
+                if self.has_states:
+                    forget_failure(self.folder)
 
             try:
                 if not self.starts_itself:
@@ -152,6 +154,7 @@ class StoredResult(Generic[Result]):
             self._store(begun, result)
             if self.has_states:
                 self.folder.child(STATES).delete_folder()
+                forget_failure(self.folder)  # of a run that lost the folder to this one
         return result
 
     def _remove_old_states(self, stage: Stage[..., Any]) -> None:
@@ -296,7 +299,7 @@ def is_result(location: Location) -> bool:
 
 
 def invalidate_result(location: Location) -> None:
-    """Deletes the result at `location`, its card and why its last run failed, if they exist: its output is to be replaced."""
+    """Deletes the result at `location` and the card beside it, if they exist: its output is about to be replaced."""
     for file in (location, *(location.parent.child(name) for name in sorted(SIDECAR_FILES - {RESULT_FILE}))):
         if file.is_file():
             file.delete()

@@ -129,7 +129,7 @@ def _json(place: Location, kind: Kind) -> Verified | None:
     """None: another program wrote it, or an older version without checksums that names no hashed file."""
     try:
         data = place.read()
-        if kind == "result" and b'"identity"' not in data:
+        if (kind == "result" and b'"identity"' not in data) or (kind == "failure" and b'"failed_at"' not in data):
             return None
         inside = without_checksum(data, place.uri)
         values = json.loads(inside)

@@ -76,6 +76,12 @@ class InEpisode(Config):
         return self
 
     @property
+    def column(self) -> str | None:
+        """The column that `of` names; None: it computes something."""
+        names = names_in(self.of)
+        return names[0] if self.of in (names[0], f'"{names[0]}"') else None
+
+    @property
     def of_row(self) -> str:
         """The expression, of float64 where the column may have gaps."""
         return f"CAST({self.of} AS DOUBLE)" if self.how == "last_known" else self.of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
@@ -45,6 +46,7 @@ from offline_core.data.importing.values import (
     nanoseconds,
     one_a_step,
 )
+from offline_core.data.inputs.row_steps import as_sql
 from offline_core.errors import ConfigError, DataError, NonFiniteError, SchemaError
 
 _NUMERIC = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
@@ -458,7 +460,7 @@ class Preparation:
                 value = "0" if role in _REQUIRED else "false"
                 said = f" To fill it with a value, such as {value}: columns: {{fill: {{{name}: {value}}}}}."
                 if role == columns.OBS:
-                    late = f"{{{name}_known: {{of: {name}, how: last_known, first: {value}}}}}"
+                    late = json.dumps({f"{name}_known": {"of": as_sql(name), "how": "last_known", "first": 0}})
                     said += (
                         f" To go on with the last one of its episode: columns: {{in_episode: {late}}}, and that name in obs."
                     )

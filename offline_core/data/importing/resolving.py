@@ -80,6 +80,11 @@ def row_columns(
     made = dataclasses.replace(made, steps=steps, before=_before(declared, steps))
     made = _with_data(made, declared, readers, table.column_names)
     inputs, labels = _inputs(config, made.steps), _labels(config, made.steps)
+    if inputs is None and (late := [name for name in _mapped(config, [columns.OBS]) if name in declared.in_episode]):
+        raise ConfigError(
+            f"{late[0]} (columns.in_episode) can be a number of obs beside other numbers, and not beside lists or structs: "
+            "name their fields, or make their numbers columns of their own."
+        )
     return dataclasses.replace(made, inputs=inputs, labels=labels, late=declared.in_episode)
 
 
@@ -153,10 +158,14 @@ def _check_late(config: ImportConfig, in_source: Sequence[str]) -> None:
     others = {*_mapped(config, [name for name in config.mapping if name != columns.OBS])} | {*columns.STEP_COLUMNS}
     if wrong := sorted(late & others):
         raise ConfigError(f"{wrong[0]} (columns.in_episode) can be a part of obs, or an extra column, and nothing else.")
-    if (gaps := config.columns.late_with_gaps) and config.spaces()[0] is not None:
+    obs = _mapped(config, [columns.OBS])
+    if twice := [name for name in late if obs.count(name) > 1]:
+        raise ConfigError(f"{twice[0]} (columns.in_episode) can be one number of obs, and not several: name it there once.")
+    space = config.spaces()[0] if config.columns.late_with_gaps else None
+    if isinstance(space, gym.spaces.Box) and (dtype := np.dtype(space.dtype)) not in (np.float32, np.float64):
         raise ConfigError(
-            f"{gaps[0]} (columns.in_episode) is no number before rows are in order, when observations are compared with their "
-            "space: declare none."
+            f"{config.columns.late_with_gaps[0]} (columns.in_episode, last_known) has gaps, which {dtype} has no number "
+            "for: declare an observation space of float32 or float64, or none."
         )
     if late and ACTION_MASK in config.mapping:
         raise ConfigError(
@@ -188,6 +197,8 @@ def _steps(config: ImportConfig, sample: Mapping[str, pl.Series]) -> RowSteps:
         *(each for text in computed.values() for each in names_in(text)),
     }
     read |= {name for name in obs if name in inputs}
+    gaps = {name for late in declared.late_with_gaps for name in names_in(declared.in_episode[late].of)}
+    kinds |= {name: "number" for name in gaps & kinds.keys() if _is_mostly_numbers(sample[name])}
     fill = declared.fill | dict.fromkeys(declared.late_with_gaps, UNKNOWN)
     steps = RowSteps(columns={name: kinds[name] for name in kinds if name in read}, fill=fill, computed=computed)
     empty = pl.DataFrame(schema={name: values.dtype for name, values in sample.items()})

@@ -17,7 +17,7 @@ from offline_core.data.importing.joins import OtherRows
 from offline_core.data.inputs.computing import stepped
 from offline_core.data.inputs.frames import nested, root_of, with_nested
 from offline_core.data.inputs.input_columns import InputColumns
-from offline_core.data.inputs.row_steps import BadRow, RowSteps, names_in
+from offline_core.data.inputs.row_steps import BadRow, RowSteps
 
 FILE, FOLDER = "_file", "_folder"
 """Columns of every source, for expressions: the name of the row's file, and of the folder that holds it."""
@@ -142,7 +142,7 @@ class RowColumns:
     @property
     def with_gaps(self) -> set[str]:
         """The columns of which the last known values are kept instead."""
-        return {name for late in self.late.values() if late.how == "last_known" for name in names_in(late.of)}
+        return {late.column for late in self.late.values() if late.how == "last_known" and late.column is not None}
 
     def notes(self, without_partner: Mapping[int, int]) -> list[str]:
         """What the report says of the joins."""

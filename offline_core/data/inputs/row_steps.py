@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -9,8 +11,9 @@ from pydantic import BaseModel, ConfigDict
 
 from offline_core.data.inputs.bins import Bins
 from offline_core.data.inputs.encoding import Encoding
-from offline_core.errors import SchemaError
+from offline_core.errors import ConfigError, SchemaError
 
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*")
 Kind: TypeAlias = Literal["number", "text", "flag", "any"]
 """How a raw column is read: as float64, of which NaN is missing; text, of which the empty one is; true or false; as it is."""
 
@@ -50,6 +53,14 @@ class RowSteps(BaseModel):
             for field in RowSteps.model_fields
         }
         return RowSteps(**own)
+
+
+def as_sql(name: str) -> str:
+    """A column in an expression: quoted, unless its name means it as it is."""
+    with contextlib.suppress(ConfigError):
+        if names_in(name) == [name] and _PLAIN.fullmatch(name):
+            return name
+    return '"{}"'.format(name.replace('"', '""'))
 
 
 def names_in(text: str) -> list[str]:

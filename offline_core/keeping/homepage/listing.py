@@ -23,6 +23,7 @@ from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, OfflineError
 from offline_core.keeping.homepage.briefs import KINDS, Brief, Cached, load_cache, read_briefs
 from offline_core.keeping.homepage.listing_table import lines_of
+from offline_core.learning.metrics import METRICS_FILE
 from offline_core.policies.registry.history import read_history
 from offline_core.runtime.garbage import collection_paused
 from offline_core.runtime.reporting.card import Card, Section
@@ -205,6 +206,8 @@ class _Found:
                 except OfflineError as error:
                     self.problems.append((file, str(error)))
                     continue
+                if failure is None and posixpath.join(name, METRICS_FILE) not in self.catalogue.files:
+                    continue  # another program's
                 what = what if failure is None else f"failed: {failure.error}"
             yield Listed(kind="training", name=name or ".", made=self._changed(file), what=what, source="")
 

@@ -56,10 +56,12 @@ def runs_of(found: Found) -> dict[str, dict[str, Any]]:
     for name, failure in found.failures.items():
         at = {"status": "failed", "level": "bad", "told": failure.sentence, "made": minute(failure.failed_at)}
         rows[name or "."] = {**_EMPTY, **rows.get(name or ".", {}), **at}
+    for name, of_sweep in _failed(found):
+        rows[name] = {**of_sweep, **rows.get(name, {}), **{key: of_sweep[key] for key in ("setting", "seed")}}
     for name, note in found.notes.items():
         if (name or ".") in rows:
             rows[name or "."] = {**rows[name or "."], "note": note}
-    return rows | dict(_failed(found))
+    return rows
 
 
 def _settings(found: Found) -> dict[str, tuple[SweptSetting, int]]:
@@ -128,15 +130,16 @@ def _unfinished(found: Found, file: str) -> dict[str, Any]:
 
 
 def _failed(found: Found) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The runs of sweeps that ended in an error, with its sentence, but for those that say so in their own folders."""
-    told_there = {(folder.rpartition("/runs/")[0], failure.error) for folder, failure in found.failures.items()}
+    """The runs of sweeps that ended in an error, with its sentence; by their folders, if they left one that says the same."""
     for folder, sweep in found.other_results.items():
+        own = posixpath.join(folder, "runs/")
+        left = {name: each.error for name, each in found.failures.items() if name.startswith(own)}
         for run in sweep.failures if isinstance(sweep, SweepResult) else ():
-            if (folder, run.error) in told_there:
-                continue
             told = f"{run.error}{' It may pass if it is run again.' if run.may_pass else ''}"
             said = {"status": "failed", "level": "bad", "told": told, "setting": run.setting, "seed": run.seed}
-            yield f"{folder or '.'}: {run.setting}, seed {run.seed}", {**_EMPTY, **said}
+            name = next((name for name, error in left.items() if error == run.error and name.endswith(f"/{run.seed}")), None)
+            left.pop(name, None) if name is not None else None
+            yield name or f"{folder or '.'}: {run.setting}, seed {run.seed}", {**_EMPTY, **said}
 
 
 def curves_in(found: Found, name: str, points: int = MOST_POINTS) -> dict[str, Any] | None:

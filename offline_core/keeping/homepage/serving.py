@@ -44,7 +44,7 @@ EXTRA = "serve"
 SECONDS_BETWEEN_LOOKS = 1.0
 BUSY_SHARE = 0.1
 """Of the time that may go into looking: a root that takes a second to list is listed every ten."""
-MAX_BODY_BYTES = 10_000
+MAX_BODY_BYTES = 200_000
 _HEADERS = {
     "Content-Security-Policy": f"{security_policy(is_served=True)}; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -120,7 +120,8 @@ class LiveSite:
     def _read_first(self, catalogue: Catalogue) -> None:
         try:
             self._first.set_result(self._read(catalogue))
-        except Exception as error:  # each who asks is told
+        except Exception as error:  # each who asks is told, until a later look succeeds
+            log.warning("%s cannot be read: %s", self.root.uri, error)
             self._first.set_exception(error)
 
     def _read(self, catalogue: Catalogue) -> Site:
@@ -141,13 +142,14 @@ class LiveSite:
         if time.monotonic() < self._next_look or not self._looking.acquire(blocking=False):
             return
         try:
+            has_failed = self._newest is None and self._first.exception() is not None
             begin = time.monotonic()
-            site, catalogue = self.site, read_catalogue(self.root)
-            if catalogue.files != site.found.catalogue.files:
+            catalogue = read_catalogue(self.root)
+            if has_failed or catalogue.files != self.site.found.catalogue.files:
                 self._newest = self._read(catalogue)
                 self._moment += 1
-            self._next_look = _next_look(begin)
         finally:
+            self._next_look = _next_look(begin)
             self._looking.release()
 
     def answer(self, name: list[Any], known: str | None) -> tuple[int, str, bytes]:
@@ -255,6 +257,8 @@ def app_of(live: LiveSite, token: str, port: int) -> Starlette:
                 raise LookupError("no name")
             try:
                 status, tag, body = live.answer(name, request.headers.get("If-None-Match"))
+            except OfflineError:
+                raise
             except (LookupError, TypeError):  # what is not there, or is no longer
                 status, tag, body = 200, '""', b"null"
             return Response(body, status, {"ETag": tag}, "application/json")
@@ -266,9 +270,9 @@ def app_of(live: LiveSite, token: str, port: int) -> Starlette:
         from starlette.concurrency import run_in_threadpool
 
         if request.headers.get("Origin") not in {f"http://{host}" for host in hosts}:
-            return Response("Only the page of this server may mark episodes, and say what runs are.", 403)
+            return JSONResponse({"error": "Only the page of this server may mark episodes, and say what runs are."}, 403)
         if int(request.headers.get("Content-Length") or MAX_BODY_BYTES) >= MAX_BODY_BYTES:
-            return Response("The request is too long.", 413)
+            return JSONResponse({"error": "This is too long."}, 413)
         body = await request.body()
 
         def write() -> Response:

@@ -1,4 +1,4 @@
-"""Files that say something of versions without naming an episode: checks, cards, exports, estimates, decisions.
+"""Files that say something of versions without naming an episode: checks, cards, exports, estimates, decisions, failures.
 
 An extreme return or a histogram may be of a forgotten episode, so these files go with it. They are made again when they are
 asked for.
@@ -13,6 +13,7 @@ from typing import Any
 
 from offline_core.data.datasets.catalogue import VERSIONS, kind_of
 from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.datasets.failure import read_failure
 from offline_core.data.datasets.result_cache import SIDECAR_FILES
 from offline_core.data.store.json_files import without_checksum
 from offline_core.errors import CorruptFileError
@@ -33,7 +34,9 @@ def descriptions(contents: Contents, versions: Sequence[Dataset], policies: Coll
     for path in contents.catalogue.of("result", "estimate"):
         found |= _of_result(contents, path, fingerprints)
     found |= {posixpath.join(posixpath.dirname(name), _BAD_BATCH) for name in policies}
-    found |= {*contents.catalogue.of("failure")}  # an error may quote any value
+    for path in contents.catalogue.of("failure") if versions else ():  # an error may quote any value of what was read
+        if read_failure(contents.root.child(posixpath.dirname(path))) is not None:
+            found.add(path)
     return sorted(found & contents.catalogue.files.keys())
 
 

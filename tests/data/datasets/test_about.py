@@ -128,6 +128,7 @@ def test_a_training_has_a_note_which_outlasts_it(tmp_path: Path, data: offline.D
         assert "The baseline #paper" in card_at(str(place)).terminal(verbose=True)
     assert not any(each.wrong for each in offline.verify(tmp_path))
     train(3)
+    assert offline.about(run / "best").description == "The baseline #paper"
     assert offline.about(run).description == "The baseline #paper"
     assert offline.about(run, description="") == About()
     with pytest.raises(DatasetNotFoundError):

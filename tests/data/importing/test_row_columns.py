@@ -5,24 +5,28 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+import yaml
+from gymnasium.spaces import Box
 
+import offline_core as offline
 from offline_core.data.curation.config import MergeConfig, PruningConfig
 from offline_core.data.curation.merge import merge
 from offline_core.data.curation.prune import prune
 from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.episodes import Episode
+from offline_core.data.episodes import Episode, space_to_json
 from offline_core.data.importing.columns_config import Join
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
 from offline_core.data.importing.joins import OtherRows
 from offline_core.data.importing.report import ImportResult
-from offline_core.errors import ConfigError, SchemaError
+from offline_core.errors import ConfigError, DataError, SchemaError
 from offline_core.runtime.config import parse
 
 Row = dict[str, Any]
@@ -317,6 +321,44 @@ def test_a_missing_reading_is_the_last_one_known_in_its_episode(tmp_path: Path, 
     inputs = open_dataset(result.dataset.uri).manifest.input_columns
     assert inputs is not None
     assert inputs.steps.fill == {}  # who serves it knows the value
+
+
+KNOWN = {"how": "last_known", "first": 0}
+
+
+@pytest.mark.parametrize(
+    ("obs", "more", "message"),
+    [
+        (["energy", "b", "b"], {}, r"b .columns\.in_episode. can be one number of obs, and not several: name it there once"),
+        (["b", "vector"], {}, r"b .* beside other numbers, and not beside lists or structs"),
+        (["b"], {"observation_space": space_to_json(Box(0, 9, (1,), np.int64))}, "has gaps, which int64 has no number for"),
+    ],
+)
+def test_where_a_column_of_earlier_rows_cannot_be(tmp_path: Path, obs: list[str], more: Row, message: str) -> None:
+    rows = [row | {"vector": [1.0, 2.0]} for row in log(0)]
+    columns = {"computed": {}, "in_episode": {"b": {"of": "energy", **KNOWN}}}
+    given = config(written(tmp_path, rows), columns=columns, **more)
+    mapping = {"obs": obs, "actions": "energy", "rewards": "energy", "t": "ts", "dones": "done"}
+    with pytest.raises((ConfigError, DataError), match=message):
+        imported(tmp_path, given.model_copy(update={"mapping": mapping}))
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("name", ["tin", "tin-1", "room temp", "order", 'say "hi"', "Tin"])
+def test_what_is_proposed_for_gaps_can_be_followed(tmp_path: Path, name: str) -> None:
+    """Whatever the column is called, and with its space declared."""
+    readings: list[float | None] = [20.0, None, 22.5, None]
+    others = {"a": [0, 1, 0, 1], "r": [1.0] * 4, "t": range(4), "e": ["one"] * 4}
+    pl.DataFrame({name: readings} | others).write_parquet(tmp_path / "log.parquet")
+    mapping = {"obs": [name], "actions": "a", "rewards": "r", "eps_id": "e"}
+    given: Row = {"mapping": mapping, "episodes": {"last_new_obs": "repeat"}}
+    with pytest.raises(DataError) as raised:
+        offline.import_data(tmp_path / "log.parquet", output=tmp_path / "data", **given)
+    proposed = re.findall(r"columns: (\{in_episode: .*?\}\}\})", str(raised.value))[0]
+    mapping["obs"] = [f"{name}_known"]
+    given |= {"columns": yaml.safe_load(proposed), "observation_space": space_to_json(Box(0, 50, (1,), np.float32))}
+    made = offline.import_data(tmp_path / "log.parquet", output=tmp_path / "data", **given)
+    assert made[0].observations[:4, 0].tolist() == [20, 20, 22.5, 22.5]
 
 
 @pytest.mark.parametrize(

@@ -92,8 +92,12 @@ def test_a_training_that_failed_says_why_until_the_next_one_begins(root: Path, t
     assert data["overview"]["failed"].keys() == {"bad"}
     assert [each.what for each in offline.list(runs, kind="training").entries if each.name == "bad"] == [f"failed: {told}"]
     assert card_at(str(runs / "bad")).headline == f"Failed: {told}"
+    failed = (runs / "bad" / "failure.json").read_bytes()
     train(10**9)
     assert not (runs / "bad" / "failure.json").exists()
+    (runs / "bad" / "failure.json").write_bytes(failed)  # of a run that has lost the folder
+    offline.report(runs, output=tmp_path / "page.html")
+    assert data_of(tmp_path / "page.html")["overview"]["failed"] == {}
     assert card_at(str(runs / "bad")).verdict != "bad"
 
 

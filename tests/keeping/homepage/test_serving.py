@@ -101,14 +101,20 @@ def test_the_address_is_told_before_thousands_of_runs_are_read(whole: Path, monk
         asked.http.close()
 
 
-def test_a_root_that_cannot_be_read_says_so_to_each_who_asks(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(live: LiveSite, catalogue: Catalogue) -> Site:
+def test_a_root_that_cannot_be_read_says_so_until_it_can(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    has_failed, read = threading.Event(), LiveSite._read
+
+    def fail_first(live: LiveSite, catalogue: Catalogue) -> Site:
+        if has_failed.is_set():
+            return read(live, catalogue)
         raise StorageError("The disk does not answer.")
 
-    monkeypatch.setattr(LiveSite, "_read", fail)
+    monkeypatch.setattr(LiveSite, "_read", fail_first)
     with server_of(whole) as server:
         asked = Asked(server)
         assert [asked.value(name) for name in ("overview", "runs")] == 2 * [{"error": "The disk does not answer."}]
+        has_failed.set()
+        assert asked.value("overview")["counts"]["datasets"]
         asked.http.close()
 
 
@@ -280,6 +286,7 @@ def test_a_note_is_kept_beside_the_run_and_taken_back(asked: Asked) -> None:
     ):
         assert "error" in asked.note(**wrong).json()
     assert asked.note(origin="http://attacker.example", run=name, text="x").status_code == 403
+    assert "error" in asked.note(run=name, text="x" * 200_000).json()
     assert asked.rows("runs") == before
 
 
@@ -301,7 +308,7 @@ def test_no_other_page_marks(asked: Asked, origin: str) -> None:
 )
 def test_what_is_no_episode_is_not_marked(asked: Asked, body: Mapping[str, Any]) -> None:
     assert "error" in asked.mark(**body).json()
-    assert asked.mark(dataset="x" * 20_000, number=1).status_code == 413
+    assert asked.mark(dataset="x" * 200_000, number=1).status_code == 413
 
 
 def test_a_policy_is_shown_beside_the_behaviour(reading: Asked) -> None:

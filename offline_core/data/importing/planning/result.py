@@ -17,6 +17,7 @@ from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.planning.schema import Column
 from offline_core.data.importing.report import Counts
 from offline_core.data.importing.roles import Role
+from offline_core.data.inputs.row_steps import as_sql
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.units import size_text
 from offline_core.secrets import masked
@@ -377,8 +378,10 @@ def _gaps(plan: ImportPlan) -> Iterator[str]:
     yield f"# columns: {_flow({**known, **more})}   # {below}{'; '.join(said)}"
     observed = [name for role in plan.roles if role.name == columns.OBS for name in (*role.sources, *role.candidates)]
     if readings := [name for name in observed if name in gaps]:
-        late = {f"{name}_known": {"of": name, "how": "last_known", "first": 0} for name in readings}
-        instead = _flow({**known, "in_episode": {**known.get("in_episode", {}), **late}})
+        late = {f"{name}_known": {"of": as_sql(name), "how": "last_known", "first": 0} for name in readings}
+        others = {name: value for name, value in more["fill"].items() if name not in readings}
+        made = {**known, **more, "fill": others, "in_episode": {**known.get("in_episode", {}), **late}}
+        instead = _flow({name: value for name, value in made.items() if value})
         yield f"# columns: {instead}   # or, with these in obs, the last readings"
     if gaps and plan.config.unreadable == "fail":
         yield "# unreadable: quarantine"
