@@ -44,8 +44,23 @@ def preparation_of(config: ImportConfig, readers: Sequence[StepReader], joins: S
         ConfigError: the parameters do not fit each other or the columns.
         DataError: the first rows, or the files of a join, cannot be read.
     """
-    made = row_columns(config, readers, joins)
-    return Preparation(config.mapping, with_choices(config.spaces(), made), config.recorded_action_range, made)
+    made, mapping = row_columns(config, readers, joins), config.mapping
+    if made is not None:
+        also = encoded_elsewhere(config)
+        if computed := sorted(set(also.values()) & config.columns.made):
+            raise ConfigError(
+                f"{computed[0]} has categories or bins, and is mapped to more than obs and actions: compute it twice."
+            )
+        made = dataclasses.replace(made, as_read={name: f"{name} (as read)" for name in also.values()})
+        mapping = {**mapping, **{role: made.as_read[name] for role, name in also.items()}}
+    return Preparation(mapping, with_choices(config.spaces(), made), config.recorded_action_range, made)
+
+
+def encoded_elsewhere(config: ImportConfig) -> dict[str, str]:
+    """The columns with categories or bins by what else they are mapped to, which needs them as they are in the source."""
+    encoded = {*config.columns.encode, *config.columns.discretise}
+    mapped = ((role, name) for role, name in config.mapping.items() if role not in _INPUTS and isinstance(name, str))
+    return {role: name for role, name in mapped if name in encoded}
 
 
 def row_columns(

@@ -41,6 +41,8 @@ class RowColumns:
     inputs: InputColumns | None = None
     labels: list[str] | list[float] | None = None
     """What each choice of an action is called in the source, where they are categories or bins."""
+    as_read: Mapping[str, str] = field(default_factory=dict)
+    """Columns that are encoded, and are mapped as they are in the source as well: what those are called."""
     late: Mapping[str, InEpisode] = field(default_factory=dict)
     """Columns that become what they are once rows are in order; until then they are what they are of."""
 
@@ -95,6 +97,8 @@ class RowColumns:
         changed = {*steps.fill, *steps.encode, *steps.bins, *(self.inputs.obs if self.inputs else ())} - dropped
         added = {*changed, *self._made, *self.mapped.difference(there)}
         table = table.drop_columns([name for name in there if name in dropped])
+        for name, copy in self.as_read.items():
+            table = table.append_column(copy, table[name])
         new = frame.select(name for name in frame.columns if name in added).to_arrow()
         for column in new.schema:
             if column.name in table.column_names:

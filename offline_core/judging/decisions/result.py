@@ -77,7 +77,9 @@ class Difference(Part):
     low: float = Field(description="Lower end of the interval of `confidence`, for this candidate alone.")
     high: float = Field(description="Upper end.")
     standard_error: float
-    at_least: float = Field(description="One-sided lower bound at this candidate's share of the risk.")
+    at_least: float = Field(
+        description="One-sided lower bound at this candidate's share of the risk; of one that is shown, the margin at least."
+    )
     p_value: float = Field(description="One-sided, of a difference no larger than the margin.")
     p_worse: float = Field(1.0, description="One-sided, of a difference no smaller than the margin.")
     effective_episodes: float = Field(description="Episodes that are left by their weights (Kish).")

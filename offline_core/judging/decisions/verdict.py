@@ -79,7 +79,7 @@ def _ruled(
         each.checkpoint: is_shown and each.clone is None and not against_clone
         for each, is_shown in zip(judged, holm([p_of(each) for each in judged], config.risk), strict=True)
     }
-    candidates = [_all_held(each) if shown.get(each.checkpoint) else each for each in candidates]
+    candidates = [_all_held(each, config.margin) if shown.get(each.checkpoint) else each for each in candidates]
     judged = [each for each in candidates if each.checkpoint in shown]
     ranked = sorted(candidates, key=lambda each: -math.inf if each.score is None else each.score, reverse=True)
     if refusals or not judged:
@@ -161,10 +161,16 @@ def _about_others(ranked: Sequence[Candidate]) -> str:
     return f" {count_text(len(others), 'candidate')} could not be judged. {_reason(others)}"
 
 
-def _all_held(candidate: Candidate) -> Candidate:
-    """One that is shown, guardrails and all: by Holm's later steps they may be without being so at the first one's share."""
+def _all_held(candidate: Candidate, margin: float) -> Candidate:
+    """One that is shown, guardrails and all: by Holm's later steps they may be without being so at the first one's share.
+
+    Then it is above the margin, at the risk over all, though its own bound at the first one's share is below (Strassburger and
+    Bretz 2008).
+    """
     held = [each.model_copy(update={"passed": True}) for each in candidate.guardrails]
-    return candidate.model_copy(update={"guardrails": held})
+    judged = _judged(candidate)
+    judged = judged.model_copy(update={"at_least": max(judged.at_least, margin)})
+    return candidate.model_copy(update={"guardrails": held, "judged": judged})
 
 
 def _held_back_better(first: Candidate, judged: Sequence[Candidate], config: DecisionConfig) -> str:

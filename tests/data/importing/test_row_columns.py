@@ -323,6 +323,21 @@ def test_a_missing_reading_is_the_last_one_known_in_its_episode(tmp_path: Path, 
     assert inputs.steps.fill == {}  # who serves it knows the value
 
 
+def test_a_column_of_text_names_episodes_and_is_observed(tmp_path: Path) -> None:
+    rows = [{"room": room, "t": t, "setpoint": t % 2, "reward": 1.0} for room in ("north", "south") for t in range(4)]
+    pl.DataFrame(rows).write_csv(tmp_path / "log.csv")
+    mapping = {"eps_id": "room", "obs": ["room", "t"], "actions": "setpoint", "rewards": "reward"}
+    given: Row = {"mapping": mapping, "columns": {"encode": {"room": "auto"}}, "episodes": {"last_new_obs": "repeat"}}
+    made = offline.import_data(tmp_path / "log.csv", output=tmp_path / "data", **given)
+    found = {each.eps_id: each.observations[0].tolist() for each in made}
+    assert found == {"north": [1, 0, 0], "south": [0, 1, 0]}
+    assert offline.plan_import(tmp_path / "log.csv", **given).is_ready
+    mapping |= {"eps_id": "made", "obs": ["made", "t"]}
+    given["columns"] = {"computed": {"made": "room || '!'"}, "encode": {"made": "auto"}}
+    with pytest.raises(ConfigError, match="made has categories or bins, and is mapped to more than obs and actions"):
+        offline.import_data(tmp_path / "log.csv", output=tmp_path / "other", **given)
+
+
 KNOWN = {"how": "last_known", "first": 0}
 
 

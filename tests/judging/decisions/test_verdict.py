@@ -37,6 +37,16 @@ def test_what_is_shown_to_be_better_is_promoted() -> None:
     )
 
 
+@pytest.mark.parametrize("margin", [0.0, 0.5])
+def test_what_a_later_step_of_holm_shows_is_above_the_margin(margin: float) -> None:
+    """And not below it, as the bound of its own is at the first step's share of the risk."""
+    later, first = candidate("a", difference(3, 2, 0.03)), candidate("b", difference(0.9, 0.2, 0.001))
+    found = ruled(later, first, margin=margin)
+    assert (found.verdict, found.first.name) == ("promote", "a")
+    assert f"(at least {margin:g}, at a risk of 5 %" in found.sentence
+    assert [each.judged.at_least for each in found.candidates if each.judged] == [margin, pytest.approx(0.572)]
+
+
 def test_the_risk_is_shared_by_all_that_are_judged() -> None:
     three = [candidate(name, difference(1, 0.5, 0.03)) for name in "abc"]
     assert ruled(*three).verdict == "test"

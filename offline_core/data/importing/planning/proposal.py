@@ -25,6 +25,7 @@ from offline_core.data.importing.planning.result import Decision
 from offline_core.data.importing.planning.sample import SourceSample, rows_of
 from offline_core.data.importing.planning.schema import Column, columns_of
 from offline_core.data.importing.planning.trial import Trial, lengths, made_by, prepared, tried, tried_files
+from offline_core.data.importing.resolving import encoded_elsewhere
 from offline_core.data.importing.roles import REQUIRED, Role, guessed_roles, has_single_steps
 from offline_core.data.importing.row_columns import RowColumns
 from offline_core.data.importing.step_order import says_where_episodes_end
@@ -104,6 +105,10 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
     seen = sample.readers if made is None else tuple(_with_made(reader, made) for reader in sample.readers)
     rows = rows_of(seen)
     plan = Proposal(config, columns_of(seen, rows), chosen=before.chosen, decisions=before.decisions)
+    for name in encoded_elsewhere(config).values():  # as it is in the source
+        if name in rows.table.column_names and name in first.table.column_names:
+            table = rows.table.set_column(rows.table.column_names.index(name), name, first.table[name])
+            rows = SampleRows(table, rows.file)
     rows = rows.with_values
     roles = plan.roles = guessed_roles(rows, config.mapping, () if made is None else made.changed)
     _set_format(plan, sample)
