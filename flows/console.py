@@ -20,6 +20,8 @@ TOLD = ("offline_core.chain", "offline_core.runtime.progress", "offline_core.pol
 """Loggers whose lines below warnings are shown: of the stages that begin, of long work, of the policy taken from a folder."""
 STAGES = "offline_core.runtime.stage"
 """The logger of the warnings of stages."""
+REPLACED = "%s holds the result of other settings"
+"""How the line begins that tells what goes."""
 TOLD_BY_PREFECT = ("Starting temporary server", "View at", "Pausing flow", "Task run failed")
 """How the lines of Prefect begin that are: what is waited for, where to look, what is tried again."""
 AT_THE_END = (
@@ -50,7 +52,7 @@ class ConsoleHandler(logging.Handler):
         if message.startswith(AT_THE_END):
             return False
         is_on_card = record.name == STAGES and not as_json()
-        is_told = record.name in TOLD or message.startswith(TOLD_BY_PREFECT)
+        is_told = record.name in TOLD or message.startswith((REPLACED, *TOLD_BY_PREFECT))
         return is_verbose() or is_told or (record.levelno >= logging.WARNING and not is_on_card)
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -177,7 +177,7 @@ def test_few_episodes_are_a_warning() -> None:
 
 def test_a_policy_that_never_played_says_so(made: dict[str, Result]) -> None:
     card = training("runs/policy/best", made["check"].dataset, metrics={}, warnings=[]).card()  # type: ignore[attr-defined]
-    assert (card.word, card.verdict) == ("Never played", "grey") and card.next.startswith("offline estimate runs/policy/best ")
+    assert (card.word, card.verdict) == ("Never played", "grey") and card.next.startswith("offline split ")
 
 
 def test_a_training_shows_its_warnings_and_names_its_algorithm(made: dict[str, Result]) -> None:

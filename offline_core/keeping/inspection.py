@@ -55,6 +55,13 @@ def card_at(uri: str, version: int | None = None) -> Card:
     return dataclasses.replace(card, places=[page for page in card.places if Location.of(f"{page}.html").is_file()])
 
 
+def _said_on(page: Location) -> str:
+    """The verdict of a card, as text; of one that is not there, where to look."""
+    lines = page.read().decode(errors="replace").splitlines() if page.is_file() else []
+    verdict = next((line for line in lines if line.startswith("**[")), "")
+    return verdict.replace("**", "") or "Its card is a page."
+
+
 def _card_at(uri: str, version: int | None) -> Card:
     place, address = Location.of(uri), parse_address(uri)
     if place.uri.endswith(".json") and place.is_file() and (result := read_result(place)) is not None:
@@ -72,7 +79,9 @@ def _card_at(uri: str, version: int | None) -> Card:
     if saved_in(place):
         return Card("Training", word="Not finished", sentence=f"{place.uri} runs, or was stopped.", sections=[_series(place)])
     if place.child("card.html").is_file() and not is_dataset(uri):
-        return Card("Chain", word="Made by a chain", sentence="Its card is a page.", places=[place.child("card").uri])
+        return Card(
+            "Chain", word="Made by a chain", sentence=_said_on(place.child("card.md")), places=[place.child("card").uri]
+        )
     return dataset_card(uri, version)
 
 

@@ -96,7 +96,7 @@ def _result(run: Run, monitor: TrainingMonitor, loader: DataLoader, costs: Costs
         "epochs": monitor.steps / run.epoch_steps,
         "losses": monitor.losses,
         "training_metrics": monitor.training_metrics,
-        **_beside_returns(monitor),
+        **_beside_returns(monitor, run.config.data.rewards.scale),
         "held_out_losses": monitor.held_out,
         "seconds": time.time() - start,
         "load_seconds": loading,
@@ -117,14 +117,14 @@ def _result(run: Run, monitor: TrainingMonitor, loader: DataLoader, costs: Costs
     return TrainingResult(**result)
 
 
-def _beside_returns(monitor: TrainingMonitor) -> dict[str, Any]:
+def _beside_returns(monitor: TrainingMonitor, scale: float | str) -> dict[str, Any]:
     """Return how Q compares with the returns of the steps that were loaded last; nothing if no Q is learned."""
     q, steps = monitor.training_metrics.get("q"), monitor.learner.loaded_steps
     gamma = getattr(monitor.learner.algorithm, "gamma", None)
     if q is None or gamma is None or steps is None or not {columns.REWARDS, columns.TERMINATEDS} <= steps.columns.keys():
         return {}
     recorded = recorded_returns(steps, gamma)
-    return {} if recorded is None else {"recorded_return": recorded.mean, "warnings": q_warnings(q, recorded)}
+    return {} if recorded is None else {"recorded_return": recorded.mean, "warnings": q_warnings(q, recorded, scale=scale)}
 
 
 def _costs(run: Run, costs: Costs | None, seconds: Seconds, loader: DataLoader, steps: int) -> Costs | None:

@@ -153,7 +153,8 @@ class TrainingResult(LearnedResult):
             return command("offline", "evaluate", self.checkpoint)
         if self.held_out is not None:
             return command("offline", "decide", self.held_out, self.checkpoint)
-        return command("offline", "estimate", self.checkpoint, self.dataset.uri)
+        # What was learned from cannot judge it.
+        return command("offline", "split", self.dataset.uri, f"{self.dataset.uri}-split", "-s", "by=id")
 
     @property
     def is_drawn(self) -> bool:

@@ -118,16 +118,20 @@ def recorded_returns(steps: Steps, gamma: float) -> RecordedReturns | None:
     return RecordedReturns(mean, float(returns.std(correction=0)), float(returns.max()))
 
 
-def q_warnings(q: float, recorded: RecordedReturns) -> list[str]:
+def q_warnings(q: float, recorded: RecordedReturns, *, scale: float | str) -> list[str]:
     """Return what speaks against critics that give the recorded actions a Q of `q` on average.
 
     A policy that is learned is to be better than what was recorded, so a Q above the mean is no fault, and one far below it is.
+
+    Arguments:
+        scale: `data.rewards.scale`.
     """
     told = f"Q of the recorded actions is {q:.4g} on average, and what followed them came to {recorded.mean:.4g}"
     if recorded.mean - q > max(abs(recorded.mean) / 2, recorded.deviation):
         return [
             f"{told}: the critics have not learned how much the returns are, so the policy goes by values that mean little. "
-            "Train longer (optimizer.max_epochs), or set data.rewards.scale to return_range."
+            "Train longer (optimizer.max_epochs, optimizer.max_updates), or set data.rewards.scale to "
+            + ("return_range." if scale == 1.0 else f"less than {scale}, such as 0.001.")
         ]
     if q > recorded.highest:
         return [

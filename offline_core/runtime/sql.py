@@ -42,7 +42,7 @@ ROW_FUNCTIONS = _words(
     # of lists
     "array_contains array_get array_length array_mean array_sum "
     # of times
-    "date_part strptime"
+    "date_part strptime strftime"
 )
 AGGREGATES = _words(
     "avg count first last max median min quantile_cont quantile_disc stddev stddev_samp sum var variance var_samp"

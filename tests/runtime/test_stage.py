@@ -90,7 +90,7 @@ def test_a_result_that_is_replaced_is_said(tmp_path: Path, caplog: pytest.LogCap
     said = [(record.levelname, record.message) for record in caplog.records if record.name.endswith("result_cache")]
     here, copy = (tmp_path / name / RESULT_FILE for name in ("here", "copy"))
     assert said == [
-        ("INFO", f"The result at {here} is of other settings or another version: it is replaced."),
+        ("INFO", f"{here.parent} holds the result of other settings, data, or code, which is replaced."),
         ("WARNING", f"The result at {copy} was made at {here}, and its copy is not used: it is made again."),
     ]
 

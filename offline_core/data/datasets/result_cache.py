@@ -26,6 +26,7 @@ from offline_core.runtime.stage import Stage
 log = logging.getLogger(__name__)
 
 RESULT_FILE = "result.json"
+REPLACED = "%s holds the result of other settings, data, or code, which is replaced."
 STATES = "checkpoints"
 """Folder next to a result with the last states of an unfinished run, which goes on from them."""
 SIDECAR_FILES = frozenset({RESULT_FILE, "card.md", "card.html", "card.png"})
@@ -196,7 +197,7 @@ def _say_what_is_replaced(begun: BegunResult) -> None:
     if place != begun.place.uri:
         log.warning("The result at %s was made at %s, and its copy is not used: it is made again.", begun.place.uri, place)
     elif identity != begun.identity:
-        log.info("The result at %s is of other settings or another version: it is replaced.", begun.place.uri)
+        log.info(REPLACED, begun.folder.uri)
 
 
 def store_result(

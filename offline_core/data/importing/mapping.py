@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from typing import TypeAlias
 
@@ -40,7 +41,9 @@ def map_columns(table: pa.Table, mapping: ColumnMapping) -> pa.Table:
     """
     used = {source for sources in mapping.values() for source in _listed(sources)}
     if missing := sorted(used - set(table.column_names)):
-        raise SchemaError(f"There is no column {', '.join(missing)} to map; there are {', '.join(table.column_names)}.")
+        close = difflib.get_close_matches(missing[0], table.column_names, n=1, cutoff=0.75)
+        hint = f"did you mean {close[0]}? There" if close else "there"
+        raise SchemaError(f"There is no column {', '.join(missing)} to map; {hint} are {', '.join(table.column_names)}.")
     result: dict[str, tuple[pa.Field, pa.ChunkedArray | pa.Array]] = {}
 
     def put(name: str, field: pa.Field, column: pa.ChunkedArray | pa.Array, *, source: str) -> None:

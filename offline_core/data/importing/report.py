@@ -19,6 +19,7 @@ from offline_core.data.store.location import Location
 from offline_core.errors import SchemaError
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.result import Part, Result
+from offline_core.runtime.units import count_text
 
 __all__ = ["QUARANTINE", "Unreadable", "list_unreadable", "refuse"]
 
@@ -247,6 +248,8 @@ class ImportResult(Result):
     def card(self) -> Card:
         counts = self.counts
         told = f"{counts.rows:,} rows became {counts.steps:,} steps of {counts.episodes:,} episodes"
+        if counts.duplicates:
+            told += f"; {count_text(counts.duplicates, 'row')} came again"
         is_part = bool(counts.quarantined_rows + counts.quarantined_files)
         if is_part:
             more = " and more in unreadable files" if counts.quarantined_files else ""

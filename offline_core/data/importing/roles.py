@@ -228,7 +228,7 @@ def _ids(guess: Guess) -> None:
         guess.take(columns.EPS_ID, None, f"each of them {why}", found)
     elif time is not None and t is not None and values.is_time(guess.column(time)):
         apart = values.apart_at_one_time(guess.rows, guess.left, t)
-        if len(apart) == 1:
+        if len(apart) == 1 and (arrow.is_text(guess.column(apart[0]).type) or has_word(apart[0], (*ID_WORDS, *THING_WORDS))):
             guess.take(columns.EPS_ID, apart[0], "tells apart the rows of one time", is_sure=False)
         elif apart:
             guess.take(columns.EPS_ID, None, "each of them tells apart the rows of one time", apart)

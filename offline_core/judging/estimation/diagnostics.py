@@ -12,7 +12,7 @@ from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.judging.estimation.estimators import FAR, errors_of, fitting
 from offline_core.judging.estimation.result import Estimate
 from offline_core.judging.estimation.trajectories import Trajectories
-from offline_core.policies.lineage import Lineage, episodes_in
+from offline_core.policies.lineage import Lineage, Node, episodes_in
 
 if TYPE_CHECKING:
     from offline_core.judging.estimation.contenders import Contender
@@ -50,6 +50,11 @@ def about_learning(dataset: Lineage, policy: Lineage) -> Iterator[str]:
         )
 
 
+def _only_copies_went(node: Node) -> bool:
+    """Whether a prune dropped only episodes that were there twice."""
+    return node.state == "found" and {*open_dataset(node.uri, node.version).manifest.operation.config} == {"drop_duplicates"}
+
+
 def about_history(dataset: Dataset, graph: Lineage) -> Iterator[str]:
     """The episodes are no fair sample of what a policy did, or it is unknown whether they are."""
     uri = dataset.location.uri
@@ -60,7 +65,7 @@ def about_history(dataset: Dataset, graph: Lineage) -> Iterator[str]:
             f"{greedy[0]} was recorded without exploration: its actions were not drawn by any probabilities, and it does not "
             "hold other actions. Record with explore."
         )
-    if chosen := sorted({node.operation for node in made if node.operation in CHOSEN_BY}):
+    if chosen := sorted({node.operation for node in made if node.operation in CHOSEN_BY and not _only_copies_went(node)}):
         yield (
             f"Episodes of {uri} were selected ({', '.join(chosen)}): if that was by their returns, no weight makes up for it. "
             "Estimate on what was recorded."

@@ -313,7 +313,8 @@ def check_probabilities(dataset: Dataset) -> None:
         raise SchemaError(
             f"{dataset.location.uri} has no column {columns.ACTION_LOGP}, so the probabilities of its actions are unknown. "
             "Record with keep_action_distribution, or map the column that says it at import; or else name the policy that "
-            "acted, or a clone of it (offline train, algorithm bc), by 'behaviour'."
+            "acted, or a clone of it (offline train, algorithm bc, on other episodes), by 'behaviour'. 'offline decide' "
+            "clones it by itself."
         )
 
 

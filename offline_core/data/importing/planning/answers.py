@@ -7,11 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from offline_core.data.episodes import columns
+from offline_core.data.importing.columns_config import InEpisode
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.planning.plan import plan_import
 from offline_core.data.importing.planning.result import Decision, ImportPlan
+from offline_core.data.inputs.row_steps import as_sql
 from offline_core.runtime.config import parse
 
+LAST_READING = "the last reading of the episode"
 LEAVE_OUT, KEEP_OUT = "leave these rows out", "stop here"
 MAX_ROUNDS = 20
 """Of questions: each plan may ask what the one before could not know."""
@@ -38,8 +41,17 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
             config = _with_answer(config, decision, answer, [column.name for column in plan.columns])
         elif gaps:
             name, rows = next(iter(gaps.items()))
-            answer = ask(f"{name}: {rows:,} of the rows that were read have no value there; what to put in", ["0", LEAVE_OUT])
-            config = _with_filled(config, name, answer)
+            seen = config.mapping.get(columns.OBS, [])
+            is_reading = isinstance(seen, list) and name in seen
+            candidates = [*([LAST_READING] if is_reading else []), "0", LEAVE_OUT]
+            answer = ask(f"{name}: {rows:,} of the rows that were read have no value there; what to put in", candidates)
+            if answer == LAST_READING and is_reading:
+                column = next(each for each in plan.columns if each.name == name)
+                least = str(column.minimum or 0)
+                first = ask(f"{name}: what stands before the first reading of an episode", [least, str(column.maximum or 0)])
+                config = _with_last_reading(config, name, first)
+            else:
+                config = _with_filled(config, name, answer)
         elif any(each.name == "rows" for each in plan.decisions) and config.unreadable == "fail":
             answer = ask("rows: some cannot be imported, for the reasons on the page of the plan", [LEAVE_OUT, KEEP_OUT])
             if answer != LEAVE_OUT:
@@ -79,6 +91,18 @@ def _with_answer(config: ImportConfig, decision: Decision, answer: str, known: l
         case name:
             is_vector = name == columns.OBS or len(names) > 1
             return _with(config, mapping={**config.mapping, name: names if is_vector else names[0]})
+
+
+def _with_last_reading(config: ImportConfig, name: str, first: str) -> ImportConfig:
+    """The parameters with the last known value of an observed column; as they are where the answer is no number."""
+    try:
+        late = InEpisode(of=as_sql(name), how="last_known", first=float(first))
+    except ValueError:
+        return config
+    made = f"{name}_known"
+    obs = [made if each == name else each for each in config.mapping[columns.OBS]]
+    config = _with(config, mapping={**config.mapping, columns.OBS: obs})
+    return _with(config, columns=config.columns.model_copy(update={"in_episode": {**config.columns.in_episode, made: late}}))
 
 
 def _with_filled(config: ImportConfig, name: str, answer: str) -> ImportConfig:

@@ -370,7 +370,8 @@ def _gaps(plan: ImportPlan) -> Iterator[str]:
     more |= {"fill": {**known.get("fill", {}), **dict.fromkeys(gaps, 0)}} if gaps else {}
     if not more:
         return
-    said = [f"what is mapped of {', '.join(texts)} is text, and has to become numbers"] if texts else []
+    become = "has to become numbers (actions by form: index)"
+    said = [f"what is mapped of {', '.join(texts)} is text, and {become}"] if texts else []
     if gaps:
         count = ", ".join(f"{nulls:,} {'row' if nulls == 1 else 'rows'} without {name}" for name, nulls in gaps.items())
         said.append(f"{count}: fill them, or leave them out:")
