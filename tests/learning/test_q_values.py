@@ -49,7 +49,7 @@ def test_an_open_episode_goes_on_with_the_mean() -> None:
     ],
 )
 def test_a_q_on_another_scale_than_the_returns_is_told(q: float, recorded: RecordedReturns, says: str) -> None:
-    found = q_warnings(q, recorded)
+    found = q_warnings(q, recorded, scale=1.0)
     assert bool(found) == bool(says)
     assert says in "".join(found)
 
