@@ -63,8 +63,7 @@ def test_a_dataset_that_does_not_pass_is_an_error_and_has_its_card(tmp_path: Pat
 def test_a_report_links_the_runs_of_the_ui_that_is_set(dataset: str, monkeypatch: pytest.MonkeyPatch) -> None:
     linked: list[str] = []
     monkeypatch.setattr(Stage, "__call__", lambda _, config, **__: linked.append(config.runs_url))
-    for step in ("keep_stage_card", "track"):
-        monkeypatch.setattr(f"offline_core.keeping.perform.{step}", lambda *_, **__: None)
+    monkeypatch.setattr("offline_core.keeping.perform.keep_stage_card", lambda *_, **__: None)
     monkeypatch.setenv("PREFECT_UI_URL", "http://prefect.example/")
     for given in ("", "http://other.example/runs"):
         run_in_process(STAGES["report"], config=ReportConfig(runs_url=given), root=dataset, output=None)

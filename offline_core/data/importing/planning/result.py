@@ -383,7 +383,7 @@ def _gaps(plan: ImportPlan) -> Iterator[str]:
         others = {name: value for name, value in more["fill"].items() if name not in readings}
         made = {**known, **more, "fill": others, "in_episode": {**known.get("in_episode", {}), **late}}
         instead = _flow({name: value for name, value in made.items() if value})
-        yield f"# columns: {instead}   # or, with these in obs, the last readings"
+        yield f"# or, with these in obs, the last readings: columns: {instead}"
     if gaps and plan.config.unreadable == "fail":
         yield "# unreadable: quarantine"
 
