@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from offline_core.data.inputs.bins import Discretisation
 from offline_core.data.inputs.encoding import Encoding
-from offline_core.data.inputs.row_steps import names_in
+from offline_core.data.inputs.row_steps import as_sql, names_in
 from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.data.store.location import refuse_credentials
 from offline_core.errors import ConfigError
@@ -78,8 +78,7 @@ class InEpisode(Config):
     @property
     def column(self) -> str | None:
         """The column that `of` names; None: it computes something."""
-        names = names_in(self.of)
-        return names[0] if self.of in (names[0], f'"{names[0]}"') else None
+        return next((name for name in names_in(self.of) if self.of in (name, as_sql(name))), None)
 
     @property
     def of_row(self) -> str:

@@ -86,7 +86,7 @@ class RowColumns:
     def _written(self, table: pa.Table, frame: pl.DataFrame) -> pa.Table:
         """The table with the columns that are new or changed, without those that only steps need.
 
-        These are structs of which fields are read, and what is not chosen.
+        These are structs of which fields are read, columns of which the last known values are kept, and what is not chosen.
         """
         steps, there = self.steps, dict.fromkeys(table.column_names)
         if self.chosen is None:
@@ -94,6 +94,7 @@ class RowColumns:
             dropped = {root_of(there, name) for name in inside} - self.mapped
         else:
             dropped = there.keys() - self.chosen - self.mapped
+        dropped |= (self.with_gaps & there.keys()) - self.mapped
         changed = {*steps.fill, *steps.encode, *steps.bins, *(self.inputs.obs if self.inputs else ())} - dropped
         added = {*changed, *self._made, *self.mapped.difference(there)}
         table = table.drop_columns([name for name in there if name in dropped])

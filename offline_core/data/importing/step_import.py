@@ -174,9 +174,7 @@ class StepImport:
         written[0].counts.clipped_actions = found.clipped_actions
         made = self.preparation.made
         of_joins = [] if made is None else made.notes(found.without_partner)
-        with_gaps = set() if made is None else made.with_gaps
-        left_out = {name: why for name, why in found.extras.items() if name not in with_gaps}
-        return written, [*self.notes, *found.notes, *extras.note_on(left_out), *of_joins]
+        return written, [*self.notes, *found.notes, *extras.note_on(found.extras), *of_joins]
 
     def imported(self, seen: SeenFiles, listing: Listing, found: Findings) -> Imported:
         """What appends to this import have to know."""

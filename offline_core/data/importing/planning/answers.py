@@ -64,11 +64,14 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
 
 
 def _asked_of(plan: ImportPlan) -> ImportConfig:
-    """The plan's parameters, of which it is for a person to say whether rows are left out."""
-    if "unreadable" not in plan.chosen:
-        return plan.config
-    given = plan.config.model_fields_set - {"unreadable"}
-    return parse(ImportConfig, {name: getattr(plan.config, name) for name in given})
+    """The plan's parameters, of which it is for a person to say whether rows are left out, and so which one is the first."""
+    given = {name: getattr(plan.config, name) for name in plan.config.model_fields_set}
+    if "unreadable" in plan.chosen:
+        del given["unreadable"]
+    if "episodes.first_t" in plan.chosen:
+        episodes = plan.config.episodes
+        given["episodes"] = {name: getattr(episodes, name) for name in episodes.model_fields_set - {"first_t"}}
+    return parse(ImportConfig, given)
 
 
 def _with_answer(config: ImportConfig, decision: Decision, answer: str, known: list[str]) -> ImportConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ from offline_core.data.importing.planning.schema import Column, columns_of
 from offline_core.data.importing.planning.trial import Trial, lengths, made_by, prepared, tried, tried_files
 from offline_core.data.importing.resolving import encoded_elsewhere
 from offline_core.data.importing.roles import REQUIRED, Role, guessed_roles, has_single_steps
-from offline_core.data.importing.row_columns import RowColumns
+from offline_core.data.importing.row_columns import UNKNOWN, RowColumns
 from offline_core.data.importing.step_order import says_where_episodes_end
 from offline_core.data.importing.texts import date_formats, read_dates, swapped_format
 from offline_core.data.inputs.encoding import MAX_CATEGORIES
@@ -104,6 +104,7 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
     made = made_by(config, sample.readers)
     seen = sample.readers if made is None else tuple(_with_made(reader, made) for reader in sample.readers)
     rows = rows_of(seen)
+    rows = _with_gaps(rows, config.columns.late_with_gaps)
     plan = Proposal(config, columns_of(seen, rows), chosen=before.chosen, decisions=before.decisions)
     for name in encoded_elsewhere(config).values():  # as it is in the source
         if name in rows.table.column_names and name in first.table.column_names:
@@ -139,6 +140,17 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
     _declare_mixed_types(plan, readers)
     _complete_episodes(plan, sample, readers)
     return plan
+
+
+def _with_gaps(rows: SampleRows, names: Iterable[str]) -> SampleRows:
+    """With nulls where the last known values of these columns come once rows are in order."""
+    table = rows.table
+    for name in names:
+        if name in table.column_names:
+            is_unknown = pc.equal(table[name], UNKNOWN)
+            gaps = pc.if_else(is_unknown, pa.scalar(None, table[name].type), table[name])
+            table = table.set_column(table.column_names.index(name), name, gaps)
+    return SampleRows(table, rows.file)
 
 
 def _encoded(config: ImportConfig, rows: SampleRows) -> Proposal:

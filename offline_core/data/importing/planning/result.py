@@ -86,7 +86,7 @@ class ImportPlan(BaseModel):
         """Columns that a step needs, or may need, to how many of the rows that were read have no value there."""
         needed = {columns.OBS, columns.ACTIONS, columns.REWARDS}
         names = {each for role in self.roles if role.name in needed for each in (*role.sources, *role.candidates)}
-        filled = self.config.columns.fill
+        filled = {*self.config.columns.fill, *self.config.columns.late_with_gaps}
         missing = [each for each in self.columns if each.nulls and each.name in names and each.name not in filled]
         return {each.name: each.nulls for each in missing if each.name not in {*self.config.columns.encode, *self.texts}}
 

@@ -28,6 +28,26 @@ def test_answers_settle_a_log(tmp_path: Path, fill: str, quarantined: int) -> No
     assert data.result.counts.quarantined_rows == quarantined
 
 
+def test_the_last_reading_is_offered_first_for_a_gap_in_what_is_observed(tmp_path: Path) -> None:
+    rows = [f"{room},{t},{'' if t in (0, 3) else 20 + t},{t % 3},1.5" for room in "ab" for t in range(6)]
+    (tmp_path / "log.csv").write_text("\n".join(["room,t,room temp,valve,reward", *rows, ""]))
+    questions = list[str]()
+
+    def ask(question: str, candidates: list[str]) -> str:
+        questions.append(question)
+        return "room temp" if question.startswith("obs:") else candidates[0]
+
+    plan = asked(
+        ImportConfig(mapping={"actions": "valve", "rewards": "reward", "eps_id": "room"}), [str(tmp_path / "log.csv")], ask
+    )
+    assert plan.is_ready and plan.config.mapping["obs"] == ["room temp_known"]
+    assert [question.partition(":")[0] for question in questions] == ["obs", "room temp", "room temp"]
+    shown = str(plan)
+    assert "e+38" not in shown and "left out" not in shown
+    made = offline.import_data(tmp_path / "log.csv", output=tmp_path / "data", config=plan.config)
+    assert made[0].observations[:6, 0].tolist() == [21, 21, 22, 22, 24, 25]
+
+
 @pytest.mark.parametrize("answer", [" ", "no such column"])
 def test_what_is_no_answer_is_asked_again(tmp_path: Path, answer: str) -> None:
     write(tmp_path / "logs", days=1)
