@@ -16,12 +16,16 @@ from flows.verbs import as_json, is_verbose
 from offline_core.control_characters import visible
 
 # Named by texts, for the temporary server imports this module, too.
-TOLD = ("offline_core.chain", "offline_core.runtime.progress", "offline_core.policies.manifest")
-"""Loggers whose lines below warnings are shown: of the stages that begin, of long work, of the policy taken from a folder."""
+TOLD = (
+    "offline_core.chain",
+    "offline_core.runtime.progress",
+    "offline_core.policies.manifest",
+    "offline_core.data.datasets.result_cache.replaced",
+)
+"""Loggers whose lines below warnings are shown: of the stages that begin, of long work, of the policy taken from a folder, of
+a result that goes."""
 STAGES = "offline_core.runtime.stage"
 """The logger of the warnings of stages."""
-REPLACED = "%s holds the result of other settings"
-"""How the line begins that tells what goes."""
 TOLD_BY_PREFECT = ("Starting temporary server", "View at", "Pausing flow", "Task run failed")
 """How the lines of Prefect begin that are: what is waited for, where to look, what is tried again."""
 AT_THE_END = (
@@ -52,7 +56,7 @@ class ConsoleHandler(logging.Handler):
         if message.startswith(AT_THE_END):
             return False
         is_on_card = record.name == STAGES and not as_json()
-        is_told = record.name in TOLD or message.startswith((REPLACED, *TOLD_BY_PREFECT))
+        is_told = record.name in TOLD or message.startswith(TOLD_BY_PREFECT)
         return is_verbose() or is_told or (record.levelno >= logging.WARNING and not is_on_card)
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -133,7 +133,7 @@ class Contents:
         last = {
             posixpath.dirname(name): name
             for name in self._names("about")
-            if f"/{name}".rpartition("/")[0].endswith(f"/{OF_RESULTS}")
+            if posixpath.basename(posixpath.dirname(name)) == OF_RESULTS
         }
         found = self.once(last.values(), lambda name: read_about(self.catalogue.place(name).parent.parent, OF_RESULTS))
         return {posixpath.dirname(posixpath.dirname(name)): about.description for name, about in found if about.description}

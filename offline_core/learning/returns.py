@@ -130,8 +130,12 @@ def q_warnings(q: float, recorded: RecordedReturns, *, scale: float | str) -> li
     if recorded.mean - q > max(abs(recorded.mean) / 2, recorded.deviation):
         return [
             f"{told}: the critics have not learned how much the returns are, so the policy goes by values that mean little. "
-            "Train longer (optimizer.max_epochs, optimizer.max_updates), or set data.rewards.scale to "
-            + ("return_range." if scale == 1.0 else f"less than {scale}, such as 0.001.")
+            "Train longer (optimizer.max_epochs, optimizer.max_updates), or "
+            + (
+                "set data.rewards.scale to return_range."
+                if scale == 1.0
+                else f"set data.rewards.scale, which is {scale}, to a smaller number."
+            )
         ]
     if q > recorded.highest:
         return [

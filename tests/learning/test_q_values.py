@@ -54,6 +54,18 @@ def test_a_q_on_another_scale_than_the_returns_is_told(q: float, recorded: Recor
     assert says in "".join(found)
 
 
+@pytest.mark.parametrize(
+    ("scale", "says"),
+    [
+        (1.0, "set data.rewards.scale to return_range."),
+        ("return_range", "set data.rewards.scale, which is return_range, to a smaller number."),
+    ],
+)
+def test_what_was_set_already_is_not_proposed(scale: float | str, says: str) -> None:
+    [found] = q_warnings(50.0, RecordedReturns(1100.0, 100.0, 1300.0), scale=scale)
+    assert found.endswith(f"or {says}")
+
+
 @pytest.mark.parametrize(("algorithm", "says"), [("dqn", "have not learned how much"), ("bc", "")])
 def test_a_training_compares_its_q_with_the_recorded_returns(
     tmp_path: Path, algorithm: str, says: str, caplog: pytest.LogCaptureFixture

@@ -87,7 +87,7 @@ def test_a_result_that_is_replaced_is_said(tmp_path: Path, caplog: pytest.LogCap
     double(DoublingConfig(number=2), output=str(tmp_path / "here"))
     shutil.copytree(tmp_path / "here", tmp_path / "copy")
     double(DoublingConfig(number=2), output=str(tmp_path / "copy"))
-    said = [(record.levelname, record.message) for record in caplog.records if record.name.endswith("result_cache")]
+    said = [(record.levelname, record.message) for record in caplog.records if "result_cache" in record.name]
     here, copy = (tmp_path / name / RESULT_FILE for name in ("here", "copy"))
     assert said == [
         ("INFO", f"{here.parent} holds the result of other settings, data, or code, which is replaced."),

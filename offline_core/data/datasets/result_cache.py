@@ -24,9 +24,9 @@ from offline_core.runtime.parameter_errors import problems
 from offline_core.runtime.stage import Stage
 
 log = logging.getLogger(__name__)
+log_replaced = logging.getLogger(f"{__name__}.replaced")  # whose lines a terminal shows
 
 RESULT_FILE = "result.json"
-REPLACED = "%s holds the result of other settings, data, or code, which is replaced."
 STATES = "checkpoints"
 """Folder next to a result with the last states of an unfinished run, which goes on from them."""
 SIDECAR_FILES = frozenset({RESULT_FILE, "card.md", "card.html", "card.png"})
@@ -197,7 +197,7 @@ def _say_what_is_replaced(begun: BegunResult) -> None:
     if place != begun.place.uri:
         log.warning("The result at %s was made at %s, and its copy is not used: it is made again.", begun.place.uri, place)
     elif identity != begun.identity:
-        log.info(REPLACED, begun.folder.uri)
+        log_replaced.info("%s holds the result of other settings, data, or code, which is replaced.", begun.folder.uri)
 
 
 def store_result(

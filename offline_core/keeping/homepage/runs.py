@@ -138,7 +138,8 @@ def _failed(found: Found) -> Iterator[tuple[str, dict[str, Any]]]:
             told = f"{run.error}{' It may pass if it is run again.' if run.may_pass else ''}"
             said = {"status": "failed", "level": "bad", "told": told, "setting": run.setting, "seed": run.seed}
             name = next((name for name, error in left.items() if error == run.error and name.endswith(f"/{run.seed}")), None)
-            left.pop(name, None) if name is not None else None
+            if name is not None:
+                del left[name]
             yield name or f"{folder or '.'}: {run.setting}, seed {run.seed}", {**_EMPTY, **said}
 
 
