@@ -5,7 +5,8 @@
 
 The sides of a cell run one after the other, a process and a thread each. On two cores let two commands with other data run at
 the same time, so that each side has the same company. What is in the folder is not made again, so a run of many hours can be
-cut; `--page` writes a dated page of all cells of the folder after each, those that are missing marked as missing.
+cut; `--page` writes a dated page of all cells of the folder after each, those that are missing marked as missing. Cells of the
+last page in benchmarks/results are put into the folder first: what was measured on the same data is not measured again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 
 import offline_core as offline
 from benchmarks.reference.data import prepare
-from benchmarks.reference.page import table, write_page
+from benchmarks.reference.page import latest_page, restore, table, write_page
 from benchmarks.reference.suite import KINDS, SETTINGS, SIDES, TASKS, Cell
 
 
@@ -52,13 +53,17 @@ def main() -> None:
         if side in pythons and not pythons[side]:
             parser.error(f"the side {side} needs the Python of its environment: {'--peer' if side == 'd3rlpy' else '--jax'}")
     folder = given.folder.absolute()
+    if (earlier := latest_page()) is not None:
+        restore(earlier, folder)
     prepared = {}
     for task, kind in itertools.product(given.tasks, given.kinds):
         prepared[task, kind] = data, _ = prepare(folder, task, kind)
         print(task, kind, data.ref, data.manifest.fingerprint, flush=True)
     for seed, task, kind, algorithm in itertools.product(range(given.seeds), given.tasks, given.kinds, given.algorithms):
         if algorithm in TASKS[task].algorithms:
-            run(Cell(task, kind, algorithm, seed, given.updates), folder, prepared[task, kind], sides, pythons)
+            data, minari = prepared[task, kind]
+            cell = Cell(task, kind, data.manifest.fingerprint[:16], algorithm, given.updates, seed)
+            run(cell, folder, data, minari, sides, pythons)
             if given.page:
                 print(write_page(folder))
     if given.page:
@@ -68,28 +73,25 @@ def main() -> None:
 def run(
     cell: Cell,
     folder: Path,
-    prepared: tuple[offline.Dataset, Path],
+    data: offline.Dataset,
+    minari: Path,
     sides: Sequence[str],
     pythons: dict[str, str | None],
 ) -> None:
-    """Run these sides of a cell where they are missing, and store what each prints in its last line.
-
-    A side that was run on other data is missing.
+    """Run these sides of a cell where they are missing, and store what each prints in its last line, with facts of the data.
 
     Arguments:
-        prepared: the dataset, and the same in Minari's format.
+        minari: the data in Minari's format.
         pythons: of the environments of peers that have one of their own, by side.
 
     Raises:
         subprocess.CalledProcessError: a side failed; what it printed is above.
     """
-    data, minari = prepared
-    fingerprint = data.manifest.fingerprint
     missing = [
-        side
-        for side in SIDES
-        if side in sides and cell.algorithm in SIDES[side] and _data_of(cell.file(folder, side)) != fingerprint
+        side for side in SIDES if side in sides and cell.algorithm in SIDES[side] and not cell.file(folder, side).exists()
     ]
+    statistics = data.manifest.statistics
+    facts = {"episodes": statistics.episodes, "steps": statistics.steps, "mean_return": statistics.returns.mean}
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as temporary:
         order = Path(temporary, "order.json")
@@ -97,7 +99,7 @@ def run(
         for side in missing:
             command = [*_command(side, pythons), str(order)]
             printed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
-            _store(json.loads(printed.strip().splitlines()[-1]) | {"data": fingerprint}, cell.file(folder, side))
+            _store(json.loads(printed.strip().splitlines()[-1]) | {"data": facts}, cell.file(folder, side))
 
 
 def _command(side: str, pythons: dict[str, str | None]) -> list[str]:
@@ -106,18 +108,13 @@ def _command(side: str, pythons: dict[str, str | None]) -> list[str]:
     return [sys.executable, "-m", f"benchmarks.reference.{side.replace('-', '_')}_side"]
 
 
-def _data_of(file: Path) -> str | None:
-    """The fingerprint of the data of a result; None if there is none yet."""
-    return json.loads(file.read_text()).get("data") if file.exists() else None
-
-
-def _store(found: dict[str, Any], file: Path) -> None:
+def _store(result: dict[str, Any], file: Path) -> None:
     file.parent.mkdir(exist_ok=True)
     partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps(found))
+    partial.write_text(json.dumps(result))
     partial.rename(file)
-    mean = sum(found["returns"]) / len(found["returns"])
-    print(f"{file.stem}: return {mean:.1f}, {found['updates'] / found['cpu_seconds']:.0f} updates a CPU second", flush=True)
+    mean = sum(result["returns"]) / len(result["returns"])
+    print(f"{file.stem}: return {mean:.1f}, {result['updates'] / result['cpu_seconds']:.0f} updates a CPU second", flush=True)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.figure import environment
-from benchmarks.reference.suite import KINDS, SETTINGS, SIDES, TASKS
-from offline_core.data.datasets.dataset import open_dataset, versions
-from offline_core.data.datasets.manifest import Manifest
+from benchmarks.reference.suite import KINDS, SETTINGS, SIDES, TASKS, Cell
 from offline_core.judging.sweeps.statistics import Bootstrap, interquartile_mean, interval
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -24,6 +22,8 @@ BOOTSTRAP = Bootstrap(resamples=2_000, confidence=0.95, seed=0)
 
 OURS, *PEERS = SIDES
 IN_README = ("ours", "d3rlpy", "jax")
+SEEDS_IN_README = 3
+"""Seeds that each side of a cell must have run."""
 
 Runs = dict[str, list[dict[str, Any]]]
 """By side, in order of seeds."""
@@ -41,28 +41,50 @@ def write_page(folder: Path) -> Path:
 
 
 def collected(folder: Path) -> dict[str, Any]:
-    """All cells below `folder`, what is known of their data, and the machine, as JSON."""
-    data = {
-        (task, kind): opened.manifest
-        for task in TASKS
-        for kind in KINDS
-        if versions(uri := str(folder / "data" / task / kind)) and (opened := open_dataset(uri))
-    }
-    cells: dict[tuple[str, str, str, int], Runs] = defaultdict(lambda: {side: [] for side in SIDES})
-    for file in sorted((folder / "cells").glob("*.json")):
-        side = next(side for side in SIDES if file.stem.endswith(f"-{side}"))
-        task, rest = file.stem.removesuffix(f"-{side}").split("-", 1)
-        kind, algorithm, updates, _seed = rest.rsplit("-", 3)
-        found = json.loads(file.read_text())
-        if (task, kind) in data and found["data"] == data[task, kind].fingerprint:  # else it is of data that is no more
-            cells[task, kind, algorithm, int(updates)][side].append(found)
-    rows = [_Row(*key, runs) for key, runs in cells.items()]
+    """All cells below `folder`, their data, and the machine, as JSON."""
+    cells: dict[tuple[str, str, str, str, int], Runs] = defaultdict(lambda: {side: [] for side in SIDES})
+    data = {}
+    for file in (folder / "cells").glob("*.json"):
+        task, kind, fingerprint, algorithm, updates, seed, side = file.stem.split("_")
+        result = json.loads(file.read_text())
+        data[task, kind, fingerprint] = result.pop("data")
+        cells[task, kind, fingerprint, algorithm, int(updates)][side].append({"seed": int(seed), **result})
+    for runs in cells.values():
+        for side in SIDES:
+            runs[side].sort(key=lambda run: run["seed"])
     return {
         "date": str(datetime.date.today()),
         "machine": environment("torch", "gymnasium", "mujoco"),
-        "cells": [asdict(row) for row in sorted(rows, key=_Row.place)],
-        "data": [_data_facts(f"{task} {kind}", manifest) for (task, kind), manifest in data.items()],
+        "cells": [asdict(row) for row in sorted((_Row(*key, runs) for key, runs in cells.items()), key=_Row.place)],
+        "data": [
+            {"task": task, "kind": kind, "fingerprint": fingerprint, **facts}
+            for (task, kind, fingerprint), facts in sorted(data.items(), key=lambda item: _place_of_data(*item[0]))
+        ],
     }
+
+
+def restore(measured: dict[str, Any], folder: Path) -> None:
+    """Write the cells of an earlier page, as `collected` has it, below `folder`, where they are not there.
+
+    A run of many hours goes on with them on another machine.
+    """
+    (folder / "cells").mkdir(parents=True, exist_ok=True)
+    facts = {
+        each["fingerprint"]: {name: each[name] for name in ("episodes", "steps", "mean_return")} for each in measured["data"]
+    }
+    for row in (_Row(**cell) for cell in measured["cells"]):
+        for side, runs in row.runs.items():
+            for run in runs:
+                cell = Cell(row.task, row.kind, row.data, row.algorithm, row.updates, run["seed"])
+                if not (file := cell.file(folder, side)).exists():
+                    result = {name: value for name, value in run.items() if name != "seed"}
+                    file.write_text(json.dumps(result | {"data": facts[row.data]}))
+
+
+def latest_page() -> dict[str, Any] | None:
+    """What `collected` gave for the last page in benchmarks/results; None if there is no page yet."""
+    files = sorted(RESULTS.glob("*-reference.json"))
+    return json.loads(files[-1].read_text()) if files else None
 
 
 def page_of(measured: dict[str, Any]) -> str:
@@ -83,6 +105,7 @@ def page_of(measured: dict[str, Any]) -> str:
         "",
         _line(
             "data",
+            "recording",
             "algorithm",
             "updates",
             "seeds",
@@ -90,19 +113,27 @@ def page_of(measured: dict[str, Any]) -> str:
             *(f"in or above {peer}'s interval" for peer in PEERS),
             f"speed: {' / '.join(SIDES)}",
         ),
-        _line(*["---"] * (5 + len(SIDES) + len(PEERS))),
+        _line(*["---"] * (6 + len(SIDES) + len(PEERS))),
     ]
     lines += [row.text for row in rows]
     missing = {f"{task} {kind}": _not_run(task, kind, rows) for task in TASKS for kind in KINDS}
     lines += ["", *(f"In or above {peer}'s interval: {_count([row.compared(peer) for row in rows])}." for peer in PEERS), ""]
     lines += [
-        "Data, by our own flow from fixed seeds:",
+        "Of two equal learners, three seeds of one are in or above the interval of three seeds of the other in 81 % of cells.",
         "",
-        _line("data", "episodes", "steps", "mean return", "fingerprint"),
+        "Data, by our own flow from fixed seeds, with the first digits of its fingerprint:",
+        "",
+        _line("data", "recording", "episodes", "steps", "mean return"),
         _line(*["---"] * 5),
     ]
     lines += [
-        _line(each["data"], f"{each['episodes']:,}", f"{each['steps']:,}", f"{each['mean_return']:.1f}", each["fingerprint"])
+        _line(
+            f"{each['task']} {each['kind']}",
+            each["fingerprint"],
+            f"{each['episodes']:,}",
+            f"{each['steps']:,}",
+            f"{each['mean_return']:.1f}",
+        )
         for each in measured["data"]
     ]
     lines += ["", f"Missing: {'; '.join(f'{data} ({names})' for data, names in missing.items() if names)}.", ""]
@@ -110,9 +141,9 @@ def page_of(measured: dict[str, Any]) -> str:
 
 
 def table(measured: dict[str, Any]) -> str:
-    """The table of the README: the cells that all of IN_README have run, their scores, and how many times as fast we are."""
+    """The table of the README: the whole cells of IN_README, their scores, and how many times as fast we are."""
     rows = [_Row(**cell) for cell in measured["cells"]]
-    whole = [row for row in rows if all(row.runs[side] for side in IN_README)]
+    whole = [row for row in rows if all(len(row.runs[side]) >= SEEDS_IN_README for side in IN_README)]
     seeds = sorted({len(row.runs[side]) for row in whole for side in IN_README})
     updates = sorted({row.updates for row in whole})
     lines = [_line("score", *IN_README, *(f"updates a second, times {peer}'s" for peer in IN_README[1:]))]
@@ -140,18 +171,19 @@ class _Row:
 
     task: str
     kind: str
+    data: str
     algorithm: str
     updates: int
     runs: Runs
 
-    def place(self) -> tuple[int, int, int, int]:
+    def place(self) -> tuple[Any, ...]:
         """By the order of the suite."""
-        return list(TASKS).index(self.task), KINDS.index(self.kind), list(SETTINGS).index(self.algorithm), self.updates
+        return *_place_of_data(self.task, self.kind, self.data), list(SETTINGS).index(self.algorithm), self.updates
 
     @property
     def text(self) -> str:
         seeds = [str(len(self.runs[side])) for side in SIDES if self.algorithm in SIDES[side]]
-        columns = [f"{self.task} {self.kind}", self.algorithm, f"{self.updates:,}"]
+        columns = [f"{self.task} {self.kind}", self.data, self.algorithm, f"{self.updates:,}"]
         columns += [seeds[0] if len({*seeds}) == 1 else " / ".join(seeds)]
         columns += [self._absent(side) or _text(self.scores(side)) for side in SIDES]
         columns += [self._absent(peer) or {True: "yes", False: "no", None: "missing"}[self.compared(peer)] for peer in PEERS]
@@ -205,12 +237,5 @@ def _line(*columns: str) -> str:
     return f"| {' | '.join(columns)} |"
 
 
-def _data_facts(name: str, manifest: Manifest) -> dict[str, Any]:
-    known = manifest.statistics
-    return {
-        "data": name,
-        "episodes": known.episodes,
-        "steps": known.steps,
-        "mean_return": known.returns.mean,
-        "fingerprint": manifest.fingerprint[:16],
-    }
+def _place_of_data(task: str, kind: str, fingerprint: str) -> tuple[int, int, str]:
+    return list(TASKS).index(task), KINDS.index(kind), fingerprint

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -93,18 +93,23 @@ class Cell:
 
     task: str
     kind: str
+    data: str
+    """The fingerprint of the recording, 16 digits: an expert that is trained on another processor may record other data."""
     algorithm: str
-    seed: int
     updates: int
+    seed: int
 
     def file(self, folder: Path, side: str) -> Path:
         """Where its result is, once it is there."""
-        return folder / "cells" / f"{self.task}-{self.kind}-{self.algorithm}-{self.updates}-{self.seed}-{side}.json"
+        names = (self.task, self.kind, self.data, self.algorithm, str(self.updates), str(self.seed), side)
+        return folder / "cells" / f"{'_'.join(names)}.json"
 
     def order(self, data: str, minari: str) -> dict[str, Any]:
         """What a side is told, as JSON: the address of a dataset, and the folder of the same in Minari's format."""
         return {
-            **asdict(self),
+            "algorithm": self.algorithm,
+            "updates": self.updates,
+            "seed": self.seed,
             "environment": TASKS[self.task].environment,
             "discrete": TASKS[self.task].discrete,
             "episodes": EPISODES,

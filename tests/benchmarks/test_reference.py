@@ -17,30 +17,29 @@ import torch
 import offline_core as offline
 from benchmarks.reference import single_file_side
 from benchmarks.reference.__main__ import run
-from benchmarks.reference.page import collected, page_of, table
+from benchmarks.reference.page import collected, page_of, restore, table
 from benchmarks.reference.suite import SETTINGS, SIDES, Cell
 from tests.data.datasets.factories import episode, write_dataset
 
+ROOT = Path(__file__).parents[2]
 RESULT = {"returns": [250.0], "seconds": 1.0, "cpu_seconds": 0.5, "updates": 50}
+FACTS = {"episodes": 1, "steps": 5, "mean_return": 5.0}
 
 
-def row_of(page: str, algorithm: str) -> list[str]:
-    (line,) = [line for line in page.splitlines() if line.startswith(f"| cartpole expert | {algorithm} |")]
+def row_of(page: str, algorithm: str, data: str = "aa") -> list[str]:
+    (line,) = [line for line in page.splitlines() if line.startswith(f"| cartpole expert | {data} | {algorithm} |")]
     return [column.strip() for column in line.strip("|").split("|")]
 
 
-def data_in(folder: Path) -> offline.Dataset:
-    place = folder / "data" / "cartpole" / "expert"
-    if not place.exists():
-        write_dataset(place, [episode(0)])
-    return offline.open_dataset(place)
+def cell_of(algorithm: str, seed: int = 0, data: str = "aa") -> Cell:
+    return Cell("cartpole", "expert", data, algorithm, 50, seed)
 
 
-def store(folder: Path, side: str, *returns: float, algorithm: str = "bc") -> None:
+def store(folder: Path, side: str, *returns: float, algorithm: str = "bc", data: str = "aa") -> None:
     (folder / "cells").mkdir(exist_ok=True)
-    for seed, found in enumerate(returns):
-        file = Cell("cartpole", "expert", algorithm, seed, 50).file(folder, side)
-        file.write_text(json.dumps(RESULT | {"returns": [found], "data": data_in(folder).manifest.fingerprint}))
+    for seed, mean_return in enumerate(returns):
+        file = cell_of(algorithm, seed, data).file(folder, side)
+        file.write_text(json.dumps(RESULT | {"returns": [mean_return], "data": FACTS}))
 
 
 def test_a_page_compares_with_each_peer(tmp_path: Path) -> None:
@@ -49,7 +48,7 @@ def test_a_page_compares_with_each_peer(tmp_path: Path) -> None:
     store(tmp_path, "jax", 200.0, 250.0)
     store(tmp_path, "single-file", 300.0, 400.0)
     page = page_of(collected(tmp_path))
-    ours, d3rlpy, _, _, above_d3rlpy, above_jax, above_single_file, speeds = row_of(page, "bc")[4:]
+    ours, d3rlpy, _, _, above_d3rlpy, above_jax, above_single_file, speeds = row_of(page, "bc")[5:]
     assert (ours, d3rlpy) == ("50.0 ± 0.0 [50.0, 50.0]", "50.0 ± 50.0 [0.0, 100.0]")
     assert (above_d3rlpy, above_jax, above_single_file, speeds) == ("yes", "yes", "no", "100 / 100 / 100 / 100")
     assert "In or above d3rlpy's interval: 1 of 1 cells." in page
@@ -59,13 +58,13 @@ def test_a_page_marks_what_is_missing(tmp_path: Path) -> None:
     store(tmp_path, "ours", 500.0)
     store(tmp_path, "ours", 500.0, algorithm="dcql")
     page = page_of(collected(tmp_path))
-    assert row_of(page, "bc")[3:] == [
+    assert row_of(page, "bc")[4:] == [
         "1 / 0 / 0 / 0",
         "100.0 ± 0.0",
         *["missing"] * 6,
         "100 / missing / missing / missing",
     ]
-    assert row_of(page, "dcql")[3:] == [
+    assert row_of(page, "dcql")[4:] == [
         "1 / 0 / 0",
         "100.0 ± 0.0",
         *["missing", "missing", "-"] * 2,
@@ -74,21 +73,35 @@ def test_a_page_marks_what_is_missing(tmp_path: Path) -> None:
     assert "cartpole medium (all)" in page
 
 
-def test_a_page_leaves_out_what_was_run_on_other_data(tmp_path: Path) -> None:
+def test_a_page_compares_nothing_across_recordings(tmp_path: Path) -> None:
     store(tmp_path, "ours", 500.0)
-    store(tmp_path, "jax", 500.0)
-    write_dataset(tmp_path / "data" / "cartpole" / "expert", [episode(1)])
-    store(tmp_path, "ours", 22.0)
-    assert row_of(page_of(collected(tmp_path)), "bc")[3:7] == ["1 / 0 / 0 / 0", "0.0 ± 0.0", "missing", "missing"]
+    store(tmp_path, "jax", 22.0, data="bb")
+    page = page_of(collected(tmp_path))
+    assert row_of(page, "bc")[4:8] == ["1 / 0 / 0 / 0", "100.0 ± 0.0", "missing", "missing"]
+    assert row_of(page, "bc", data="bb")[4:8] == ["0 / 0 / 1 / 0", "missing", "missing", "0.0 ± 0.0"]
+
+
+def test_an_earlier_page_is_gone_on_with(tmp_path: Path) -> None:
+    earlier, now = tmp_path / "earlier", tmp_path / "now"
+    earlier.mkdir()
+    store(earlier, "ours", 261.0, 500.0)
+    store(earlier, "jax", 22.0, data="bb")
+    measured = json.loads(json.dumps(collected(earlier)))
+    restore(measured, now)
+    store(now, "ours", 261.0, 500.0, 22.0)
+    restore(measured, now)
+    assert [run["returns"] for run in collected(now)["cells"][0]["runs"]["ours"]] == [[261.0], [500.0], [22.0]]
+    assert collected(now)["cells"][1] == measured["cells"][1]
+    assert collected(now)["data"] == measured["data"]
 
 
 def test_the_table_of_the_readme_has_whole_cells_only(tmp_path: Path) -> None:
     for side in ("ours", "d3rlpy", "jax"):
-        store(tmp_path, side, 261.0, 500.0)
+        store(tmp_path, side, 261.0, 500.0, 380.5)
     store(tmp_path, "ours", 500.0, algorithm="dcql")
     shown = table(json.loads(json.dumps(collected(tmp_path)))).splitlines()
     assert shown[2] == "| cartpole expert, bc | 75.0 | 75.0 | 75.0 | 1.00 | 1.00 |"
-    assert "after 50 updates, means of 2 seeds. In or above d3rlpy's interval in 1 of 1 cells" in shown[4]
+    assert "after 50 updates, means of 3 seeds. In or above d3rlpy's interval in 1 of 1 cells" in shown[4]
     assert len(shown) == 5
 
 
@@ -96,12 +109,18 @@ def test_only_missing_sides_that_have_the_algorithm_are_run(tmp_path: Path) -> N
     peer = tmp_path / "peer"
     peer.write_text(f"#!/bin/sh\necho reading $2\necho '{json.dumps(RESULT)}'\n")
     peer.chmod(0o755)
-    cell = Cell("cartpole", "expert", "dcql", 0, 50)
-    prepared = data_in(tmp_path), tmp_path / "minari"
-    run(cell, tmp_path, prepared, ["d3rlpy", "single-file"], {"d3rlpy": str(peer), "jax": None})
-    assert [file.name for file in (tmp_path / "cells").iterdir()] == ["cartpole-expert-dcql-50-0-d3rlpy.json"]
+    write_dataset(tmp_path / "data", [episode(0)])
+    data = offline.open_dataset(tmp_path / "data")
+
+    def call() -> None:
+        pythons = {"d3rlpy": str(peer), "jax": None}
+        run(cell_of("dcql"), tmp_path, data, tmp_path / "minari", ["d3rlpy", "single-file"], pythons)
+
+    call()
+    assert [file.name for file in (tmp_path / "cells").iterdir()] == ["cartpole_expert_aa_dcql_50_0_d3rlpy.json"]
+    assert row_of(page_of(collected(tmp_path)), "dcql")[6] == "47.7 ± 0.0"
     peer.unlink()
-    run(cell, tmp_path, prepared, ["d3rlpy", "single-file"], {"d3rlpy": str(peer), "jax": None})
+    call()
 
 
 def test_single_files_have_the_algorithms_that_the_suite_says() -> None:
@@ -159,7 +178,7 @@ def test_a_single_file_clones_a_rule_and_plays_without_offline_core(tmp_path: Pa
             columns = {"observations": observations, "actions": actions, "rewards": np.ones(200), "terminations": np.zeros(200)}
             for name, column in columns.items():
                 file[f"episode_{number}/{name}"] = np.asarray(column)
-    order: dict[str, Any] = Cell("cartpole", "expert", "bc", 0, 300).order("", "")
+    order: dict[str, Any] = Cell("cartpole", "expert", "aa", "bc", 300, 0).order("", "")
     order |= {"minari": str(tmp_path / "data.hdf5"), "episodes": 2}
     (tmp_path / "order.json").write_text(json.dumps(order))
     alone = "side.main(); assert 'offline_core' not in sys.modules"
