@@ -28,7 +28,7 @@ from offline_core.data.importing.importing import import_data
 
 EPISODE_STEPS = 200
 LATE_SHARE = 0.1
-"""Of a day's episodes: their second half comes the next day."""
+"""Share of a day's episodes whose second half comes the next day."""
 CONFIG = ImportConfig(append=True, episodes=EpisodesConfig(last_new_obs="repeat"))
 NIGHTS = 2
 """Runs at once."""
@@ -54,7 +54,7 @@ def day_of_logs(number: int, steps: int) -> pa.Table:
 
 
 def with_late_rows(day: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """(the day without the second half of some episodes, these rows)."""
+    """Return (the day without the second half of some episodes, these rows)."""
     number, t = np.arange(day.num_rows) // EPISODE_STEPS, day["t"].to_numpy()
     late = (number % round(1 / LATE_SHARE) == 0) & (t >= EPISODE_STEPS // 2)
     return day.filter(pa.array(~late)), day.filter(pa.array(late))

@@ -28,7 +28,7 @@ STEPS = (100_000, 1_000_000, 10_000_000)
 EPISODE_STEPS = 200
 EPISODES_AT_A_TIME = 1_000
 DOCUMENT_STEPS = 100_000
-"""As many as the document's loop can be waited for."""
+"""As many steps as the document's loop can be waited for."""
 FILES = 10
 CODECS = ("zstd", "lz4", "none")
 
@@ -72,7 +72,7 @@ def run_convert(root: str, steps: int) -> None:
 
 
 def write_foreign(paths: list[str], folder: str, *, scrambled: bool) -> None:
-    """The same rows as another system would keep them, without a manifest."""
+    """Write the same rows as another system would keep them, without a manifest."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -224,7 +224,7 @@ def run_prune(root: str, steps: int, *, pairs: int = 5) -> None:
 
 
 def copy_files(source: str, target: str) -> None:
-    """As `shutil.copy` does it, and seen to be on the disk."""
+    """Copy as `shutil.copy` does, and wait until the copy is on the disk."""
     os.makedirs(target)
     for name in os.listdir(source):
         if name.endswith(".parquet"):

@@ -162,7 +162,7 @@ def measure(name: str, stage: Stage, root: str) -> None:
 
 
 def copy(paths: Sequence[str], target: str) -> None:
-    """As plain pyarrow does it: each row group read and written again, and seen to be on the disk."""
+    """Copy as plain pyarrow does: read and write each row group, and wait until the copy is on the disk."""
     os.makedirs(target)
 
     def one(numbered: tuple[int, str]) -> None:

@@ -27,7 +27,7 @@ from offline_core.runtime.overlay import overlaid
 
 EPISODES = 50
 FRESH_EPISODES = 20
-"""Of which gains are counted: the best of many evaluations is above the first one also by chance."""
+"""Episodes that gains are counted in: the best of many evaluations is above the first one also by chance."""
 NETWORK = {"hidden_sizes": [256, 256], "activation": "relu"}
 
 
@@ -67,7 +67,7 @@ class Comparison:
     """Both sides with one seed."""
 
     steps: tuple[int, int]
-    """Of fine-tuning and of SAC from nothing, to the return that fine-tuning ended with."""
+    """Steps of fine-tuning and of SAC from nothing, to the return that fine-tuning ended with."""
     reached: bool
     """SAC from nothing has that return; otherwise its steps are all that it played."""
     gain: float

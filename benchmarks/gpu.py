@@ -44,7 +44,7 @@ COMPUTE: dict[str, dict[str, Any]] = {
 SOME = {"launched": SIZES[:1], "bfloat16": SIZES[-1:], COMPILED: (SIZES[0], SIZES[-1])}
 """What is not measured at all sizes."""
 PRECISIONS = ("highest", "default")
-"""Of JAX's products: float32, and TF32, which is its default on a GPU."""
+"""Precisions of JAX's products: float32, and TF32, which is its default on a GPU."""
 STEPS = 200_000
 PROFILED_UPDATES = 20
 ENVIRONMENT = os.environ | {

@@ -69,7 +69,7 @@ def made(dataset: str, **settings: Any) -> tuple[Run, DataLoader, Learner]:
 
 
 def updates(learner: Learner, loader: DataLoader, epoch: int, count: int) -> None:
-    """So many updates, from as many epochs as that takes."""
+    """Make so many updates, from as many epochs as that takes."""
     while count:
         for window, steps in enumerate(loader.windows(epoch)):
             learner.load(steps)

@@ -62,7 +62,7 @@ with ray_scope():
     evaluate(parse(EvaluationConfig, values["evaluation"]), policy=trained.checkpoint)
 """
 RUNS_AT_ONCE = 2
-"""Of the pool, in the queue."""
+"""Runs at once that the pool allows, in the queue."""
 EVENTS_SECONDS = 10.0
 """After which the server has stored the events that it was sent."""
 

@@ -111,7 +111,7 @@ def write(folder: Path, episodes: Sequence[Episode]) -> str:
 
 
 def ranked(result: OutlierResult) -> np.ndarray:
-    """(E,) numbers of the episodes, the farthest first."""
+    """Return the numbers of the episodes, (E,), the farthest first."""
     return np.argsort(-pl.read_parquet(result.scores)["outlier_score"].to_numpy(), kind="stable")
 
 

@@ -41,7 +41,7 @@ from offline_core.learning.train import train
 
 STEPS = 200
 EPISODES = 500
-"""That are asked for from a server."""
+"""Episodes that are asked for from a server."""
 BATCH = 100
 """Episodes that are written together."""
 SPACES: dict[str, Any] = {
@@ -71,12 +71,12 @@ def _episode(number: int, random: np.random.Generator) -> Episode:
 
 
 def write_one_by_one(folder: Path, count: int) -> None:
-    """The same, with a row group an episode."""
+    """Write the same episodes, with a row group for each."""
     write_episodes(folder, count, batch=1)
 
 
 def write_runs(folder: Path, count: int) -> None:
-    """So many copies of one training."""
+    """Write so many copies of one training."""
     write_episodes(folder / "data", 50)
     train(TrainingConfig(algorithm="bc"), dataset=str(folder / "data"), output=str(folder / "runs/000000"))
     result = json.loads((folder / "runs/000000/result.json").read_text())["result"]
@@ -109,7 +109,7 @@ def opened(address: str) -> float | None:
 
 
 def served(root: Path, count: int) -> Iterator[tuple[str, float, str]]:
-    """(name, value, unit) of a server of the root."""
+    """Return (name, value, unit) of a server of the root."""
     command = [sys.executable, "-c", "from flows.cli import main; main()", "report", str(root), "--serve"]
     begin = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

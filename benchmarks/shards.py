@@ -105,7 +105,7 @@ def loader_of(run: Any, rank: int, world: int) -> Any:
 
 
 def batches(learner: Any, loader: Any, epoch: int) -> Iterator[Any]:
-    """This learner's share of all global batches of an epoch."""
+    """Return this learner's share of all global batches of an epoch."""
     for window, steps in enumerate(loader.windows(epoch)):
         learner.load(steps)
         for _, batch in learner.batches(epoch, window):
@@ -123,7 +123,7 @@ def equal(dataset: str) -> None:
 
 
 def _digests(run: Any, rank: int, world: int) -> list[tuple[int, int]]:
-    """(steps, sum of the steps' hashes) of batches; without learners and with one are the same code."""
+    """Return (steps, sum of the steps' hashes) of batches; the same code runs without learners and with one."""
     import torch
 
     from offline_core.learning.together import summed

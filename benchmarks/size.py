@@ -138,7 +138,7 @@ def _tree(pid: int) -> list[psutil.Process]:
 
 
 def _learners_bytes(pid: int) -> int:
-    """Of all processes of the training, Ray's own included."""
+    """Return the bytes of all processes of the training, Ray's own included."""
     total = 0
     for process in _tree(pid):
         with contextlib.suppress(psutil.Error):

@@ -73,7 +73,7 @@ def _changed(name: str, **arguments: bool) -> contextlib.AbstractContextManager[
 
 
 def _unsigned(file: FileEntry) -> FileEntry:
-    """As in manifests from before footers had hashes."""
+    """Return the entry of a file as manifests had it before footers had hashes."""
     return file.model_copy(update={"footer_sha256": None})
 
 

@@ -28,7 +28,7 @@ def _setting(*path: str) -> str | None:
 
 
 def _values(variable: str, path: tuple[str, ...]) -> Iterator[Any]:
-    """Its value in each place where Prefect looks, the first of which counts."""
+    """Return the value of a setting in each place where Prefect looks; the first one counts."""
     yield os.environ.get(variable)
     yield _dotenv().get(variable)
     yield _inside(_prefect_toml(), *path)

@@ -25,7 +25,7 @@ HANDLED_SECONDS = 0.3
 LOST = 255
 """No signal: what one raised was lost."""
 RETURNED_SECONDS = 0.05
-"""For the callback in which it was lost to return."""
+"""Seconds in which the callback that lost it has to return."""
 
 
 class Stopping:
@@ -33,9 +33,9 @@ class Stopping:
 
     def __init__(self) -> None:
         self._seen: signal.Signals | None = None
-        """By the thread that watches, which may be later than what a signal raises."""
+        """The signal that the watching thread saw, which may be later than what a signal raises."""
         self._raised: signal.Signals | None = None
-        """By what raises here."""
+        """The signal that raised in the main thread."""
         self._exiting = threading.Event()
         self._lost: int = signal.SIGTERM
         """The signal that is to come again, for what it raised was lost."""
@@ -51,7 +51,7 @@ class Stopping:
 
     @property
     def signal(self) -> signal.Signals | None:
-        """That told the process to stop first, if any did."""
+        """The signal that told the process to stop first, if any did."""
         return self._seen or self._raised
 
     @property

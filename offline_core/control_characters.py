@@ -30,7 +30,7 @@ def visible(text: str) -> str:
 
 
 def visible_line(text: str) -> str:
-    """The same for one line, which also has no line break: no name begins a line that looks like one of ours."""
+    """A text as one line of a terminal, tabs and line breaks written out too: no name begins a line that looks like ours."""
     return _IN_A_LINE.sub(_written_out, text)
 
 

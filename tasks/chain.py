@@ -98,13 +98,13 @@ class Chain:
     """Runs stages one after the other: each writes below the root, and has the seed of the chain."""
 
     name: str
-    """As `expert_to_policy`."""
+    """Name of the chain, such as `expert_to_policy`."""
     root: Location
     seed: int
     configs: Mapping[str, BaseModel]
     """The parameters of the stages by name, as they were given."""
     outcomes: list[StageOutcome] = field(default_factory=list)
-    """Of the stages that are done."""
+    """Outcomes of the stages that are done."""
     begin: float = field(default_factory=time.perf_counter)
 
     def run(

@@ -40,7 +40,7 @@ MOST_CELLS = 20_000_000
 """Rows times actions; logs with more have fewer actions."""
 FLAWS = ("one action a context", "candidates apart", "of another policy", "base 2", "no logs", "minus the logs")
 EFFECTIVE_ROWS, EFFECTIVE_CLICKS = 5_000, 30
-"""Of a clear improvement, and of a log that may not be refused."""
+"""Least effective rows of a clear improvement, and least effective clicks of a log that may not be refused."""
 ENOUGH_ROWS = 1_000
 
 
@@ -110,7 +110,7 @@ class World:
         return float(self.frequency @ (policy * self.reward).sum(axis=1))
 
     def second_moment(self, policy: np.ndarray) -> float:
-        """Of the weights: rows over effective rows."""
+        """Return the second moment of the weights: rows over effective rows."""
         with np.errstate(invalid="ignore", divide="ignore"):
             squares = np.where(policy > 1e-12, policy**2 / self.behaviour, 0.0)
         return float(self.frequency @ squares.sum(axis=1))

@@ -79,7 +79,7 @@ class Made:
     data: str
     candidates: list[str]
     values: list[float]
-    """Of the candidates."""
+    """True values of the candidates."""
     behaviour_value: float
 
 

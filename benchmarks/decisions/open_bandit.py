@@ -35,7 +35,7 @@ from offline_core.policies.lineage import lineage
 CAMPAIGNS, POLICIES = ("all", "men", "women"), ("random", "bts")
 POSITIONS = 3
 WITHIN = (0.8, 1.25)
-"""Of the true value."""
+"""Bounds of a good estimate, as shares of the true value."""
 THRESHOLD = 3.0
 SEEN_BEFORE = 1.0
 """Views of each item that are added to those that were counted, so that none is impossible."""
@@ -163,7 +163,7 @@ def estimates_of(evidence: Evidence) -> dict[str, float]:
 
 
 def of_rows(evidence: Evidence, policy: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(weights (N,), what the policy does (N, A), a Q function (N, A) that says of each row what ours says).
+    """Return (weights (N,), what the policy does (N, A), a Q function (N, A) that says of each row what ours says).
 
     Ours is of two parts of the log, each asked about the other. Of a row it says the value of what was done and of what the
     policy does; a function with these two numbers is all that an estimator sees.

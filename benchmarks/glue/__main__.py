@@ -21,7 +21,7 @@ from benchmarks.glue.log import value_of, write
 
 SCRIPTS = Path(__file__).parent
 GAMMA = 0.99
-"""In both scripts."""
+"""Discount in both scripts."""
 FOR_BENCHMARK = "# for the benchmark"
 
 

@@ -43,7 +43,7 @@ def run(network, x):
 
 
 def values(critics, observations, actions):
-    """(critics, B)."""
+    """Return the values by all critics, (critics, B)."""
     x = jnp.concatenate([observations, actions], axis=1)
     return jnp.stack([run(critic, x)[:, 0] for critic in critics])
 
@@ -53,7 +53,7 @@ def moved(target, learned):
 
 
 def log_prob(mean, log_std, actions):
-    """Of a diagonal Gaussian."""
+    """Return the log probability of a diagonal Gaussian."""
     z = (actions - mean) * jnp.exp(-log_std)
     return (-0.5 * z**2 - log_std - 0.5 * math.log(2 * math.pi)).sum(axis=1)
 
@@ -85,7 +85,7 @@ class Algorithm:
         return (inputs, *self.settings["hidden"], outputs)
 
     def optimizer(self, name):
-        """Of the network of this name."""
+        """Return the optimizer of the network of this name."""
         rates = self.settings["rates"]
         rate = rates.get("policy" if name == "policy" else "critics", next(iter(rates.values())))
         return optax.adam(self.schedule(rate) if name == "policy" else rate)
@@ -304,7 +304,7 @@ def beginning(algorithm, seed):
 
 @partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=4)
 def train(algorithm, batch_size, updates, steps, state):
-    """(state, (updates / policy_interval,) losses) after so many updates with batches of the steps.
+    """Return (state, (updates / policy_interval,) losses) after so many updates with batches of the steps.
 
     Arguments:
         steps: (N, …) by name.

@@ -45,7 +45,9 @@ def learner_of(
     total_steps: int = 10**9,
     **settings: Any,
 ) -> Learner:
-    """With the networks, batches and rates of d3rlpy's side; plain, unless `compile` is among the options of `compute`.
+    """Return a learner with the networks, batches and rates of d3rlpy's side.
+
+    It is plain, unless `compile` is among the options of `compute`.
 
     Arguments:
         batch: steps of an update; None: d3rlpy's.

@@ -203,7 +203,7 @@ class _Row:
         return "" if self.runs[side] else "missing" if self.algorithm in SIDES[side] else "-"
 
     def scores(self, side: str) -> np.ndarray:
-        """Of the seeds."""
+        """Return the scores of the seeds."""
         return np.array([TASKS[self.task].score(float(np.mean(run["returns"]))) for run in self.runs[side]])
 
     def speed(self, side: str) -> float:

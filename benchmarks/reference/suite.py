@@ -24,11 +24,11 @@ class Task:
     expert_return: float
     """Normalised score = 100 · (return − random_return) / (expert_return − random_return), with D4RL's returns for MuJoCo."""
     discrete: bool = False
-    """Its actions."""
+    """Whether its actions are discrete."""
 
     @property
     def algorithms(self) -> list[str]:
-        """Those that learn from its actions."""
+        """The algorithms that learn from its actions."""
         return [name for name in SETTINGS if name == "bc" or (name == "dcql") == self.discrete]
 
     def score(self, mean_return: float) -> float:

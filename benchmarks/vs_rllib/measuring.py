@@ -22,9 +22,9 @@ from offline_core.runtime.provenance import provenance
 
 LOG = "output.log"
 LOG_LINES = 15
-"""Of a process that failed, kept in the results."""
+"""Last lines of a failed process's log that the results keep."""
 CHECK_LIMIT_SECONDS = 900.0
-"""Of a process that is not timed."""
+"""Limit of a process that is not timed."""
 
 
 def measure(task: Task, side: str, number: int, *, limit_seconds: float) -> SideRun:
@@ -55,7 +55,7 @@ def measure(task: Task, side: str, number: int, *, limit_seconds: float) -> Side
 
 
 def counted(run: SideRun, task: Task) -> SideRun:
-    """With what can be found of it; not counting is no reason to lose a measurement."""
+    """Return the run with what can be counted of it; a count that fails is no reason to lose a measurement."""
     try:
         counts = counts_of(run, task)
     except Exception as error:
@@ -85,7 +85,7 @@ def source_steps(folder: str) -> pl.DataFrame:
 
 
 def in_process(side: str, task: Task, *, limit_seconds: float) -> tuple[Outcome, float]:
-    """(how it ended, wall seconds from the start of the process to its end)."""
+    """Return (how the process ended, wall seconds from its start to its end)."""
     env = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | {"RAY_USAGE_STATS_ENABLED": "0"}
     with open(Path(task.output, LOG), "w") as log:
         begin = time.perf_counter()

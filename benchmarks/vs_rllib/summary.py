@@ -20,7 +20,7 @@ class SideSummary:
 
     @property
     def measured(self) -> tuple[SideRun, ...]:
-        """Those that finished, and those that were ended at the limit."""
+        """The runs that finished, and those that were ended at the limit."""
         return tuple(run for run in self.runs if run.outcome in ("finished", "limit"))
 
     @property
@@ -50,7 +50,7 @@ class SideSummary:
         return sum(run.outcome == "not_run" for run in self.runs)
 
     def counts(self, name: str) -> list[float]:
-        """Of each run that was counted."""
+        """Return the counts of each run that was counted."""
         return [run.counts[name] for run in self.runs if name in run.counts]
 
 
@@ -71,7 +71,7 @@ class StageSummary:
 
     @property
     def stage_ratio(self) -> float | None:
-        """The same without imports and Ray's start, of runs that finished."""
+        """The ratio without imports and Ray's start, of runs that finished."""
         theirs, ours = self.rllib.stage_seconds, self.our.stage_seconds
         return None if theirs is None or ours is None or self.rllib.ended or self.our.ended else theirs / ours
 

@@ -15,11 +15,11 @@ ENVIRONMENT = "CartPole-v1"
 ASKED_EPISODES = 500
 BATCH_STEPS = 1024
 HIDDEN_SIZES = (256, 256)
-"""Of the clones, with tanh: RLlib's default, and ours in this benchmark."""
+"""Layers of the clones, with tanh: RLlib's default, and ours in this benchmark."""
 LEARNING_RATE = 1e-4
-"""Of the clones: RLlib's default, and ours in this benchmark."""
+"""Learning rate of the clones: RLlib's default, and ours in this benchmark."""
 COUNTED_UPDATES = 60
-"""Of a run that only counts which steps are learned from."""
+"""Updates of a run that only counts which steps are learned from."""
 COUNTED_SECONDS = 120.0
 """After which such a run ends with the updates it has made."""
 PLAYED_EPISODES = 100
@@ -37,7 +37,7 @@ class Task:
     """The policy to play, or the data to read."""
     target_return: float = 450.0
     seed: int = 0
-    """Of ours; the document sets none for RLlib."""
+    """Seed of our side; the document sets none for RLlib."""
 
 
 @dataclass

@@ -71,7 +71,7 @@ class Costs:
     """Measured costs of one process, and the amount of work."""
 
     steps: int
-    """Of an epoch."""
+    """Steps of an epoch."""
     epochs: int
     epoch_steps: int
     """Steps learned from in an epoch; not `steps` with a replay buffer."""
@@ -91,7 +91,7 @@ class Costs:
 
     @property
     def updates(self) -> float:
-        """Of all epochs."""
+        """Updates in all epochs."""
         return self.epochs * max(1.0, self.epoch_steps / self.batch_steps)
 
     def seconds(self, choice: Processes) -> float:

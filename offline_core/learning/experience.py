@@ -21,7 +21,7 @@ from offline_core.learning.steps import NUMBER, BatchSpec, Steps
 from offline_core.learning.together import gathered
 
 RECORDS = 300
-"""Of the metrics in a training from a log, about: enough for a curve, and their cost does not show."""
+"""About the number of records of metrics in a training from a log: enough for a curve, and their cost does not show."""
 
 
 @dataclass(slots=True)
@@ -29,13 +29,13 @@ class Seconds:
     """The time of a learner by what it did."""
 
     wait: float = 0.0
-    """For the next window of steps."""
+    """Waiting for the next window of steps."""
     gather: float = 0.0
-    """Batches out of the window."""
+    """Gathering batches out of the window."""
     update: float = 0.0
-    """Networks and optimiser, value targets included."""
+    """Computing the networks and the optimiser, value targets included."""
     pause: float = 0.0
-    """Reports, checkpoints, held-out loss."""
+    """Making reports, checkpoints and the held-out loss."""
 
     @property
     def all(self) -> float:

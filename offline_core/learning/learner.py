@@ -50,9 +50,9 @@ class Batched(NamedTuple):
     """One learner's share of a global batch."""
 
     indices: Tensor
-    """Of its loaded steps; it may have none."""
+    """Sample indices of the learner's loaded steps; it may have none."""
     steps: int
-    """Of the whole batch."""
+    """Steps of the whole batch."""
     drawn: Tensor | None = None
     """The indices of the whole batch, if it is of a replay buffer."""
     columns: Batch | None = None
@@ -63,7 +63,7 @@ class _Noted(NamedTuple):
     """The metrics of a record, still on the device."""
 
     updates: int
-    """So far."""
+    """Updates so far."""
     sums: dict[tuple[str, ...], Tensor]
     counts: Counter[tuple[str, ...]]
     extremes: dict[tuple[str, ...], Tensor]

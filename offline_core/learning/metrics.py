@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # metrics are read without Torch
 log = logging.getLogger(__name__)
 
 METRICS_FILE = "metrics.jsonl"
-"""In the folder of a run, one record a line, with a checksum."""
+"""File in the folder of a run, one record a line, with a checksum."""
 
 Record = dict[str, Any]
 """A line of the metrics, or an evaluation. `updates` so far, and of a run that plays `env_steps`; metrics of the algorithm are

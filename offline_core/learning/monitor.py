@@ -42,7 +42,7 @@ class TrainingGoal:
     operation: Operation
     parents: list[Parent]
     environment: EnvironmentSpec | None
-    """Of the policy, if it is known."""
+    """Environment of the policy, if it is known."""
     played_in: EnvironmentSpec | None
     """Where evaluations play; None: there are none."""
     evaluation: EvaluationsConfig
@@ -143,7 +143,7 @@ class TrainingMonitor:
 
     @property
     def elapsed_seconds(self) -> float:
-        """Of all runs so far."""
+        """Seconds of all runs so far."""
         return self._state_seconds + time.time() - self._made_at
 
     def begin(self) -> None:
@@ -321,7 +321,7 @@ class TrainingMonitor:
 
     @property
     def _evaluates(self) -> bool:
-        """In this iteration, for it is one of every so many, or the last one."""
+        """Whether this iteration evaluates the policy: it is one of every so many, or the last one."""
         return self._iteration % self.goal.evaluation.interval_iterations == 0 or self.experience.is_over
 
     def _save(self) -> None:

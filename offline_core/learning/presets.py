@@ -44,7 +44,7 @@ _REBRAC_PENALTIES = {
     "walker2d-medium-replay": (0.05, 0.01),
     "walker2d-medium-expert": (0.01, 0.01),
 }
-"""Of the policy and of the critics (Tarasov et al. 2023, table 9)."""
+"""Penalties of the policy and of the critics (Tarasov et al. 2023, table 9)."""
 
 
 def _all(*parts: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,7 +86,7 @@ TRAINING_PRESETS: Presets = {
     "awac": {"locomotion": _all(_LOCOMOTION, _NORMALIZED, _THREE_LAYERS, {"awac": {"temperature": 0.1}})},
     "dt": {"locomotion": _all(_TRANSFORMER, {"dt": {"return_scale": 1000.0}})},
 }
-"""Those of a training from a log (../docs/algorithms.md says whose they are)."""
+"""Presets of a training from a log (../docs/algorithms.md says whose they are)."""
 
 
 _ONE_COPY = {"num_envs": 1, "total_steps": 1_000_000, "evaluation": {"episodes": 10}}
@@ -108,7 +108,7 @@ EXPERT_PRESETS: Presets = {
     "sac": {"mujoco": {**_ONE_COPY, "rollouts_per_iteration": 10_000, "replay": {"learning_starts_steps": 10_000}}},
     "td3": {"mujoco": {**_ONE_COPY, "rollouts_per_iteration": 10_000, "replay": {"learning_starts_steps": 25_000}}},
 }
-"""Those of an expert: of CleanRL for ppo and td3 (Huang et al. 2022), of Stable-Baselines3's zoo for sac."""
+"""Presets of an expert: of CleanRL for ppo and td3 (Huang et al. 2022), of Stable-Baselines3's zoo for sac."""
 
 OFF_POLICY: dict[str, Any] = {
     "num_envs": 4,
@@ -118,7 +118,7 @@ OFF_POLICY: dict[str, Any] = {
     "optimizer": {"learning_rate": 3e-4, "batch_size": 256, "max_gradient_norm": None},
     "network": {"hidden_sizes": [256, 256], "activation": "relu"},
 }
-"""Of sac and td3: the networks of the papers, few copies, and rollouts as short as can be."""
+"""Settings of sac and td3: the networks of the papers, few copies, and rollouts as short as can be."""
 OFF_POLICY_RECORDING: dict[str, Any] = {"every_rollouts": 2_500}
 
 

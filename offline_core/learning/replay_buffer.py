@@ -174,7 +174,7 @@ class ReplaySampler:
         self._largest = max(self._largest, float(errors.max()))
 
     def _chances(self, indices: Tensor) -> Tensor:
-        """Not yet divided by their sum."""
+        """Return the chances of sample indices, not yet divided by their sum."""
         return self._errors[indices] ** self._config.priority_exponent
 
     def state(self) -> dict[str, Tensor]:

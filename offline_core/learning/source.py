@@ -53,7 +53,7 @@ from offline_core.runtime.user_errors import user_errors
 log = logging.getLogger(__name__)
 
 OTHER_BYTES = 40
-"""Of a step besides its observation and action: reward, end, row numbers, and what an algorithm adds."""
+"""Bytes of a step besides its observation and action: reward, end, row numbers, and what an algorithm adds."""
 COPIES_WHILE_JOINING = 2
 """Batches and the whole are both in memory for a moment."""
 
@@ -86,7 +86,7 @@ class DataSource(NamedTuple):
 
     @classmethod
     def of_files(cls, uri: str, files: Sequence[FileFacts], fingerprint: str, *, changes_show: bool) -> DataSource:
-        """Of files without a manifest, as they are now."""
+        """Make the source of files without a manifest, as they are now."""
         size = sum(size for _, size, _ in files)
         ref = DatasetRef(uri=uri, version=0, fingerprint=fingerprint, episodes=0, steps=0, bytes=size)
         return cls(ref, Parent(kind="files", uri=uri, fingerprint=fingerprint), changes_show)
@@ -164,11 +164,11 @@ class StepSource:
         return pool.map(mapper, ray.data.from_arrow_refs(list(through(numbers, blocks))))
 
     def _tables(self, mapper: Mapper, numbers: Sequence[int] | None, *, singly: bool) -> Iterator[pa.Table]:
-        """The rows that the mapper takes; `singly`: row groups one by one, and not timed."""
+        """Return the rows that the mapper takes; `singly`: row groups one by one, and not timed."""
         raise NotImplementedError
 
     def _ray_rows(self, mapper: Mapper, numbers: Sequence[int] | None, num_cpus: float, *, singly: bool) -> Any:
-        """The same as a `ray.data.Dataset`."""
+        """Return the rows of `_tables` as a `ray.data.Dataset`."""
         raise NotImplementedError
 
 

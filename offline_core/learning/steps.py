@@ -84,7 +84,7 @@ class Steps:
 
     @classmethod
     def of(cls, batch: EpisodeBatch) -> Steps:
-        """Of a flat batch, as prelearners make them; arrays that can be written to are not copied."""
+        """Make steps of a flat batch, as prelearners make them; arrays that can be written to are not copied."""
         return cls(as_tensors(dict(batch.columns)), torch.from_numpy(batch.offsets), has_last=batch.has_last)
 
     def cut(self, shard: np.ndarray, shards: int) -> Self:

@@ -21,13 +21,13 @@ EXTREMES = ("_min", "_max")
 MOST_GRAPHS = 16
 """Graphs that one training may need: of updates in which other networks learn, say."""
 MOST_OPERATIONS = 2_000
-"""Of a graph. A recurrent network has some for each step of a sequence."""
+"""Most operations of a graph. A recurrent network has some for each step of a sequence."""
 PLAIN = (bool, int, float, str)
 """Types of attributes that a graph may depend on."""
 WORTH_COMPILING_UPDATES = 10_000
 """Updates from which `compute.compile: auto` compiles: it takes up to a minute, and saves 0.5 ms an update at least."""
 WORTH_COMPILING_UPDATES_ON_GPU = 100_000
-"""The same on a GPU, where kernels are recorded in any case and 0.1 to 0.3 ms are saved."""
+"""As `WORTH_COMPILING_UPDATES` on a GPU, where kernels are recorded in any case and 0.1 to 0.3 ms are saved."""
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +36,11 @@ class BatchOutput(NamedTuple):
     """What an update learns of a batch besides its gradients; no tensor has gradients."""
 
     names: tuple[str, ...]
-    """Of the metrics that are averaged: `loss` first."""
+    """Names of the metrics that are averaged: `loss` first."""
     means: Tensor
     """(names,), their sums by the weights of the steps."""
     extreme_names: tuple[str, ...]
-    """Of those that are not."""
+    """Names of the metrics that are not averaged."""
     extremes: Tensor
     """(extreme_names,), the largest of the steps with a weight; of `_min` the largest negative, which is the smallest's."""
     errors: Tensor | None
@@ -114,7 +114,7 @@ def batch_output(output: LossOutput, means_by: Tensor) -> BatchOutput:
 
 
 class CompiledUpdate(Update):
-    """The same as one graph, which Torch's inductor compiles.
+    """An update as one graph, which Torch's inductor compiles.
 
     The graph is what an update does with the first batch of its kind, recorded: loss, backward pass and metrics. So there is no
     Python between its operations. What a loss depends on besides tensors has to be a plain attribute of the networks (a bool, a
@@ -253,7 +253,7 @@ class _Graph(NamedTuple):
     names: tuple[str, ...]
     extreme_names: tuple[str, ...]
     learning: list[int]
-    """Of the parameters that have a gradient, their numbers."""
+    """Numbers of the parameters that have a gradient."""
 
 
 def is_compiled(

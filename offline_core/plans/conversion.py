@@ -21,7 +21,7 @@ SAMPLE_SECONDS = 1.0
 
 
 def plan_conversion(config: ConversionConfig, *, dataset: str, output: str, version: int | None = None) -> Plan:
-    """Of `convert`.
+    """Plan `convert`.
 
     Raises:
         DataError: the dataset cannot be read.
@@ -35,7 +35,7 @@ def plan_conversion(config: ConversionConfig, *, dataset: str, output: str, vers
 
 
 def plan_compaction(config: CompactionConfig, *, dataset: str, output: str, version: int | None = None) -> Plan:
-    """Of `compact`.
+    """Plan `compact`.
 
     Raises:
         DataError: the dataset cannot be read.

@@ -41,7 +41,7 @@ class Amount(BaseModel):
 
     @property
     def cells(self) -> list[str]:
-        """It as a row of a table."""
+        """The amount as a row of a table."""
         numbers = (self.files, self.episodes, self.steps, self.bytes)
         return [self.uri, *("–" if number is None else f"{number:,}" for number in numbers)]
 

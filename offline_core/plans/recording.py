@@ -26,7 +26,7 @@ def _seconds(config: RecordingConfig, playing: float, lanes: int) -> float:
 
 
 def plan_recording(config: RecordingConfig, *, policy: str, output: str) -> Plan:
-    """Of `record`.
+    """Plan `record`.
 
     Raises:
         CheckpointError: there is no policy to play.

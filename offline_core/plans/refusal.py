@@ -66,7 +66,7 @@ def _check_writable(folder: Location) -> None:
 
 
 def _conditions(parameters: Mapping[str, Any]) -> None:
-    """In a chain the recording would come first, and take hours."""
+    """Refuse wrong conditions before a chain records, which takes hours."""
     from offline_core.data.curation.config import PruningConfig
 
     for config in parameters.values():
@@ -89,7 +89,7 @@ def _environment(parameters: Mapping[str, Any]) -> None:
 
 
 def _algorithms(parameters: Mapping[str, Any]) -> None:
-    """In a chain, an expert or an import would come first, and take hours."""
+    """Refuse wrong algorithms before a chain trains an expert or imports, which takes hours."""
     expert, training = (cast(Any, parameters.get(name)) for name in ("expert", "training"))
     source = parameters.get("source")
     actions: gym.Space[Any] | None = None

@@ -16,7 +16,7 @@ from offline_core.runtime.ray_session import ray_session
 
 
 def plan_training(config: TrainingConfig, *, dataset: str, output: str, version: int | None = None) -> Plan:
-    """Of `train`, to its last epoch and without evaluations: it may reach its target return long before.
+    """Plan `train`, to its last epoch and without evaluations; it may reach its target return long before.
 
     Raises:
         ConfigError: the algorithm cannot learn from this.
@@ -51,7 +51,7 @@ def plan_training(config: TrainingConfig, *, dataset: str, output: str, version:
 
 
 def _held_steps(run: Run) -> int:
-    """In memory at once; a buffer is copied as it is drawn from."""
+    """Return the steps that are in memory at once; a buffer is copied as it is drawn from."""
     if (buffer := run.config.data.buffer) is not None:
         return 2 * buffer.capacity_steps
     return run.config.data.window_steps if run.streamed else run.steps

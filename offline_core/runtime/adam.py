@@ -18,7 +18,7 @@ class _Prepared(NamedTuple):
     steps: list[Tensor]
     """Updates of each parameter; those that always learn together share a tensor."""
     counts: list[Tensor]
-    """The same, each tensor once."""
+    """The tensors of `steps`, each once."""
 
 
 class Adam(torch.optim.Adam):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MAX_PROBLEMS = 5
 MOST_CHARACTERS = 500
-"""Of a value that is repeated."""
+"""Most characters of a value that a message repeats."""
 HAS_TO_BE = "has to be "
 _TEXT, _NUMBER, _WHOLE = "text", "a number", "a whole number"
 _LIST, _TIME, _DURATION = "a list, such as [1, 2]", "a date and time, such as 2026-01-31T12:00:00", "a duration, such as PT1H"

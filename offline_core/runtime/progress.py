@@ -27,7 +27,7 @@ SECONDS_WORTH_A_LINE = 1.0
 LONG_SECONDS = 10.0
 """What takes longer is told where no bar is seen."""
 LEAST_SHARE = 0.02
-"""Of the work, before which nothing is said of the rest: the first pieces are slow ones."""
+"""Share of the work before which no remaining time is given: the first pieces are slow ones."""
 LATER = 1.25
 """How much older the work is each time it is told: 5 times in 30 s, 27 in an hour and 41 in a day."""
 
@@ -39,7 +39,7 @@ class Progress:
     what: str
     """A verb: "record"."""
     unit: str
-    """In the singular: "episode"."""
+    """Name of the unit in the singular: "episode"."""
     n: int
     total: int | None
     """None if unknown."""

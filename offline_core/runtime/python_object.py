@@ -155,7 +155,7 @@ Code: TypeAlias = Annotated[str | PythonObject, _Code()]
 """Text, or from Python a class or function; what can be imported by others is kept as `package.module:Name`."""
 
 ImportPath: TypeAlias = Annotated[str | PythonObject, _Code(r"^[\w.]+:\w+$")]
-"""The same, where text has to be `package.module:Name`."""
+"""As `Code`, but text has to be `package.module:Name`."""
 
 Arguments: TypeAlias = Annotated[dict[str, Any], WrapValidator(_arguments), PlainSerializer(_as_json, when_used="json")]
 """Keyword arguments: JSON, and from Python any object; `unwrapped` has them as the caller gave them."""

@@ -59,7 +59,7 @@ LEVEL_LINE = b"RAY_BACKEND_LOG_LEVEL"
 STDERR = 2
 ATTEMPTS = 4
 START_SECONDS = 300.0
-"""For the raylet of a local Ray to say that it is up; on a machine with nothing else to do it takes two."""
+"""Seconds in which the raylet of a local Ray has to say that it is up; on an idle machine it takes two."""
 MIN_OBJECT_STORE_BYTES = 75 * 2**20
 """Ray's lower limit."""
 MIN_SHARED_MEMORY_BYTES = 2**30

@@ -71,16 +71,16 @@ class Argument:
     name: str
     help: str
     default: Any = None
-    """Of the command line and of forms. None on the command line: it is needed, unless it is an option."""
+    """Default on the command line and in forms. None on the command line: it is needed, unless it is an option."""
     kind: Kind = "folder"
     """dataset, policy, training: such a folder. decision: the folder of one, or a policy. candidate: a
     policy, or what else can be judged on a log. datasets, candidates: one or more.
     sources: files, folders or patterns, one or more. folder: another place that is read. output: a place that is written.
     environment: sets environment.id of the config. switch: sets what has its name in the config to true."""
     is_option: bool = False
-    """On the command line, and not a positional argument."""
+    """Whether it is an option of the command line, and not a positional argument."""
     is_required: bool = False
-    """On the command line; a form begins with the default."""
+    """Whether the command line requires it; a form begins with the default."""
 
     @property
     def is_many(self) -> bool:
@@ -97,11 +97,11 @@ class Making(Protocol[R_co]):
     """What a stage is about to make: found where it was made before, else made by the stage's work."""
 
     def found(self, stage: Stage[..., Any]) -> R_co | None:
-        """The result of the same, if it was made before and is as it was."""
+        """Return the stored result, if the same was made before and its outputs are as they were."""
         ...
 
     def make(self, stage: Stage[..., Any], work: Callable[[Any], Any]) -> R_co:
-        """That result, or that of `work`, which is told where to write and as what."""
+        """Return a stored result, or the result of `work`, which is told where to write and as what."""
         ...
 
 
@@ -117,7 +117,7 @@ class Stage(Generic[P, R]):
     """
 
     name: str
-    """Of the stage everywhere: verb, task, flow, deployment, operation of what it makes."""
+    """Name of the stage everywhere: verb, task, flow, deployment, operation of what it makes."""
     function: str
     """Path of this object."""
     config: str
@@ -126,7 +126,7 @@ class Stage(Generic[P, R]):
     """What it does, in one sentence: of the task, the flow, its form and the command's help."""
     arguments: tuple[Argument, ...]
     version: int = 1
-    """Of its behaviour: one more whenever the same parameters make something else."""
+    """Version of its behaviour: one more whenever the same parameters make something else."""
     after: str | None = None
     """The stage that it follows in lists."""
     positional: tuple[str, ...] = ()
@@ -142,7 +142,7 @@ class Stage(Generic[P, R]):
     is_alone: bool = False
     """It takes the whole machine, so deployments run one at a time."""
     run_name: str | None = None
-    """Of the flow and of the task, in which its parameters are filled in."""
+    """Template for the names of flow runs and task runs, in which its parameters are filled in."""
     event: Event | None = None
     """Announces the dataset that was made, or that passed, to automations."""
     plan: str | None = None
@@ -193,12 +193,12 @@ class Stage(Generic[P, R]):
 
     @property
     def loaded(self) -> Callable[..., Any]:
-        """Its function; imports the module."""
+        """The function that does the work; its module is imported."""
         return self.work or typing.cast(Callable[..., Any], load(self.function).work)
 
     @property
     def help(self) -> str:
-        """Of the command line."""
+        """Help text on the command line."""
         return f"{self.summary} {self.hint}".strip()
 
     @property

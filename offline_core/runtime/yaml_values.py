@@ -12,7 +12,7 @@ from offline_core.secrets import masked_text
 
 MAX_BYTES = 2**20
 MAX_VALUES = 100_000
-"""With every alias written out."""
+"""Most values of a file, with every alias written out."""
 
 
 _BOOL = "tag:yaml.org,2002:bool"

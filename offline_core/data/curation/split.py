@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 SIDES = ("train", "held_out")
 BY_LOT, BY_TIME, BY_ID = "episodes", "time", "id"
 ROUNDING = 1e-9
-"""Of a share of all episodes, which is a number of them."""
+"""Tolerance for the rounding of a share times the number of episodes."""
 
 
 class SplitResult(Result):

@@ -27,7 +27,7 @@ class Failure(BaseModel):
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """The failure in a sentence for people."""
         return f"{self.error}{' It may pass if it is run again.' if self.may_pass else ''}"
 
 

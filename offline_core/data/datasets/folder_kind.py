@@ -45,9 +45,9 @@ class Folder:
     dataset: str | None = None
     """What the run read, or the policy learned from."""
     datasets: tuple[str, ...] = ()
-    """Of a folder that holds several things."""
+    """Datasets in a folder that holds several things."""
     policies: tuple[str, ...] = ()
-    """Likewise."""
+    """Policies in a folder that holds several things."""
 
 
 def kind_of_result(values: Mapping[str, Any]) -> str | None:

@@ -90,7 +90,7 @@ class Operation(Record):
     @field_validator("config")
     @classmethod
     def _without_secrets(cls, config: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        """Of a new operation; what is stored keeps its identity."""
+        """Mask the secrets of a new operation; a stored one stays as it is, so that it keeps its identity."""
         return config if info.mode == "json" else masked(config)
 
     @classmethod

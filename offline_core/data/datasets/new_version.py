@@ -28,12 +28,12 @@ class BegunVersion:
     """A version that is being written: what the work of a stage is told, and what it commits by."""
 
     folder: Location
-    """The dataset's, in which the files go."""
+    """Folder of the dataset, in which the files go."""
     operation: Operation
     parents: Sequence[Parent]
 
     def commit(self, files: Sequence[Any], **more: Any) -> Dataset:
-        """As `commit`, of which the operation and the parents are known."""
+        """Commit the files as this version, which knows its operation and parents; see `commit`."""
         return commit(self.folder.uri, files, operation=self.operation, parents=self.parents, **more)
 
     def commit_copy(

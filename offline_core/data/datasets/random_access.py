@@ -22,7 +22,7 @@ from offline_core.errors import ConfigError, EmptyDatasetError, within
 from offline_core.runtime.prefetch import several
 
 ROW_GROUPS_HELD = 64
-"""Of all datasets together; each has about 4 MiB before compression."""
+"""Row groups that all datasets together hold in memory; each has about 4 MiB before compression."""
 
 SAMPLED = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.NEW_OBS, columns.TERMINATEDS, columns.TRUNCATEDS)
 """Columns of drawn steps, unless others are named."""

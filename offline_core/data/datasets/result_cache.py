@@ -48,7 +48,7 @@ class BegunResult:
     """A result that is being made: what the work of a stage is told."""
 
     place: Location
-    """Its file."""
+    """File of the result."""
     operation: Operation
     parents: Sequence[Parent]
     start: Callable[[], None] = lambda: None
@@ -56,7 +56,7 @@ class BegunResult:
 
     @property
     def folder(self) -> Location:
-        """Where the file goes, and most outputs."""
+        """Folder in which the file and most outputs go."""
         return self.place.parent
 
     @property
@@ -76,18 +76,18 @@ class StoredResult(Generic[Result]):
     folder: Location
     parents: Sequence[Parent]
     fingerprint: Callable[[str], str | None]
-    """Of an output by its name, as it is now; None if it is missing or incomplete."""
+    """Returns the fingerprint of an output, by its name, as it is now; None if the output is missing or incomplete."""
     outputs: Callable[[Result], Iterable[str]]
     """Names of the outputs without which the result is void."""
     config: Config | None = None
-    """Its values, but for those that are excluded, decide the result."""
+    """Parameters, whose values but for those that are excluded decide the result."""
     operation: Operation | None = None
-    """In place of the config: what decides it."""
+    """What decides the result, in place of the config."""
     exclude: Set[str] = frozenset()
     more: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """What decides it beside the config."""
+    """What decides the result besides the config."""
     name: str = RESULT_FILE
-    """Of the file, in which {identity} is filled in."""
+    """Name of the file, in which {identity} is filled in."""
     is_beside: bool = False
     """The file is kept beside what was looked at, and nothing else is written: no run waits for another, and where the file
     cannot be written the caller has the result."""
@@ -96,12 +96,12 @@ class StoredResult(Generic[Result]):
     may_reuse: bool = True
     """False: what was given does not show whether it has changed."""
     is_whole: Callable[[Result], bool] = lambda _: True
-    """Whether a result may be found again."""
+    """Whether a stored result may be reused."""
     has_states: bool = False
     """An unfinished run leaves its last states in `STATES`, which goes when the result is stored, and if it failed says why."""
 
     def found(self, stage: Stage[..., Any]) -> Result | None:
-        """The result of the same, if its outputs are as they were."""
+        """Return the stored result of the same operation, if its outputs are as they were."""
         begun = self._begun(stage)
         if not self.may_reuse:
             return None
@@ -277,7 +277,7 @@ def stored_result(location: Location, model: type[Result]) -> tuple[Result, dict
 
 
 def recorded_fingerprints(location: Location) -> dict[str, str]:
-    """Of the outputs that a stored result has, by the names that it was stored with; none if there is no result.
+    """Return the fingerprints of a stored result's outputs, by the names they were stored with; none if there is no result.
 
     Raises:
         CorruptFileError: the result is not what was written.

@@ -44,19 +44,19 @@ class RowGroup:
 
     file: Location
     sha256: str
-    """Of the file, to notice that another file has replaced it."""
+    """SHA-256 of the file, to notice that another file has replaced it."""
     footer_sha256: str | None
     """See `FileEntry`."""
     number: int
     num_rows: int
     size_bytes: int
-    """Before compression."""
+    """Size before compression."""
     format: Format
     number_in_dataset: int = 0
     pass_number: int = 0
     """Counts calls of `row_groups_of`: each pass over a dataset reads and verifies footers anew."""
     spaces: StoredSpaces = field(default=(None, None), compare=False)
-    """Of the manifest."""
+    """Spaces that the manifest has."""
 
     @property
     def uri(self) -> str:
@@ -68,7 +68,7 @@ class RowGroup:
 
     @property
     def names(self) -> list[str]:
-        """Its columns."""
+        """Names of the columns."""
         return list(self._footer.schema.to_arrow_schema().names)
 
     def read(self, names: Sequence[str] | None = None) -> pa.Table:

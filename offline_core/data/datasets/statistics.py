@@ -60,7 +60,7 @@ class ColumnStatistics(Record):
 
     @classmethod
     def of(cls, values: np.ndarray) -> ColumnStatistics:
-        """Of numbers or booleans of shape (N, …)."""
+        """Compute the statistics of numbers or booleans of shape (N, …)."""
         return _Sums.of(values).statistics()
 
     def merge(self, other: ColumnStatistics) -> ColumnStatistics:
@@ -170,7 +170,7 @@ class Summary(Record):
         )
 
     def replaced(self, removed: Summary, added: Summary) -> Summary | None:
-        """As `ColumnStatistics.replaced`."""
+        """See `ColumnStatistics.replaced`."""
         if removed.count == 0 or removed.count == self.count:
             return self.merge(added) if removed.count == 0 else added
         ends = [self.min, self.max, removed.min, removed.max]
@@ -202,7 +202,7 @@ class Statistics(Record):
 
     @classmethod
     def of(cls, summaries: Sequence[Mapping[str, np.ndarray]], builder: StatisticsBuilder | None = None) -> Statistics:
-        """Of episodes by their `episode_summary`, in the order given, and of their columns, where known."""
+        """Compute the statistics of episodes by their `episode_summary`, in the order given, and of their columns, if known."""
         if not summaries:
             return cls(columns=None if builder is None else builder.result())
         joined = {name: np.concatenate([part[name] for part in summaries]) for name in columns.EPISODE_SUMMARY}
@@ -218,7 +218,7 @@ class Statistics(Record):
 
     @classmethod
     def of_episodes(cls, batches: Iterable[Sequence[Episode]]) -> Statistics:
-        """Of decoded episodes, those of columns too."""
+        """Compute the statistics of decoded episodes, and of their columns."""
         builder, summaries = StatisticsBuilder(), []
         for episodes in batches:
             builder.add_episodes(episodes)

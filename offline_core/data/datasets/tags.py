@@ -29,7 +29,7 @@ FOLDER = f"{_VERSIONS}/tags"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _MAX_BYTES = 100
-"""Of the file of a tag of an earlier version."""
+"""Most bytes of a tag's file that an earlier version of this package wrote."""
 
 
 class TagMove(BaseModel):
@@ -130,7 +130,7 @@ def resolve(location: Location, name: str) -> int:
 
 class _State(NamedTuple):
     number: int
-    """Of the last move; 0: there is none."""
+    """Number of the last move; 0: there is none."""
     tags: dict[str, int]
     files: Sequence[str]
     """Names of the tags that are files of earlier versions; a log replaces them."""

@@ -23,7 +23,7 @@ ROW_GROUP_BYTES = 4 * 2**20
 """Aim for a row group, before compression: small enough to read one alone, large enough to scan at full speed."""
 
 MAX_TASKS = 4
-"""That wait for the thread: row groups, or batches to be counted."""
+"""Most tasks that wait for the thread: row groups, or batches to be counted."""
 
 OPTIONAL = {columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA}
 """Table columns that exist only where they hold a value; a file has them in all rows or in none."""

@@ -16,7 +16,7 @@ from offline_core.errors import ConfigError, SpaceError
 
 ACTION_MASK, OBSERVATIONS = "action_mask", "observations"
 NEW_ACTION_MASK = "new_action_mask"
-"""Of logs: the mask of what follows a step."""
+"""Column of logs: the mask of what follows a step."""
 
 
 def is_masked(space: gym.Space[Any] | None) -> TypeGuard[gym.spaces.Dict]:

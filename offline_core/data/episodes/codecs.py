@@ -27,7 +27,7 @@ class Codec(Protocol):
 
     @property
     def name(self) -> Format:
-        """As manifests say it."""
+        """Name of the format, as manifests say it."""
 
     @property
     def needs_import(self) -> bool:
@@ -49,7 +49,7 @@ class Codec(Protocol):
         """(rows of a row group, start, stop of its episodes), of all of them in order."""
 
     def shared(self, rows: pa.Table, summary: Mapping[str, np.ndarray], share: Share) -> Iterator[tuple[pa.Table, int, int]]:
-        """The same of rows that were read, with the `episode_summary` of their episodes; nothing is decoded."""
+        """As `encoded`, of rows that were read, with the `episode_summary` of their episodes; nothing is decoded."""
 
     def numbers(self, rows: pa.Table) -> Mapping[str, Nested] | None:
         """The columns with statistics; None if these are not seen without decoding."""

@@ -88,7 +88,7 @@ class Episode:
 
     @property
     def nbytes(self) -> int:
-        """Of all arrays."""
+        """Bytes of all arrays."""
         trees = (self.observations, self.actions, self.rewards, self.extras)
         return sum(array.nbytes for tree in trees for array in nested.leaves(tree))
 

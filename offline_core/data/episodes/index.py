@@ -53,7 +53,7 @@ Share: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], list[tuple[int
 
 
 def index_schema(names: Sequence[str]) -> pa.Schema:
-    """Of these columns, of which `ROW_GROUP` may be one."""
+    """Return the schema of these columns, of which `ROW_GROUP` may be one."""
     known = pa.schema([*SCHEMA, (columns.ROW_GROUP, pa.int32())])
     return pa.schema([known.field(name) for name in names])
 

@@ -28,7 +28,7 @@ MAX_BOUNDS_BYTES = 256 * 2**20
 """Bounds that unpack to more than this are refused: a few bytes can claim terabytes."""
 
 _SPACE_KEYS = {"observation": b"offline.observation_space", "action": b"offline.action_space"}
-"""In the metadata of a table."""
+"""Keys of the spaces in the metadata of a table."""
 _TOO_LARGE = f"The bounds of a stored space unpack to more than {MAX_BOUNDS_BYTES} bytes; refused."
 
 

@@ -90,7 +90,7 @@ def load_plain(data: bytes) -> Any:
 
 
 def _bytes_of(value: Any) -> int:
-    """Of what one copy takes; single numbers are counted as parts."""
+    """Return the bytes that one copy takes; single numbers are counted as parts."""
     if isinstance(value, str | bytes):
         return len(value)
     return int(value.nbytes) if isinstance(value, np.ndarray | np.generic) else 0
@@ -189,7 +189,7 @@ class _Array:
     """Stands for an empty array until its state says what is in it: bytes, or a list of objects."""
 
     objects: Any = None
-    """Of an array of objects, before they are joined to numbers."""
+    """Objects of an array of objects, before they are joined to numbers."""
     shape: tuple[int, ...] = ()
 
     def __init__(self, subtype: Any, shape: tuple[int, ...], typecode: bytes) -> None:
@@ -269,11 +269,11 @@ class _Names:
 
 
 class _FastUnpickler(_Names, pickle.Unpickler):
-    """In C, with an array for a memo: storing at index two billion takes 32 GiB."""
+    """An unpickler in C, with an array for a memo: storing at index two billion takes 32 GiB."""
 
 
 class _PatientUnpickler(_Names, pickle._Unpickler):
-    """In Python, with a dict for a memo."""
+    """An unpickler in Python, with a dict for a memo."""
 
 
 _ARRAY_HEADER = re.compile(

@@ -42,7 +42,7 @@ class RowSteps(BaseModel):
     """Replace the column by the number of the bin."""
 
     def of(self, names: Iterable[str]) -> RowSteps:
-        """Only the steps that columns of these names need."""
+        """Return only the steps that columns of these names need."""
         wanted, waiting = set[str](), list(names)
         while waiting:
             if (name := waiting.pop()) not in wanted:

@@ -28,7 +28,7 @@ SEVERITY: dict[str, int] = {"pass": 0, "warn": 1, "fail": 2, "never": 3}
 
 
 COLORS: Mapping[str, CardVerdict] = {"fail": "bad", "warn": "fair", "not applicable": "grey", "pass": "good"}
-"""Of outcomes, the worst first."""
+"""Colours of outcomes, the worst first."""
 
 
 class Example(Part):

@@ -45,7 +45,7 @@ _ONE_LOCATION = "Give one location, as a path or a URI, and not several nor a li
 _CONTROL = re.compile(r"[\0-\x1f]")
 
 ATTEMPTS = 20
-"""To list a folder in which writers are at work, or to read a file that they replace."""
+"""Attempts to list a folder in which writers are at work, or to read a file that they replace."""
 
 
 @dataclass(frozen=True, slots=True)

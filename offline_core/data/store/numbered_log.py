@@ -36,7 +36,7 @@ class LogFiles(NamedTuple):
     """The names in the folder of a log."""
 
     numbers: list[int]
-    """Of the entries, in order."""
+    """Numbers of the entries, in order."""
     marks: list[int]
     """Numbers that are marked as used, in order."""
     others: list[str]
@@ -182,7 +182,7 @@ class NumberedLog:
 class _Entry(NamedTuple):
     values: dict[str, Any]
     sha256: str
-    """Of the whole file."""
+    """SHA-256 of the whole file."""
 
 
 def _digest(data: bytes) -> str:

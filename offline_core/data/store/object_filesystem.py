@@ -121,7 +121,7 @@ def _directly_below(client: Any, folder: str) -> dict[str, Any]:
 
 
 def _all_below(client: Any, folder: str) -> dict[str, Any]:
-    """As `_directly_below`, at any depth."""
+    """Return what `_directly_below` does, at any depth."""
     metas = {meta["path"]: meta for page in client.list(folder or None, chunk_size=1000) for meta in page}
     folders = dict.fromkeys(parent for path in metas for parent in _parents(path, folder))
     # obstore gives the name of an object `a/` as `a`: an empty one is a folder if no object has exactly that name.

@@ -40,7 +40,7 @@ PART_BYTES, MOST_PARTS = 8 * 2**20, 10_000
 """Larger files are uploaded in parts of this size, which appear together; in larger ones where more parts are not allowed."""
 
 TRUE = ("1", "true", "yes")
-"""Of variables that switch something on."""
+"""Values of variables that switch something on."""
 
 _FORKED = (
     "this process was forked from one that used an object store, and would wait forever: start it anew, as with "

@@ -25,9 +25,9 @@ from offline_core.errors import StorageError
 log = logging.getLogger(__name__)
 
 MIN_AGE_DAYS = 7
-"""Of what an unknown process writes: longer than any takes between two writes."""
+"""Age of files that an unknown process left behind: no process takes that long between two writes."""
 ENDING_SECONDS = 3.0
-"""For the workers of a run that failed to end."""
+"""Seconds that the workers of a failed run have to end."""
 
 _NAME = re.compile(re.escape(TEMPORARY) + f"[0-9a-f]{{{DIGITS}}}")
 _BELOW = re.compile(f".*?/{_NAME.pattern}(?=/|$)")
@@ -56,13 +56,16 @@ def remove_partial_files(root: Location, *, recursive: bool = True) -> None:
 
 
 def remove_partial_files_on_disk(root: Location, *, recursive: bool = True) -> None:
-    """The same where `root` is on a disk. Elsewhere small files appear whole, and looking for others takes requests."""
+    """Call `remove_partial_files` if `root` is on a disk.
+
+    Elsewhere small files appear whole, and looking for others takes requests.
+    """
     if root.is_local:
         remove_partial_files(root, recursive=recursive)
 
 
 def remove_partial_files_of_failed_run(root: Location) -> None:
-    """The same where `root` is on a disk and a run has just failed: its workers may take a moment to end."""
+    """Call `remove_partial_files` if `root` is on a disk, after a run has failed: its workers may take a moment to end."""
     if not root.is_local:
         return
     until = time.monotonic() + ENDING_SECONDS

@@ -31,7 +31,7 @@ from offline_core.runtime.progress import progress
 
 RECORDING = "recording"
 STEPS_AT_A_TIME = 1024
-"""Of each copy, that are kept before episodes are made of them."""
+"""Steps of each copy that are kept before episodes are made of them."""
 
 
 class TrainingRecorder(PlayRecorder):

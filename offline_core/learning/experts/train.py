@@ -73,7 +73,7 @@ def _recorded(result: ExpertResult) -> list[str]:
 
 
 def _fingerprint(name: str) -> str | None:
-    """Of a checkpoint, or of the version of the recording."""
+    """Return the fingerprint of a checkpoint, or of the version of the recording."""
     uri, at, version = name.rpartition("@")
     if not at or not version.isdigit():
         return fingerprint_of(name)

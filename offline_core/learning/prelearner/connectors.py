@@ -143,7 +143,7 @@ class Pipeline:
 
     connectors: tuple[Connector, ...]
     spaces: Spaces
-    """Of observations and actions after the last connector."""
+    """Spaces of observations and actions after the last connector."""
     reads: frozenset[str] = frozenset()
     """Columns that the user's connectors need and none of them makes."""
     adds: frozenset[str] = frozenset()
@@ -231,7 +231,7 @@ class UserConnector:
 
 
 def check_batch(batch: Any, *, has_last: bool) -> EpisodeBatch:
-    """The same, if user code returned whole episodes that can be learned from.
+    """Return the batch, if user code returned whole episodes that can be learned from.
 
     Raises:
         SchemaError: it did not; the message does not name the code.
@@ -253,7 +253,7 @@ def check_batch(batch: Any, *, has_last: bool) -> EpisodeBatch:
 
 
 def a_pair(spaces: Any, who: str) -> Spaces:
-    """The same, (observation space, action space); raises a ConfigError that names `who` if they are no such pair."""
+    """Return (observation space, action space); raise a ConfigError that names `who` if `spaces` is no such pair."""
     if not (isinstance(spaces, tuple) and len(spaces) == 2 and all(isinstance(space, gym.Space) for space in spaces)):
         raise ConfigError(
             f"spaces() of the {who} gives {spaces!r}: it has to give a pair of gymnasium spaces, of observations and actions."

@@ -93,7 +93,7 @@ class Mapper:
 
     @cached_property
     def _prelearner(self) -> PreLearner:
-        """Not made with this: Ray's error about that would not name the cause."""
+        """The prelearner; it is not made with the mapper, as Ray's error about that would not name the cause."""
         return make_prelearner(
             self.user_code, format=self.format, wanted=self.wanted, needs_next_obs=self.needs_next_obs, where=self.where
         )
@@ -105,13 +105,13 @@ class ReadSoFar:
 
     steps: int = 0
     bytes: int = 0
-    """In memory."""
+    """Bytes in memory."""
     seconds: float = 0.0
-    """That the reader of the batches waited."""
+    """Seconds that the reader of the batches waited."""
     read_seconds: float = 0.0
-    """Of reading files, in all processes and threads."""
+    """Seconds of reading files, in all processes and threads."""
     prelearner_seconds: float = 0.0
-    """Of mapping rows, in all processes."""
+    """Seconds of mapping rows, in all processes."""
 
     def since(self, other: ReadSoFar) -> ReadSoFar:
         """Return what came after `other`."""

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 Verdict = Literal["good", "fair", "bad", "grey"]
 """good: what was asked for. fair: done, and worth a look. bad: not what was asked for. grey: nothing was asked for."""
 MARKS: Mapping[Verdict, str] = {"good": "[ok]", "fair": "[!]", "bad": "[x]", "grey": "[-]"}
-"""For a colour where there is none; every font has them."""
+"""Marks in place of colours, where there are none; every font has them."""
 MOST_WARNINGS = 3
-"""On a terminal, unless all is asked for."""
+"""Warnings that a terminal shows, unless all are asked for."""
 MIN_LAST = 20
 """Letters of the last column of a table that a terminal has to have room for; it is folded there."""
 
@@ -101,7 +101,7 @@ class Card:
     lineage: str = ""
     """The lineage of the result, as Mermaid."""
     ancestors: Sequence[tuple[int, str]] = ()
-    """The same as lines, each with its depth."""
+    """The lineage as lines, each with its depth."""
     root: str = ""
     """The folder that holds all that the result was made from: pages name what is in it relative to it."""
 
@@ -117,7 +117,7 @@ class Card:
         return ": ".join(filter(None, (self.word, text_of(self.sentence))))
 
     def drawable(self) -> Card:
-        """This card, or one without pictures if what they show cannot be read any more."""
+        """Return this card, or one without pictures if what they show cannot be read any more."""
         try:
             self.drawing()
         except OfflineError:

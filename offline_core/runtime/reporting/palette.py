@@ -45,12 +45,12 @@ DARK: Mapping[str, str] = {
     "series-6": "#aab4be",
 }
 PICTURE: Mapping[str, str] = {**LIGHT, "ink": "#747d88", "quiet": "#747d88", "good": "#208a61"}
-"""Of pictures, for pages of any colour."""
+"""Colours of pictures, for pages of any colour."""
 SERIES = [f"series-{number}" for number in range(1, 7)]
 
 
 def properties(colors: Mapping[str, str]) -> str:
-    """As CSS custom properties: `--page: #ffffff; …`."""
+    """Return colours as CSS custom properties: `--page: #ffffff; …`."""
     return " ".join(f"--{name}: {color};" for name, color in colors.items())
 
 

@@ -69,7 +69,7 @@ def episode_facts(metrics: Mapping[str, float]) -> dict[str, object]:
 
 
 def beside_expert(metrics: Mapping[str, float], expert: Mapping[str, float], target: float | None, actions: str) -> Told:
-    """Of a policy that learned from an expert: whether it reaches the expert's target, or else is worse than the expert.
+    """Say of a policy that learned from an expert whether it reaches the expert's target, or else is worse than the expert.
 
     Worse is what lies below by more than two standard errors of the difference.
     """
