@@ -22,8 +22,10 @@ BOOTSTRAP = Bootstrap(resamples=2_000, confidence=0.95, seed=0)
 
 OURS, *PEERS = SIDES
 IN_README = ("ours", "d3rlpy", "jax")
-SEEDS_IN_README = 3
-"""Seeds that each side of a cell must have run."""
+SEEDS_IN_README = 2
+"""Seeds that each side of a cell must have run; with fewer a score has no interval."""
+REMARKS = "## Remarks"
+"""What people write below this line of a page is on the next page, too."""
 
 Runs = dict[str, list[dict[str, Any]]]
 """By side, in order of seeds."""
@@ -33,7 +35,8 @@ def write_page(folder: Path) -> Path:
     """Write benchmarks/results/DATE-reference.md and .json from all cells below `folder`; return the page's path."""
     measured = collected(folder)
     file = RESULTS / f"{measured['date']}-reference.md"
-    for suffix, text in ((".json", json.dumps(measured, indent=1) + "\n"), (".md", page_of(measured))):
+    remarks = sorted(RESULTS.glob("*-reference.md"))[-1].read_text().partition(REMARKS)[1:]
+    for suffix, text in ((".json", json.dumps(measured, indent=1) + "\n"), (".md", "".join([page_of(measured), *remarks]))):
         partial = file.with_suffix(f"{suffix}.{os.getpid()}")  # two commands may write the page
         partial.write_text(text)
         partial.rename(file.with_suffix(suffix))
@@ -136,7 +139,7 @@ def page_of(measured: dict[str, Any]) -> str:
         )
         for each in measured["data"]
     ]
-    lines += ["", f"Missing: {'; '.join(f'{data} ({names})' for data, names in missing.items() if names)}.", ""]
+    lines += ["", f"Missing: {'; '.join(f'{data} ({names})' for data, names in missing.items() if names)}.", "", ""]
     return "\n".join(lines)
 
 
@@ -159,7 +162,8 @@ def table(measured: dict[str, Any]) -> str:
     above = " and ".join(f"{peer}'s interval in {_count([row.compared(peer) for row in whole])}" for peer in IN_README[1:])
     lines += [
         "",
-        f"Normalised scores (0: random, 100: D4RL's expert) after {_either(updates)} updates, means of {_either(seeds)} seeds. "
+        f"Normalised scores (0: random, 100: D4RL's expert) after {_either(updates)} updates of the last policy, "
+        f"means of {_either(seeds)} seeds. "
         f"In or above {above}. {measured['machine']['processor']}, {measured['date']}.",
     ]
     return "\n".join(lines)
