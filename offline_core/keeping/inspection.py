@@ -210,9 +210,13 @@ def verification_card(uri: str, version: int | None = None) -> Card:
         VersionNotFoundError: the dataset has no such version.
     """
     compared = [*verify(uri, version)]
-    counts = sorted(Counter(each.what for each in compared).items())
-    damaged = sum(bool(each.wrong) for each in compared)
-    rows = [(each.name, "; ".join(each.wrong) or "as written") for each in compared if each.wrong or each.what != "result"]
+    counts = sorted(Counter(comparison.what for comparison in compared).items())
+    damaged = sum(bool(comparison.wrong) for comparison in compared)
+    rows = [
+        (comparison.name, "; ".join(comparison.wrong) or "as written")
+        for comparison in compared
+        if comparison.wrong or comparison.what != "result"
+    ]
     return Card(
         "Verification",
         verdict="bad" if damaged else "good",
@@ -251,7 +255,7 @@ def _statistics(
 
 def _series(training: Location) -> Section:
     """The policies in the folder of a training, in order of their updates."""
-    kept = [(str(number), each.checkpoint) for number, each in enumerate(series_of(training), start=1)]
+    kept = [(str(number), member.checkpoint) for number, member in enumerate(series_of(training), start=1)]
     ends = [(name, training.child(name).uri) for name in (BEST, LAST) if training.child(name).child(POLICY_FILE).is_file()]
     rows = []
     for name, uri in (*kept, *ends) if kept or len(ends) > 1 else ():  # an expert leaves its best only
