@@ -17,7 +17,7 @@ from offline_core.judging.decisions import diagnosis
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.drift import ends_of, in_words, judging_in
 from offline_core.judging.decisions.evidence import Side, behaviour_of, is_recorded, paid, sides_of
-from offline_core.judging.decisions.groups import LogGroups
+from offline_core.judging.decisions.groups import groups_of
 from offline_core.judging.decisions.judging import JUDGES, candidate_of, judge, select, unjudged
 from offline_core.judging.decisions.result import JUDGE, SELECT, DecisionResult
 from offline_core.judging.decisions.verdict import rule
@@ -73,7 +73,7 @@ def decided(
         paid(selecting_side, guardrail)  # what is wrong is said before anything is fitted
     check_answers([*contenders, *([today] if today else [])], source)
     drifting = [*diagnosis.about_drift(source)]
-    groups = LogGroups.of(judging_side, config.group, judging_in(source, judging_side) if drifting else {})
+    groups, parts = groups_of(judging_side, config.group), judging_in(source, judging_side) if drifting else {}
     history = lineage(source.location.uri, source.manifest.version)
     taught = {each.uri: about_learning(each, history, judging_side) for each in contenders}
     cloned = partial(with_clones, folder=folder, by=config.by, stage="decide", updates=config.clone_updates, seed=config.seed)
@@ -87,7 +87,7 @@ def decided(
     acting = None if recorded else behaviour, None if today is None else today.policy
     sides = [Side(*each, config, history, *acting) for each in ((SELECT, selecting_side), (JUDGE, judging_side))]
     examined = _examined(behaviour, sides[1].dataset, fair[0].policy, recorded=recorded) if fair else None
-    judged = judge(sides[1], select(sides[0], fair), groups) if fair else unjudged(sides[1], contenders[0])
+    judged = judge(sides[1], select(sides[0], fair), groups, parts) if fair else unjudged(sides[1], contenders[0])
     if judged.horizon == 1:  # a single step has no discount, and is not to be told with one
         config = config.model_copy(update={"estimate": config.estimate.model_copy(update={"gamma": 1.0})})
     refusals = [*_about_behaviour(examined, contenders[0].policy, recorded=recorded), *judged.refusals]
