@@ -99,7 +99,7 @@ def test_steps_after_the_horizon_are_left_out() -> None:
 
 def test_what_is_seen_is_left_out_with_its_step(place: Path) -> None:
     opened, policy = open_dataset(str(place / "data")), policy_of(days.TARGET, days.SPACES)
-    _, log = read_logged(opened, [policy], None, seen=np.ones(300, bool))
+    *_, log = read_logged(opened, [policy], None, seen=np.ones(300, bool))
     assert log is not None
     cut = cut_to(log, 10)
     assert (cut.of_steps("actions").reshape(300, 10) == log.of_steps("actions").reshape(300, 24)[:, :10]).all()
@@ -110,10 +110,12 @@ def test_what_is_kept_by_step_is_cut_and_paid_as_it_is_read(place: Path, monkeyp
     monkeypatch.setattr(spooled_column, "BLOCK", 10)
     opened, policy = open_dataset(str(place / "data")), policy_of(days.TARGET, days.SPACES)
     paid = np.arange(300 * 24.0)
-    logged, seen = read_logged(opened, [policy, policy], None, seen=np.arange(300) % 2 == 0, horizon=10, rewards=paid)
+    rewards, log_ratios, seen = read_logged(
+        opened, [policy, policy], None, seen=np.arange(300) % 2 == 0, horizon=10, rewards=paid
+    )
     expected = paid.reshape(300, 24)[:, :10]
-    np.testing.assert_array_equal(logged.rewards, expected.ravel())
-    assert [len(each) for each in logged.log_ratios] == [3_000, 3_000] and not np.asarray(logged.log_ratios[1]).any()
+    np.testing.assert_array_equal(rewards, expected.ravel())
+    assert [len(each) for each in log_ratios] == [3_000, 3_000] and not np.asarray(log_ratios[1]).any()
     assert seen is not None and (seen.of_steps("rewards").reshape(150, 10) == expected[::2]).all()
     assert [*(seen.eps_ids or ())] == opened.index(["eps_id"])["eps_id"].to_list()[::2]
 
