@@ -15,12 +15,12 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError, PromotionError
 from offline_core.judging.estimation import spooled_column
-from offline_core.judging.estimation.clock import KNOTS, Clock
 from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.judging.estimation.estimate import enforce
 from offline_core.judging.estimation.estimators import unrecorded_share
 from offline_core.judging.estimation.evidence import find_horizon, open_before, unrecorded_steps
 from offline_core.judging.estimation.logged import Ends, cut_to, read_logged
+from offline_core.judging.estimation.q_function import KNOTS, RemainingSteps
 from offline_core.judging.estimation.trajectories import Model, Trajectories
 from tests.judging.estimation import days
 from tests.judging.estimation.chains import policy_of
@@ -121,7 +121,7 @@ def test_what_is_kept_by_step_is_cut_and_paid_as_it_is_read(place: Path, monkeyp
 
 
 def test_a_clock_tells_steps_apart_and_ends_at_nothing() -> None:
-    few, many = Clock(5, 0.9), Clock(1_000, 1.0)
+    few, many = RemainingSteps(5, 0.9), RemainingSteps(1_000, 1.0)
     features = few(torch.tensor([5, 4, 3, 2, 1, 0]))
     assert torch.equal(features[:5, :-1], torch.eye(5).flip(0))
     np.testing.assert_allclose(features[:, -1], [sum(0.9**t for t in range(h)) / 4.0951 for h in (5, 4, 3, 2, 1, 0)], rtol=1e-6)
