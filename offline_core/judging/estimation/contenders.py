@@ -171,6 +171,15 @@ def contenders_of(policies: Sequence[str | UserCode], log: Dataset, *, noise: fl
     return [replace(each, name=named[each.uri]) for each in found]
 
 
+def model_named(policy: str | None, log: Dataset) -> Contender | None:
+    """The checkpoint that is named as a model of what acted, which is asked for the probability of each action; None: none is.
+
+    Raises:
+        CheckpointError: It is no checkpoint.
+    """
+    return None if policy is None else contenders_of([find_policy(policy)[0]], log)[0]
+
+
 def _known(policy: str | UserCode, log: Dataset, noise: float | None) -> Contender:
     text = policy.strip() if isinstance(policy, str) else f"{FUNCTION}{policy}"
     kind = kind_of(text)

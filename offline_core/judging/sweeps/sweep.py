@@ -12,7 +12,7 @@ from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.store.location import Location
 from offline_core.judging.sweeps.config import SweepConfig
-from offline_core.judging.sweeps.result import SweepResult
+from offline_core.judging.sweeps.result import SweepResult, sign_of
 from offline_core.judging.sweeps.runs import PlannedRun, asked_runs, check_runs, planned_runs
 from offline_core.judging.sweeps.scheduling import Outcome, parallel_runs, run_all
 from offline_core.judging.sweeps.scoring import Scoring, score_of, scoring_of
@@ -104,7 +104,7 @@ def sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None
         trained = _trained(config, runs, asked)
         outcomes = scoring.swept(runs, trained)
         while search is not None:
-            scores, minimize = scores_of(runs, outcomes), scoring.score == "held_out_loss"
+            scores, minimize = scores_of(runs, outcomes), sign_of(scoring.score) < 0
             if not (more := search.next(settings, scores, minimize=minimize)):
                 break
             settings += more
