@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from pydantic_core import to_jsonable_python
@@ -12,9 +13,9 @@ from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.data.store.location import Location
 from offline_core.errors import SweepError
 from offline_core.judging.sweeps.config import SweepConfig
-from offline_core.judging.sweeps.result import FailedRun, SweepResult, SweptRun, SweptSetting
+from offline_core.judging.sweeps.result import FailedRun, SweepResult, SweptRun, SweptSetting, sign_of
 from offline_core.judging.sweeps.runs import PlannedRun
-from offline_core.judging.sweeps.statistics import Bootstrap, expected_best, interquartile_mean, interval, learning_curve
+from offline_core.judging.sweeps.statistics import expected_best, interquartile_mean, interval, learning_curve
 from offline_core.runtime.seeding import derive_seed
 
 
@@ -43,7 +44,7 @@ def summary(
     for run, outcome in zip(runs, outcomes, strict=True):
         if isinstance(outcome, SweptRun):
             by_folder.setdefault(Location.of(run.run.output).parent.uri, []).append((run, outcome))
-    sign = -1 if score == "held_out_loss" else 1
+    sign = sign_of(score)
     settings = [_swept(config, folder, made) for folder, made in by_folder.items()]
     settings.sort(key=lambda setting: -sign * setting.interquartile_mean)  # of equals the first in the grid
     best = max(settings[0].runs, key=lambda run: sign * run.score)
@@ -67,8 +68,7 @@ def summary(
 
 def _unseen(config: SweepConfig, dataset: DatasetRef) -> str | None:
     """URI of the held-out side of the split, if the runs were not chosen by it."""
-    chosen_by = config.estimate_on or config.training.evaluation.held_out
-    held_out = held_out_beside(dataset)
+    chosen_by, held_out = config.judged_on, held_out_beside(dataset)
     return None if chosen_by is not None and Location.of(chosen_by).uri == held_out else held_out
 
 
@@ -100,9 +100,9 @@ def _unjudged(best: SweptRun) -> str:
 
 def _swept(config: SweepConfig, folder: str, made: Sequence[tuple[PlannedRun, SweptRun]]) -> SweptSetting:
     setting, runs = made[0][0].setting, [swept for _, swept in made]
-    scores = np.array([[run.score] for run in runs])
-    bootstrap = Bootstrap(config.resamples, config.confidence, seed=derive_seed(config.seed, "sweep", "resamples"))
-    low, high = interval(interquartile_mean, scores, bootstrap) or (None, None)
+    scores, seed = np.array([run.score for run in runs]), derive_seed(config.seed, "sweep", "resamples")
+    drawn: dict[str, Any] = {"resamples": config.resamples, "confidence": config.confidence, "seed": seed}
+    low, high = interval(interquartile_mean, scores, **drawn) or (None, None)
     return SweptSetting(
         name=setting.name,
         parameters=to_jsonable_python(setting.parameters, fallback=str),
@@ -110,8 +110,8 @@ def _swept(config: SweepConfig, folder: str, made: Sequence[tuple[PlannedRun, Sw
         folder=folder,
         runs=runs,
         mean=float(scores.mean()),
-        interquartile_mean=float(interquartile_mean(scores[:, 0])),
+        interquartile_mean=float(interquartile_mean(scores)),
         low=low,
         high=high,
-        curve=learning_curve([run.curve for run in runs], bootstrap),
+        curve=learning_curve([run.curve for run in runs], **drawn),
     )
