@@ -30,8 +30,8 @@ from offline_core.judging.estimation.observations import (
 from offline_core.judging.estimation.spooled_column import Numbers, SpooledColumn
 from offline_core.learning.prelearner.connectors import Pipeline
 from offline_core.learning.prelearner.mapper import Mapper
-from offline_core.policies.composite import CompositeHead
 from offline_core.policies.head import Head
+from offline_core.policies.heads import CompositeHead
 from offline_core.policies.policy import Policy
 from offline_core.policies.squashed import SquashedGaussianHead
 from offline_core.runtime.progress import progress
