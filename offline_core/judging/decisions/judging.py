@@ -12,12 +12,12 @@ import torch
 from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.judging.decisions import diagnosis
 from offline_core.judging.decisions.comparison import combined, without_resamples
-from offline_core.judging.decisions.evidence import Side, paid
 from offline_core.judging.decisions.explain import explained
 from offline_core.judging.decisions.explanation import ExplainedStep
 from offline_core.judging.decisions.groups import effects, with_shown
 from offline_core.judging.decisions.overlap import overlap_of, regions, supported
 from offline_core.judging.decisions.result import Candidate, Difference, GroupFinding, GuardrailFinding
+from offline_core.judging.decisions.sides import Side, paid
 from offline_core.judging.estimation import diagnostics
 from offline_core.judging.estimation.config import Method
 from offline_core.judging.estimation.contenders import Contender

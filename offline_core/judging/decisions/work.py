@@ -16,10 +16,10 @@ from offline_core.errors import ConfigError
 from offline_core.judging.decisions import diagnosis
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.drift import about_drift, ends_of, in_words, judging_in
-from offline_core.judging.decisions.evidence import Side, behaviour_of, is_recorded, paid, sides_of
 from offline_core.judging.decisions.groups import groups_of
 from offline_core.judging.decisions.judging import JUDGES, candidate_of, judge, select, unjudged
 from offline_core.judging.decisions.result import JUDGE, SELECT, DecisionResult
+from offline_core.judging.decisions.sides import Side, behaviour_of, is_recorded, paid, sides_of
 from offline_core.judging.decisions.verdict import rule
 from offline_core.judging.estimation import diagnostics
 from offline_core.judging.estimation.behaviour import examine

@@ -27,8 +27,8 @@ from offline_core.runtime.config import without_defaults
 from offline_core.runtime.reporting.card import command
 
 if TYPE_CHECKING:
-    from offline_core.judging.decisions.evidence import Side
     from offline_core.judging.decisions.judging import Ranked
+    from offline_core.judging.decisions.sides import Side
     from offline_core.judging.estimation.observations import TargetPolicy
 
 
@@ -101,7 +101,7 @@ class LogEstimates:
         Raises:
             DataError: The log is not what it has to be, or has too few episodes for a model of what acted.
         """
-        from offline_core.judging.decisions.evidence import Side, behaviour_of  # they need Torch
+        from offline_core.judging.decisions.sides import Side, behaviour_of  # they need Torch
         from offline_core.policies.checkpoint import load_policy
 
         acted = behaviour_of(self.config, self.log, self.folder)
