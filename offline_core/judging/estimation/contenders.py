@@ -18,7 +18,7 @@ from offline_core.errors import CheckpointError, ConfigError
 from offline_core.learning.algorithms.registry import algorithms
 from offline_core.learning.config import TrainingConfig
 from offline_core.policies.export_config import EXPORT_FILE, ExportManifest
-from offline_core.policies.kind import Kind, kind_of
+from offline_core.policies.kind import PolicyKind, kind_of
 from offline_core.policies.lineage import Lineage, Node, episodes_in, lineage
 from offline_core.policies.manifest import PolicyManifest, find_policy
 from offline_core.runtime.user_code import UserCode, code_digests
@@ -71,7 +71,7 @@ class Contender:
     """Of that behaviour, once it is fitted, see `with_clones`."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> PolicyKind:
         return kind_of(self.uri)
 
     @functools.cached_property
