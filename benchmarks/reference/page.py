@@ -15,10 +15,10 @@ import numpy as np
 
 from benchmarks.figure import environment
 from benchmarks.reference.suite import KINDS, SETTINGS, SIDES, TASKS, Cell
-from offline_core.judging.sweeps.statistics import Bootstrap, interquartile_mean, interval
+from offline_core.judging.sweeps.statistics import interquartile_mean, interval
 
 RESULTS = Path(__file__).parent.parent / "results"
-BOOTSTRAP = Bootstrap(resamples=2_000, confidence=0.95, seed=0)
+DRAWN: dict[str, Any] = {"resamples": 2_000, "confidence": 0.95, "seed": 0}
 
 OURS, *PEERS = SIDES
 IN_README = ("ours", "d3rlpy", "jax")
@@ -198,7 +198,7 @@ class _Row:
         if self._absent(OURS) or self._absent(peer):
             return None
         scores = self.scores(peer)
-        ends = interval(interquartile_mean, scores[:, None], BOOTSTRAP)
+        ends = interval(interquartile_mean, scores, **DRAWN)
         return bool(interquartile_mean(self.scores(OURS)) >= (scores.min() if ends is None else ends[0]))
 
     def _absent(self, side: str) -> str:
@@ -232,7 +232,7 @@ def _either(numbers: list[int]) -> str:
 
 
 def _text(scores: np.ndarray) -> str:
-    ends = interval(interquartile_mean, scores[:, None], BOOTSTRAP)
+    ends = interval(interquartile_mean, scores, **DRAWN)
     between = "" if ends is None else f" [{ends[0]:.1f}, {ends[1]:.1f}]"
     return f"{interquartile_mean(scores):.1f} ± {scores.std():.1f}{between}"
 

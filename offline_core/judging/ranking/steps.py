@@ -12,7 +12,6 @@ from offline_core.data.episodes import columns
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.number_names import number_names
 from offline_core.data.quality.steps import StepBatch
-from offline_core.errors import SchemaError
 
 MOST_NUMBERS = 64
 """Of a column; an image is its mean and its spread."""
@@ -25,7 +24,7 @@ _APART |= {columns.ACTION_DIST_INPUTS, columns.WEIGHTS_SEQ_NO}
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class StepNumbers:
     """Numbers of N steps."""
 
     names: Sequence[str]
@@ -40,7 +39,7 @@ class Numbers:
         return self.values[:, [column in roots for column in self.columns]]
 
 
-def numbers_of(batch: StepBatch, made_of: InputColumns | None = None) -> Numbers:
+def numbers_of(batch: StepBatch, made_of: InputColumns | None = None) -> StepNumbers:
     """What is looked at of each step: observations, actions (those of a list as shares), rewards and other numbers.
 
     Arguments:
@@ -60,7 +59,7 @@ def numbers_of(batch: StepBatch, made_of: InputColumns | None = None) -> Numbers
                 names.append(name)
                 roots.append(root)
                 parts.append(values)
-    return Numbers(names, roots, np.column_stack(parts) if parts else np.zeros((len(batch), 0)))
+    return StepNumbers(names, roots, np.column_stack(parts) if parts else np.zeros((len(batch), 0)))
 
 
 def next_observations(batch: StepBatch) -> np.ndarray:
@@ -71,19 +70,6 @@ def next_observations(batch: StepBatch) -> np.ndarray:
         v for path, leaf in zip(paths, leaves, strict=True) for _, v in _numbers(path, leaf, None) if leaf.dtype.kind in "fiub"
     ]
     return np.column_stack(parts) if parts else np.zeros((len(batch), 0))
-
-
-def same_names(known: Sequence[str], found: Sequence[str], batch: StepBatch) -> None:
-    """Check that all episodes have the same columns.
-
-    Raises:
-        SchemaError: They do not.
-    """
-    if differing := sorted(set(known) ^ set(found)):
-        raise SchemaError(
-            f"{batch.dataset}: the episodes do not all have {differing[0]!r}, as from episode {batch.eps_ids[0]} on, so they "
-            "cannot be compared. 'offline check' says which ones differ; keep one kind by pruning."
-        )
 
 
 def _numbers(

@@ -25,6 +25,11 @@ MOST_POINTS, MOST_LINES = 12, 6
 """Settings in a picture."""
 
 
+def sign_of(score: str) -> int:
+    """1 if a higher score is better, -1 if a lower one is."""
+    return -1 if score == "held_out_loss" else 1
+
+
 class SweptRun(Part):
     """One training."""
 
@@ -192,8 +197,8 @@ class SweepResult(PolicyResult):
 
     @property
     def sign(self) -> int:
-        """1 if a higher score is better, -1 if a lower one is."""
-        return -1 if self.score == "held_out_loss" else 1
+        """See `sign_of`."""
+        return sign_of(self.score)
 
     @property
     def best(self) -> str:
