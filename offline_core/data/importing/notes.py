@@ -10,9 +10,10 @@ import gymnasium as gym
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.spaces import StoredSpaces
+from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.ends import notes_on_ends
-from offline_core.data.importing.report import Counts, Unreadable
+from offline_core.data.importing.report import Counts
 
 
 def notes_on(counts: Counts, statistics: Statistics) -> list[str]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from offline_core.data.datasets.about import About
 from offline_core.data.datasets.manifest import FileEntry, Parent
 from offline_core.data.datasets.statistics import Statistics
-from offline_core.data.episodes import Episode
 from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.fingerprint import changes_show, fingerprint
 from offline_core.data.formats.sources.listing import Listing
@@ -19,7 +18,7 @@ from offline_core.data.formats.sources.opening import SourceConfig, episode_file
 from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.data.formats.sources.readers import FileReader
 from offline_core.data.formats.sources.scans import EPISODES
-from offline_core.data.formats.sources.step_reader import StepReader
+from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.importing.action_units import range_from_json, range_to_json
 from offline_core.data.importing.columns_config import Join
 from offline_core.data.importing.config import ImportConfig
@@ -27,11 +26,11 @@ from offline_core.data.importing.episode_files import EpisodeFiles
 from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.joins import open_join
 from offline_core.data.importing.notes import notes_on
-from offline_core.data.importing.report import Counts, Findings, Late, Unreadable, list_unreadable, refuse
+from offline_core.data.importing.report import Counts, Findings, Late, list_unreadable
 from offline_core.data.importing.resolving import inputs_of, preparation_of
 from offline_core.data.importing.seen_files import SeenFiles, seen_files
 from offline_core.data.importing.step_import import StepImport
-from offline_core.data.importing.stored import Stored, new_episodes
+from offline_core.data.importing.stored import Stored
 from offline_core.data.importing.stray_actions import ActionCounts
 from offline_core.data.importing.writing import WrittenEpisodes, write
 from offline_core.data.inputs.input_columns import InputColumns
@@ -155,13 +154,14 @@ def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, 
         DataError: something cannot be read, and `unreadable` is "fail".
     """
     uses_ray = config.engine == "ray" or source.uses_ray
-    found, declared, inputs = Findings(), config.spaces(), None
+    found, declared, inputs = Findings(config.unreadable), config.spaces(), None
     with ray_session() if uses_ray else contextlib.nullcontext(), temporary_folder(root) as folder:
         if source.files:
-            job = EpisodeFiles(source.files, config, found.unreadable, declared)
+            job = EpisodeFiles(source.files, config, found, declared)
             if base is not None:
                 job.fix_range(range_from_json(base.imported.recorded_action_range))
-            written = [write(root, "part", _of_files(job, found, base, source.uri), config)]
+            episodes = job.read() if base is None else (base.without_known(*each, found, source.uri) for each in job.read())
+            written = [write(root, "part", episodes, config)]
             notes, imported = (
                 job.notes,
                 Imported(sources=seen.sources, recorded_action_range=range_to_json(job.recorded_action_range)),
@@ -175,11 +175,3 @@ def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, 
     counts = sum((part.counts for part in written), Counts()).with_unreadable(found.unreadable)
     quarantine = list_unreadable(root, found.unreadable) if found.unreadable else None
     return Read(written, counts, found.unreadable, quarantine, notes, found.late, imported, declared, inputs)
-
-
-def _of_files(job: EpisodeFiles, found: Findings, base: Stored | None, uri: str) -> Iterator[tuple[list[Episode], Counts]]:
-    def refuse_known(unreadable: Unreadable) -> None:
-        refuse(unreadable, job.config.unreadable, found.unreadable)
-
-    for episodes, counts in job.read():
-        yield (episodes, counts) if base is None else new_episodes(episodes, counts, base, found.late, refuse_known, uri)

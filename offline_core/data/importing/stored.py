@@ -8,7 +8,7 @@ Both are files of `late_files`, which the manifest lists.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,12 +24,13 @@ from offline_core.data.episodes import Episode, columns, episodes_to_table
 from offline_core.data.episodes.arrow import empty_table, read_column, to_arrow
 from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.data.formats.sources.readers import SOURCE_ROW
+from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing.assembly import STORED, Rows, same_rows
 from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.late_files import SOURCE_ID, read_late, write_late
-from offline_core.data.importing.report import Counts, Late, Unreadable
+from offline_core.data.importing.report import Counts, Findings
 from offline_core.data.store.location import Location
 from offline_core.errors import EpisodeError
 
@@ -109,6 +110,39 @@ class Stored:
         found = pa.concat_tables([empty_table(schema), *tables])
         found = found.append_column(SOURCE_FILE, pa.array(np.full(found.num_rows, STORED, np.int32)))
         return found.append_column(SOURCE_ROW, pa.array(np.arange(found.num_rows, dtype=np.int64)))
+
+    def without_known(
+        self, episodes: Sequence[Episode], counts: Counts, found: Findings, uri: str
+    ) -> tuple[list[Episode], Counts]:
+        """(the episodes that this version has not, their counts), where steps have no place of their own.
+
+        Equal ones of the same id are duplicates. Others are refused, as where their steps belong is not known.
+
+        Arguments:
+            uri: of the source, for messages.
+        """
+        names = {episode.eps_id for episode in episodes} & self.known
+        stored = {episode.eps_id: episode for episode in self.episodes(names)}
+        new: list[Episode] = []
+        for episode in episodes:
+            before = stored.get(episode.eps_id)
+            if before is None:
+                new.append(episode)
+                continue
+            counts.episodes -= 1
+            counts.steps -= len(episode)
+            if before == episode:
+                counts.duplicates += len(episode)
+                found.late.unchanged.add(episode.eps_id)
+                continue
+            counts.rows -= len(episode)
+            error = EpisodeError(
+                f"Episode {episode.eps_id} has {len(episode):,} steps here and other ones in {self.dataset.ref.uri} version "
+                f"{self.dataset.manifest.version}. Only rows with an id and a t, or a time, can be merged with those of "
+                "earlier imports: map columns to eps_id and t, and import all again into another dataset."
+            )
+            found.refuse(Unreadable(uri, None, len(episode), error, int(episode.terminated)))
+        return new, counts
 
 
 class Joined(NamedTuple):
@@ -256,42 +290,3 @@ def schema_of(imported: Imported) -> pa.Schema:
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(imported.arrow_schema)))
     refuse_extension_types(schema, "the dataset's manifest")
     return schema
-
-
-def new_episodes(
-    episodes: Sequence[Episode],
-    counts: Counts,
-    base: Stored,
-    late: Late,
-    refuse: Callable[[Unreadable], None],
-    uri: str,
-) -> tuple[list[Episode], Counts]:
-    """(the episodes that the version before has not, their counts), where steps have no place of their own.
-
-    Equal ones of the same id are duplicates. Others are refused, as where their steps belong is not known.
-
-    Arguments:
-        uri: of the source, for messages.
-    """
-    names = {episode.eps_id for episode in episodes} & base.known
-    stored = {episode.eps_id: episode for episode in base.episodes(names)}
-    new: list[Episode] = []
-    for episode in episodes:
-        before = stored.get(episode.eps_id)
-        if before is None:
-            new.append(episode)
-            continue
-        counts.episodes -= 1
-        counts.steps -= len(episode)
-        if before == episode:
-            counts.duplicates += len(episode)
-            late.unchanged.add(episode.eps_id)
-            continue
-        counts.rows -= len(episode)
-        error = EpisodeError(
-            f"Episode {episode.eps_id} has {len(episode):,} steps here and other ones in {base.dataset.ref.uri} version "
-            f"{base.dataset.manifest.version}. Only rows with an id and a t, or a time, can be merged with those of earlier "
-            "imports: map columns to eps_id and t, and import all again into another dataset."
-        )
-        refuse(Unreadable(uri, None, len(episode), error, int(episode.terminated)))
-    return new, counts
