@@ -13,9 +13,8 @@ from offline_core.data.importing.appending import append, newest_import, next_ve
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.ends import IMPORT
 from offline_core.data.importing.episode_files import check_for_episodes
-from offline_core.data.importing.imported import Imported
+from offline_core.data.importing.imported import Imported, remove_late
 from offline_core.data.importing.inference import inferred_spaces
-from offline_core.data.importing.late_files import remove_late
 from offline_core.data.importing.notes import notes_on_choices, reasons_for_none
 from offline_core.data.importing.planning.plan import settled
 from offline_core.data.importing.reading import Source, read

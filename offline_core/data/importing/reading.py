@@ -19,7 +19,6 @@ from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.data.formats.sources.readers import FileReader
 from offline_core.data.formats.sources.scans import EpisodeFile
 from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
-from offline_core.data.importing.action_units import range_from_json, range_to_json
 from offline_core.data.importing.columns_config import Join
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_files import EpisodeFiles
@@ -149,13 +148,10 @@ def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, 
         if files := source.episode_files:
             job = EpisodeFiles(files, config, found, declared)
             if base is not None:
-                job.fix_range(range_from_json(base.imported.recorded_action_range))
+                job.fix_range(base.imported.action_range)
             episodes = job.read() if base is None else (base.without_known(*each, found, source.uri) for each in job.read())
             written = [write(root, "part", episodes, config)]
-            notes, imported = (
-                job.notes,
-                Imported(sources=seen.sources, recorded_action_range=range_to_json(job.recorded_action_range)),
-            )
+            notes, imported = job.notes, Imported(sources=seen.sources).with_rows(None, job.recorded_action_range)
         else:
             preparation = preparation_of(config, source.readers, [readers for _, readers in source.joins])
             inputs = inputs_of(config, preparation.made)

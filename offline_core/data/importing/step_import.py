@@ -9,7 +9,6 @@ What cannot be read is noted with its place, lest the rows around it be taken fo
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import functools
 import itertools
@@ -32,13 +31,11 @@ from offline_core.data.formats.sources.small_files import small_files
 from offline_core.data.formats.sources.step_reader import StepReader, Unreadable, note_of
 from offline_core.data.importing import extras
 from offline_core.data.importing.action_range import infer_range, steps_of_table
-from offline_core.data.importing.action_units import range_from_json, range_to_json
 from offline_core.data.importing.assembly import Assembled, assemble
 from offline_core.data.importing.config import IdsPer, ImportConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE, unique_ids
 from offline_core.data.importing.exchange import PartWriter, read_part
-from offline_core.data.importing.imported import Imported
-from offline_core.data.importing.late_files import SOURCE_ID, remove_late
+from offline_core.data.importing.imported import SOURCE_ID, Imported, remove_late
 from offline_core.data.importing.preparation import Preparation, Prepared, Types
 from offline_core.data.importing.report import Counts, Findings, Late
 from offline_core.data.importing.seen_files import SeenFiles, uris_of
@@ -47,8 +44,6 @@ from offline_core.data.importing.stored import (
     Joined,
     Remainder,
     Stored,
-    mergeable,
-    schema_of,
     with_stored,
 )
 from offline_core.data.importing.values import empty_arrays
@@ -92,9 +87,6 @@ class StepImport:
     """As `order_of` says; empty if there are no rows."""
     schema: pa.Schema = pa.schema([])  # noqa: RUF009
     """Of the rows in canonical columns."""
-    has_ids: bool = False
-    may_link: bool = False
-    """Rows that turn out not to lie in order are linked."""
     notes: tuple[str, ...] = ()
     """What was inferred from the first rows and not declared."""
 
@@ -118,18 +110,18 @@ class StepImport:
         parts = config.partitions or min(MAX_PARTS, max(1, -(-sum(sizes) // PART_BYTES)))
         if base is None:
             return cls(readers, sizes, config, root, folder, parts, preparation)._looked()
-        imported, schema = base.imported, schema_of(base.imported)
+        schema = base.imported.row_schema
         preparation = replace(
             preparation,
-            recorded_action_range=range_from_json(imported.recorded_action_range),
+            recorded_action_range=base.imported.action_range,
             types=Types(empty_arrays(empty_table(schema)), {}),
             within=(base.dataset.observation_space, base.dataset.action_space),
         )
-        job = cls(readers, sizes, config, root, folder, parts, preparation, base, imported.order, schema, imported.has_ids)
+        job = cls(readers, sizes, config, root, folder, parts, preparation, base, base.imported.order, schema)
         with contextlib.closing(job._prepared(range(len(readers)), Findings("quarantine"))) as tables:
             if (first := next(tables, None)) is not None:
                 job = replace(job, preparation=first[1])
-        return replace(job, may_link=job._has_to_link)
+        return job
 
     def _looked(self) -> StepImport:
         """With what the first rows say."""
@@ -145,7 +137,7 @@ class StepImport:
                 preparation = replace(preparation, recorded_action_range=found)
                 notes.append(note)
         schema = pa.schema([each for each in table.schema if each.name not in (SOURCE_FILE, SOURCE_ROW)])
-        job = replace(self, preparation=preparation, schema=schema, has_ids=columns.EPS_ID in schema.names)
+        job = replace(self, preparation=preparation, schema=schema)
         notes += preparation.notes
         try:
             order = order_of(config.episodes, table)
@@ -156,12 +148,24 @@ class StepImport:
                 notes.append(note)
         except ConfigError as error:
             raise ConfigError(" ".join([str(error), *preparation.notes])) from error
-        job = replace(job, order=order, notes=tuple(note for note in notes if note is not None), may_link=job._has_to_link)
+        job = replace(job, order=order, notes=tuple(note for note in notes if note is not None))
         return replace(job, order="stored") if job.may_link and order == "linked" else job
 
     @property
-    def _has_to_link(self) -> bool:
+    def has_ids(self) -> bool:
+        return columns.EPS_ID in self.schema.names
+
+    @property
+    def may_link(self) -> bool:
+        """Rows that turn out not to lie in order are linked."""
         return self.config.episodes.order == "auto" and not self.has_ids and columns.NEW_OBS in self.schema.names
+
+    @property
+    def can_merge(self) -> bool:
+        """Rows that come later have a place in a stored episode."""
+        if not self.has_ids or columns.IS_LAST in self.schema.names:  # stored episodes have no such rows
+            return False
+        return self.order == "t" or (self.order == "time" and columns.TIME not in self.schema.names)
 
     @property
     def _files(self) -> list[str]:
@@ -179,17 +183,14 @@ class StepImport:
         """What appends to this import have to know."""
         files = [uris_of(reader, listing) for reader in self.readers]
         waiting = {uri for number in found.waiting for uri in files[number]}
-        schema = self.without_extras(found.extras).schema
-        return Imported(
+        imported = Imported(
             sources=seen.having_read({uri for uris in files for uri in uris}, waiting),
             joined=seen.joined,
             order=self.order,
-            has_ids=self.has_ids,
-            recorded_action_range=range_to_json(self.preparation.recorded_action_range),
-            arrow_schema=base64.b64encode(schema.serialize()).decode(),
             cuts=found.cuts,
             left_out=found.left_out,
         )
+        return imported.with_rows(self.without_extras(found.extras).schema, self.preparation.recorded_action_range)
 
     def without_extras(self, names: Iterable[str]) -> StepImport:
         """The same without these extra columns, which some rows lack."""
@@ -285,7 +286,7 @@ class StepImport:
 
     def _written_of(self, rows: Iterable[tuple[pa.Table, str]], prefix: str, found: Findings) -> WrittenEpisodes:
         """Writes the episodes of tables, with their order, that each hold all rows of some; and beside them what they leave."""
-        if not mergeable(self.order, has_ids=self.has_ids, schema=self.schema):
+        if not self.can_merge:
             return write(self.root, prefix, prefetched(self._new(*each, found) for each in rows), self.config)
         schema = self.without_extras(found.extras).schema
         remainder = Remainder(schema, self.config.episodes.first_t if self.order == "t" else None)
