@@ -142,12 +142,12 @@ class Preparation:
         """
         pairs = zip(self.spaces, stated, strict=True)
         observation, action = (said if declared is None else declared for declared, said in pairs)
-        found = recognised(table, self.mapping, () if self.made is None else self.made.changed)
+        mapping, notes = recognised(table, self.mapping, () if self.made is None else self.made.changed)
         prepared = replace(
             self,
             spaces=masked_spaces((observation, action), self.mapping),
-            mapping=found.mapping,
-            notes=tuple(found.notes),
+            mapping=mapping,
+            notes=tuple(notes),
         )
         table = prepared._with_fillers(table)
         convert = prepared._converter(table)
