@@ -17,7 +17,7 @@ from offline_core.data.datasets.dataset import Dataset, open_version
 from offline_core.data.datasets.failure import Failure, read_failure
 from offline_core.data.datasets.manifest import Parent
 from offline_core.data.datasets.result_cache import RESULT_FILE
-from offline_core.data.importing.late_files import LATE
+from offline_core.data.importing.imported import LATE
 from offline_core.data.quality.check import last_report
 from offline_core.data.quality.result import CHECKS, QualityReport
 from offline_core.data.store.location import Location

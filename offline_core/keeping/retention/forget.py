@@ -22,7 +22,6 @@ from offline_core.data.datasets.marks import forget_marks
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import columns
 from offline_core.data.importing.imported import Imported
-from offline_core.data.importing.late_files import imported_without
 from offline_core.data.store.json_files import with_checksum
 from offline_core.data.store.location import Location
 from offline_core.data.store.numbered_log import NumberedLog
@@ -282,7 +281,7 @@ def manifest_without(
     """
     before = dataset.manifest
     imported = Imported.of(before)
-    rest = None if imported is None else imported_without(dataset.location, imported, ids)
+    rest = None if imported is None else imported.without(dataset.location, ids)
     kept = before.kept if rest is None or rest == imported else rest.kept
     replaced = [entry for entry in before.files if entry.path in files]
     config = names.redacted(before.operation.config, everywhere=False)

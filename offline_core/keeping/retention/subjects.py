@@ -13,8 +13,7 @@ from offline_core.data.curation.condition import Condition
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.manifest import FileEntry
 from offline_core.data.episodes import columns
-from offline_core.data.importing.imported import Imported
-from offline_core.data.importing.late_files import read_late
+from offline_core.data.importing.imported import Imported, read_late
 from offline_core.data.store.parquet_files import read_footer
 from offline_core.errors import ConfigError, CorruptFileError
 from offline_core.keeping.contents import Contents
