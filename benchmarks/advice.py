@@ -109,7 +109,11 @@ def mixed_inventory(seed: int) -> list[Episode]:
     policies = [
         world.controller(np.random.default_rng(seed + number), distance) for number, distance in enumerate((0, 0.4, 1, 1))
     ]
-    return [each for number, policy in enumerate(policies) for each in play(world, policy, 100, seed=seed + number, logp=False)]
+    return [
+        episode
+        for number, policy in enumerate(policies)
+        for episode in play(world, policy, 100, seed=seed + number, logp=False)
+    ]
 
 
 def random_inventory(seed: int) -> list[Episode]:
@@ -128,7 +132,7 @@ def unbounded_tank(seed: int) -> list[Episode]:
     def act(gain: float) -> Act:
         return lambda seen, rng: (-gain * seen[:, :1] + 300 * rng.normal(size=(len(seen), 1))).astype(np.float32)
 
-    return [each for number, gain in enumerate((0.5, 5, 30)) for each in scripted(Tank(), act(gain), 120, seed + number)]
+    return [episode for number, gain in enumerate((0.5, 5, 30)) for episode in scripted(Tank(), act(gain), 120, seed + number)]
 
 
 def scripted(world: World, act: Act, episodes: int, seed: int) -> list[Episode]:
@@ -150,7 +154,7 @@ LOGS: dict[str, tuple[type[World], Callable[[int], list[Episode]]]] = {
 def returned(world: World, checkpoint: str) -> tuple[float, float]:
     """Mean return of a policy that plays greedily, and its standard error."""
     policy: Policy = load_policy(checkpoint)
-    totals = np.array([each.rewards.sum() for each in play(world, policy, PLAYED, seed=2**30, explore=False)])
+    totals = np.array([episode.rewards.sum() for episode in play(world, policy, PLAYED, seed=2**30, explore=False)])
     return float(totals.mean()), float(totals.std() / len(totals) ** 0.5)
 
 
@@ -164,24 +168,24 @@ def carried_out(commands: list[str]) -> str:
 
 
 def measure(name: str, output: Path, seed: int) -> dict[str, Any]:
-    """The advice for one log, and what it and its second choice return, beside the log."""
+    """Return the advice for one log, and the returns of its first and second choice next to that of the log."""
     world, episodes_of = LOGS[name]
     episodes = episodes_of(seed)
     with working_in(output / name):
         write(Path("runs/log"), episodes)
         advice = offline.outliers("runs/log", output="runs/outliers").advice
-        found: dict[str, Any] = {
+        measured: dict[str, Any] = {
             "log": name,
-            "recorded": float(np.mean([each.rewards.sum() for each in episodes])),
+            "recorded": float(np.mean([episode.rewards.sum() for episode in episodes])),
             "kind": advice.kind,
             "confidence": advice.confidence,
         }
-        for place, training in (("first", advice.first), ("second", advice.second)):
+        for rank, training in (("first", advice.first), ("second", advice.second)):
             begin = time.perf_counter()
             checkpoint = carried_out(training.commands)
-            found[place] = training.what, *returned(world(), checkpoint), round(time.perf_counter() - begin)
-            found[f"{place}_commands"] = training.commands
-        return found
+            measured[rank] = training.what, *returned(world(), checkpoint), round(time.perf_counter() - begin)
+            measured[f"{rank}_commands"] = training.commands
+        return measured
 
 
 @contextlib.contextmanager
@@ -204,10 +208,10 @@ def main() -> None:
     parser.add_argument(
         "--updates", type=int, default=trainings.UPDATES, help="Of what learns values, in place of the advised."
     )
-    given = parser.parse_args()
-    trainings.UPDATES = given.updates
-    for name in given.logs:
-        print(json.dumps(measure(name, given.output, given.seed), indent=1), flush=True)
+    arguments = parser.parse_args()
+    trainings.UPDATES = arguments.updates
+    for name in arguments.logs:
+        print(json.dumps(measure(name, arguments.output, arguments.seed), indent=1), flush=True)
 
 
 if __name__ == "__main__":

@@ -106,14 +106,18 @@ def measure(root: Path, steps: int, days: int) -> None:
     write(logs, days + 4, day_of_logs(days + 4, per_day))
     held = open_dataset(data).statistics.steps
     runs = [multiprocessing.get_context("spawn").Process(target=run, args=(str(logs), data)) for _ in range(NIGHTS)]
-    for each in runs:
-        each.start()
-    for each in runs:
-        each.join()
+    for process in runs:
+        process.start()
+    for process in runs:
+        process.join()
     new = len(versions(data)) - len(before)
     lost = held + (per_day // EPISODE_STEPS) * EPISODE_STEPS - open_dataset(data).statistics.steps
     figure(
-        "append.two_runs_at_once", new, "versions", failed=sum(bool(each.exitcode) for each in runs), lost_or_doubled_steps=lost
+        "append.two_runs_at_once",
+        new,
+        "versions",
+        failed=sum(bool(process.exitcode) for process in runs),
+        lost_or_doubled_steps=lost,
     )
 
 
@@ -121,10 +125,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=10_000_000)
     parser.add_argument("--days", type=int, default=365)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="append-"))
     try:
-        measure(root, given.steps, given.days)
+        measure(root, arguments.steps, arguments.days)
     finally:
         shutil.rmtree(root)
 

@@ -71,9 +71,9 @@ def write(dataset: str, large_steps: int) -> None:
 
 def compare(case: str, dataset: str) -> None:
     took = {name: in_process(case, dataset, name) for name in SETTINGS}
-    for name, found in took.items():
-        figure(f"auto.{case}.seconds", found, "s", setting=name)
-    fixed = {name: found for name, found in took.items() if name != "auto"}
+    for name, duration_seconds in took.items():
+        figure(f"auto.{case}.seconds", duration_seconds, "s", setting=name)
+    fixed = {name: duration_seconds for name, duration_seconds in took.items() if name != "auto"}
     best = min(fixed, key=lambda name: fixed[name])
     figure(f"auto.{case}.ratio", took["auto"] / fixed[best], "", best=best)
 

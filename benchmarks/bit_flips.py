@@ -83,24 +83,24 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)  # each result that is not used is one
     with tempfile.TemporaryDirectory(prefix="offline-bench-") as root:
-        found = outcomes(Path(root), arguments.flips, seed=arguments.seed)
-    for kind in sorted({kind for kind, _ in found}):
-        figure("flips.silent", found[kind, "silent"], "flips", of=kind, **_counts(found, kind))
-    silent = sum(count for (_, outcome), count in found.items() if outcome == "silent")
+        counts = outcomes(Path(root), arguments.flips, seed=arguments.seed)
+    for kind in sorted({kind for kind, _ in counts}):
+        figure("flips.silent", counts[kind, "silent"], "flips", of=kind, **_counts(counts, kind))
+    silent = sum(count for (_, outcome), count in counts.items() if outcome == "silent")
     figure("flips.silent", silent, "flips", of="all", flips=arguments.flips)
 
 
 def outcomes(root: Path, flips: int, *, seed: int) -> Counter[tuple[str, Outcome]]:
-    """How many flips ended how, by the kind of the file; as many for each file below `root`, where they are written."""
+    """Count the outcomes of flips, by the kind of the file; the files are written below `root`, and get equally many."""
     targets = list(_targets(root))
     before = [target.read() for target in targets]
-    rng, found = random.Random(seed), Counter[tuple[str, Outcome]]()
+    rng, counts = random.Random(seed), Counter[tuple[str, Outcome]]()
     for number in range(flips):
         target, whole = targets[number % len(targets)], before[number % len(targets)]
         bit = rng.randrange(8 * target.path.stat().st_size)
         with _flipped(target.path, bit):
-            found[target.kind, _outcome(target, whole)] += 1
-    return found
+            counts[target.kind, _outcome(target, whole)] += 1
+    return counts
 
 
 def _outcome(target: Target, whole: Any) -> Outcome:
@@ -146,10 +146,10 @@ def _targets(root: Path) -> Iterator[Target]:
     for kind, path in (("state", state), ("tensors", tensors)):
         yield Target(kind, path, lambda: _state(states))
 
-    place = Location.of(str(root / "result.json"))
-    store_result(place, "benchmark", report, fingerprints={policy: read_policy_manifest(policy).fingerprint})
+    location = Location.of(str(root / "result.json"))
+    store_result(location, "benchmark", report, fingerprints={policy: read_policy_manifest(policy).fingerprint})
     made = root / "result.json"
-    yield Target("result", made, lambda: load_result(place, "benchmark", QualityReport, fingerprint=fingerprint_of))
+    yield Target("result", made, lambda: load_result(location, "benchmark", QualityReport, fingerprint=fingerprint_of))
 
     yield from _judged(root, uri)
     yield from _moved(root, uri)
@@ -160,29 +160,32 @@ def _targets(root: Path) -> Iterator[Target]:
 def _judged(root: Path, data: str) -> Iterator[Target]:
     """Scores of episodes, and a decision."""
     dataset = open_dataset(data)
-    place = Location.of(str(root / "outliers"))
+    location = Location.of(str(root / "outliers"))
     index, score = dataset.index([columns.EPS_ID, columns.T_STARTED]), np.linspace(0, 5, EPISODES)
     features = np.random.default_rng(0).random((EPISODES, 2))
-    write_scores(place.child(SCORES), dataset, index, score, score > 3, [""] * EPISODES, ["a", "b"], features)
+    write_scores(location.child(SCORES), dataset, index, score, score > 3, [""] * EPISODES, ["a", "b"], features)
     report = last_report(dataset)
     assert report is not None
     store_result(
-        place.child(RESULT_FILE), "benchmark", report, fingerprints={place.child(SCORES).uri: _sha256(place.child(SCORES))}
+        location.child(RESULT_FILE),
+        "benchmark",
+        report,
+        fingerprints={location.child(SCORES).uri: _sha256(location.child(SCORES))},
     )
     for kind, name in (("scores", SCORES), ("result of scores", RESULT_FILE)):
-        yield Target(kind, root / "outliers" / name, lambda: scores_of(place.uri, dataset).table.rows())
+        yield Target(kind, root / "outliers" / name, lambda: scores_of(location.uri, dataset).table.rows())
     decision = decision_at(root / "decision", str(root / "policy"))
     yield Target("decision", root / "decision" / RESULT_FILE, lambda: read_decision(decision))
 
 
 def _moved(root: Path, data: str) -> Iterator[Target]:
     """Tags of a dataset, and aliases of a registry."""
-    place = Location.of(data)
-    write_tag(place, "good", 1)
-    write_tag(place, "audited", 1)
+    location = Location.of(data)
+    write_tag(location, "good", 1)
+    write_tag(location, "audited", 1)
     for number in (1, 2):
         file = root / "table" / TAGS / f"{number:06d}.json"
-        yield Target("tags", file, lambda: (read_tags(place), tag_moves(place)))
+        yield Target("tags", file, lambda: (read_tags(location), tag_moves(location)))
     entry = entry_of(str(root / "registry" / "hvac"))
     for seed in (1, 2):
         champion = str(root / "champions" / str(seed))
@@ -206,23 +209,23 @@ def _learned(root: Path) -> Iterator[Target]:
 
 def _appended(root: Path) -> Iterator[Target]:
     """What appends go on from: rows that wait for late ones, and the manifest that lists them."""
-    place = prepare_dataset(str(root / "appended"))
+    location = prepare_dataset(str(root / "appended"))
     rows = pa.table({"eps_id": ["a"] * 50, "t": range(50), "rewards": np.random.default_rng(0).random(50)})
-    late = write_late(place, "rows", rows)
-    with EpisodeWriter(place, "part", format="table") as writer:
+    late = write_late(location, "rows", rows)
+    with EpisodeWriter(location, "part", format="table") as writer:
         writer.write(_episodes())
     statistics, imported = writer.statistics, Imported(left_out=[late], sources=[SourceFile(uri="/logs/1.csv", bytes=100)])
     operation = Operation(name="import")
     made = commit(
-        place.uri, writer.files, format="table", operation=operation, statistics=statistics, kept=imported.kept, **SPACES
+        location.uri, writer.files, format="table", operation=operation, statistics=statistics, kept=imported.kept, **SPACES
     )
-    yield Target("append's rows", root / "appended" / late.path, lambda: read_late(place, late).to_pydict())
+    yield Target("append's rows", root / "appended" / late.path, lambda: read_late(location, late).to_pydict())
     manifest = root / "appended" / "_versions" / "000001.json"
     yield Target("append's manifest", manifest, lambda: Imported.of(open_dataset(made.location.uri).manifest))
 
 
-def _sha256(place: Location) -> str:
-    return size_and_hash(place)[1]
+def _sha256(location: Location) -> str:
+    return size_and_hash(location)[1]
 
 
 def _plain(table: Any) -> Any:
@@ -230,8 +233,8 @@ def _plain(table: Any) -> Any:
 
 
 def _state(states: States) -> Any:
-    found = states.latest()
-    return found and (found[0], safetensors.torch.save(found[1]))
+    latest = states.latest()
+    return latest and (latest[0], safetensors.torch.save(latest[1]))
 
 
 def _episodes() -> list[Episode]:
@@ -258,8 +261,8 @@ def _dataset(folder: Path, format: Format) -> str:
     return os.fspath(folder)
 
 
-def _counts(found: Counter[tuple[str, Outcome]], kind: str) -> dict[str, int]:
-    return {outcome.replace(" ", "_"): count for (of, outcome), count in sorted(found.items()) if of == kind}
+def _counts(counts: Counter[tuple[str, Outcome]], kind: str) -> dict[str, int]:
+    return {outcome.replace(" ", "_"): count for (of, outcome), count in sorted(counts.items()) if of == kind}
 
 
 if __name__ == "__main__":

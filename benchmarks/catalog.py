@@ -199,11 +199,11 @@ def _training(folder: Path, number: int) -> None:
     one = Estimate(value=57.25, low=40.5, high=70.125, effective_episodes=17.5, largest_weight=0.125)
     for kind, count in ((EVALUATIONS_FOLDER, EVALUATIONS), (ESTIMATES_FOLDER, ESTIMATES)):
         (best / kind).mkdir()
-        for each in range(count):
-            place = best / kind / f"{_hex(kind, number, each)[:16]}.json"
+        for index in range(count):
+            path = best / kind / f"{_hex(kind, number, index)[:16]}.json"
             result: Result = EvaluationResult(
                 checkpoint=str(best),
-                uri=str(place),
+                uri=str(path),
                 environment="CartPole-v1",
                 metrics=metrics,
                 returns=returns,
@@ -213,7 +213,7 @@ def _training(folder: Path, number: int) -> None:
             if kind == ESTIMATES_FOLDER:
                 result = OffPolicyResult(
                     checkpoint=str(best),
-                    uri=str(place),
+                    uri=str(path),
                     dataset=_ref(data, 3),
                     behaviour=None,
                     explore=False,
@@ -227,7 +227,7 @@ def _training(folder: Path, number: int) -> None:
                     unrecorded_share=0.0,
                     seconds=1.5,
                 )
-            _stored(place, result, {str(best): policy.fingerprint})
+            _stored(path, result, {str(best): policy.fingerprint})
 
 
 def _ref(folder: Path, version: int) -> DatasetRef:
@@ -235,10 +235,10 @@ def _ref(folder: Path, version: int) -> DatasetRef:
     return DatasetRef(uri=str(folder), version=version, fingerprint=fingerprint, episodes=20, steps=600, bytes=30_000)
 
 
-def _stored(place: Path, result: Result, made: dict[str, str]) -> None:
-    """As `store_result` writes it, without waiting for the disk."""
-    values = {"place": str(place), "identity": _hex(str(place))[:16], "made": made, "result": result.model_dump(mode="python")}
-    place.write_bytes(with_checksum(json.dumps(values, indent=2, default=str)))
+def _stored(path: Path, result: Result, made: dict[str, str]) -> None:
+    """Write a result as `store_result` does, without waiting for the disk."""
+    values = {"place": str(path), "identity": _hex(str(path))[:16], "made": made, "result": result.model_dump(mode="python")}
+    path.write_bytes(with_checksum(json.dumps(values, indent=2, default=str)))
 
 
 def _hex(*values: object) -> str:

@@ -47,11 +47,11 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=500)
     parser.add_argument("--stages", default=",".join([*STAGES, "manifest"]))
     parser.add_argument("--folder")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="offline-bench-") as root:
-        folder = os.path.abspath(given.folder or f"{root}/source")
-        make_sources(folder, given.megabytes)
-        for name in given.stages.split(","):
+        folder = os.path.abspath(arguments.folder or f"{root}/source")
+        make_sources(folder, arguments.megabytes)
+        for name in arguments.stages.split(","):
             if name == "manifest":
                 manifest(f"{root}/manifest")
             else:

@@ -45,21 +45,21 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30_000)
     parser.add_argument("--interval", type=int, default=500, help="steps between two evaluations")
     parser.add_argument("--seeds", type=int, default=5)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     logging.disable(logging.WARNING)
-    data = given.data or _recorded(given)
-    found = [_compare(given, data, seed) for seed in range(given.seeds)]
-    tuned, nothing = (statistics.median(each) for each in zip(*(each.steps for each in found), strict=True))
-    at_most = not all(each.reached for each in found)
-    worst = max(each.ratio for each in found)
+    data = arguments.data or _recorded(arguments)
+    comparisons = [_compare(arguments, data, seed) for seed in range(arguments.seeds)]
+    tuned, nothing = (statistics.median(steps) for steps in zip(*(comparison.steps for comparison in comparisons), strict=True))
+    at_most = not all(comparison.reached for comparison in comparisons)
+    worst = max(comparison.ratio for comparison in comparisons)
     figure("fine_tuning.steps.ratio", tuned / nothing, "times", at_most=at_most, worst=round(worst, 4))
-    gains = [each.gain for each in found]
+    gains = [comparison.gain for comparison in comparisons]
     figure("fine_tuning.least_gain", min(gains), "return", above_start=f"{sum(gain > 0 for gain in gains)} of {len(gains)}")
 
 
 def steps_to(curve: list[tuple[int, float]], mean_return: float) -> int | None:
     """Return the environment steps of the first evaluation with this return or more; None: there is none."""
-    return next((steps for steps, found in curve if found >= mean_return), None)
+    return next((steps for steps, score in curve if score >= mean_return), None)
 
 
 @dataclass(frozen=True)
@@ -78,66 +78,68 @@ class Comparison:
         return self.steps[0] / self.steps[1]
 
 
-def _compare(given: argparse.Namespace, data: Any, seed: int) -> Comparison:
-    plain = {"network": NETWORK, "optimizer": {"batch_size": 256, "learning_rate": 3e-4, "max_updates": given.updates}}
-    preset = {"preset": given.preset, "optimizer": {"max_updates": given.updates}}
+def _compare(arguments: argparse.Namespace, data: Any, seed: int) -> Comparison:
+    plain = {"network": NETWORK, "optimizer": {"batch_size": 256, "learning_rate": 3e-4, "max_updates": arguments.updates}}
+    preset = {"preset": arguments.preset, "optimizer": {"max_updates": arguments.updates}}
     training = offline.train(
         data,
-        output=given.folder / f"{given.algorithm}-{seed}",
-        algorithm=given.algorithm,
+        output=arguments.folder / f"{arguments.algorithm}-{seed}",
+        algorithm=arguments.algorithm,
         evaluation={"play": False},
         seed=seed,
-        **overlaid(preset if given.preset else plain, given.settings),
+        **overlaid(preset if arguments.preset else plain, arguments.settings),
     )
     tuned = offline.fine_tune(
         training,
         data,
-        output=given.folder / f"tuned-{given.algorithm}-{seed}",
-        environment={"id": given.environment},
+        output=arguments.folder / f"tuned-{arguments.algorithm}-{seed}",
+        environment={"id": arguments.environment},
         seed=seed,
-        evaluation={"target_return": given.target},
-        total_steps=given.steps // 2,
-        **_play(given),
+        evaluation={"target_return": arguments.target},
+        total_steps=arguments.steps // 2,
+        **_play(arguments),
     )
-    nothing = _from_nothing(given, seed=seed)
-    fresh = [_fresh_return(given, policy, seed) for policy in (training.last, tuned.best)]
+    nothing = _from_nothing(arguments, seed=seed)
+    fresh = [_fresh_return(arguments, policy, seed) for policy in (training.last, tuned.best)]
     reached = steps_to(nothing.curve, tuned.mean_return)
     gained = tuned.mean_return > tuned.start_return
     own = steps_to(tuned.curve, tuned.mean_return) if gained else tuned.env_steps
-    found = Comparison((own or 0, reached or nothing.curve[-1][0]), reached is not None, fresh[1] - fresh[0])
+    comparison = Comparison((own or 0, reached or nothing.curve[-1][0]), reached is not None, fresh[1] - fresh[0])
     figure(
         f"fine_tuning.seed{seed}",
-        found.ratio,
+        comparison.ratio,
         "times",
-        at_most=not found.reached,
-        steps=found.steps,
+        at_most=not comparison.reached,
+        steps=comparison.steps,
         start=round(tuned.start_return),
         end=round(tuned.mean_return),
         nothing=round(nothing.mean_return),
-        fresh=[round(each) for each in fresh],
+        fresh=[round(score) for score in fresh],
         rollbacks=tuned.rollbacks,
     )
-    return found
+    return comparison
 
 
-def _play(given: argparse.Namespace) -> dict[str, Any]:
-    return {"num_envs": 1, "rollouts_per_iteration": given.interval}
+def _play(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {"num_envs": 1, "rollouts_per_iteration": arguments.interval}
 
 
-def _recorded(given: argparse.Namespace) -> Any:
-    expert = _from_nothing(given, seed=99, evaluation={"target_return": given.medium}, snapshots_at_returns=[given.medium])
-    return offline.record(expert.snapshots[given.medium], output=given.folder / "data", episodes=EPISODES)
+def _recorded(arguments: argparse.Namespace) -> Any:
+    expert = _from_nothing(
+        arguments, seed=99, evaluation={"target_return": arguments.medium}, snapshots_at_returns=[arguments.medium]
+    )
+    return offline.record(expert.snapshots[arguments.medium], output=arguments.folder / "data", episodes=EPISODES)
 
 
-def _fresh_return(given: argparse.Namespace, policy: str, seed: int) -> float:
-    environment = {"id": given.environment}
+def _fresh_return(arguments: argparse.Namespace, policy: str, seed: int) -> float:
+    environment = {"id": arguments.environment}
     return offline.evaluate(policy, environment=environment, episodes=FRESH_EPISODES, seed=seed).mean_return
 
 
-def _from_nothing(given: argparse.Namespace, *, seed: int, **settings: Any) -> Any:
-    output = given.folder / f"nothing-{seed}"
-    settings |= _play(given) | {"total_steps": given.steps, "replay": {"learning_starts_steps": 1_000}}
-    return offline.train_expert(given.environment, output=output, algorithm="sac", seed=seed, **settings)
+def _from_nothing(arguments: argparse.Namespace, *, seed: int, **settings: Any) -> Any:
+    output = arguments.folder / f"nothing-{seed}"
+    settings |= _play(arguments) | {"total_steps": arguments.steps, "replay": {"learning_starts_steps": 1_000}}
+    return offline.train_expert(arguments.environment, output=output, algorithm="sac", seed=seed, **settings)
 
 
 if __name__ == "__main__":

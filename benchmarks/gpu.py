@@ -91,38 +91,45 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=COMPUTE)
     parser.add_argument("--precisions", nargs="+", default=PRECISIONS)
     parser.add_argument("--side", help="an algorithm: this process is the side that measures it")
-    given = parser.parse_args()
-    if given.side:
-        measure(given.side, given.sizes, given.kinds)
+    arguments = parser.parse_args()
+    if arguments.side:
+        measure(arguments.side, arguments.sizes, arguments.kinds)
         return
     begin = time.perf_counter()
-    command = [sys.executable, "-m", "benchmarks.gpu", "--sizes", *given.sizes]
-    parts = [part for part in ([kind for kind in given.kinds if kind != COMPILED], [COMPILED]) if set(part) <= set(given.kinds)]
+    command = [sys.executable, "-m", "benchmarks.gpu", "--sizes", *arguments.sizes]
+    parts = [
+        part
+        for part in ([kind for kind in arguments.kinds if kind != COMPILED], [COMPILED])
+        if set(part) <= set(arguments.kinds)
+    ]
     ours = {
         (name, *part): Side.of(*command, "--kinds", *part, "--side", name)
         for part in parts
         if part
-        for name in given.algorithms
+        for name in arguments.algorithms
     }
     jax: dict[Any, Side] = {}
-    if given.jax:
+    if arguments.jax:
         script = str(Path(__file__).parent / "reference" / "jax_gpu.py")
-        jax = {name: Side.of(given.jax, script, name, str(STEPS), *given.sizes, *given.precisions) for name in given.algorithms}
+        jax = {
+            name: Side.of(arguments.jax, script, name, str(STEPS), *arguments.sizes, *arguments.precisions)
+            for name in arguments.algorithms
+        }
     sides = [(known, name) for known in (ours, jax) for name in known]
     for known, name in sides:
-        if not known[name].is_ready(begin + given.limit):
+        if not known[name].is_ready(begin + arguments.limit):
             del known[name]
     figure("gpu.preparing", time.perf_counter() - begin, "seconds")
-    for name in given.algorithms:
-        for size in given.sizes:
+    for name in arguments.algorithms:
+        for size in arguments.sizes:
             rates: dict[str, float] = {}
             for of, *kinds in ours:
                 for kind in kinds_at(size, kinds) if of == name else ():
-                    found = ours[of, *kinds].measured(f"{kind} {size} {given.seconds}")
-                    rates[kind] = found.pop("rate")
-                    figure(f"gpu.{name}.{size}.{kind}", rates[kind], "updates/s", **found)
-            for precision in given.precisions if name in jax else ():
-                rates[precision] = jax[name].measured(f"{precision} {size} {given.seconds}")["rate"]
+                    measured = ours[of, *kinds].measured(f"{kind} {size} {arguments.seconds}")
+                    rates[kind] = measured.pop("rate")
+                    figure(f"gpu.{name}.{size}.{kind}", rates[kind], "updates/s", **measured)
+            for precision in arguments.precisions if name in jax else ():
+                rates[precision] = jax[name].measured(f"{precision} {size} {arguments.seconds}")["rate"]
                 figure(f"gpu.{name}.{size}.jax.{precision}", rates[precision], "updates/s")
             best = max(rates.get("recorded", 0.0), rates.get("compiled", 0.0))
             if best and "highest" in rates:
@@ -154,10 +161,10 @@ def measure(name: str, sizes: Sequence[str], kinds: Sequence[str]) -> None:
     for line in sys.stdin:
         kind, size, seconds = line.split()
         learner, rows = prepared[kind, size]
-        found = rate(learner, rows, float(seconds))
+        measured = rate(learner, rows, float(seconds))
         if kind == COMPILED:
-            found |= profiled(learner, rows, found["rate"])
-        print(json.dumps(found), flush=True)
+            measured |= profiled(learner, rows, measured["rate"])
+        print(json.dumps(measured), flush=True)
 
 
 def rate(learner: Learner, rows: Iterator[torch.Tensor], seconds: float) -> dict[str, float]:

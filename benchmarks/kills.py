@@ -64,13 +64,13 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=15)
     parser.add_argument("--stages", default=",".join(STAGES))
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    rng = random.Random(given.seed)
+    arguments = parser.parse_args()
+    rng = random.Random(arguments.seed)
     with tempfile.TemporaryDirectory(prefix="offline-kills-") as root:
         sources = Path(root, "sources")
         make_sources(sources)
-        for name in given.stages.split(","):
-            killed(name, STAGES[name], sources, Path(root, name), given.kills, rng)
+        for name in arguments.stages.split(","):
+            killed(name, STAGES[name], sources, Path(root, name), arguments.kills, rng)
 
 
 def make_sources(folder: Path) -> None:
@@ -85,30 +85,30 @@ def make_sources(folder: Path) -> None:
     done(["train", "small", "policy", *TRAINING], folder)
 
 
-def killed(name: str, stage: Stage, sources: Path, place: Path, kills: int, rng: random.Random) -> None:
+def killed(name: str, stage: Stage, sources: Path, work_folder: Path, kills: int, rng: random.Random) -> None:
     """Prints what became of the kills of one stage."""
-    begun = place / "begun"
+    begun = work_folder / "begun"
     shutil.copytree(sources, begun)
     for words in stage.before:
         done(words, begun)
-    shutil.copytree(begun, place / "whole")
-    worked_seconds = done(stage.words, place / "whole")
-    wanted = files(place / "whole" / "out")
+    shutil.copytree(begun, work_folder / "whole")
+    worked_seconds = done(stage.words, work_folder / "whole")
+    wanted = files(work_folder / "whole" / "out")
     met = other = left = 0
     for number in range(kills):
-        folder = place / str(number)
+        folder = work_folder / str(number)
         shutil.copytree(begun, folder)
         met += kill(stage.words, folder, rng.uniform(0, worked_seconds))
         done(stage.words, folder)
-        found = files(folder / "out")
-        if more := sorted(found - wanted):
+        written = files(folder / "out")
+        if more := sorted(written - wanted):
             left += 1
             print(f"{name}: left {more}", file=sys.stderr)
-        if missing := sorted(wanted - found):
+        if missing := sorted(wanted - written):
             other += 1
             print(f"{name}: lacks {missing}", file=sys.stderr)
         shutil.rmtree(folder)
-    shutil.rmtree(place)
+    shutil.rmtree(work_folder)
     fields = {"kills": kills, "during_work": met, "work_seconds": round(worked_seconds, 2)}
     figure(f"kills.{name}.other_content", other, "kills", **fields)
     figure(f"kills.{name}.left_files", left, "kills", **fields)

@@ -38,12 +38,12 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
     for name in arguments.only:
-        found: list[Scores] = []
+        by_seed: list[Scores] = []
         for seed in range(arguments.seeds):
             with tempfile.TemporaryDirectory(prefix="offline-bench-") as root:
-                found.append(MEASURED[name](Path(root), seed))
-        for key in found[0]:
-            scores = [scores[key] for scores in found]
+                by_seed.append(MEASURED[name](Path(root), seed))
+        for key in by_seed[0]:
+            scores = [scores[key] for scores in by_seed]
             figure(key, statistics.mean(scores), "return", seeds=[round(score, 1) for score in scores])
 
 

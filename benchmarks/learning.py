@@ -149,8 +149,8 @@ def stream(root: str) -> None:
     for times in (1, 5):
         script = STREAM.format(times=times, object_store_bytes=OBJECT_STORE_BYTES, root=root)
         done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-        found = json.loads(done.stdout.splitlines()[-1])
-        figure("stream.peak_bytes", found.pop("peak"), "bytes", times_object_store=times, **found)
+        measured = json.loads(done.stdout.splitlines()[-1])
+        figure("stream.peak_bytes", measured.pop("peak"), "bytes", times_object_store=times, **measured)
 
 
 STREAM = """

@@ -74,12 +74,12 @@ def bucket() -> Iterator[str]:
 
 
 def alternately(actions: dict[str, Callable[[int], object]]) -> dict[str, float]:
-    """Median seconds of each, taken turn by turn; each is told which turn it is."""
+    """Return the median seconds of each action; the actions take turns, and each is told which turn it is."""
     took: dict[str, list[float]] = {name: [] for name in actions}
     for turn in range(REPEATS):
         for name, action in actions.items():
             took[name].append(seconds(action, turn))
-    return {name: statistics.median(each) for name, each in took.items()}
+    return {name: statistics.median(durations) for name, durations in took.items()}
 
 
 def run_record(places: dict[str, str]) -> None:
@@ -94,17 +94,17 @@ def run_record(places: dict[str, str]) -> None:
     policy = train_expert(
         parse(ExpertConfig, {"evaluation": {"target_return": 200}}), output=f"{places['local']}/expert"
     ).checkpoint
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
 
-    def recording(place: str, turn: int) -> None:
+    def recording(root: str, turn: int) -> None:
         config = parse(RecordingConfig, {"episodes": EPISODES, "seed": turn})
-        found["result"] = record(config, policy=policy, output=f"{place}/recording-{turn}")
+        results["result"] = record(config, policy=policy, output=f"{root}/recording-{turn}")
 
     with ray_scope():
         recording(places["local"], REPEATS)  # Ray is up, and its workers have imported what they need
-        took = alternately({name: lambda turn, place=place: recording(place, turn) for name, place in places.items()})
-    dataset = found["result"].dataset
-    fields = {name: round(each, 2) for name, each in took.items()}
+        took = alternately({name: lambda turn, root=root: recording(root, turn) for name, root in places.items()})
+    dataset = results["result"].dataset
+    fields = {name: round(duration_seconds, 2) for name, duration_seconds in took.items()}
     figure("s3.record.ratio_to_local", took["local"] / took["s3"], "of local speed", steps=dataset.steps, seconds=fields)
 
 
@@ -114,18 +114,18 @@ def run_train(places: dict[str, str], steps: int) -> None:
     from offline_core.learning.train import train
     from offline_core.runtime.config import parse
 
-    for name, place in places.items():
-        took = seconds(write_recording, f"{place}/data", steps, format="episodes")
+    for name, root in places.items():
+        took = seconds(write_recording, f"{root}/data", steps, format="episodes")
         figure(f"s3.write.{name}.seconds", took, "s", steps=steps)
     for kind, data in {"resident": {"prelearners": 0}, "streamed": {"prelearners": 0, "resident_bytes": 0}}.items():
         settings = {"network": {"hidden_sizes": [256, 256]}, "optimizer": {"batch_size": 2048, "max_epochs": 1}, "data": data}
         config = parse(TrainingConfig, settings)
 
-        def training(place: str, turn: int, kind: str = kind, config: TrainingConfig = config) -> None:
-            train(config, dataset=f"{place}/data", output=f"{place}/policy-{kind}-{turn}")
+        def training(root: str, turn: int, kind: str = kind, config: TrainingConfig = config) -> None:
+            train(config, dataset=f"{root}/data", output=f"{root}/policy-{kind}-{turn}")
 
-        took = alternately({name: lambda turn, place=place: training(place, turn) for name, place in places.items()})
-        fields = {name: round(each, 2) for name, each in took.items()}
+        took = alternately({name: lambda turn, root=root: training(root, turn) for name, root in places.items()})
+        fields = {name: round(duration_seconds, 2) for name, duration_seconds in took.items()}
         figure("s3.train.ratio_to_local", took["local"] / took["s3"], "of local speed", data=kind, steps=steps, seconds=fields)
 
 
@@ -136,11 +136,15 @@ def stream(root: str, remote: str) -> None:
         environment = os.environ | {"TMPDIR": scratch, "RAY_TMPDIR": scratch}
         script = STREAM.format(dataset=f"{remote}/wide", object_store_bytes=OBJECT_STORE_BYTES, scratch=scratch)
         done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, env=environment)
-    found = json.loads(done.stdout.splitlines()[-1])
-    fields = {"data_bytes": TIMES * OBJECT_STORE_BYTES, "object_store_bytes": OBJECT_STORE_BYTES, "steps": found["steps"]}
-    figure("s3.stream.peak_bytes", found["peak_bytes"], "bytes", of="the training process, without shared memory", **fields)
+    measured = json.loads(done.stdout.splitlines()[-1])
+    fields = {"data_bytes": TIMES * OBJECT_STORE_BYTES, "object_store_bytes": OBJECT_STORE_BYTES, "steps": measured["steps"]}
+    figure("s3.stream.peak_bytes", measured["peak_bytes"], "bytes", of="the training process, without shared memory", **fields)
     figure(
-        "s3.stream.peak_disk_bytes", found["peak_disk_bytes"], "bytes", of="all temporary files, Ray's logs with them", **fields
+        "s3.stream.peak_disk_bytes",
+        measured["peak_disk_bytes"],
+        "bytes",
+        of="all temporary files, Ray's logs with them",
+        **fields,
     )
 
 

@@ -74,36 +74,36 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="of each way to run the chain")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="offline-bench-") as folder:
-        place = Path(folder)
-        (place / "chain.yaml").write_text(yaml.safe_dump(CHAIN))
-        with Orchestra.with_server(home=place / "server", root=checkout(place / "checkout")) as orchestra:
-            chain(place, orchestra, repeats=arguments.repeats)
-        requests(place)
+        work_folder = Path(folder)
+        (work_folder / "chain.yaml").write_text(yaml.safe_dump(CHAIN))
+        with Orchestra.with_server(home=work_folder / "server", root=checkout(work_folder / "checkout")) as orchestra:
+            chain(work_folder, orchestra, repeats=arguments.repeats)
+        requests(work_folder)
         with contextlib.ExitStack() as stack:
             database = stack.enter_context(postgres()) if arguments.database == "postgres" else None
             settings = {} if database is None else {"PREFECT_API_DATABASE_CONNECTION_URL": database}
             queued = Orchestra.started(
-                home=place / "queue",
-                root=checkout(place / "queued"),
+                home=work_folder / "queue",
+                root=checkout(work_folder / "queued"),
                 deployments=["expert-to-policy-smoke", "evaluate-policy-smoke"],
                 **settings,
             )
             queue(stack.enter_context(queued), runs=arguments.runs, database=arguments.database)
 
 
-def chain(place: Path, orchestra: Orchestra, *, repeats: int) -> None:
+def chain(work_folder: Path, orchestra: Orchestra, *, repeats: int) -> None:
     """Prefect's share of a run, and how fast a run is that finds everything made."""
-    own = {"PREFECT_HOME": str(place / "temporary")}
-    up = {"PREFECT_API_URL": orchestra.api_url, "PREFECT_HOME": str(place / "temporary")}
-    settings = str(place / "chain.yaml")
-    first = seconds(_offline, str(place / "first"), settings, own)
+    own = {"PREFECT_HOME": str(work_folder / "temporary")}
+    up = {"PREFECT_API_URL": orchestra.api_url, "PREFECT_HOME": str(work_folder / "temporary")}
+    settings = str(work_folder / "chain.yaml")
+    first = seconds(_offline, str(work_folder / "first"), settings, own)
     took: dict[str, list[float]] = {"core": [], "temporary": [], "server": [], "reuse": [], "reuse temporary": []}
     for i in range(repeats):
-        took["core"].append(seconds(_run, [sys.executable, "-c", CORE, str(place / f"core-{i}"), settings], {}))
-        took["temporary"].append(seconds(_offline, str(place / f"temporary-{i}"), settings, own))
-        took["server"].append(seconds(_offline, str(place / f"server-{i}"), settings, up))
-        took["reuse"].append(seconds(_offline, str(place / f"server-{i}"), settings, up))
-        took["reuse temporary"].append(seconds(_offline, str(place / f"temporary-{i}"), settings, own))
+        took["core"].append(seconds(_run, [sys.executable, "-c", CORE, str(work_folder / f"core-{i}"), settings], {}))
+        took["temporary"].append(seconds(_offline, str(work_folder / f"temporary-{i}"), settings, own))
+        took["server"].append(seconds(_offline, str(work_folder / f"server-{i}"), settings, up))
+        took["reuse"].append(seconds(_offline, str(work_folder / f"server-{i}"), settings, up))
+        took["reuse temporary"].append(seconds(_offline, str(work_folder / f"temporary-{i}"), settings, own))
     medians = {name: statistics.median(values) for name, values in took.items()}
     figure("core.seconds", medians["core"], "s")
     figure(
@@ -116,13 +116,13 @@ def chain(place: Path, orchestra: Orchestra, *, repeats: int) -> None:
     figure("reuse.seconds", medians["reuse"], "s", temporary=round(medians["reuse temporary"], 1))
 
 
-def requests(place: Path) -> None:
+def requests(work_folder: Path) -> None:
     """What one chain asks of the server, by kind, and the events that come of it: each of them is a write to its database."""
-    home = place / "counted"
-    with Orchestra.with_server(home=home, root=place / "checkout", PREFECT_SERVER_LOGGING_LEVEL="INFO") as orchestra:
+    home = work_folder / "counted"
+    with Orchestra.with_server(home=home, root=work_folder / "checkout", PREFECT_SERVER_LOGGING_LEVEL="INFO") as orchestra:
         before = len((home / "server.log").read_text())
-        up = {"PREFECT_API_URL": orchestra.api_url, "PREFECT_HOME": str(place / "temporary")}
-        _offline(str(place / "counted-runs"), str(place / "chain.yaml"), up)
+        up = {"PREFECT_API_URL": orchestra.api_url, "PREFECT_HOME": str(work_folder / "temporary")}
+        _offline(str(work_folder / "counted-runs"), str(work_folder / "chain.yaml"), up)
         time.sleep(EVENTS_SECONDS)
         events = orchestra.ask("POST", "/events/filter", {"filter": {}})["total"]
         asked = re.findall(r'"([A-Z]+) /api/([a-z_]+)\S* HTTP', (home / "server.log").read_text()[before:])

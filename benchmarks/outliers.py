@@ -85,13 +85,13 @@ DEFECTS: Sequence[Defect] = (
 
 
 def damaged(episodes: Sequence[Episode], *, seed: int = 0, share: float = SHARE) -> tuple[list[Episode], dict[int, str]]:
-    """The same, of which a share is damaged, and by which defect."""
+    """Return the episodes, of which a share is damaged, and the defects by the numbers of the damaged episodes."""
     rng = np.random.default_rng(seed)
     long_enough = np.flatnonzero([len(episode) >= 12 for episode in episodes])
     chosen = rng.choice(long_enough, max(len(DEFECTS), round(share * len(episodes))), replace=False)
     by = {int(number): DEFECTS[i % len(DEFECTS)] for i, number in enumerate(chosen)}
-    found = [by[i](episode, rng) if i in by else episode for i, episode in enumerate(episodes)]
-    return found, {number: defect.__name__ for number, defect in by.items()}
+    changed = [by[i](episode, rng) if i in by else episode for i, episode in enumerate(episodes)]
+    return changed, {number: defect.__name__ for number, defect in by.items()}
 
 
 def write(folder: Path, episodes: Sequence[Episode]) -> str:
@@ -129,13 +129,13 @@ def measure(source: str, output: Path, config: OutlierConfig, every: int = 1) ->
         "steps": result.dataset.steps,
         "damaged": len(by),
         "precision_at_n": sum(number in top for number in by) / len(by),
-        "by_kind": {name: f"{sum(found)} of {len(found)}" for name, found in kinds.items()},
+        "by_kind": {name: f"{sum(hits)} of {len(hits)}" for name, hits in kinds.items()},
         "false_alarms_per_1000_clean": 1000 * clean.count / clean.dataset.episodes,
-        "clean": [str(each) for each in clean.outliers][:8],
+        "clean": [str(outlier) for outlier in clean.outliers][:8],
         "seconds": round(result.seconds, 1),
-        "found": [str(each) for each in result.outliers if each.episode in by][:8],
+        "found": [str(outlier) for outlier in result.outliers if outlier.episode in by][:8],
         "missed": {number: name for number, name in by.items() if number not in top},
-        "intruders": [str(each) for each in result.outliers if each.episode not in by][:8],
+        "intruders": [str(outlier) for outlier in result.outliers if outlier.episode not in by][:8],
     }
 
 
@@ -144,9 +144,11 @@ def main() -> None:
     parser.add_argument("datasets", nargs="+")
     parser.add_argument("--output", type=Path, default=Path("runs/benchmarks/outliers"))
     parser.add_argument("--every", type=int, default=1, help="Take every so many-th episode.")
-    given = parser.parse_args()
-    for number, source in enumerate(given.datasets):
-        print(json.dumps(measure(source, given.output / str(number), OutlierConfig(), given.every), indent=1), flush=True)
+    arguments = parser.parse_args()
+    for number, source in enumerate(arguments.datasets):
+        print(
+            json.dumps(measure(source, arguments.output / str(number), OutlierConfig(), arguments.every), indent=1), flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -39,8 +39,8 @@ def flow(root: str, seed: int) -> None:
         name: chain(f"{root}/{name}", seed, *more)
         for name, more in {"flow": (), "distributed.flow": ("-c", DISTRIBUTED)}.items()
     }
-    for name, found in took.items():
-        figure(f"{name}.seconds", found, "s")
+    for name, duration_seconds in took.items():
+        figure(f"{name}.seconds", duration_seconds, "s")
     figure("distributed.overhead.seconds", took["distributed.flow"] - took["flow"], "s")
 
 

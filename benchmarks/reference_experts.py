@@ -53,18 +53,18 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--ours", nargs=2, metavar=("TASK", "SEED"), help="only our side of one seed")
-    given = parser.parse_args()
-    if given.ours:
-        print(json.dumps(ours(given.ours[0], int(given.ours[1]))), flush=True)
+    arguments = parser.parse_args()
+    if arguments.ours:
+        print(json.dumps(ours(arguments.ours[0], int(arguments.ours[1]))), flush=True)
         return
-    for task in given.tasks:
-        compare(task, given.peer, given.seeds)
+    for task in arguments.tasks:
+        compare(task, arguments.peer, arguments.seeds)
 
 
 def compare(task: str, peer: str, seeds: int) -> None:
     """Run all seeds of both sides, and print what they come to."""
     environment, steps, settings = TASKS[task]
-    found: dict[str, list[dict[str, Any]]] = {"ours": [], "sb3": []}
+    runs_by_side: dict[str, list[dict[str, Any]]] = {"ours": [], "sb3": []}
     for seed in range(seeds):
         commands = {
             "ours": [sys.executable, "-m", "benchmarks.reference_experts", "--ours", task, str(seed)],
@@ -79,32 +79,32 @@ def compare(task: str, peer: str, seeds: int) -> None:
             printed, _ = process.communicate()
             if process.returncode:
                 raise subprocess.CalledProcessError(process.returncode, process.args, printed)
-            found[side].append(json.loads(printed.strip().splitlines()[-1]))
-    speed = {side: statistics.median(run["steps"] / run["cpu_seconds"] for run in runs) for side, runs in found.items()}
-    reached = {side: [statistics.mean(run["returns"]) for run in runs] for side, runs in found.items()}
+            runs_by_side[side].append(json.loads(printed.strip().splitlines()[-1]))
+    speed = {side: statistics.median(run["steps"] / run["cpu_seconds"] for run in runs) for side, runs in runs_by_side.items()}
+    reached = {side: [statistics.mean(run["returns"]) for run in runs] for side, runs in runs_by_side.items()}
     figure(f"reference.ppo.{task}.ratio", speed["ours"] / speed["sb3"], "times", **{k: round(v) for k, v in speed.items()})
-    for side, each in reached.items():
-        figure(f"reference.ppo.{task}.{side}.return", statistics.mean(each), "return", seeds=[round(value) for value in each])
+    for side, means in reached.items():
+        figure(f"reference.ppo.{task}.{side}.return", statistics.mean(means), "return", seeds=[round(value) for value in means])
 
 
 def ours(task: str, seed: int) -> dict[str, Any]:
     """Train by PPO without evaluations, then play the last policy."""
     environment, steps, settings = TASKS[task]
-    given = dict(settings)
+    rest = dict(settings)
     optimizer = {
         "schedule": "linear",
-        "learning_rate": given.pop("learning_rate"),
-        "batch_size": given.pop("minibatch_size"),
+        "learning_rate": rest.pop("learning_rate"),
+        "batch_size": rest.pop("minibatch_size"),
     }
     config = parse(
         ExpertConfig,
         {
             "environment": {"id": environment},
-            "num_envs": given.pop("num_envs"),
-            "rollout_steps": given.pop("rollout_steps"),
-            "network": {"normalize_observations": given.pop("normalize")},
+            "num_envs": rest.pop("num_envs"),
+            "rollout_steps": rest.pop("rollout_steps"),
+            "network": {"normalize_observations": rest.pop("normalize")},
             "optimizer": optimizer,
-            "ppo": {"normalize_rewards": settings["normalize"], **given},
+            "ppo": {"normalize_rewards": settings["normalize"], **rest},
             "total_steps": steps,
             "seed": seed,
         },
@@ -120,8 +120,8 @@ def ours(task: str, seed: int) -> dict[str, Any]:
                 learner.update(batch.indices, batch)
         seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
         policy = networks.policy.eval()
-        found = returns(environment, lambda observations: policy.act(observations, explore=False), 10)
-    return {"returns": found, "seconds": seconds, "cpu_seconds": cpu, "steps": play.env_steps}
+        episode_returns = returns(environment, lambda observations: policy.act(observations, explore=False), 10)
+    return {"returns": episode_returns, "seconds": seconds, "cpu_seconds": cpu, "steps": play.env_steps}
 
 
 if __name__ == "__main__":

@@ -52,11 +52,11 @@ def main() -> None:
             check = [sys.executable, "-m", "benchmarks.reference.jax_losses", "--peer", arguments.jax, name]
             subprocess.run(check, check=True)
             sides["jax"] = [arguments.jax, str(FOLDER / "jax_speed.py"), name, seconds]
-        found: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
+        rounds_by_side: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
         for _ in range(arguments.rounds):
             for side, command in sides.items():
-                found[side].append(printed(command))
-        say_rates(name, found)
+                rounds_by_side[side].append(printed(command))
+        say_rates(name, rounds_by_side)
         for options in ([], ["compile"]):
             share = printed([sys.executable, "-m", "benchmarks.reference.products", name, seconds, *options])
             figure(".".join(["products", short(name), *options, "share"]), share["share"], "")
@@ -64,10 +64,10 @@ def main() -> None:
     subprocess.run([sys.executable, "-m", "benchmarks.reference.seeds_speed"], env=os.environ | ONE_THREAD, check=True)
 
 
-def say_rates(name: str, found: dict[str, list[dict[str, Any]]]) -> None:
+def say_rates(name: str, rounds_by_side: dict[str, list[dict[str, Any]]]) -> None:
     """Print the figures of one algorithm, from what each side measured in each round."""
     for kind in ("drawn", "fixed"):
-        measured = {side: [each[kind]["cpu"] for each in runs if kind in each] for side, runs in found.items()}
+        measured = {side: [run[kind]["cpu"] for run in runs if kind in run] for side, runs in rounds_by_side.items()}
         medians = {side: statistics.median(rates) for side, rates in measured.items() if rates}
         for side, median in medians.items():
             figure(f"reference.{name}.{kind}.{side}", median, "updates/s")
@@ -87,8 +87,8 @@ def short(name: str) -> str:
 def printed(command: list[str]) -> dict[str, Any]:
     """Return what a process prints in its last line."""
     done = subprocess.run(command, env=os.environ | ONE_THREAD, check=True, capture_output=True, text=True)
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
 
 
 if __name__ == "__main__":

@@ -49,15 +49,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4_000_000)
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--folder")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="offline-bench-") as root:
-        dataset = os.path.abspath(f"{given.folder or root}/{given.steps}")
+        dataset = os.path.abspath(f"{arguments.folder or root}/{arguments.steps}")
         if not os.path.exists(f"{dataset}/_versions/000001.json"):
             import gymnasium as gym
 
             box = gym.spaces.Box(-np.inf, np.inf, (OBSERVATION,), np.float32), gym.spaces.Box(-1, 1, (ACTION,), np.float32)
-            write_recording(dataset, given.steps, format="table", spaces=box)
-        for part in given.parts.split(","):
+            write_recording(dataset, arguments.steps, format="table", spaces=box)
+        for part in arguments.parts.split(","):
             PARTS[part](dataset)
 
 
@@ -68,7 +68,7 @@ def run_of(dataset: str, **settings: Any) -> Any:
     from offline_core.learning.source import Recorded
     from offline_core.runtime.config import parse
 
-    config = parse(TrainingConfig, SETTINGS | {name: SETTINGS.get(name, {}) | each for name, each in settings.items()})
+    config = parse(TrainingConfig, SETTINGS | {name: SETTINGS.get(name, {}) | values for name, values in settings.items()})
     run = Run(config, Recorded.of(open_dataset(dataset), config.data), None, None, None, "")
     return replace(run, streamed=config.data.resident_bytes == 0)
 
@@ -77,14 +77,14 @@ def together(world: int, work: Callable[..., Any], *arguments: Any, **settings: 
     """What `work(run, rank, world, *arguments)` returns in so many processes."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(world, mp_context=context) as pool:
-        given = [(rank, world, f"{folder}/store", work, arguments, settings) for rank in range(world)]
-        return list(pool.map(_learner, given))
+        jobs = [(rank, world, f"{folder}/store", work, arguments, settings) for rank in range(world)]
+        return list(pool.map(_learner, jobs))
 
 
-def _learner(given: tuple[int, int, str, Callable[..., Any], Any, dict[str, Any]]) -> Any:
+def _learner(job: tuple[int, int, str, Callable[..., Any], Any, dict[str, Any]]) -> Any:
     import torch
 
-    rank, world, store, work, (dataset, *arguments), settings = given
+    rank, world, store, work, (dataset, *arguments), settings = job
     warnings.simplefilter("ignore", FutureWarning)
     torch.set_num_threads(1)
     if world > 1:
@@ -115,9 +115,11 @@ def batches(learner: Any, loader: Any, epoch: int) -> Iterator[Any]:
 def equal(dataset: str) -> None:
     """The first and last global batches of an epoch, by digests that do not depend on who holds which step."""
     for name, data in (("in memory", {}), ("streamed", STREAMED)):
-        found = {world: together(world, _digests, dataset, data=data)[0] for world in LEARNERS}
-        same = all(digests == found[1] for digests in found.values())
-        figure("shards.batches.equal", float(same), "1: yes", learners=[0, *LEARNERS], data=name, batches=len(found[1]))
+        digests_by_world = {world: together(world, _digests, dataset, data=data)[0] for world in LEARNERS}
+        same = all(digests == digests_by_world[1] for digests in digests_by_world.values())
+        figure(
+            "shards.batches.equal", float(same), "1: yes", learners=[0, *LEARNERS], data=name, batches=len(digests_by_world[1])
+        )
 
 
 def _digests(run: Any, rank: int, world: int) -> list[tuple[int, int]]:
@@ -128,14 +130,14 @@ def _digests(run: Any, rank: int, world: int) -> list[tuple[int, int]]:
 
     learner, loader = learner_of(run, rank, world), loader_of(run, rank, world)
     factors = torch.from_numpy(np.random.default_rng(0).integers(1, 2**62, OBSERVATION) | 1)
-    found: list[tuple[int, int]] = []
+    digests: list[tuple[int, int]] = []
     for batch in batches(learner, loader, 0):
         hashes = learner._steps.columns["obs"][batch.indices].contiguous().view(torch.int32).long() @ factors
         hashes = (hashes ^ (hashes >> 29)) * factors[0]
-        found.append((batch.steps, int(summed(hashes.sum()[None]))))
-        if len(found) > 2 * BATCHES:
-            del found[BATCHES]
-    return found
+        digests.append((batch.steps, int(summed(hashes.sum()[None]))))
+        if len(digests) > 2 * BATCHES:
+            del digests[BATCHES]
+    return digests
 
 
 def read_bytes(dataset: str) -> None:

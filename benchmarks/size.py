@@ -48,13 +48,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10**8)
     parser.add_argument("--learners", default="1,2,4")
     parser.add_argument("--folder")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="offline-bench-") as root:
-        dataset = os.path.abspath(f"{given.folder or root}/{given.steps}")
+        dataset = os.path.abspath(f"{arguments.folder or root}/{arguments.steps}")
         if not os.path.exists(f"{dataset}/_versions/000001.json"):
-            make(dataset, f"{root}/part", given.steps)
-        for learners in map(int, given.learners.split(",")):
-            train(dataset, f"{root}/run-{learners}", given.steps, learners)
+            make(dataset, f"{root}/part", arguments.steps)
+        for learners in map(int, arguments.learners.split(",")):
+            train(dataset, f"{root}/run-{learners}", arguments.steps, learners)
 
 
 def make(dataset: str, part: str, steps: int) -> None:

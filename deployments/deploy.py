@@ -24,16 +24,16 @@ POOL = "offline"
 
 
 def with_switches(document: dict[str, Any], are_on: Mapping[tuple[str, str], bool]) -> dict[str, Any]:
-    """What prefect.yaml says, with each schedule as switched on or off as it is.
+    """Return the document of prefect.yaml, with each schedule switched on or off as it is on the server.
 
     Arguments:
         are_on: by names of deployments and slugs of schedules; others are as the file says.
     """
     deployments = [
-        {**each, "schedules": [_switched(each["name"], schedule, are_on) for schedule in each["schedules"]]}
-        if "schedules" in each
-        else each
-        for each in document["deployments"]
+        {**deployment, "schedules": [_switched(deployment["name"], schedule, are_on) for schedule in deployment["schedules"]]}
+        if "schedules" in deployment
+        else deployment
+        for deployment in document["deployments"]
     ]
     return {**document, "deployments": deployments}
 
@@ -43,10 +43,15 @@ def _switched(name: str, schedule: dict[str, Any], are_on: Mapping[tuple[str, st
 
 
 def switches(client: SyncPrefectClient, document: dict[str, Any]) -> dict[tuple[str, str], bool]:
-    """Of the schedules that are on the server: whether they are switched on, by names of deployments and slugs."""
-    names = [each["name"] for each in document["deployments"] if "schedules" in each]
-    found = client.read_deployments(deployment_filter=DeploymentFilter.model_validate({"name": {"any_": names}}))
-    return {(each.name, schedule.slug): schedule.active for each in found for schedule in each.schedules if schedule.slug}
+    """Return whether each schedule on the server is switched on, by names of deployments and slugs of schedules."""
+    names = [deployment["name"] for deployment in document["deployments"] if "schedules" in deployment]
+    deployments = client.read_deployments(deployment_filter=DeploymentFilter.model_validate({"name": {"any_": names}}))
+    return {
+        (deployment.name, schedule.slug): schedule.active
+        for deployment in deployments
+        for schedule in deployment.schedules
+        if schedule.slug
+    }
 
 
 def main() -> None:

@@ -80,13 +80,13 @@ class ServerMetrics:
         from prefect.client.schemas.sorting import FlowRunSort
 
         ended = FlowRunFilter.model_validate({"end_time": {"after_": self._seen_until}})
-        found: list[Any] = []
+        ended_runs: list[Any] = []
         for page in range(MOST_PAGES):
             runs = client.read_flow_runs(flow_run_filter=ended, sort=FlowRunSort.END_TIME_DESC, limit=PAGE, offset=page * PAGE)
-            found += runs
+            ended_runs += runs
             if len(runs) < PAGE:
                 break
-        return [run for run in reversed(found) if run.id not in self._seen]
+        return [run for run in reversed(ended_runs) if run.id not in self._seen]
 
     def _know(self, flow: Any) -> None:
         if flow.id not in self._flows:
@@ -163,34 +163,39 @@ class RootMetrics:
             else:
                 self._up.labels(root).set(1)
 
-    def _show(self, root: str, found: Contents) -> None:
-        if found.root.is_local:
-            self._free.labels(root).set(shutil.disk_usage(found.root.path).free)
+    def _show(self, root: str, contents: Contents) -> None:
+        if contents.root.is_local:
+            self._free.labels(root).set(shutil.disk_usage(contents.root.path).free)
         for gauge in (*self._data.values(), self._gate, self._decisions, self._speed, self._waiting):
             gauge.remove_by_labels({"root": root})
-        latest = {name: versions[-1] for name, versions in found.datasets.items()}
+        latest = {name: versions[-1] for name, versions in contents.datasets.items()}
         newest = sorted(latest, key=lambda name: latest[name].manifest.created_at, reverse=True)[:MOST_LABELLED]
         for name in newest:
             dataset = latest[name]
             ref = dataset.ref
-            values = {"versions": len(found.datasets[name]), "episodes": ref.episodes, "steps": ref.steps, "bytes": ref.bytes}
+            values = {
+                "versions": len(contents.datasets[name]),
+                "episodes": ref.episodes,
+                "steps": ref.steps,
+                "bytes": ref.bytes,
+            }
             for kind, value in (values | {"created": dataset.manifest.created_at.timestamp()}).items():
                 self._data[kind].labels(root, name or ".").set(value)
             if (report := last_report(dataset)) is not None:
                 self._gate.labels(root, name or ".", report.verdict).set(1)
-        for each in found.results.values():
-            if isinstance(each, DecisionResult):
-                self._decisions.labels(root, each.verdict).inc()
-        trainings = {name: each for name, each in found.results.items() if isinstance(each, TrainingResult)}
-        for name in sorted(trainings, key=lambda name: _made(found, name), reverse=True)[:MOST_LABELLED]:
+        for result in contents.results.values():
+            if isinstance(result, DecisionResult):
+                self._decisions.labels(root, result.verdict).inc()
+        trainings = {name: result for name, result in contents.results.items() if isinstance(result, TrainingResult)}
+        for name in sorted(trainings, key=lambda name: _made(contents, name), reverse=True)[:MOST_LABELLED]:
             run = trainings[name]
             self._speed.labels(root, name or ".").set(run.steps_per_second)
             self._waiting.labels(root, name or ".").set(run.data_wait_seconds / max(run.seconds, 1e-9))
-        self._problems.labels(root).set(len(found.problems))
+        self._problems.labels(root).set(len(contents.problems))
 
 
-def _made(found: Contents, name: str) -> float:
-    policy = found.policy_of(name)
+def _made(contents: Contents, name: str) -> float:
+    policy = contents.policy_of(name)
     return policy.created_at.timestamp() if policy else 0.0
 
 

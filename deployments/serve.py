@@ -67,7 +67,7 @@ async def serve(*deployments: RunnerDeployment) -> signal.Signals:
     for number in STOPS:
         loop.add_signal_handler(number, stop, number)
     if runner.started:
-        sys.stdout.write(welcome([each.full_name for each in deployments], get_current_settings().ui_url))
+        sys.stdout.write(welcome([deployment.full_name for deployment in deployments], get_current_settings().ui_url))
         sys.stdout.flush()
     stopping = asyncio.create_task(stopped.wait())
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -88,7 +88,7 @@ def main() -> None:
     chosen = parser.parse_args().profile or ["default", "short"]
     with readable_errors():
         use_preferred_ui()
-        first = asyncio.run(serve(*(served(each) for each in definitions() if profile_of(each) in chosen)))
+        first = asyncio.run(serve(*(served(deployment) for deployment in definitions() if profile_of(deployment) in chosen)))
     sys.stderr.write(f"Stopped by {first.name}. A run that was at work is cancelled: retry it, and it goes on where it was.\n")
     raise SystemExit(128 + first)
 

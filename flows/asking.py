@@ -17,13 +17,13 @@ def ask_for_import(config: ImportConfig, *, source: str | Sequence[str], output:
     """Ask on the terminal, write the YAML beside the output, and say what to type next."""
     paths = [source] if isinstance(source, str) else list(source)
     plan = asked(config, paths, _ask)
-    place = Location.of(output if output.endswith((".yaml", ".yml")) else f"{output.rstrip('/')}.yaml")
-    place.write(plan.yaml.encode())
+    yaml_file = Location.of(output if output.endswith((".yaml", ".yml")) else f"{output.rstrip('/')}.yaml")
+    yaml_file.write(plan.yaml.encode())
     say(plan.verdict)
     for decision in plan.decisions:
         say(f"  {decision.name}: {decision.question}")
     data = output.removesuffix(".yaml").removesuffix(".yml")
-    say(f"The parameters are in {place.uri}; go on with: {plan.command(data, place.uri)}")
+    say(f"The parameters are in {yaml_file.uri}; go on with: {plan.command(data, yaml_file.uri)}")
 
 
 def _ask(question: str, candidates: list[str]) -> str:

@@ -45,10 +45,10 @@ def _add_chain(name: str, help: str, arguments: list[Argument], *options: click.
     parameters = Parameters(defaults)
 
     @verb(name, arguments, seed, *options, parameters=parameters, help=help, has_json=True)
-    def run(settings: tuple[str, ...], config_files: tuple[str, ...], env: str | None = None, **given: Any) -> None:
+    def run(settings: tuple[str, ...], config_files: tuple[str, ...], env: str | None = None, **parsed: Any) -> None:
         more = [f"expert.environment.id={env}"] * bool(env)
         flow, configs = _flow(attribute), parameters.configs([*settings, *more], config_files)
-        values = given | _checked(arguments, given)
+        values = parsed | _checked(arguments, parsed)
         if len(sources := values.get("source", ())) == 1:  # which may be a dataset
             values["source"] = sources[0]
         _shown(lambda: _call(flow, **values, **configs), is_chain=True)
@@ -121,11 +121,11 @@ def _add_stage(stage: Stage[..., Any]) -> None:
         port: int = 0,
         env: str | None = None,
         append: bool = False,
-        **given: Any,
+        **parsed: Any,
     ) -> None:
         more = [f"environment.id={env}"] * bool(env) + ["append=true"] * append
-        groups = parameters.configs([*given["settings"], *more], given["config_files"])
-        arguments = _checked(stage.arguments, given) | {"config": groups.pop("")}
+        groups = parameters.configs([*parsed["settings"], *more], parsed["config_files"])
+        arguments = _checked(stage.arguments, parsed) | {"config": groups.pop("")}
         if plan:
             from flows.results import print_plan
 
@@ -220,10 +220,10 @@ def card(place: str, version: int | None, open: bool) -> None:
     from flows.results import print_card
     from offline_core.keeping.inspection import card_at
 
-    found = card_at(_place(place), version)
-    print_card(found, verbose=is_verbose())
-    if open and found.places:
-        click.launch(f"{found.places[0]}.html")
+    folder_card = card_at(_place(place), version)
+    print_card(folder_card, verbose=is_verbose())
+    if open and folder_card.places:
+        click.launch(f"{folder_card.places[0]}.html")
 
 
 @verb("registry", [Argument("place", "Folder of a registry, or of one name in it.", "runs/registry")])
@@ -337,9 +337,9 @@ def _shown(call: Callable[[], Any], *, is_chain: bool = False) -> None:
         print_card(dataclasses.replace(result.card(), facts={}, warnings=()), verbose=is_verbose())
 
 
-def _checked(arguments: Iterable[Argument], given: dict[str, Any]) -> dict[str, Any]:
-    """The values of arguments. Checked before Prefect stores a parameter that may have credentials in it."""
-    values = {argument.name: given[argument.name] for argument in arguments if argument.name in given}
+def _checked(arguments: Iterable[Argument], parsed: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of arguments, checked before Prefect stores a parameter that may have credentials in it."""
+    values = {argument.name: parsed[argument.name] for argument in arguments if argument.name in parsed}
     for argument in arguments:
         if argument.is_many:
             values[argument.name] = [*values[argument.name]]

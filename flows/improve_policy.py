@@ -47,21 +47,27 @@ class ImprovePolicyResult(ChainResult):
 
     def card(self) -> Card:
         decided, moved = self.decision, self.promotion
-        judged = {f"Candidate {rank}": each for rank, each in enumerate((e for e in decided.candidates if e.judged), 1)}
+        judged = {
+            f"Candidate {rank}": candidate for rank, candidate in enumerate((e for e in decided.candidates if e.judged), 1)
+        }
         told = decided.card()
         return self.chain_card(
             "Improve policy",
             told,
             returns={
                 "recorded": decided.recorded,
-                **{f"{name} (wdr)": each.estimates["wdr"] for name, each in judged.items() if "wdr" in each.estimates},
+                **{
+                    f"{name} (wdr)": candidate.estimates["wdr"]
+                    for name, candidate in judged.items()
+                    if "wdr" in candidate.estimates
+                },
             },
             checkpoint=decided.checkpoint if moved is None else moved.checkpoint,
             details={
                 "Against": decided.against,
                 "Registry": self.registry,
                 "Moved": moved is not None,
-                **{name: f"{each.name}, {each.judged}" for name, each in judged.items()},
+                **{name: f"{candidate.name}, {candidate.judged}" for name, candidate in judged.items()},
             },
             next=told.next if moved is None else moved.card().next,
         )

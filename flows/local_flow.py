@@ -47,7 +47,7 @@ class LocalFlow(Flow[P, R]):
             return run()
 
     def validate_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """As Prefect does, and then the locations and modules that they name, however deep.
+        """Validate as Prefect does, and then the locations and modules that the parameters name, however deep.
 
         Raises:
             ParameterTypeError: a parameter is unknown or out of bounds.
@@ -55,15 +55,15 @@ class LocalFlow(Flow[P, R]):
             ConfigError: `OFFLINE_IMPORTS` does not allow one.
         """
         try:
-            found = super().validate_parameters(parameters)
+            values = super().validate_parameters(parameters)
         except ParameterTypeError as error:
             if not isinstance(refused := error.__context__, ValidationError):
                 raise
             raise ParameterTypeError(f"Flow run received invalid parameters: {problems(refused)}") from None
-        annotations = {name: each.annotation for name, each in inspect.signature(self.fn).parameters.items()}
+        annotations = {name: parameter.annotation for name, parameter in inspect.signature(self.fn).parameters.items()}
         of_short_forms = {name: getattr(kind, "__metadata__", ()) for name, kind in annotations.items()}
-        check_permitted(found, of_short_forms)
-        return found
+        check_permitted(values, of_short_forms)
+        return values
 
 
 def flow(
@@ -75,19 +75,24 @@ def flow(
     are described by their models; it ends in its arguments.
 
     Arguments:
-        run_name: of runs that no user named: a template, see `name_of`, or what makes it of the parameters.
-        is_short: it is the short form of another.
+        run_name: name of the runs that no user named: a template, see `name_of`, or a function of the parameters.
+        is_short: the flow is the short form of another one.
     """
 
     def decorate(fn: Callable[P, R]) -> LocalFlow[P, R]:
         parameters = inspect.signature(fn).parameters
         hints = get_type_hints(fn, include_extras=True)
-        is_closed = is_short or sum(isinstance(each.default, BaseModel) for each in parameters.values()) > 1
+        is_closed = is_short or sum(isinstance(parameter.default, BaseModel) for parameter in parameters.values()) > 1
         fn.__annotations__ = hints | {
-            name: _in_a_form(hints[name], each.default, is_closed) for name, each in parameters.items() if name in hints
+            name: _in_a_form(hints[name], parameter.default, is_closed)
+            for name, parameter in parameters.items()
+            if name in hints
         }
         if hasattr(fn, "__signature__"):  # of a function that was made
-            own = [each.replace(annotation=fn.__annotations__.get(name, each.annotation)) for name, each in parameters.items()]
+            own = [
+                parameter.replace(annotation=fn.__annotations__.get(name, parameter.annotation))
+                for name, parameter in parameters.items()
+            ]
             fn.__signature__ = fn.__signature__.replace(parameters=own)
         fn.__doc__ = "\n".join([inspect.cleandoc(fn.__doc__ or ""), *_undescribed(fn, hints)])
         fill = functools.partial(name_of, run_name) if isinstance(run_name, str) else run_name
@@ -112,7 +117,7 @@ def _in_a_form(kind: Any, default: Any, is_closed: bool) -> Any:
     values = shown(default)
     begins = {"default": None if is_closed else values}
     group = Annotated[kind, GroupInForm(values, is_closed), Field(json_schema_extra=begins)]
-    return Annotated[group, BeforeValidator(lambda given: default if given is None else given)] if is_closed else group
+    return Annotated[group, BeforeValidator(lambda value: default if value is None else value)] if is_closed else group
 
 
 class NamedChoices:

@@ -52,7 +52,7 @@ class LogsToPolicyResult(ChainResult):
     def _returns(self) -> dict[str, float]:
         """Mean returns; an estimate is of discounted returns, and so has its own."""
         if self.estimate is not None:
-            estimates = {f"policy ({name})": each.value for name, each in self.estimate.estimates.items()}
+            estimates = {f"policy ({name})": estimate.value for name, estimate in self.estimate.estimates.items()}
             return {"held out": self.estimate.recorded.value, **estimates}
         played = {} if self.evaluation is None else {"policy": self.evaluation.mean_return}
         return {"logs": self.pruning.before.returns.mean, "kept": self.pruning.after.returns.mean, **played}

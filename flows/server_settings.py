@@ -45,9 +45,9 @@ def _profile() -> dict[str, Any]:
         _pyproject().get("profiles_path"),
     )
     home = os.environ.get("PREFECT_HOME") or Path("~/.prefect").expanduser()
-    found = _toml(Path(next(filter(None, places), None) or Path(home, "profiles.toml")))
-    profile = os.environ.get("PREFECT_PROFILE") or found.get("active")
-    return dict(_inside(found, "profiles", profile) or {})
+    profiles = _toml(Path(next(filter(None, places), None) or Path(home, "profiles.toml")))
+    profile = os.environ.get("PREFECT_PROFILE") or profiles.get("active")
+    return dict(_inside(profiles, "profiles", profile) or {})
 
 
 def _dotenv() -> dict[str, Any]:

@@ -44,17 +44,17 @@ def read_values(settings: Sequence[str], config_file: str | None) -> dict[str, A
                 f"The setting that begins with {words and words[0]!r} is not NAME=VALUE, such as optimizer.batch_size=2048."
             )
         *groups, last = name.strip().split(".")
-        place = values
+        mapping = values
         for group in groups:
-            if place.get(group) is None:  # absent, or without a value in the file
-                place[group] = {}
-            place = place[group]
-            if not isinstance(place, dict):
+            if mapping.get(group) is None:  # absent, or without a value in the file
+                mapping[group] = {}
+            mapping = mapping[group]
+            if not isinstance(mapping, dict):
                 raise ConfigError(f"The setting {name.strip()!r} goes into {group!r}, which is a value and no group.")
         try:
-            place[last] = load_yaml(text)
+            mapping[last] = load_yaml(text)
         except ValueError:
-            place[last] = text
+            mapping[last] = text
     return values
 
 
@@ -62,7 +62,7 @@ def defaults_of(flow: Callable[..., Any]) -> dict[str, BaseModel]:
     """The models among a flow's parameters, at their defaults, by name."""
     hints = typing.get_type_hints(flow)
     parameters = inspect.signature(flow).parameters
-    return {name: each.default for name, each in parameters.items() if is_model(hints[name])}
+    return {name: parameter.default for name, parameter in parameters.items() if is_model(hints[name])}
 
 
 def configs_of(
@@ -83,9 +83,9 @@ def configs_of(
         values = {"": {name: values[name] for name in values.keys() - optional.keys()}} | {
             name: values[name] for name in optional if name in values
         }
-    given = {name: dict(config.model_dump(exclude_unset=True)) for name, config in defaults.items()}
+    set_fields = {name: dict(config.model_dump(exclude_unset=True)) for name, config in defaults.items()}
     return {
-        name: parse(model, given.get(name, {}) | (values.get(name) or {}))
+        name: parse(model, set_fields.get(name, {}) | (values.get(name) or {}))
         for name, model in groups.items()
         if name in defaults or name in values
     }
@@ -105,13 +105,13 @@ def _no_group(name: str, groups: Mapping[str, type[BaseModel]], unused: Collecti
 def completions(models: Mapping[str, type[BaseModel]], incomplete: str) -> dict[str, str]:
     """What an incomplete name may become, up to the next dot, with descriptions: `optimizer.`, or `optimizer.schedule=`."""
     begin = incomplete[: incomplete.rfind(".") + 1]
-    found: dict[str, str] = {}
+    words: dict[str, str] = {}
     for name, model in models.items():
         for path, field in paths_of(model, f"{name}." if name else "").items():
             if path.startswith(incomplete) and not is_model(field.annotation):
                 word, dot, _ = path.removeprefix(begin).partition(".")
-                found.setdefault(begin + word + (dot or "="), "" if dot else field.description or "")
-    return found
+                words.setdefault(begin + word + (dot or "="), "" if dot else field.description or "")
+    return words
 
 
 def print_parameters(configs: Mapping[str, BaseModel], optional: Mapping[str, type[BaseModel]]) -> None:

@@ -61,13 +61,15 @@ CHAINS: Mapping[str, Sequence[str]] = MappingProxyType(
 
 
 def short_forms() -> dict[str, dict[str, str]]:
-    """By flow: the name of each field, and where it goes. Flows that are not here have few fields in their own forms."""
-    paths = {each.attribute: [*_places(each), *(_path(path) for path in each.short)] for each in STAGES.values() if each.short}
-    return {name: {_name(path): path for path in found} for name, found in (*CHAINS.items(), *paths.items())}
+    """Return by flow the name of each field and the path of its parameter; other flows have few fields in their own forms."""
+    paths = {
+        stage.attribute: [*_places(stage), *(_path(path) for path in stage.short)] for stage in STAGES.values() if stage.short
+    }
+    return {name: {_name(path): path for path in own_paths} for name, own_paths in (*CHAINS.items(), *paths.items())}
 
 
 def _places(stage: Stage[..., Any]) -> list[str]:
-    return [each.name for each in stage.arguments if each.is_place]
+    return [argument.name for argument in stage.arguments if argument.is_place]
 
 
 def _path(field: str) -> str:
@@ -83,17 +85,19 @@ def __getattr__(name: str) -> LocalFlow[..., Any]:
     """The short form `NAME_short`; its flow is imported now."""
     full, known = name.removesuffix(SUFFIX), short_forms()
     if full not in known or not name.endswith(SUFFIX):
-        raise AttributeError(f"There is no short form {name}; there are {', '.join(each + SUFFIX for each in known)}.")
-    found = globals()[name] = _short(flow_of(full), known[full])
-    return found
+        raise AttributeError(
+            f"There is no short form {name}; there are {', '.join(flow_name + SUFFIX for flow_name in known)}."
+        )
+    form = globals()[name] = _short(flow_of(full), known[full])
+    return form
 
 
 def _short(full: LocalFlow[..., Any], places: Mapping[str, str]) -> LocalFlow[..., Any]:
-    def arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments(form: Mapping[str, Any]) -> dict[str, Any]:
         changed = (
-            _nested(path.split("."), given[name])
+            _nested(path.split("."), form[name])
             for name, path in places.items()
-            if given[name] != signature.parameters[name].default
+            if form[name] != signature.parameters[name].default
         )
         values: dict[str, Any] = reduce(overlaid, changed, {})
         models = {
@@ -103,13 +107,13 @@ def _short(full: LocalFlow[..., Any], places: Mapping[str, str]) -> LocalFlow[..
         }
         return values | models
 
-    def run(**given: Any) -> Any:
-        return full.fn(**arguments(given))
+    def run(**form: Any) -> Any:
+        return full.fn(**arguments(form))
 
-    def run_name(given: Mapping[str, Any]) -> str:
+    def run_name(form: Mapping[str, Any]) -> str:
         named = full.flow_run_name
         assert isinstance(named, RunName)
-        return named.fill(defaults | arguments(given))
+        return named.fill(defaults | arguments(form))
 
     defaults = _defaults(full)
     fields = {name: _field(full, path.split(".")) for name, path in places.items()}
@@ -158,15 +162,15 @@ def _one_kind(kind: Any, default: Any) -> Any:
     if typing.get_origin(kind) not in (typing.Union, UnionType):
         return kind
     left_out = [UserCode, *([list[str]] if isinstance(default, str) else []), *([] if default is None else [type(None)])]
-    return typing.Union[tuple(each for each in typing.get_args(kind) if each not in left_out)]  # noqa: UP007 - of a tuple
+    return typing.Union[tuple(choice for choice in typing.get_args(kind) if choice not in left_out)]  # noqa: UP007 - of a tuple
 
 
 def _annotation(info: FieldInfo, default: Any) -> Any:
     """The annotation of a field, with its limits."""
     kind = _one_kind(info.annotation, default)
     extra: dict[str, Any] = {}
-    for each in (info, *getattr(kind, "__metadata__", ())):
-        if callable(change := getattr(each, "json_schema_extra", None)):  # pydantic leaves these out beside a position
+    for part in (info, *getattr(kind, "__metadata__", ())):
+        if callable(change := getattr(part, "json_schema_extra", None)):  # pydantic leaves these out beside a position
             change(extra)
     if extra and typing.get_origin(kind) is Annotated:
         kind = typing.get_args(kind)[0]

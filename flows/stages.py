@@ -26,7 +26,7 @@ _OF_THE_COMMAND_LINE = ("environment", "switch")
 
 def __getattr__(name: str) -> LocalFlow[..., Any]:
     """The flow of a stage; its models are imported now."""
-    stages = {each.attribute: each for each in STAGES.values()}
+    stages = {stage.attribute: stage for stage in STAGES.values()}
     if name not in stages:
         raise AttributeError(f"There is no stage {name}; there are {', '.join(stages)}.")
     made: LocalFlow[..., Any] = globals().get(name) or globals().setdefault(name, _flow_of(stages[name]))
@@ -35,15 +35,15 @@ def __getattr__(name: str) -> LocalFlow[..., Any]:
 
 def flow_of(name: str) -> LocalFlow[..., Any]:
     """The flow of a stage or of a chain, by the name of its function."""
-    if any(name == each.attribute for each in STAGES.values()):
+    if any(name == stage.attribute for stage in STAGES.values()):
         return __getattr__(name)
     chain: LocalFlow[..., Any] = getattr(importlib.import_module(f"flows.{name}"), name)
     return chain
 
 
 def _flow_of(stage: Stage[..., Any]) -> LocalFlow[..., Any]:
-    def run(*given: Any, **named: Any) -> Any:
-        bound = signature.bind(*given, **named)
+    def run(*values: Any, **named: Any) -> Any:
+        bound = signature.bind(*values, **named)
         bound.apply_defaults()
         arguments = dict(bound.arguments)
         config = arguments.pop("config")
@@ -56,13 +56,13 @@ def _flow_of(stage: Stage[..., Any]) -> LocalFlow[..., Any]:
         return result
 
     config = load(stage.config)
-    parameters = [_parameter(each) for each in stage.arguments if each.kind not in _OF_THE_COMMAND_LINE]
+    parameters = [_parameter(argument) for argument in stage.arguments if argument.kind not in _OF_THE_COMMAND_LINE]
     parameters.append(_keyword("config", config, config()))
     parameters += [_keyword(name, load(path) | None, None) for name, path in stage.groups.items()]
     run.__name__ = run.__qualname__ = stage.attribute
     run.__signature__ = signature = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    lines = (f"    {each.name}: {each.help}" for each in stage.arguments if each.name in signature.parameters)
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    lines = (f"    {argument.name}: {argument.help}" for argument in stage.arguments if argument.name in signature.parameters)
     run.__doc__ = "\n".join([stage.summary, "", "Args:", *lines])
     return flow(name=stage.title, run_name=template_of(stage))(run)
 

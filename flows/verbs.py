@@ -85,31 +85,31 @@ class Verb(click.Command):
         return super().parse_args(ctx, args)
 
     def _look(self, ctx: click.Context, parameters: Parameters, args: list[str]) -> None:
-        """Shows the parameters if that is asked for, before required arguments are missed; refuses those without -s."""
+        """Shows the parameters on request, before a required argument is missed; refuses those that are given without -s."""
         try:
-            given, more, _ = self.make_parser(ctx).parse_args([*args])
+            options, more, _ = self.make_parser(ctx).parse_args([*args])
         except click.NoSuchOption as error:
             self._refuse_option(ctx, parameters, error, args)
             raise
-        for argument in (each for each in self.params if isinstance(each, click.Argument)):
-            value = given.get(argument.name or "")
+        for argument in (parameter for parameter in self.params if isinstance(parameter, click.Argument)):
+            value = options.get(argument.name or "")
             more += [value] if isinstance(value, str) else value if isinstance(value, tuple) else ()
         for text in more:
             name, equals, value = text.partition("=")
             if equals and name.isprintable() and "/" not in name and (meant := parameters.meant(name, value)) is not None:
                 ctx.fail(f"{text} is a parameter, and no folder: {meant} (if it is a folder: ./{text})")
-        self._refuse_output(ctx, given)
-        if given.get("show_config"):
-            parameters.show(given.get("settings") or (), given.get("config_files") or ())
+        self._refuse_output(ctx, options)
+        if options.get("show_config"):
+            parameters.show(options.get("settings") or (), options.get("config_files") or ())
             ctx.exit()
 
-    def _refuse_output(self, ctx: click.Context, given: Mapping[str, Any]) -> None:
-        """Says how the output is given where none is, and the last of the folders to read is not there."""
+    def _refuse_output(self, ctx: click.Context, options: Mapping[str, Any]) -> None:
+        """Says how to give the output where none is given and the last of the folders to read does not exist."""
         outputs = [argument.name for argument in self.arguments if argument.kind == "output" and argument.is_option]
-        if not outputs or any(given.get(name) for name in outputs):
+        if not outputs or any(options.get(name) for name in outputs):
             return
-        for argument in (each for each in self.arguments if each.is_many):
-            *others, last = words if isinstance(words := given.get(argument.name), tuple) and words else [""]
+        for argument in (argument for argument in self.arguments if argument.is_many):
+            *others, last = words if isinstance(words := options.get(argument.name), tuple) and words else [""]
             if others and is_location(last) and "://" not in last and not glob.has_magic(last) and not os.path.exists(last):
                 from offline_core.data.store.location import refuse_credentials
 
@@ -123,7 +123,7 @@ class Verb(click.Command):
         from offline_core.runtime.parameter_names import closest
 
         option = error.option_name
-        if closest(option, (name for each in self.params for name in each.opts), cutoff=0.75):
+        if closest(option, (name for parameter in self.params for name in parameter.opts), cutoff=0.75):
             return  # click names it
         if (meant := parameters.meant(option.lstrip("-").replace("-", "_"), _value_of(option, args))) is not None:
             ctx.fail(f"{option} is a parameter, and no option: {meant}")
@@ -256,12 +256,12 @@ class Parameters:
         print_parameters(self.configs(settings, files), self._optional())
 
     def meant(self, name: str, value: str) -> str | None:
-        """How `-s` gives a value to the parameter that a name stands for; None if it stands for none."""
+        """Return how `-s` gives a value to the parameter that a name stands for; None if it stands for none."""
         from flows.settings import unused_of
         from offline_core.runtime.parameter_names import meant_parameters
 
-        found = meant_parameters(name, self.models, unused_of(self._defaults()))
-        return " or ".join(f"-s {each}={value}" for each in found) or None
+        paths = meant_parameters(name, self.models, unused_of(self._defaults()))
+        return " or ".join(f"-s {path}={value}" for path in paths) or None
 
     @property
     def options(self) -> tuple[click.Option, ...]:

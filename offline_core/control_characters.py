@@ -34,5 +34,5 @@ def visible_line(text: str) -> str:
     return _IN_A_LINE.sub(_written_out, text)
 
 
-def _written_out(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode("ascii")
+def _written_out(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")

@@ -286,8 +286,8 @@ def about(
     is_result = {kind_of(name) for name in location.files(recursive=False)} & {"result", "metrics", "failure"}
     if datasets.is_dataset(uri) or not is_result:
         location, folder = open_committed(uri).location, FOLDER
-    given = {"author": author, "license": license, "description": description, "source": source}
-    said = {name: text for name, text in given.items() if text is not None}
+    facts = {"author": author, "license": license, "description": description, "source": source}
+    said = {name: text for name, text in facts.items() if text is not None}
     return say_about(location, said, folder) if said else read_about(location, folder)
 
 
@@ -354,24 +354,30 @@ def function_of(stage: Stage[..., Any]) -> Callable[..., Any]:
 
     It returns the result, or the dataset that the stage wrote with the result as `result`; of a split, two.
     """
-    written = [each for each in stage.arguments if each.kind == "output"]
+    written = [argument for argument in stage.arguments if argument.kind == "output"]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs).arguments
-        parameters, places = given.pop("parameters", {}), dict[str, Any]()
+        arguments = signature.bind(*args, **kwargs).arguments
+        parameters, places = arguments.pop("parameters", {}), dict[str, Any]()
         for argument in stage.inputs:
-            places |= _places_of(argument, given[argument.name])
-        if "version" in places and all(each.kind != "version" for each in stage.arguments):
+            places |= _places_of(argument, arguments[argument.name])
+        if "version" in places and all(argument.kind != "version" for argument in stage.arguments):
             del places["version"]
-        places |= {each.name: os.fspath(given[each.name]) for each in written if given.get(each.name) is not None}
+        places |= {
+            argument.name: os.fspath(arguments[argument.name])
+            for argument in written
+            if arguments.get(argument.name) is not None
+        }
         for name in stage.positional:
-            if (value := given.get(name)) is not None:
+            if (value := arguments.get(name)) is not None:
                 (places if _is_code(value) else parameters)[name] = value
-        config = config_of(load(stage.config), given.get("config"), {name: _plain(value) for name, value in parameters.items()})
-        on_metrics = given.get("on_metrics")
+        config = config_of(
+            load(stage.config), arguments.get("config"), {name: _plain(value) for name, value in parameters.items()}
+        )
+        on_metrics = arguments.get("on_metrics")
         for name, path in stage.groups.items():
-            if given.get(name) is not None:
-                places[name] = config_of(load(path), given[name], {})
+            if arguments.get(name) is not None:
+                places[name] = config_of(load(path), arguments[name], {})
         with contextlib.nullcontext() if on_metrics is None else _observed(on_metrics):
             result = stage(config, **places)
         if stage.gate is not None and not stage.returns_failures:
@@ -390,9 +396,12 @@ def _signature(stage: Stage[..., Any], written: Sequence[Argument]) -> inspect.S
     kinds = inspect.Parameter
     return inspect.Signature(
         [
-            *(kinds(each.name, kinds.POSITIONAL_ONLY) for each in stage.inputs),
+            *(kinds(argument.name, kinds.POSITIONAL_ONLY) for argument in stage.inputs),
             *(kinds(name, kinds.POSITIONAL_OR_KEYWORD, default=None) for name in stage.positional),
-            *(kinds(each.name, kinds.KEYWORD_ONLY, default=None if each.default is None else kinds.empty) for each in written),
+            *(
+                kinds(argument.name, kinds.KEYWORD_ONLY, default=None if argument.default is None else kinds.empty)
+                for argument in written
+            ),
             *(kinds(name, kinds.KEYWORD_ONLY, default=None) for name in (*stage.groups, "config")),
             *([kinds("on_metrics", kinds.KEYWORD_ONLY, default=None)] if stage.has_metrics else []),
             kinds("parameters", kinds.VAR_KEYWORD),
@@ -413,47 +422,47 @@ def _is_code(value: object) -> bool:
     return type(value).__module__.partition(".")[0] == "polars"
 
 
-def _places_of(argument: Argument, given: Any) -> dict[str, Any]:
-    """What a stage takes for what a user gave."""
+def _places_of(argument: Argument, value: Any) -> dict[str, Any]:
+    """Return the arguments of a stage for the value that a user gave for one of them."""
     name = argument.name
     match argument.kind:
         case "dataset":
-            uri, version = place_of(given)
+            uri, version = place_of(value)
             return {name: uri, "version": version}
         case "datasets":
-            return {name: [latest_of(each) for each in given]}
+            return {name: [latest_of(dataset) for dataset in value]}
         case "policy":
-            return {name: checkpoint_of(given)}
+            return {name: checkpoint_of(value)}
         case "candidate":
-            return {name: candidate_of(given)}
+            return {name: candidate_of(value)}
         case "candidates":
-            return {name: candidates_of(given)}
+            return {name: candidates_of(value)}
         case "training":
-            return {name: _training_of(given)}
+            return {name: _training_of(value)}
         case "decision":
-            return {name: given.uri if hasattr(given, "verdict") else checkpoint_of(given)}
+            return {name: value.uri if hasattr(value, "verdict") else checkpoint_of(value)}
         case "sources":
-            return {name: _paths(given)}
-    return {name: os.fspath(given)}
+            return {name: _paths(value)}
+    return {name: os.fspath(value)}
 
 
-def _training_of(given: Trained) -> str:
+def _training_of(training: Trained) -> str:
     """The folder of a training."""
-    if isinstance(given, str | os.PathLike):
-        return os.fspath(given)
-    if isinstance(last := getattr(given, "last_checkpoint", None), str):
+    if isinstance(training, str | os.PathLike):
+        return os.fspath(training)
+    if isinstance(last := getattr(training, "last_checkpoint", None), str):
         return last.rpartition("/")[0]
-    raise ConfigError(f"A {type(given).__name__} is not the result of a training; give what offline.train returned.")
+    raise ConfigError(f"A {type(training).__name__} is not the result of a training; give what offline.train returned.")
 
 
 def _plain(value: Any) -> Any:
-    """A parameter as configs take it: places as texts, and the checkpoint of a result."""
+    """Return a parameter as configs take it: a path as text, and a result as the path of its checkpoint."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, BaseModel) and isinstance(checkpoint := getattr(value, "checkpoint", None), str):
         return checkpoint
     if isinstance(value, Mapping):
-        return {os.fspath(name) if isinstance(name, os.PathLike) else name: each for name, each in value.items()}
+        return {os.fspath(name) if isinstance(name, os.PathLike) else name: entry for name, entry in value.items()}
     return value
 
 
@@ -474,9 +483,9 @@ def place_of(data: Data) -> tuple[str, int | None]:
         return os.fspath(data), None
     if isinstance(data, datasets.Dataset):
         return data.location.uri, data.manifest.version
-    found = data if isinstance(data, DatasetRef) else getattr(data, "dataset", None)
-    if isinstance(found, DatasetRef):
-        return found.uri, found.version
+    ref = data if isinstance(data, DatasetRef) else getattr(data, "dataset", None)
+    if isinstance(ref, DatasetRef):
+        return ref.uri, ref.version
     raise ConfigError(f"A {type(data).__name__} names no dataset; give a path, a Dataset, or the result of a stage.")
 
 
@@ -492,8 +501,8 @@ def checkpoint_of(policy: Trained) -> str:
     """The URI of a policy."""
     if isinstance(policy, str | os.PathLike):
         return os.fspath(policy)
-    if isinstance(found := getattr(policy, "checkpoint", None), str):
-        return found
+    if isinstance(checkpoint := getattr(policy, "checkpoint", None), str):
+        return checkpoint
     raise ConfigError(
         f"A {type(policy).__name__} names no checkpoint; give its path, or the result of a stage that trained a policy."
     )
@@ -510,15 +519,15 @@ def candidate_of(policy: Judged) -> str | UserCode:
 
 
 def candidates_of(policies: Judged | Sequence[Judged]) -> list[str | UserCode]:
-    """The same for several; the result of a sweep means the best policy of each setting."""
+    """Return the candidates of several policies or datasets; the result of a sweep gives the best policy of each setting."""
     if isinstance(policies, Sequence) and not isinstance(policies, str):
-        return [found for each in policies for found in candidates_of(each)]
-    found = getattr(policies, "checkpoints", None)
-    return [*found] if isinstance(found, list) else [candidate_of(policies)]
+        return [checkpoint for policy in policies for checkpoint in candidates_of(policy)]
+    checkpoints = getattr(policies, "checkpoints", None)
+    return [*checkpoints] if isinstance(checkpoints, list) else [candidate_of(policies)]
 
 
 def _paths(source: Path | Sequence[Path]) -> str | list[str]:
-    return os.fspath(source) if isinstance(source, str | os.PathLike) else [os.fspath(each) for each in source]
+    return os.fspath(source) if isinstance(source, str | os.PathLike) else [os.fspath(path) for path in source]
 
 
 def _opened(uri: str, version: int | None, result: BaseModel | None = None) -> Dataset:

@@ -77,11 +77,11 @@ def masked_text(text: str, arguments: Any = None) -> str:
     if "=" not in text and ":" not in text and "earer " not in text:
         return text
     text = _without_url_secrets(text)
-    text = _QUOTED.sub(lambda found: _pair(found, 2, f"{found[1]}{found[2]}{found[1]}{found[3]}", quote=found[1]), text)
-    text = _ASSIGNED.sub(lambda found: _pair(found, 1, f"{found[1]}="), text)
-    text = _LINE.sub(lambda found: _pair(found, 2, f"{found[1]}{found[2]}{found[3]}", sure=True), text)
-    text = _IN_YAML.sub(lambda found: _pair(found, 2, f"{found[1]}{found[2]}{found[3]}", sure=True), text)
-    return _HEADER.sub(lambda found: f"{found[1]} {MASK}", text)
+    text = _QUOTED.sub(lambda match: _pair(match, 2, f"{match[1]}{match[2]}{match[1]}{match[3]}", quote=match[1]), text)
+    text = _ASSIGNED.sub(lambda match: _pair(match, 1, f"{match[1]}="), text)
+    text = _LINE.sub(lambda match: _pair(match, 2, f"{match[1]}{match[2]}{match[3]}", sure=True), text)
+    text = _IN_YAML.sub(lambda match: _pair(match, 2, f"{match[1]}{match[2]}{match[3]}", sure=True), text)
+    return _HEADER.sub(lambda match: f"{match[1]} {MASK}", text)
 
 
 def has_masked(value: Any) -> bool:
@@ -155,16 +155,19 @@ def _without_url_secrets(text: str) -> str:
     return _QUERY.sub(_parameter, text) if "=" in text else text
 
 
-def _parameter(found: re.Match[str]) -> str:
-    name = found[1].lower()
+def _parameter(match: re.Match[str]) -> str:
+    name = match[1].lower()
     hides = is_secret(name) or name in _IN_QUERIES or name.startswith(_CLOUDS)
-    return f"{found[1]}={MASK}" if hides else found[0]
+    return f"{match[1]}={MASK}" if hides else match[0]
 
 
-def _pair(found: re.Match[str], name: int, before: str, *, quote: str = "", sure: bool = False) -> str:
-    """A name and its value, masked if it is a secret's; `sure`: only where it can be no other word of a sentence."""
-    if not is_secret(found[name]) or (sure and not _is_sure(found[name])):
-        return found[0]
+def _pair(match: re.Match[str], name: int, before: str, *, quote: str = "", sure: bool = False) -> str:
+    """Return a name and its value, masked if the name is a secret's.
+
+    With `sure`, only where the name cannot be a word of a sentence.
+    """
+    if not is_secret(match[name]) or (sure and not _is_sure(match[name])):
+        return match[0]
     return f"{before}{quote}{MASK}{quote}"
 
 

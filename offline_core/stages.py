@@ -8,8 +8,8 @@ from offline_core.runtime.stage import STAGES
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    for each in STAGES.values():
-        if each.attribute == name:
-            made: Callable[..., Any] = globals().setdefault(name, function_of(each))
+    for stage in STAGES.values():
+        if stage.attribute == name:
+            made: Callable[..., Any] = globals().setdefault(name, function_of(stage))
             return made
-    raise AttributeError(f"There is no stage {name}; there are {', '.join(each.attribute for each in STAGES.values())}.")
+    raise AttributeError(f"There is no stage {name}; there are {', '.join(stage.attribute for stage in STAGES.values())}.")

@@ -28,7 +28,7 @@ def publish(card: Card, *, key: str) -> None:
         return
     uri, version = card.about
     manifest = POLICY_FILE if version is None else f"{VERSIONS}/{version:06d}.json"
-    files = [f"{place}.{kind}" for place in card.places for kind in ("png", "html", "md")]
+    files = [f"{stem}.{kind}" for stem in card.places for kind in ("png", "html", "md")]
     try:
         text = card.markdown() + _links([Location.of(file) for file in [*files, f"{uri}/{manifest}"]])
         summary = ": ".join(filter(None, (card.title, card.headline)))

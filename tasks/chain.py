@@ -72,13 +72,13 @@ class ChainResult(Result):
             returns: mean return of each thing that was made, for a picture.
             checkpoint: of the policy that came out.
         """
-        seconds = {each.name: each.seconds for each in self.stages}
+        seconds = {stage.name: stage.seconds for stage in self.stages}
         return Card(
             title,
             verdict=told.verdict,
             word=told.word,
             sentence=told.sentence,
-            facts={each.name.capitalize(): str(each) for each in self.stages},
+            facts={stage.name.capitalize(): str(stage) for stage in self.stages},
             warnings=told.warnings if isinstance(told, Card) else (),
             details={**details, "Time": duration_text(self.seconds)},
             draw=figures.drawn(

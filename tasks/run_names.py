@@ -37,8 +37,10 @@ def template_of(stage: Stage[..., Any]) -> str:
     """Return the template of a stage's names: its own, or the stage and what it reads first, or writes."""
     if stage.run_name is not None:
         return stage.run_name
-    places = sorted((each for each in stage.arguments if each.is_place), key=lambda each: each.kind == "output")
-    return " ".join([stage.title, *(f"{{{each.name}}}" for each in places[:1])])
+    places = sorted(
+        (argument for argument in stage.arguments if argument.is_place), key=lambda argument: argument.kind == "output"
+    )
+    return " ".join([stage.title, *(f"{{{argument.name}}}" for argument in places[:1])])
 
 
 class RunName:
@@ -50,8 +52,8 @@ class RunName:
     def __call__(self) -> str:
         from prefect.runtime import flow_run
 
-        given = flow_run.name
-        return given if given and not is_generated(given) else self.fill(flow_run.parameters or {})
+        name = flow_run.name
+        return name if name and not is_generated(name) else self.fill(flow_run.parameters or {})
 
 
 def is_generated(name: str) -> bool:
@@ -61,8 +63,8 @@ def is_generated(name: str) -> bool:
 
 @functools.cache
 def _places() -> set[str]:
-    """Parameters of stages and chains that are places."""
-    return {"root"} | {each.name for stage in STAGES.values() for each in stage.arguments if each.is_place}
+    """Return the parameters of stages and chains that are locations."""
+    return {"root"} | {argument.name for stage in STAGES.values() for argument in stage.arguments if argument.is_place}
 
 
 @functools.cache
@@ -70,14 +72,14 @@ def _generated_words() -> frozenset[str]:
     from coolname.data import config
 
     lists: Any = config
-    return frozenset(str(word) for each in lists.values() if each["type"] == "words" for word in each["words"])
+    return frozenset(str(word) for word_list in lists.values() if word_list["type"] == "words" for word in word_list["words"])
 
 
-def _place(place: Any) -> str:
-    if isinstance(place, Sequence) and not isinstance(place, str):
-        more = f" and {len(place) - 1} more" if len(place) > 1 else ""
-        return f"{_place(place[0])}{more}" if place else "nothing"
-    path = str(place).rstrip("/")
+def _place(value: Any) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        more = f" and {len(value) - 1} more" if len(value) > 1 else ""
+        return f"{_place(value[0])}{more}" if value else "nothing"
+    path = str(value).rstrip("/")
     head, last = posixpath.split(path)
     return posixpath.basename(head) if last in (BEST, LAST) and head else last
 

@@ -6,4 +6,4 @@
 from offline_core.runtime.stage import STAGES
 from tasks.stage import task_of
 
-globals().update({each.attribute: task_of(each) for each in STAGES.values()})
+globals().update({stage.attribute: task_of(stage) for stage in STAGES.values()})

@@ -38,19 +38,21 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=400, help="of each Q function")
     parser.add_argument("--settings", default="{}", help="parameters of the decision, as JSON")
     parser.add_argument("--name", default="decisions", help="folder of the decisions, below FOLDER")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
-    logs = all_logs(given.first_seed)
-    logs = [logs[number] for number in np.random.default_rng(0).permutation(len(logs))][: given.logs]
-    found = []
+    logs = all_logs(arguments.first_seed)
+    logs = [logs[number] for number in np.random.default_rng(0).permutation(len(logs))][: arguments.logs]
+    rows = []
     for log in logs:
-        made = make(log, given.folder)
+        made = make(log, arguments.folder)
         start = time.process_time()
-        result = decided(log, made, given.folder / given.name / log.name, given.updates, json.loads(given.settings))
-        found.append(row(log, made, result) | {"seconds": time.process_time() - start})
-        print(json.dumps(found[-1]), flush=True)
-    report(found)
+        result = decided(
+            log, made, arguments.folder / arguments.name / log.name, arguments.updates, json.loads(arguments.settings)
+        )
+        rows.append(row(log, made, result) | {"seconds": time.process_time() - start})
+        print(json.dumps(rows[-1]), flush=True)
+    report(rows)
 
 
 def decided(log: Log, made: Made, output: Path, updates: int, settings: dict[str, Any]) -> DecisionResult:
@@ -61,12 +63,18 @@ def decided(log: Log, made: Made, output: Path, updates: int, settings: dict[str
 
 
 def row(log: Log, made: Made, result: DecisionResult) -> dict[str, Any]:
-    """What came of it beside what is true."""
+    """Return what came of the decision next to what is true."""
     truth = dict(zip(made.candidates, (value - made.behaviour_value for value in made.values), strict=True))
-    order = [each.checkpoint for each in result.candidates]
-    fqe = max(result.candidates, key=lambda each: each.estimates.get("fqe", -np.inf)).checkpoint
-    judged = [each for each in result.candidates if each.judged and not each.reasons] if result.verdict != "refused" else []
-    covered = [each.judged.low <= truth[each.checkpoint] <= each.judged.high for each in judged if each.judged]
+    order = [candidate.checkpoint for candidate in result.candidates]
+    fqe = max(result.candidates, key=lambda candidate: candidate.estimates.get("fqe", -np.inf)).checkpoint
+    judged = (
+        [candidate for candidate in result.candidates if candidate.judged and not candidate.reasons]
+        if result.verdict != "refused"
+        else []
+    )
+    covered = [
+        candidate.judged.low <= truth[candidate.checkpoint] <= candidate.judged.high for candidate in judged if candidate.judged
+    ]
     best, scale = max(truth.values()), abs(made.behaviour_value)
     tested = [result.checkpoint] if result.verdict == "promote" else result.worth_testing
     return {
@@ -76,7 +84,7 @@ def row(log: Log, made: Made, result: DecisionResult) -> dict[str, Any]:
         "episodes": log.episodes,
         "false_promotion": result.verdict == "promote" and truth[result.checkpoint] <= 0,
         "difference": truth[result.checkpoint],
-        "tails": [(each.judged.tail, each.judged.tail_error) for each in judged if each.judged],
+        "tails": [(candidate.judged.tail, candidate.judged.tail_error) for candidate in judged if candidate.judged],
         "best": best / scale,
         "clear": best >= CLEAR * scale and log.episodes >= LONG and not log.must_be_refused,
         "found": any(truth[uri] > 0 for uri in tested),
@@ -94,30 +102,30 @@ def row(log: Log, made: Made, result: DecisionResult) -> dict[str, Any]:
 
 def report(rows: list[dict[str, Any]]) -> None:
     """The figures over all logs."""
-    sound = [each for each in rows if not each["must_be_refused"]]
-    clear = [each for each in sound if each["clear"]]
-    covered = [inside for each in sound for inside in each["covered"]]
-    unsound = [each for each in rows if each["must_be_refused"]]
-    promotions = sum(each["verdict"] == "promote" for each in rows)
+    sound = [decision for decision in rows if not decision["must_be_refused"]]
+    clear = [decision for decision in sound if decision["clear"]]
+    covered = [inside for decision in sound for inside in decision["covered"]]
+    unsound = [decision for decision in rows if decision["must_be_refused"]]
+    promotions = sum(decision["verdict"] == "promote" for decision in rows)
     figure(
         "decisions.false_promotions",
-        np.mean([each["false_promotion"] for each in rows]),
+        np.mean([decision["false_promotion"] for decision in rows]),
         "share",
         of=len(rows),
         made=promotions,
     )
     figure("decisions.coverage", np.mean(covered) if covered else np.nan, "share", of=len(covered))
-    figure("decisions.power", np.mean([each["found"] for each in clear]) if clear else np.nan, "share", of=len(clear))
+    figure("decisions.power", np.mean([decision["found"] for decision in clear]) if clear else np.nan, "share", of=len(clear))
     for name in ("regret1", "regret3", "last1", "last3", "fqe1"):
-        figure(f"decisions.{name}", np.mean([each[name] for each in sound]), "of the behaviour's value")
+        figure(f"decisions.{name}", np.mean([decision[name] for decision in sound]), "of the behaviour's value")
     figure(
         "decisions.silent",
-        sum(each["verdict"] != "refused" for each in unsound),
+        sum(decision["verdict"] != "refused" for decision in unsound),
         "logs",
         of=len(unsound),
     )
     for verdict in ("promote", "test", "collect", "keep", "refused"):
-        figure(f"decisions.verdicts.{verdict}", sum(each["verdict"] == verdict for each in sound), "logs")
+        figure(f"decisions.verdicts.{verdict}", sum(decision["verdict"] == verdict for decision in sound), "logs")
 
 
 if __name__ == "__main__":

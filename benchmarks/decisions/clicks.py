@@ -68,18 +68,18 @@ class Log:
 
 def all_logs(first_seed: int = 0) -> list[Log]:
     """Sixty logs that can be judged, if they are long enough, and twelve that must be refused."""
-    found = []
+    logs = []
     for number in range(60):
         rate, rows = RATES[number % 5], ROWS[number // 5 % 5]
         actions = min(ACTIONS[(number + number // 5 + number // 25) % 5], max(2, MOST_CELLS // rows))
         contexts, known = CONTEXTS[number % 3], number // 25 != 1
         better = number % 7 not in (1, 4)
-        found.append(Log(first_seed + number, rate, rows, actions, contexts, known, better, noisy=number % 4 == 3))
+        logs.append(Log(first_seed + number, rate, rows, actions, contexts, known, better, noisy=number % 4 == 3))
     for number in range(12):
         rows, actions = ((5_000, 5), (20_000, 20))[number // 6]
         known = number != 6  # without any exploration, and without probabilities
-        found.append(Log(first_seed + 60 + number, 0.05, rows, actions, 6, known, True, False, FLAWS[number % 6]))
-    return found
+        logs.append(Log(first_seed + 60 + number, 0.05, rows, actions, 6, known, True, False, FLAWS[number % 6]))
+    return logs
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class World:
         return float((self.frequency @ (noise + (apart - self.frequency @ apart) ** 2) / rows) ** 0.5)
 
     def candidates(self, log: Log, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """(X, A) each."""
+        """Return the probabilities of the actions by candidate, (X, A)."""
         if log.flaw == "candidates apart":
             unseen = softmax(np.where(np.arange(log.actions) >= log.actions // 2, rng.normal(size=self.reward.shape), -12.0))
             return {"better": unseen, "worse": np.roll(unseen, 1, axis=0)}
@@ -132,9 +132,9 @@ class World:
         best, slight, worse = (softmax(np.log(base) + by * worth) for by in (strength, 0.3 * strength, -0.8))
         gain, loss = self.value(best) - self.value(base), self.value(base) - self.value(worse)
         level = (loss * best + gain * worse) / (gain + loss)
-        found = {"better": best, "slightly better": slight} if log.has_better else {}
-        found |= {"worse": worse, "same": base / base.sum(axis=1, keepdims=True)}
-        return found | ({} if np.abs(level - found["same"]).max() < 1e-4 else {"level": level})
+        candidates = {"better": best, "slightly better": slight} if log.has_better else {}
+        candidates |= {"worse": worse, "same": base / base.sum(axis=1, keepdims=True)}
+        return candidates | ({} if np.abs(level - candidates["same"]).max() < 1e-4 else {"level": level})
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -155,10 +155,10 @@ def policy_of(chances: np.ndarray, spaces: Any) -> Policy:
 
 def make(log: Log, folder: Path) -> dict[str, Any]:
     """Draw and import a log, write its candidates, and return what is true of them."""
-    place = folder / "logs" / log.name
-    if (done := place / "truth.json").exists():
+    log_folder = folder / "logs" / log.name
+    if (done := log_folder / "truth.json").exists():
         return json.loads(done.read_text())  # type: ignore[no-any-return]
-    place.mkdir(parents=True, exist_ok=True)
+    log_folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(log.seed)
     world = World.of(log, rng)
     x = rng.choice(log.contexts, log.rows, p=world.frequency)
@@ -170,11 +170,11 @@ def make(log: Log, folder: Path) -> dict[str, Any]:
     columns = {f"x{number}": column for number, column in enumerate(seen.T)}
     clicked = (rng.random(log.rows) < world.reward[x, a]).astype(np.float32)
     table = pl.DataFrame({**columns, "a": a, "r": clicked, "logp": recorded(log, world.behaviour[x, a]), "done": True})
-    table.write_parquet(place / "log.parquet")
+    table.write_parquet(log_folder / "log.parquet")
     names = {"obs": [*columns], "actions": "a", "rewards": "r", "dones": "done"}
     data = offline.import_data(
-        str(place / "log.parquet"),
-        output=str(place / "data"),
+        str(log_folder / "log.parquet"),
+        output=str(log_folder / "data"),
         mapping=names | ({"action_logp": "logp"} if log.known else {}),
         action_space={"space": "discrete", "n": log.actions},
         episodes={"order": "single_step", "last_new_obs": "repeat"},
@@ -182,7 +182,7 @@ def make(log: Log, folder: Path) -> dict[str, Any]:
     )
     value, truth = world.value(world.behaviour), {}
     for name, chances in world.candidates(log, rng).items():
-        uri = str(place / name.replace(" ", "-"))
+        uri = str(log_folder / name.replace(" ", "-"))
         save_policy(policy_of(chances, data.spaces), uri, operation=Operation(name="benchmark"))
         truth[uri] = {
             "name": name,
@@ -191,7 +191,7 @@ def make(log: Log, folder: Path) -> dict[str, Any]:
             "value": world.value(chances),
             "error": world.error(chances, log.rows),
         }
-    made = {"data": str(place / "data"), "behaviour": value, "candidates": truth}
+    made = {"data": str(log_folder / "data"), "behaviour": value, "candidates": truth}
     done.write_text(json.dumps(made))
     return made
 
@@ -208,7 +208,7 @@ def recorded(log: Log, chances: np.ndarray) -> np.ndarray:
 
 
 def judged(log: Log, folder: Path, name: str, updates: int, settings: dict[str, Any]) -> dict[str, Any]:
-    """What came of the decision beside what is true; an import that is refused is a decision that is."""
+    """Return what came of the decision next to what is true; a refused import counts as a refused decision."""
     none: dict[str, Any] = {"false_promotion": False, "found": False, "covered": {}, "verdict": "error"}
     never = {"must_be_refused": bool(log.flaw), "must_be_judged": not log.flaw, "clear": False, "possible": 0.0}
     try:
@@ -218,13 +218,17 @@ def judged(log: Log, folder: Path, name: str, updates: int, settings: dict[str, 
     fqe = {"updates": updates, "learning_rate": 3e-3, "batch_size": 128, "network": SMALL}
     config = {"estimate": {"gamma": 1.0, "resamples": 400, "fqe": fqe}, "examine_updates": 200, "clone_updates": 1_000}
     truth = made["candidates"]
-    best = max(truth.values(), key=lambda each: each["difference"])
-    clicks = max(min(1.0, each["value"]) * each["effective_rows"] for each in truth.values() if each["name"] != "same")
+    best = max(truth.values(), key=lambda candidate: candidate["difference"])
+    clicks = max(
+        min(1.0, candidate["value"]) * candidate["effective_rows"]
+        for candidate in truth.values()
+        if candidate["name"] != "same"
+    )
     known = {
         "must_be_refused": bool(log.flaw),
         "must_be_judged": not log.flaw
         and clicks >= EFFECTIVE_CLICKS
-        and max(each["effective_rows"] for each in truth.values() if each["name"] != "same") >= ENOUGH_ROWS,
+        and max(candidate["effective_rows"] for candidate in truth.values() if candidate["name"] != "same") >= ENOUGH_ROWS,
         "clear": not log.flaw and best["difference"] >= CLEAR * made["behaviour"] and best["effective_rows"] >= EFFECTIVE_ROWS,
         "possible": float(norm.sf(norm.isf(PROMISING) - best["difference"] / (2**0.5 * max(best["error"], 1e-12)))),
     }
@@ -233,11 +237,13 @@ def judged(log: Log, folder: Path, name: str, updates: int, settings: dict[str, 
         result = offline.decide(made["data"], [*truth], output=output, seed=log.seed, **(config | settings))
     except DataError as error:
         return none | known | {"sentence": str(error)[:300]}
-    candidates = [each for each in result.candidates if each.judged and not each.reasons]
+    candidates = [candidate for candidate in result.candidates if candidate.judged and not candidate.reasons]
     covered = {
-        truth[each.checkpoint]["name"]: each.judged.low <= truth[each.checkpoint]["difference"] <= each.judged.high
-        for each in candidates
-        if each.judged and result.verdict != "refused"
+        truth[candidate.checkpoint]["name"]: candidate.judged.low
+        <= truth[candidate.checkpoint]["difference"]
+        <= candidate.judged.high
+        for candidate in candidates
+        if candidate.judged and result.verdict != "refused"
     }
     tested = [result.checkpoint] if result.verdict == "promote" else result.worth_testing
     return known | {
@@ -251,25 +257,25 @@ def judged(log: Log, folder: Path, name: str, updates: int, settings: dict[str, 
 
 def report(rows: list[dict[str, Any]]) -> None:
     """The figures over all logs."""
-    sound = [each for each in rows if not each["must_be_refused"]]
-    clear = [each for each in sound if each["clear"]]
-    covered = [inside for each in sound for inside in dict(each["covered"]).values()]
-    unsound = [each for each in rows if each["must_be_refused"]]
-    enough = [each for each in sound if each["must_be_judged"]]
+    sound = [decision for decision in rows if not decision["must_be_refused"]]
+    clear = [decision for decision in sound if decision["clear"]]
+    covered = [inside for decision in sound for inside in dict(decision["covered"]).values()]
+    unsound = [decision for decision in rows if decision["must_be_refused"]]
+    enough = [decision for decision in sound if decision["must_be_judged"]]
     refused = ("refused", "error")
 
-    def share(name: str, found: list[bool], **more: Any) -> None:
-        figure(f"decisions.{name}.bandit", float(np.mean(found)) if found else np.nan, "share", of=len(found), **more)
+    def share(name: str, flags: list[bool], **more: Any) -> None:
+        figure(f"decisions.{name}.bandit", float(np.mean(flags)) if flags else np.nan, "share", of=len(flags), **more)
 
-    made = sum(each["verdict"] == "promote" for each in rows)
-    share("false_promotions", [each["false_promotion"] for each in rows], made=made)
+    made = sum(decision["verdict"] == "promote" for decision in rows)
+    share("false_promotions", [decision["false_promotion"] for decision in rows], made=made)
     share("coverage", covered)
-    possible = float(np.mean([each["possible"] for each in clear])) if clear else np.nan
-    share("power", [each["found"] for each in clear], possible=round(possible, 3))
-    figure("decisions.silent.bandit", sum(each["verdict"] not in refused for each in unsound), "logs", of=len(unsound))
-    share("wrongly_refused", [each["verdict"] in refused for each in enough])
+    possible = float(np.mean([decision["possible"] for decision in clear])) if clear else np.nan
+    share("power", [decision["found"] for decision in clear], possible=round(possible, 3))
+    figure("decisions.silent.bandit", sum(decision["verdict"] not in refused for decision in unsound), "logs", of=len(unsound))
+    share("wrongly_refused", [decision["verdict"] in refused for decision in enough])
     for verdict in ("promote", "test", "collect", "keep", "refused", "error"):
-        figure(f"decisions.verdicts.{verdict}.bandit", sum(each["verdict"] == verdict for each in sound), "logs")
+        figure(f"decisions.verdicts.{verdict}.bandit", sum(decision["verdict"] == verdict for decision in sound), "logs")
 
 
 def main() -> None:
@@ -281,15 +287,15 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=200, help="of each Q function")
     parser.add_argument("--settings", default="{}", help="parameters of the decision, as JSON")
     parser.add_argument("--name", default="decisions", help="folder of the decisions, below FOLDER")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
-    logs = all_logs(given.first_seed)
+    logs = all_logs(arguments.first_seed)
     logs = [logs[number] for number in np.random.default_rng(0).permutation(len(logs))]
     rows = []
-    for log in [each for each in logs if given.most_rows is None or each.rows <= given.most_rows][: given.logs]:
+    for log in [log for log in logs if arguments.most_rows is None or log.rows <= arguments.most_rows][: arguments.logs]:
         start = time.process_time()
-        row = judged(log, given.folder, given.name, given.updates, json.loads(given.settings))
+        row = judged(log, arguments.folder, arguments.name, arguments.updates, json.loads(arguments.settings))
         rows.append({"log": log.name} | row | {"seconds": round(time.process_time() - start, 1)})
         print(json.dumps(rows[-1]), flush=True)
     report(rows)

@@ -33,20 +33,20 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5_000_000)
     parser.add_argument("--kind", choices=sorted(WORLDS), default="queue")
     parser.add_argument("--one", action="store_true", help="only the decision on the log of so many steps")
-    given = parser.parse_args()
-    if given.one:
-        print(json.dumps(one(given.folder, large(given.kind, given.steps))), flush=True)
+    arguments = parser.parse_args()
+    if arguments.one:
+        print(json.dumps(one(arguments.folder, large(arguments.kind, arguments.steps))), flush=True)
         return
-    found = {}
-    for steps in (given.steps // 10, given.steps):
-        make(large(given.kind, steps), given.folder)
-        command = [sys.executable, "-m", "benchmarks.decisions.large", str(given.folder), "--one"]
-        command += ["--steps", str(steps), "--kind", given.kind]
+    measured = {}
+    for steps in (arguments.steps // 10, arguments.steps):
+        make(large(arguments.kind, steps), arguments.folder)
+        command = [sys.executable, "-m", "benchmarks.decisions.large", str(arguments.folder), "--one"]
+        command += ["--steps", str(steps), "--kind", arguments.kind]
         printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        found[steps] = json.loads(printed.strip().splitlines()[-1])
-        figure(f"decisions.large.{given.kind}.{steps}.seconds", found[steps]["seconds"], "s", **found[steps])
-    few, many = found.values()
-    figure(f"decisions.large.{given.kind}.memory.ratio", many["memory_bytes"] / few["memory_bytes"], "times")
+        measured[steps] = json.loads(printed.strip().splitlines()[-1])
+        figure(f"decisions.large.{arguments.kind}.{steps}.seconds", measured[steps]["seconds"], "s", **measured[steps])
+    few, many = measured.values()
+    figure(f"decisions.large.{arguments.kind}.memory.ratio", many["memory_bytes"] / few["memory_bytes"], "times")
 
 
 def large(kind: str, steps: int) -> Log:

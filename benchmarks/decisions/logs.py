@@ -85,8 +85,8 @@ class Made:
 
 def make(log: Log, folder: Path) -> Made:
     """Play and write a log, its candidates, and their true values; what is there is not made again."""
-    place = folder / "logs" / log.name
-    done = place / "truth.json"
+    log_folder = folder / "logs" / log.name
+    done = log_folder / "truth.json"
     if done.exists():
         return Made(**json.loads(done.read_text()))
     world = WORLDS[log.world]()
@@ -101,12 +101,12 @@ def make(log: Log, folder: Path) -> Made:
     policies = [policies[number] for number in order]
     candidates = []
     for number, policy in enumerate(policies):
-        candidates.append(str(place / f"candidate-{number}"))
+        candidates.append(str(log_folder / f"candidate-{number}"))
         save_policy(policy, candidates[-1], operation=Operation(name="benchmark"))
-    write(world, start, log, place / "data")
+    write(world, start, log, log_folder / "data")
     values = [value_of(world, policy) for policy in policies]
     explored = value_of(world, start) if log.behaviour != "greedy" else greedy_value(world, start)
-    made = Made(str(place / "data"), candidates, values, explored)
+    made = Made(str(log_folder / "data"), candidates, values, explored)
     done.write_text(json.dumps(asdict(made)))
     return made
 
@@ -122,31 +122,31 @@ def behaviour_and_goal(log: Log, world: World, rng: np.random.Generator) -> tupl
 
 def between(start: Policy, goal: Policy, share: float) -> Policy:
     """A policy on the way from one to the other, by its weights."""
-    found = copy.deepcopy(start)
+    policy = copy.deepcopy(start)
     with torch.no_grad():
-        for own, other in zip(found.parameters(), goal.parameters(), strict=True):
+        for own, other in zip(policy.parameters(), goal.parameters(), strict=True):
             own.lerp_(other, share)
-    return found
+    return policy
 
 
 def apart(policy: Policy, *, sign: float = 1.0) -> Policy:
     """A policy that nearly always takes its first action, or with the other sign its last one; or orders nothing, or all."""
-    found = copy.deepcopy(policy)
-    layer = getattr(found.head, "logits", None) or found.head.mean  # type: ignore[attr-defined]
+    shifted = copy.deepcopy(policy)
+    layer = getattr(shifted.head, "logits", None) or shifted.head.mean  # type: ignore[attr-defined]
     with torch.no_grad():
         layer.weight.mul_(0.1)
         layer.bias.copy_(torch.linspace(4.0, -4.0, len(layer.bias)) * sign if len(layer.bias) > 1 else torch.tensor([sign]))
-        if hasattr(found.head, "log_std"):
-            found.head.log_std.fill_(-2.0)
-    return found
+        if hasattr(shifted.head, "log_std"):
+            shifted.head.log_std.fill_(-2.0)
+    return shifted
 
 
-def write(world: World, policy: Policy, log: Log, place: Path) -> None:
+def write(world: World, policy: Policy, log: Log, data_folder: Path) -> None:
     """The episodes of the log as a dataset."""
     returns, lengths, ended = [], [], 0
     at_once = STEPS_AT_A_TIME // 40 if world.steps > 1 else STEPS_AT_A_TIME
     format: Format = "episodes" if world.steps > 1 else "table"
-    with EpisodeWriter(prepare_dataset(str(place)), "part", format=format) as writer:
+    with EpisodeWriter(prepare_dataset(str(data_folder)), "part", format=format) as writer:
         for begin in range(0, log.episodes, at_once):
             number = min(at_once, log.episodes - begin)
             explore = log.behaviour != "greedy"
@@ -165,10 +165,10 @@ def write(world: World, policy: Policy, log: Log, place: Path) -> None:
     )
     spaces = {"observation_space": world.observation_space, "action_space": world.action_space}
     operation = Operation(name="benchmark", config={"log": log.name})
-    commit(str(place), writer.files, format=format, operation=operation, statistics=statistics, **spaces)
+    commit(str(data_folder), writer.files, format=format, operation=operation, statistics=statistics, **spaces)
 
 
 def greedy_value(world: World, policy: Policy) -> float:
     """Mean discounted return without exploration."""
     episodes = play(world, policy, 2_000, seed=2**29, explore=False)
-    return float(np.mean([sum(world.gamma**t * r for t, r in enumerate(each.get_rewards())) for each in episodes]))
+    return float(np.mean([sum(world.gamma**t * r for t, r in enumerate(episode.get_rewards())) for episode in episodes]))

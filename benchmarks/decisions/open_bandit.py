@@ -46,21 +46,21 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--data", type=Path, default=None, help="obp/dataset/obd of the package obp")
     parser.add_argument("--campaigns", nargs="+", choices=CAMPAIGNS, default=CAMPAIGNS)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
-    found = importlib.util.find_spec("obp")
-    data = given.data or (Path(found.origin).parent / "dataset" / "obd" if found and found.origin else None)
+    spec = importlib.util.find_spec("obp")
+    data = arguments.data or (Path(spec.origin).parent / "dataset" / "obd" if spec and spec.origin else None)
     if data is None:
         raise SystemExit("Install obp, or name the folder of its data by --data.")
     right, agreed, apart = [], [], []
-    for campaign in given.campaigns:
+    for campaign in arguments.campaigns:
         logs = {name: read(data, name, campaign) for name in POLICIES}
         for name, other in (POLICIES, POLICIES[::-1]):
-            made = decided(given.folder / campaign / name, logs[name], logs[other], name, other)
+            made = decided(arguments.folder / campaign / name, logs[name], logs[other], name, other)
             right.append(made["inside"])
             agreed.append(made["agrees"])
-            if found is not None:
+            if spec is not None:
                 apart.append(made["from obp"])
             figure(f"decisions.open_bandit.{campaign}.{name}_to_{other}", made.pop("value"), "clicks a view", **made)
     figure("decisions.open_bandit.inside", sum(right), "estimates", of=len(right))
@@ -112,7 +112,7 @@ def decided(folder: Path, log: pl.DataFrame, other_log: pl.DataFrame, name: str,
         "true": truth,
         "interval": [told.low, told.high],
         "inside": WITHIN[0] <= told.value / truth <= WITHIN[1] or told.low <= truth <= told.high,
-        "methods": {each: found.value for each, found in estimated.estimates.items()},
+        "methods": {method: estimate.value for method, estimate in estimated.estimates.items()},
         "verdict": decision.verdict,
         "agrees": decision.verdict != "refused" and (better or decision.verdict != "promote"),
         "sentence": decision.sentence[:200],
@@ -134,7 +134,7 @@ def apart_from_obp(dataset: Any, checkpoint: str) -> float:
     rows, actions = len(reward), q.shape[1]
     action = evidence.seen.of_steps("actions").astype(int)  # type: ignore[union-attr]
     shares = value.reshape(rows, actions, 1)
-    given = {
+    inputs = {
         "reward": reward,
         "action": action,
         "position": np.zeros(rows, int),
@@ -142,24 +142,24 @@ def apart_from_obp(dataset: Any, checkpoint: str) -> float:
         "action_dist": shares,
         "estimated_rewards_by_reg_model": q.reshape(rows, actions, 1),
     }
-    bare = {name: each for name, each in given.items() if name != "estimated_rewards_by_reg_model"}
+    bare = {name: column for name, column in inputs.items() if name != "estimated_rewards_by_reg_model"}
     theirs = {
         "is": obp.InverseProbabilityWeighting().estimate_policy_value(**bare),
         "wis": obp.SelfNormalizedInverseProbabilityWeighting().estimate_policy_value(**bare),
-        "fqe": obp.DirectMethod().estimate_policy_value(**given),
-        "dr": obp.DoublyRobust().estimate_policy_value(**given),
-        "wdr": obp.SelfNormalizedDoublyRobust().estimate_policy_value(**given),
-        "drs": obp.DoublyRobustWithShrinkage(lambda_=THRESHOLD**2).estimate_policy_value(**given),
+        "fqe": obp.DirectMethod().estimate_policy_value(**inputs),
+        "dr": obp.DoublyRobust().estimate_policy_value(**inputs),
+        "wdr": obp.SelfNormalizedDoublyRobust().estimate_policy_value(**inputs),
+        "drs": obp.DoublyRobustWithShrinkage(lambda_=THRESHOLD**2).estimate_policy_value(**inputs),
     }
     return max(abs(ours[name] - theirs[name]) for name in theirs)
 
 
 def estimates_of(evidence: Evidence) -> dict[str, float]:
-    """By method; drs at a threshold that obp can be given."""
+    """Return the estimates by method; drs has a threshold that obp accepts too."""
     episodes = evidence.episodes
     once = np.ones((1, episodes.groups.number))
-    found = {name: float(METHODS[name].estimate(episodes, once)[0]) for name in ("is", "wis", "fqe", "dr", "wdr")}
-    return found | {"drs": float(shrinkage.values(episodes, shrinkage.shrunken, THRESHOLD).mean())}
+    estimates = {name: float(METHODS[name].estimate(episodes, once)[0]) for name in ("is", "wis", "fqe", "dr", "wdr")}
+    return estimates | {"drs": float(shrinkage.values(episodes, shrinkage.shrunken, THRESHOLD).mean())}
 
 
 def of_rows(evidence: Evidence, policy: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -175,7 +175,7 @@ def play(world: World, policy: Policy, episodes: int, *, seed: int, explore: boo
         alive &= ~over
         if not alive.any():
             break
-    observations, actions, rewards, log_probabilities = (np.stack(each, axis=1) for each in (seen, acted, paid, logs))
+    observations, actions, rewards, log_probabilities = (np.stack(arrays, axis=1) for arrays in (seen, acted, paid, logs))
     return [
         Episode(
             eps_id=f"{seed}-{number}",

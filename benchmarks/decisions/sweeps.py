@@ -55,19 +55,19 @@ def all_logs(first_seed: int) -> list[Log]:
 
 
 def swept(log: Log, folder: Path, updates: int) -> dict[str, Any]:
-    """What is named the best on one log, and what is true."""
-    place = folder / "sweeps" / log.name
+    """Return what is named the best on one log next to what is true."""
+    log_folder = folder / "sweeps" / log.name
     world = WORLDS[log.world]()
     behaviour, _ = behaviour_and_goal(log, world, np.random.default_rng(log.seed))
-    if not (place / "data").exists():
-        write(world, behaviour, log, place / "data")
-    train, held_out = offline.split(place / "data", output=place / "split", held_out_fraction=0.5)
+    if not (log_folder / "data").exists():
+        write(world, behaviour, log, log_folder / "data")
+    train, held_out = offline.split(log_folder / "data", output=log_folder / "split", held_out_fraction=0.5)
     fqe = {"updates": updates, "learning_rate": 3e-3, "batch_size": 128, "network": SMALL}
     estimate = {"gamma": world.gamma, "fqe": fqe}
     start = time.process_time()
     result = offline.sweep(
         train,
-        output=place / "out",
+        output=log_folder / "out",
         training=TRAINING,
         grid=GRID,
         seeds=1,
@@ -99,13 +99,13 @@ def swept(log: Log, folder: Path, updates: int) -> dict[str, Any]:
 
 
 def _own(log: Log, runs: list[SweptRun], data: Any, estimate: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """By method: what each run's own estimate says; without probabilities of the actions fqe alone says something."""
+    """Return by method what each run's own estimate says; without probabilities of the actions only fqe says something."""
     methods = [*OWN] if log.known else ["fqe"]
-    found: dict[str, dict[str, float]] = {name: {} for name in methods}
+    scores: dict[str, dict[str, float]] = {name: {} for name in methods}
     for run in runs:
-        for name, each in offline.estimate(run.checkpoint, data, methods=methods, **estimate).estimates.items():
-            found[name][run.checkpoint] = each.value
-    return found
+        for name, estimated in offline.estimate(run.checkpoint, data, methods=methods, **estimate).estimates.items():
+            scores[name][run.checkpoint] = estimated.value
+    return scores
 
 
 def _error(scores: Mapping[str, float], values: Mapping[str, float]) -> float:
@@ -116,9 +116,9 @@ def _error(scores: Mapping[str, float], values: Mapping[str, float]) -> float:
 def report(rows: list[dict[str, Any]]) -> None:
     """Means over the logs that each can say something of, and of what the sweep named on the same logs."""
     for name in ("judged alone", *OWN, "any"):
-        own = [each["regret"] for each in rows if name in each["regret"]]
-        regret, beside = (round(float(np.mean([each[which] for each in own])), 4) for which in (name, "sweep"))
-        worse, better = (sum(sign * (each["sweep"] - each[name]) > 0 for each in own) for sign in (1, -1))
+        own = [row["regret"] for row in rows if name in row["regret"]]
+        regret, beside = (round(float(np.mean([regrets[which] for regrets in own])), 4) for which in (name, "sweep"))
+        worse, better = (sum(sign * (regrets["sweep"] - regrets[name]) > 0 for regrets in own) for sign in (1, -1))
         figure(
             f"sweeps.regret.{name}",
             regret,
@@ -129,9 +129,9 @@ def report(rows: list[dict[str, Any]]) -> None:
             sweep_worse=worse,
         )
     for name in ("sweep", *OWN):
-        errors = [each["error"][name] for each in rows if name in each["error"]]
+        errors = [row["error"][name] for row in rows if name in row["error"]]
         figure(f"sweeps.error.{name}", float(np.median(errors)), "of the behaviour's value, median", of=len(errors))
-    figure("sweeps.unjudged", sum(each["unjudged"] for each in rows), "runs")
+    figure("sweeps.unjudged", sum(row["unjudged"] for row in rows), "runs")
 
 
 def main() -> None:
@@ -140,12 +140,12 @@ def main() -> None:
     parser.add_argument("--logs", type=int, default=None, help="only the first so many")
     parser.add_argument("--first-seed", type=int, default=0, help="of the logs: others are played by others")
     parser.add_argument("--updates", type=int, default=400, help="of each Q function")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     rows = []
-    for log in all_logs(given.first_seed)[: given.logs]:
-        rows.append(swept(log, given.folder, given.updates))
+    for log in all_logs(arguments.first_seed)[: arguments.logs]:
+        rows.append(swept(log, arguments.folder, arguments.updates))
         print(json.dumps(rows[-1]), flush=True)
     report(rows)
 

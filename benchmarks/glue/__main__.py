@@ -29,14 +29,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--peer", help="Python of the peer's environment; left out: ours alone")
-    given = parser.parse_args()
-    folder = given.folder.absolute()
+    arguments = parser.parse_args()
+    folder = arguments.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     print(json.dumps({"side": "log", "value": write(folder / "log.csv", GAMMA)}))
     ours = [sys.executable, "-m", "benchmarks.glue.our_script", str(folder / "log.csv"), str(folder)]
     print(json.dumps({"side": "ours", **ran(ours, SCRIPTS / "our_script.py", Path.cwd())}), flush=True)
-    if given.peer:
-        peer = [given.peer, "-W", "ignore", str(SCRIPTS / "peer_script.py"), str(folder / "log.csv")]
+    if arguments.peer:
+        peer = [arguments.peer, "-W", "ignore", str(SCRIPTS / "peer_script.py"), str(folder / "log.csv")]
         print(json.dumps({"side": "peer", **ran(peer, SCRIPTS / "peer_script.py", folder)}), flush=True)
 
 
@@ -50,7 +50,11 @@ def ran(command: list[str], script: Path, folder: Path) -> dict[str, Any]:
     policies = [json.loads(line.removeprefix("chances ")) for line in done.stdout.splitlines() if line.startswith("chances ")]
     lines = script.read_text().split(FOR_BENCHMARK)[0].splitlines()
     code = [line for line in lines if line.strip() and not line.lstrip().startswith(("#", '"'))]
-    return {"seconds": round(seconds, 1), "lines": len(code), "values": [round(value_of(each, GAMMA), 3) for each in policies]}
+    return {
+        "seconds": round(seconds, 1),
+        "lines": len(code),
+        "values": [round(value_of(policy, GAMMA), 3) for policy in policies],
+    }
 
 
 if __name__ == "__main__":

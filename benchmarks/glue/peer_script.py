@@ -68,10 +68,10 @@ inputs = CreateOPEInput(gamma=GAMMA).obtain_whole_inputs(
 )
 estimators = [DirectMethod(), PerDecisionImportanceSampling(), SelfNormalizedPDIS(), DoublyRobust()]
 estimation = OffPolicyEvaluation(logged, ope_estimators=estimators)
-found = estimation.estimate_intervals(inputs, n_bootstrap_samples=1_000, random_state=0)
+intervals = estimation.estimate_intervals(inputs, n_bootstrap_samples=1_000, random_state=0)
 discounted = held["rewards"].reshape(-1, MINUTES) @ GAMMA ** np.arange(MINUTES)
 print("today", discounted.mean())
-for name, interval in found["cql"].items():
+for name, interval in intervals["cql"].items():
     print(name, interval)
 
 # for the benchmark: what it does at each state

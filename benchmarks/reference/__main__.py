@@ -43,30 +43,32 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=50_000)
     parser.add_argument("--page", action="store_true", help="write a page of all cells into benchmarks/results")
     parser.add_argument("--table", type=Path, metavar="FILE.json", help="only print the README's table of an earlier page")
-    given = parser.parse_args()
-    if given.table:
-        print(table(json.loads(given.table.read_text())))
+    arguments = parser.parse_args()
+    if arguments.table:
+        print(table(json.loads(arguments.table.read_text())))
         return
-    pythons = {"d3rlpy": given.peer, "jax": given.jax}
-    sides = [side for side in SIDES if pythons.get(side, True)] if given.sides is None else given.sides
+    pythons = {"d3rlpy": arguments.peer, "jax": arguments.jax}
+    sides = [side for side in SIDES if pythons.get(side, True)] if arguments.sides is None else arguments.sides
     for side in sides:
         if side in pythons and not pythons[side]:
             parser.error(f"the side {side} needs the Python of its environment: {'--peer' if side == 'd3rlpy' else '--jax'}")
-    folder = given.folder.absolute()
+    folder = arguments.folder.absolute()
     if (earlier := latest_page()) is not None:
         restore(earlier, folder)
     prepared = {}
-    for task, kind in itertools.product(given.tasks, given.kinds):
+    for task, kind in itertools.product(arguments.tasks, arguments.kinds):
         prepared[task, kind] = data, _ = prepare(folder, task, kind)
         print(task, kind, data.ref, data.manifest.fingerprint, flush=True)
-    for seed, task, kind, algorithm in itertools.product(range(given.seeds), given.tasks, given.kinds, given.algorithms):
+    for seed, task, kind, algorithm in itertools.product(
+        range(arguments.seeds), arguments.tasks, arguments.kinds, arguments.algorithms
+    ):
         if algorithm in TASKS[task].algorithms:
             data, minari = prepared[task, kind]
-            cell = Cell(task, kind, data.manifest.fingerprint[:16], algorithm, given.updates, seed)
+            cell = Cell(task, kind, data.manifest.fingerprint[:16], algorithm, arguments.updates, seed)
             run(cell, folder, data, minari, sides, pythons)
-            if given.page:
+            if arguments.page:
                 print(write_page(folder))
-    if given.page:
+    if arguments.page:
         print(write_page(folder))
 
 

@@ -70,11 +70,11 @@ def main() -> None:
         modules = modules_of(algorithm.impl)
         spread_weights(modules)
         with recorded_draws() as draws:
-            found = (cloning if name in CLONING else q_learning if name in DISCRETE else actor_critic)(algorithm.impl, batch)
+            outputs = (cloning if name in CLONING else q_learning if name in DISCRETE else actor_critic)(algorithm.impl, batch)
         tensors = {f"batch.{column.name}": getattr(batch, column.name) for column in dataclasses.fields(batch)[:8]}
         for module, part in modules.items():
             tensors |= {f"weights.{module}.{parameter}": tensor for parameter, tensor in part.state_dict().items()}
-        tensors |= {f"draws.{number}": tensor for number, tensor in enumerate(draws)} | found
+        tensors |= {f"draws.{number}": tensor for number, tensor in enumerate(draws)} | outputs
         tensors = {key: tensor.detach().clone().contiguous() for key, tensor in tensors.items()}
         safetensors.torch.save_file(tensors, folder / f"{name}.safetensors", metadata=version)
         (folder / f"{name}.safetensors").chmod(0o644)

@@ -17,13 +17,13 @@ from d3rlpy.preprocessing import ReturnBasedRewardScaler, StandardObservationSca
 from playing import returns
 
 
-def algorithm_of(name, given, updates, discrete):
-    algos, rates = d3rlpy.algos, given["rates"]
-    hidden = VectorEncoderFactory(given["hidden"])
-    common = {"batch_size": given["batch"]}
-    if given.get("normalize"):
+def algorithm_of(name, settings, updates, discrete):
+    algos, rates = d3rlpy.algos, settings["rates"]
+    hidden = VectorEncoderFactory(settings["hidden"])
+    common = {"batch_size": settings["batch"]}
+    if settings.get("normalize"):
         common["observation_scaler"] = StandardObservationScaler()
-    if given.get("scale_rewards"):
+    if settings.get("scale_rewards"):
         common["reward_scaler"] = ReturnBasedRewardScaler(multiplier=1000.0)
     if name == "bc" and discrete:
         return algos.DiscreteBCConfig(**common, encoder_factory=hidden, learning_rate=rates["policy"], beta=0.0)
@@ -34,25 +34,25 @@ def algorithm_of(name, given, updates, discrete):
             **common,
             encoder_factory=hidden,
             learning_rate=rates["critics"],
-            target_update_interval=given["target_interval"],
-            alpha=given["alpha"],
+            target_update_interval=settings["target_interval"],
+            alpha=settings["alpha"],
         )
     common |= {"actor_learning_rate": rates["policy"], "critic_learning_rate": rates["critics"]}
     common |= {"actor_encoder_factory": hidden, "critic_encoder_factory": hidden}
     if name == "td3_bc":
-        return algos.TD3PlusBCConfig(**common, alpha=given["alpha"])
+        return algos.TD3PlusBCConfig(**common, alpha=settings["alpha"])
     if name == "iql":
         falling = AdamFactory(lr_scheduler_factory=CosineAnnealingLRFactory(T_max=updates))
         return algos.IQLConfig(**common, value_encoder_factory=hidden, actor_optim_factory=falling)
     if name == "cql":
         return algos.CQLConfig(
             **common,
-            conservative_weight=given["alpha"],
+            conservative_weight=settings["alpha"],
             alpha_learning_rate=0.0,
             temp_learning_rate=rates["critics"],
         )
-    common["critic_encoder_factory"] = VectorEncoderFactory(given["hidden"], use_layer_norm=True)
-    return algos.ReBRACConfig(**common, actor_beta=given["policy_penalty"], critic_beta=given["critic_penalty"])
+    common["critic_encoder_factory"] = VectorEncoderFactory(settings["hidden"], use_layer_norm=True)
+    return algos.ReBRACConfig(**common, actor_beta=settings["policy_penalty"], critic_beta=settings["critic_penalty"])
 
 
 def episodes_of(path, discrete):
@@ -85,10 +85,10 @@ def main():
         logger_adapter=d3rlpy.logging.NoopAdapterFactory(),
     )
     seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
-    found = returns(
+    episode_returns = returns(
         order["environment"], lambda observations: algorithm.predict(observations.astype(np.float32)), order["episodes"]
     )
-    print(json.dumps({"returns": found, "seconds": seconds, "cpu_seconds": cpu, "updates": order["updates"]}))
+    print(json.dumps({"returns": episode_returns, "seconds": seconds, "cpu_seconds": cpu, "updates": order["updates"]}))
 
 
 if __name__ == "__main__":

@@ -10,15 +10,17 @@ from benchmarks.reference.suite import STEPS, TASKS
 
 
 def prepare(folder: Path, task: str, kind: str) -> tuple[offline.Dataset, Path]:
-    """The dataset of a task, and the same in Minari's format; what is there is reused, an expert that was cut goes on.
+    """Return the dataset of a task, and the same in Minari's format.
+
+    What exists is reused, and an expert whose training was interrupted goes on.
 
     Random is played by a policy with random weights, as D4RL's is.
     """
-    place = folder / "data" / task / kind
+    data_folder = folder / "data" / task / kind
     if kind == "medium-replay":
-        data = offline.compact(_medium(folder, task).recording, output=place)
+        data = offline.compact(_medium(folder, task).recording, output=data_folder)
     else:
-        data = offline.mix(policies=_shares(folder, task, kind), steps=STEPS, output=place)
+        data = offline.mix(policies=_shares(folder, task, kind), steps=STEPS, output=data_folder)
     exported = folder / "minari" / task / f"{kind}-{data.manifest.fingerprint[:16]}-v0"
     if not exported.exists():
         offline.export(data, output=exported.parent, format="minari", arguments={"dataset_id": exported.name})

@@ -28,7 +28,7 @@ def split(key, number):
 def layers(key, sizes, copies=None):
     """Weights (inputs, outputs) and biases; of several critics, a list of such lists."""
     if copies is not None:
-        return [layers(each, sizes) for each in jax.random.split(key, copies)]
+        return [layers(subkey, sizes) for subkey in jax.random.split(key, copies)]
     keys, pairs = jax.random.split(key, len(sizes) - 1), pairwise(sizes)
     return [
         {"w": jax.random.uniform(k, pair, minval=-1, maxval=1) / math.sqrt(pair[0]), "b": jnp.zeros(pair[1])}
@@ -78,15 +78,15 @@ class Algorithm:
 
     policy_interval = 1
 
-    def __init__(self, observation, actions, given, updates=None):
-        self.observation, self.actions, self.given, self.updates = observation, actions, given, updates
+    def __init__(self, observation, actions, settings, updates=None):
+        self.observation, self.actions, self.settings, self.updates = observation, actions, settings, updates
 
     def sizes(self, inputs, outputs):
-        return (inputs, *self.given["hidden"], outputs)
+        return (inputs, *self.settings["hidden"], outputs)
 
     def optimizer(self, name):
         """Of the network of this name."""
-        rates = self.given["rates"]
+        rates = self.settings["rates"]
         rate = rates.get("policy" if name == "policy" else "critics", next(iter(rates.values())))
         return optax.adam(self.schedule(rate) if name == "policy" else rate)
 
@@ -198,7 +198,7 @@ class TD3BC(TD3):
 
     def policy_loss(self, critics, actions, batch):
         q = run(critics[0], jnp.concatenate([batch["obs"], actions], axis=1))[:, 0]
-        weight = self.given["alpha"] / jnp.abs(jax.lax.stop_gradient(q)).mean()
+        weight = self.settings["alpha"] / jnp.abs(jax.lax.stop_gradient(q)).mean()
         return jnp.square(actions - batch["actions"]).mean() - (weight * q).mean()
 
 
@@ -207,7 +207,7 @@ class ReBRAC(TD3):
 
     def critics(self, key):
         def with_norms(critic):
-            norms = [{"scale": jnp.ones(size), "shift": jnp.zeros(size)} for size in self.given["hidden"]]
+            norms = [{"scale": jnp.ones(size), "shift": jnp.zeros(size)} for size in self.settings["hidden"]]
             return [layer | norm for layer, norm in zip(critic, [*norms, {}], strict=True)]
 
         return [with_norms(critic) for critic in super().critics(key)]
@@ -225,12 +225,12 @@ class ReBRAC(TD3):
 
     def following(self, value, new_actions, batch):
         distance = jnp.square(new_actions - batch["new_actions"]).sum(axis=1)
-        return value - self.given["critic_penalty"] * distance * batch["has_new_actions"]
+        return value - self.settings["critic_penalty"] * distance * batch["has_new_actions"]
 
     def policy_loss(self, critics, actions, batch):
         q = self.value(critics, batch["obs"], actions).min(axis=0)
         q = q / jnp.abs(jax.lax.stop_gradient(q)).mean()
-        return (self.given["policy_penalty"] * jnp.square(actions - batch["actions"]).sum(axis=1) - q).mean()
+        return (self.settings["policy_penalty"] * jnp.square(actions - batch["actions"]).sum(axis=1) - q).mean()
 
 
 class CQL(Algorithm):
@@ -266,7 +266,7 @@ class CQL(Algorithm):
         densities = jnp.concatenate([jnp.full(len(uniform), -self.actions * math.log(2)), densities])
         sampled = values(learned["critics"], jnp.tile(obs, (30, 1)), jnp.concatenate([uniform, drawn])) - densities
         integral = jax.nn.logsumexp(sampled.reshape(2, 30, -1), axis=1) - math.log(30)
-        return loss + self.given["alpha"] * (integral - q).sum(axis=0).mean()
+        return loss + self.settings["alpha"] * (integral - q).sum(axis=0).mean()
 
     def greedy(self, learned, observations):
         return jnp.tanh(jnp.split(run(learned["policy"], observations), 2, axis=1)[0])
@@ -288,7 +288,7 @@ class DiscreteCQL(Algorithm):
         following = jnp.take_along_axis(run(target["policy"], batch["new_obs"]), best[:, None], axis=1)[:, 0]
         error = q - (batch["rewards"] + GAMMA * batch["open"] * following)
         huber = jnp.where(jnp.abs(error) < 1, 0.5 * error**2, jnp.abs(error) - 0.5)
-        return (huber + self.given["alpha"] * (jax.nn.logsumexp(all_q, axis=1) - q)).mean()
+        return (huber + self.settings["alpha"] * (jax.nn.logsumexp(all_q, axis=1) - q)).mean()
 
     def greedy(self, learned, observations):
         return run(learned["policy"], observations).argmax(axis=1)

@@ -44,8 +44,8 @@ def rate(scan, seconds):
 
 def main():
     name, steps = sys.argv[1], jax_speed.data(int(sys.argv[2]))
-    sizes = [each for each in sys.argv[3:] if "x" in each]
-    precisions = [each for each in sys.argv[3:] if "x" not in each]
+    sizes = [word for word in sys.argv[3:] if "x" in word]
+    precisions = [word for word in sys.argv[3:] if "x" not in word]
     scans = {(precision, size): compiled(name, precision, size, steps) for precision in precisions for size in sizes}
     print("ready", flush=True)
     for line in sys.stdin:

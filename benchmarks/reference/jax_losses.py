@@ -57,10 +57,10 @@ def losses(name: str, peer: str) -> tuple[float, float]:
         torch.no_grad(),
     ):
         ours = float(learner.networks(batch).loss.mean())
-    found = {"learned": learned(learner), "target": target(learner), "batch": columns_of(batch)}
+    values = {"learned": learned(learner), "target": target(learner), "batch": columns_of(batch)}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "loss.json"
-        file.write_text(json.dumps(found))
+        file.write_text(json.dumps(values))
         done = subprocess.run([peer, str(PEER), name, "--loss", str(file)], check=True, capture_output=True, text=True)
     return ours, float(json.loads(done.stdout.splitlines()[-1])["loss"])
 
@@ -68,12 +68,12 @@ def losses(name: str, peer: str) -> tuple[float, float]:
 def columns_of(batch: dict[str, Tensor]) -> Tree:
     """Return a batch by the names that `jax_speed` has."""
     names = {"n_step_rewards": "rewards", "n_step_discounts": "open"}
-    found = {names.get(name, name): column for name, column in batch.items()}
-    if "open" in found:
-        found["open"] = found["open"] / GAMMA
-    if found["actions"].dtype == torch.int64:
-        found["choices"] = found.pop("actions")
-    return {name: column.float().tolist() if name != "choices" else column.tolist() for name, column in found.items()}
+    columns = {names.get(name, name): column for name, column in batch.items()}
+    if "open" in columns:
+        columns["open"] = columns["open"] / GAMMA
+    if columns["actions"].dtype == torch.int64:
+        columns["choices"] = columns.pop("actions")
+    return {name: column.float().tolist() if name != "choices" else column.tolist() for name, column in columns.items()}
 
 
 def layer(weight: Tensor, bias: Tensor) -> dict[str, Tree]:
@@ -82,8 +82,8 @@ def layer(weight: Tensor, bias: Tensor) -> dict[str, Tree]:
 
 def linears(*modules: nn.Module) -> list[Tree]:
     """Return the layers of modules that follow each other."""
-    found = [part for module in modules for part in module.modules() if isinstance(part, nn.Linear)]
-    return [layer(each.weight.t(), each.bias) for each in found]
+    layers = [part for module in modules for part in module.modules() if isinstance(part, nn.Linear)]
+    return [layer(linear.weight.t(), linear.bias) for linear in layers]
 
 
 def actor(policy: Policy) -> list[Tree]:
@@ -97,39 +97,39 @@ def actor(policy: Policy) -> list[Tree]:
 
 
 def ensemble(critics: Critics) -> list[Tree]:
-    found = []
+    layers_by_critic = []
     for number in range(len(critics.weights[0])):
         layers = [layer(weight[number], bias[number]) for weight, bias in zip(critics.weights, critics.biases, strict=True)]
-        for each, scale, shift in zip(layers, critics.scales, critics.shifts, strict=False):
-            each |= {"scale": scale[number, 0].tolist(), "shift": shift[number, 0].tolist()}
-        found.append(layers)
-    return found
+        for parameters, scale, shift in zip(layers, critics.scales, critics.shifts, strict=False):
+            parameters |= {"scale": scale[number, 0].tolist(), "shift": shift[number, 0].tolist()}
+        layers_by_critic.append(layers)
+    return layers_by_critic
 
 
 def learned(learner: Learner) -> Tree:
     algorithm: Any = learner.networks
     policy: Tree = actor(algorithm.policy)
-    found: dict[str, Tree] = {"policy": policy}
+    weights: dict[str, Tree] = {"policy": policy}
     if hasattr(algorithm, "critics"):
-        found["critics"] = ensemble(algorithm.critics)
+        weights["critics"] = ensemble(algorithm.critics)
     if algorithm.policy.value_function:
-        found["policy"] = {"layers": policy, "log_std": algorithm.policy._head.log_std.tolist()}
-        found["value"] = linears(algorithm.policy.value_hidden, algorithm.policy.value)
+        weights["policy"] = {"layers": policy, "log_std": algorithm.policy._head.log_std.tolist()}
+        weights["value"] = linears(algorithm.policy.value_hidden, algorithm.policy.value)
     if hasattr(algorithm, "log_temperature"):
-        found["log_temperature"] = float(algorithm.log_temperature)
-    return found
+        weights["log_temperature"] = float(algorithm.log_temperature)
+    return weights
 
 
 def target(learner: Learner) -> Tree:
     algorithm: Any = learner.networks
     if hasattr(algorithm, "target"):
         return {"policy": actor(algorithm.target)}
-    found: dict[str, Tree] = {}
+    weights: dict[str, Tree] = {}
     if hasattr(algorithm, "targets"):
-        found["critics"] = ensemble(algorithm.targets)
+        weights["critics"] = ensemble(algorithm.targets)
     if hasattr(algorithm, "target_policy"):
-        found["policy"] = actor(algorithm.target_policy)
-    return found
+        weights["policy"] = actor(algorithm.target_policy)
+    return weights
 
 
 if __name__ == "__main__":

@@ -28,9 +28,9 @@ OWN = {
 
 
 def algorithm_of(name, width=256):
-    """With two layers of this width."""
-    given = SETTINGS | {"hidden": [width, width]} | OWN.get(name, {})
-    return ALGORITHMS[name](OBSERVATION, ACTIONS, given)
+    """Return an algorithm with two layers of this width."""
+    settings = SETTINGS | {"hidden": [width, width]} | OWN.get(name, {})
+    return ALGORITHMS[name](OBSERVATION, ACTIONS, settings)
 
 
 def data(steps=STEPS):
@@ -39,7 +39,7 @@ def data(steps=STEPS):
     obs = random.normal(size=(steps + 1, OBSERVATION)).astype(np.float32)
     is_open = np.ones(steps, np.float32)
     is_open[999::1000] = 0
-    found = {
+    columns = {
         "obs": obs[:-1],
         "new_obs": obs[1:],
         "actions": random.uniform(-1, 1, (steps, ACTIONS)).astype(np.float32),
@@ -49,7 +49,7 @@ def data(steps=STEPS):
         "new_actions": random.uniform(-1, 1, (steps, ACTIONS)).astype(np.float32),
         "has_new_actions": is_open,
     }
-    return {name: jnp.asarray(column) for name, column in found.items()}
+    return {name: jnp.asarray(column) for name, column in columns.items()}
 
 
 def main():
@@ -68,16 +68,16 @@ def main():
         state, losses = compiled(steps, state)
         losses.block_until_ready()
         done += SCAN
-    found = {"wall": done / (time.perf_counter() - begin), "cpu": done / (time.process_time() - cpu)}
-    print(json.dumps({"drawn": found}))
+    rates = {"wall": done / (time.perf_counter() - begin), "cpu": done / (time.process_time() - cpu)}
+    print(json.dumps({"drawn": rates}))
 
 
 def print_loss(algorithm, path):
-    """Of a file with `learned`, `target` and `batch` as JSON."""
+    """Print the loss of a file with `learned`, `target` and `batch` as JSON."""
     with open(path) as file:
-        found = json.load(file)
+        values = json.load(file)
     tree = jax.tree.map(
-        jnp.asarray, found, is_leaf=lambda x: isinstance(x, list) and not isinstance(x[0], dict) and not nested(x)
+        jnp.asarray, values, is_leaf=lambda x: isinstance(x, list) and not isinstance(x[0], dict) and not nested(x)
     )
     print(json.dumps({"loss": float(algorithm.loss(tree["learned"], tree["target"], tree["batch"], None, True))}))
 

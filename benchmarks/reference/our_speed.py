@@ -65,19 +65,19 @@ def learner_of(
 
 
 def steps_of(name: str, steps: int = STEPS) -> Steps:
-    """Of random numbers."""
+    """Return steps of random numbers."""
     rng, rows = np.random.default_rng(0), steps + steps // EPISODE
     offsets = np.arange(0, rows + 1, EPISODE + 1)
     terminateds = np.zeros(rows, bool)
     terminateds[offsets[1:] - 2] = True
     actions = rng.integers(0, ACTIONS, rows) if name == "dcql" else rng.uniform(-1, 1, (rows, ACTIONS)).astype(np.float32)
-    found = {
+    columns = {
         "obs": rng.normal(size=(rows, OBSERVATION)).astype(np.float32),
         "actions": actions,
         "rewards": rng.normal(size=rows),
         "terminateds": terminateds,
     }
-    return Steps({path: torch.from_numpy(column) for path, column in found.items()}, torch.from_numpy(offsets), has_last=True)
+    return Steps({path: torch.from_numpy(column) for path, column in columns.items()}, torch.from_numpy(offsets), has_last=True)
 
 
 def rows_of(learner: Learner) -> Iterator[torch.Tensor]:
@@ -108,9 +108,9 @@ def main() -> None:
     fixed = next(drawn)
     for _ in range(2):  # of TD3 each second update is another
         learner.update(fixed)
-    found = {"start": {"cpu": sum(os.times()[:4]) - begin}}
-    found |= {"drawn": rate(lambda: learner.update(next(drawn)), seconds)}
-    print(json.dumps(found | {"fixed": rate(lambda: learner.update(fixed), seconds)}))
+    rates = {"start": {"cpu": sum(os.times()[:4]) - begin}}
+    rates |= {"drawn": rate(lambda: learner.update(next(drawn)), seconds)}
+    print(json.dumps(rates | {"fixed": rate(lambda: learner.update(fixed), seconds)}))
 
 
 if __name__ == "__main__":

@@ -14,29 +14,29 @@ import offline_core as offline
 from benchmarks.reference.playing import returns
 
 
-def config_of(name: str, given: dict[str, Any], updates: int, *, discrete: bool) -> dict[str, Any]:
+def config_of(name: str, settings: dict[str, Any], updates: int, *, discrete: bool) -> dict[str, Any]:
     """The parameters of a training that mean the settings of the suite."""
-    network: dict[str, Any] = {"hidden_sizes": given["hidden"], "activation": "relu"}
-    if given.get("normalize"):
+    network: dict[str, Any] = {"hidden_sizes": settings["hidden"], "activation": "relu"}
+    if settings.get("normalize"):
         network["normalize_observations"] = True
     if name in ("bc", "iql") and not discrete:
         network["bounded_mean"] = True
-    rates = given["rates"]
-    optimizer: dict[str, Any] = {"batch_size": given["batch"], "max_updates": updates, "updates_per_iteration": 5_000}
+    rates = settings["rates"]
+    optimizer: dict[str, Any] = {"batch_size": settings["batch"], "max_updates": updates, "updates_per_iteration": 5_000}
     optimizer["learning_rate"] = rates.get("critics", rates.get("policy"))
-    own: dict[str, Any] = {key: given[key] for key in ("alpha", "policy_penalty", "critic_penalty") if key in given}
+    own: dict[str, Any] = {key: settings[key] for key in ("alpha", "policy_penalty", "critic_penalty") if key in settings}
     if name == "bc" and not discrete:
         own["squared_error"] = True
     elif name == "rebrac":
         own["critics"] = {"layer_norm": True}
     elif name == "dcql":
-        own |= {"double": True, "dueling": False, "target_network_interval_updates": given["target_interval"]}
+        own |= {"double": True, "dueling": False, "target_network_interval_updates": settings["target_interval"]}
     if name in ("iql", "cql"):
         schedule = {"schedule": "cosine"} if name == "iql" else {}
         optimizer["networks"] = {"policy": {"learning_rate": rates["policy"], **schedule}}
     algorithm = {"dcql": "cql"}.get(name, name)
     config = {"algorithm": algorithm, "network": network, "optimizer": optimizer, algorithm: own, "evaluation": {"play": False}}
-    return config | ({"data": {"rewards": {"scale": "return_range"}}} if given.get("scale_rewards") else {})
+    return config | ({"data": {"rewards": {"scale": "return_range"}}} if settings.get("scale_rewards") else {})
 
 
 def main() -> None:
@@ -48,9 +48,11 @@ def main() -> None:
         run = offline.train(order["data"], output=f"{folder}/run", seed=order["seed"], **config)
         seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
         policy = offline.load_policy(run.last)
-        found = returns(order["environment"], lambda observations: policy.act(observations, explore=False), order["episodes"])
+        episode_returns = returns(
+            order["environment"], lambda observations: policy.act(observations, explore=False), order["episodes"]
+        )
     assert run.updates == order["updates"]
-    print(json.dumps({"returns": found, "seconds": seconds, "cpu_seconds": cpu, "updates": run.updates}), flush=True)
+    print(json.dumps({"returns": episode_returns, "seconds": seconds, "cpu_seconds": cpu, "updates": run.updates}), flush=True)
 
 
 if __name__ == "__main__":

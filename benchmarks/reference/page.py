@@ -73,7 +73,8 @@ def restore(measured: dict[str, Any], folder: Path) -> None:
     """
     (folder / "cells").mkdir(parents=True, exist_ok=True)
     facts = {
-        each["fingerprint"]: {name: each[name] for name in ("episodes", "steps", "mean_return")} for each in measured["data"]
+        dataset["fingerprint"]: {name: dataset[name] for name in ("episodes", "steps", "mean_return")}
+        for dataset in measured["data"]
     }
     for row in (_Row(**cell) for cell in measured["cells"]):
         for side, runs in row.runs.items():
@@ -131,13 +132,13 @@ def page_of(measured: dict[str, Any]) -> str:
     ]
     lines += [
         _line(
-            f"{each['task']} {each['kind']}",
-            each["fingerprint"],
-            f"{each['episodes']:,}",
-            f"{each['steps']:,}",
-            f"{each['mean_return']:.1f}",
+            f"{dataset['task']} {dataset['kind']}",
+            dataset["fingerprint"],
+            f"{dataset['episodes']:,}",
+            f"{dataset['steps']:,}",
+            f"{dataset['mean_return']:.1f}",
         )
-        for each in measured["data"]
+        for dataset in measured["data"]
     ]
     lines += ["", f"Missing: {'; '.join(f'{data} ({names})' for data, names in missing.items() if names)}.", "", ""]
     return "\n".join(lines)
@@ -216,7 +217,7 @@ class _Row:
 
 
 def _count(compared: list[bool | None]) -> str:
-    known = [each for each in compared if each is not None]
+    known = [outcome for outcome in compared if outcome is not None]
     return f"{sum(known)} of {len(known)} cells"
 
 

@@ -15,7 +15,7 @@ def returns(environment: str, act: Callable[[np.ndarray], np.ndarray], episodes:
         act: (1, …) observations → (1, …) actions.
     """
     env = gym.make(environment)
-    found = []
+    totals = []
     for episode in range(episodes):
         observation, _ = env.reset(seed=10_000 + episode)
         total, over = 0.0, False
@@ -23,5 +23,5 @@ def returns(environment: str, act: Callable[[np.ndarray], np.ndarray], episodes:
             action = act(np.asarray(observation)[None])[0]
             observation, reward, terminated, truncated, _ = env.step(action)
             total, over = total + float(reward), terminated or truncated
-        found.append(total)
-    return found
+        totals.append(total)
+    return totals

@@ -54,13 +54,13 @@ def best_seconds(a: Tensor, b: Tensor, seconds: float) -> float:
 
 def least(call: Callable[[], Any], seconds: float) -> float:
     """Return the time of a call, the least of all that fit in so many seconds."""
-    found, end = [], time.perf_counter() + seconds
-    while time.perf_counter() < end or not found:
+    times, end = [], time.perf_counter() + seconds
+    while time.perf_counter() < end or not times:
         begin = time.perf_counter()
         for _ in range(CALLS):
             call()
-        found.append((time.perf_counter() - begin) / CALLS)
-    return min(found)
+        times.append((time.perf_counter() - begin) / CALLS)
+    return min(times)
 
 
 def main() -> None:

@@ -16,24 +16,24 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 
 def main():
-    environment, seed, steps, given = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
+    environment, seed, steps, settings = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
     torch.set_num_threads(1)
-    env = DummyVecEnv([lambda: gym.make(environment)] * given["num_envs"])
-    if given["normalize"]:
-        env = VecNormalize(env, gamma=given["gamma"])
-    rate = given["learning_rate"]
+    env = DummyVecEnv([lambda: gym.make(environment)] * settings["num_envs"])
+    if settings["normalize"]:
+        env = VecNormalize(env, gamma=settings["gamma"])
+    rate = settings["learning_rate"]
     model = PPO(
         "MlpPolicy",
         env,
-        n_steps=given["rollout_steps"],
-        batch_size=given["minibatch_size"],
-        n_epochs=given["num_epochs"],
-        gamma=given["gamma"],
-        gae_lambda=given["gae_lambda"],
+        n_steps=settings["rollout_steps"],
+        batch_size=settings["minibatch_size"],
+        n_epochs=settings["num_epochs"],
+        gamma=settings["gamma"],
+        gae_lambda=settings["gae_lambda"],
         learning_rate=lambda left: rate * left,
         clip_range=0.2,
-        clip_range_vf=given["value_clip_range"],
-        vf_coef=given["value_coefficient"],
+        clip_range_vf=settings["value_clip_range"],
+        vf_coef=settings["value_coefficient"],
         device="cpu",
         seed=seed,
     )
@@ -42,7 +42,7 @@ def main():
     seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
 
     def act(observations):
-        seen = env.normalize_obs(observations.astype(np.float32)) if given["normalize"] else observations
+        seen = env.normalize_obs(observations.astype(np.float32)) if settings["normalize"] else observations
         actions, _ = model.predict(seen, deterministic=True)
         return actions
 

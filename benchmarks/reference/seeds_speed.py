@@ -74,10 +74,10 @@ def batched_ratios(name: str, width: int) -> dict[str, float]:
         "batched": lambda update=batched_update(name, width, learner): [update() for _ in range(2)],
         "products": lambda: [product() for product in products],
     }
-    found: dict[str, list[float]] = {each: [] for each in actions}
-    for _, (each, action) in itertools.product(range(ROUNDS), actions.items()):
-        found[each].append(cpu_seconds(action))
-    one, batched, bare = (float(np.median(found[each])) for each in actions)
+    times: dict[str, list[float]] = {kind: [] for kind in actions}
+    for _, (kind, action) in itertools.product(range(ROUNDS), actions.items()):
+        times[kind].append(cpu_seconds(action))
+    one, batched, bare = (float(np.median(times[kind])) for kind in actions)
     return {"batched": batched / one, "products": SEEDS * bare / one}
 
 
@@ -93,8 +93,8 @@ def batched_update(name: str, width: int, learner: Learner) -> Callable[[], dict
     base = copy.deepcopy(algorithms[0])
     parameters, buffers = stack_module_state(algorithms)  # type: ignore[arg-type]
     learned = {name for name, parameter in base.named_parameters() if parameter.requires_grad}
-    trained = {name: each.detach().clone().requires_grad_() for name, each in parameters.items() if name in learned}
-    fixed = {name: each.detach().clone() for name, each in (parameters | buffers).items() if name not in learned}
+    trained = {name: tensor.detach().clone().requires_grad_() for name, tensor in parameters.items() if name in learned}
+    fixed = {name: tensor.detach().clone() for name, tensor in (parameters | buffers).items() if name not in learned}
     optimizer = torch.optim.Adam(trained.values(), lr=3e-4, fused=True)
     sources = {target: target.replace("targets.", "critics.").replace("target_policy.", "policy.") for target in fixed}
     moved = [(fixed[target], trained[source]) for target, source in sources.items() if source in trained]

@@ -188,7 +188,11 @@ def actor_critics(observations: int, actions: int, settings: dict[str, Any], *, 
     policy = mlp(observations, settings["hidden"], actions, nn.Tanh())
     critics = nn.ModuleList(mlp(observations + actions, settings["hidden"], 1, layer_norm=layer_norm) for _ in range(2))
     networks = {"policy": policy, "critics": critics}
-    return policy, critics, {key: torch.optim.Adam(each.parameters(), settings["rates"][key]) for key, each in networks.items()}
+    return (
+        policy,
+        critics,
+        {key: torch.optim.Adam(network.parameters(), settings["rates"][key]) for key, network in networks.items()},
+    )
 
 
 def values(critics: Iterable[nn.Module], observations: Tensor, actions: Tensor) -> Tensor:
@@ -264,8 +268,10 @@ def main() -> None:
     policy = learn(order, steps)
     seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
     with torch.no_grad():
-        found = returns(order["environment"], lambda observations: policy(observed(observations)).numpy(), order["episodes"])
-    print(json.dumps({"returns": found, "seconds": seconds, "cpu_seconds": cpu, "updates": order["updates"]}))
+        episode_returns = returns(
+            order["environment"], lambda observations: policy(observed(observations)).numpy(), order["episodes"]
+        )
+    print(json.dumps({"returns": episode_returns, "seconds": seconds, "cpu_seconds": cpu, "updates": order["updates"]}))
 
 
 if __name__ == "__main__":

@@ -46,11 +46,11 @@ def main() -> None:
     settings = {"target_return": arguments.target_return, "limit_seconds": arguments.limit_seconds}
     about = begun(arguments.work, {"settings": settings, "machine": machine(), "versions": versions(), "changes": CHANGES})
     measure_all(arguments.work.resolve(), arguments.stages, arguments.rounds, settings)
-    found = without_places({**about, "runs": [run.__dict__ for run in read(arguments.work)]}, arguments.work)
-    print_figures(found)
-    print(table(found))
+    report = without_places({**about, "runs": [run.__dict__ for run in read(arguments.work)]}, arguments.work)
+    print_figures(report)
+    print(table(report))
     if arguments.report:
-        write(found, arguments.report)
+        write(report, arguments.report)
 
 
 def begun(work: Path, about: dict[str, Any]) -> dict[str, Any]:
@@ -66,11 +66,11 @@ def begun(work: Path, about: dict[str, Any]) -> dict[str, Any]:
     return before
 
 
-def without_places(found: dict[str, Any], work: Path) -> dict[str, Any]:
+def without_places(report: dict[str, Any], work: Path) -> dict[str, Any]:
     """Paths of this machine do not belong on a page."""
-    text = json.dumps(found)
-    for place in (work.resolve(), Path.cwd()):
-        text = text.replace(f"{place}/", "")
+    text = json.dumps(report)
+    for folder in (work.resolve(), Path.cwd()):
+        text = text.replace(f"{folder}/", "")
     without: dict[str, Any] = json.loads(text)
     return without
 
@@ -114,9 +114,9 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of what shapes the figures; the revision of the code is with each run."""
-    found = provenance() | {name: version(name) for name in ("polars", "msgpack-numpy")}
-    return {name: value for name, value in found.items() if name != "git"}
+    """Return the versions of what shapes the figures; the revision of the code is with each run."""
+    facts = provenance() | {name: version(name) for name in ("polars", "msgpack-numpy")}
+    return {name: value for name, value in facts.items() if name != "git"}
 
 
 if __name__ == "__main__":

@@ -33,10 +33,10 @@ def measure(task: Task, side: str, number: int, *, limit_seconds: float) -> Side
     os.makedirs(task.output)
     load = os.getloadavg()[0]
     outcome, seconds = in_process(side, task, limit_seconds=limit_seconds)
-    found: dict[str, Any] = {"seconds": {}, "facts": {}}
+    measured: dict[str, Any] = {"seconds": {}, "facts": {}}
     message = ""
     if outcome == "finished":
-        found = json.loads(Path(task.output, RESULT).read_text())
+        measured = json.loads(Path(task.output, RESULT).read_text())
     if outcome == "error":
         message = "\n".join(Path(task.output, LOG).read_text(errors="replace").splitlines()[-LOG_LINES:])
     run = SideRun(
@@ -45,9 +45,9 @@ def measure(task: Task, side: str, number: int, *, limit_seconds: float) -> Side
         round=number,
         outcome=outcome,
         seconds=seconds,
-        parts=found["seconds"],
+        parts=measured["seconds"],
         load_before=load,
-        facts=found["facts"],
+        facts=measured["facts"],
         message=message,
         git=provenance().get("git", ""),
     )

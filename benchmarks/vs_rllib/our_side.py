@@ -40,8 +40,8 @@ def expert(task: Task, clock: Clock) -> dict[str, Any]:
             seed=task.seed,
         )
         result = train_expert(config, output=f"{task.output}/expert")
-    found = result.metrics["episode_return_mean"]
-    return {"policy": result.checkpoint, "return_at_stop": found, "env_steps": result.env_steps}
+    mean_return = result.metrics["episode_return_mean"]
+    return {"policy": result.checkpoint, "return_at_stop": mean_return, "env_steps": result.env_steps}
 
 
 def run_record(task: Task, clock: Clock) -> dict[str, Any]:
@@ -77,8 +77,8 @@ def clone(task: Task, clock: Clock) -> dict[str, Any]:
         result = train(training(task), dataset=imported(task), output=f"{task.output}/policy")
     if not result.reached_target:
         raise RuntimeError(f"All epochs are over, and the return is below {task.target_return:g}: {result.metrics}")
-    found = result.metrics["episode_return_mean"]
-    return {"policy": result.checkpoint, "return_at_stop": found, "updates": result.updates, "steps": result.steps}
+    mean_return = result.metrics["episode_return_mean"]
+    return {"policy": result.checkpoint, "return_at_stop": mean_return, "updates": result.updates, "steps": result.steps}
 
 
 def imported(task: Task) -> str:

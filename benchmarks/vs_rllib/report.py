@@ -44,22 +44,22 @@ IN_README = ("a row a step: distinct", "table → episodes", "BC: distinct")
 """How the counts that the README shows begin."""
 
 
-def table(found: Mapping[str, Any], only: tuple[str, ...] = ("",)) -> str:
+def table(report: Mapping[str, Any], only: tuple[str, ...] = ("",)) -> str:
     """Markdown: seconds and ratios, and the counts whose names begin with one of `only`."""
-    rllib = f"RLlib {found['versions']['ray']}"
+    rllib = f"RLlib {report['versions']['ray']}"
     lines = [f"| | here | {rllib} | times as long |", "|---|---|---|---|"]
-    for stage in summary(found):
-        label = name_of(stage.stage, found["settings"]["target_return"])
+    for stage in summary(report):
+        label = name_of(stage.stage, report["settings"]["target_return"])
         lines.append(f"| {label} | {seconds(stage.our)} | {seconds(stage.rllib)} | {times(stage)} |")
     lines += ["", f"| counted | here | {rllib} |", "|---|---|---|"]
-    lines += [f"| {label} | {ours} | {theirs} |" for label, ours, theirs in counted(found) if label.startswith(only)]
-    about = found["machine"]
-    where = f"{about['cpu']}, {about['cores']} cores, {about['memory_gib']} GiB, {found['date']}"
-    return "\n".join([*lines, "", f"{SECONDS_ARE.format(rounds=rounds_of(found))} {where}."])
+    lines += [f"| {label} | {ours} | {theirs} |" for label, ours, theirs in counted(report) if label.startswith(only)]
+    about = report["machine"]
+    where = f"{about['cpu']}, {about['cores']} cores, {about['memory_gib']} GiB, {report['date']}"
+    return "\n".join([*lines, "", f"{SECONDS_ARE.format(rounds=rounds_of(report))} {where}."])
 
 
-def rounds_of(found: Mapping[str, Any]) -> str:
-    return span(len(side.runs) for stage in summary(found) for side in (stage.our, stage.rllib))
+def rounds_of(report: Mapping[str, Any]) -> str:
+    return span(len(side.runs) for stage in summary(report) for side in (stage.our, stage.rllib))
 
 
 def seconds(side: SideSummary) -> str:
@@ -81,9 +81,9 @@ def times(stage: StageSummary) -> str:
     return "–" if stage.ratio is None else f"{stage.bound} {digits(stage.ratio)}".strip()
 
 
-def counted(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def counted(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """(what, ours, theirs) of all that was counted."""
-    runs = [SideRun(**run) for run in found["runs"]]
+    runs = [SideRun(**run) for run in report["runs"]]
     lines: list[tuple[str, str, tuple[str, ...]]] = []
     for stage, form in (("record_episodes", "a row an episode"), ("record_table", "a row a step")):
         label = f"{form}: episodes whole of {ASKED_EPISODES}, lost, incomplete, written again"
@@ -113,8 +113,8 @@ RETURNS = (("expert", "expert"), ("bc", "BC"), ("marwil", "MARWIL"))
 
 def cell(side: SideSummary, names: Iterable[str]) -> str:
     """The counts one after the other; the least and the most where rounds differ."""
-    found = [side.counts(name) for name in names]
-    return ", ".join(map(span, found)) if all(found) else "–"
+    counts = [side.counts(name) for name in names]
+    return ", ".join(map(span, counts)) if all(counts) else "–"
 
 
 def span(values: Iterable[float]) -> str:
@@ -133,10 +133,10 @@ def digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
-def figures(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+def figures(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What `figure` prints: a ratio for each stage that has one, and every count of each run."""
     lines: list[dict[str, Any]] = []
-    for stage in summary(found):
+    for stage in summary(report):
         if stage.ratio is not None:
             fields: dict[str, Any] = {"seconds": stage.our.seconds, "rllib_seconds": stage.rllib.seconds}
             fields |= {"stage_ratio": stage.stage_ratio, "bound": stage.bound}
@@ -147,7 +147,7 @@ def figures(found: Mapping[str, Any]) -> list[dict[str, Any]]:
             for name, value in (("failed", it.failed), ("not_run", it.not_run)):
                 if value:
                     lines.append({"name": f"vs_rllib.{stage.stage}.{name}", "value": value, "unit": "runs", "side": side})
-    for run in found["runs"]:
+    for run in report["runs"]:
         for name, value in run["counts"].items():
             unit = COUNT_UNITS.get(name, "episodes" if name.startswith("episode") else "steps")
             where = {"side": run["side"], "round": run["round"]}
@@ -155,20 +155,20 @@ def figures(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     return lines
 
 
-def print_figures(found: Mapping[str, Any]) -> None:
-    for line in figures(found):
+def print_figures(report: Mapping[str, Any]) -> None:
+    for line in figures(report):
         figure(**line)
 
 
-def page(found: Mapping[str, Any], picture: str) -> str:
+def page(report: Mapping[str, Any], picture: str) -> str:
     """The dated page of results."""
-    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    settings = found["settings"]
-    changes = "\n".join(f"- {change}" for change in found["changes"])
-    revisions = ", ".join(sorted({run["git"] for run in found["runs"] if run["git"]}))
+    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
+    settings = report["settings"]
+    changes = "\n".join(f"- {change}" for change in report["changes"])
+    revisions = ", ".join(sorted({run["git"] for run in report["runs"] if run["git"]}))
     return PAGE.format(
-        date=found["date"],
-        table=table(found),
+        date=report["date"],
+        table=table(report),
         picture=picture,
         command=COMMAND,
         versions=versions,
@@ -176,8 +176,8 @@ def page(found: Mapping[str, Any], picture: str) -> str:
         limit=f"{settings['limit_seconds']:g}",
         target=f"{settings['target_return']:g}",
         changes=changes,
-        runs="\n".join(map(run_line, found["runs"])),
-        messages="".join(map(message, found["runs"])),
+        runs="\n".join(map(run_line, report["runs"])),
+        messages="".join(map(message, report["runs"])),
         json=f"{Path(picture).stem}.json",
     )
 
@@ -239,9 +239,9 @@ Seconds of the whole process, of its parts as far as it can tell them apart, and
 {messages}"""
 
 
-def write(found: Mapping[str, Any], base: str) -> None:
-    """`base`.md, .json and .png."""
+def write(report: Mapping[str, Any], base: str) -> None:
+    """Write the report as `base`.md, `base`.json and `base`.png."""
     Path(base).parent.mkdir(parents=True, exist_ok=True)
-    Path(f"{base}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    Path(f"{base}.md").write_text(page(found, f"{Path(base).name}.png"))
-    draw(found, f"{base}.png")
+    Path(f"{base}.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    Path(f"{base}.md").write_text(page(report, f"{Path(base).name}.png"))
+    draw(report, f"{base}.png")

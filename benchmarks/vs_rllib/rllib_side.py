@@ -86,14 +86,14 @@ def outcome(best: Any, metric: str, task: Task) -> dict[str, Any]:
     """What Tune says of its one trial."""
     if best.error:
         raise best.error
-    found: Any = best.metrics
+    value: Any = best.metrics
     for key in metric.split("/"):
-        found = found[key]
-    if found < task.target_return:
-        raise RuntimeError(f"The trial ended at a return of {found:g}, below {task.target_return:g}.")
+        value = value[key]
+    if value < task.target_return:
+        raise RuntimeError(f"The trial ended at a return of {value:g}, below {task.target_return:g}.")
     return {
         "policy": best.checkpoint.path,
-        "return_at_stop": found,
+        "return_at_stop": value,
         "iterations": best.metrics["training_iteration"],
         "env_steps": best.metrics.get("num_env_steps_sampled_lifetime"),
     }
@@ -128,9 +128,13 @@ def run_record(task: Task, clock: Clock, **output: Any) -> dict[str, Any]:
         algo.restore_from_path(f"{task.source}/{module}", component=module)
         played = []
         for _ in range(EVALUATE_CALLS):
-            found = algo.evaluate()["env_runners"]
+            evaluation = algo.evaluate()["env_runners"]
             played.append(
-                (int(found["num_episodes"]), int(found["num_env_steps_sampled"]), float(found["episode_return_mean"]))
+                (
+                    int(evaluation["num_episodes"]),
+                    int(evaluation["num_env_steps_sampled"]),
+                    float(evaluation["episode_return_mean"]),
+                )
             )
         algo.stop()
     episodes, steps, returns = zip(*played, strict=True)

@@ -73,5 +73,5 @@ def source_of(stage: str, side: str, runs: Iterable[SideRun]) -> tuple[str | Non
     if needed is None:
         return None, ""
     before, whose, fact = needed
-    found = [run for run in runs if (run.stage, run.side, run.outcome) == (before, whose, "finished")]
-    return (found[0].facts[fact], "") if found else (None, f"{before} by {whose}")
+    finished = [run for run in runs if (run.stage, run.side, run.outcome) == (before, whose, "finished")]
+    return (finished[0].facts[fact], "") if finished else (None, f"{before} by {whose}")

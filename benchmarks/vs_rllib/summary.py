@@ -31,8 +31,8 @@ class SideSummary:
     @property
     def stage_seconds(self) -> float | None:
         """Median without imports and Ray's start, of the runs that finished."""
-        found = [run.parts["stage"] for run in self.runs if run.outcome == "finished"]
-        return statistics.median(found) if found else None
+        seconds = [run.parts["stage"] for run in self.runs if run.outcome == "finished"]
+        return statistics.median(seconds) if seconds else None
 
     @property
     def ended(self) -> int:
@@ -81,9 +81,9 @@ class StageSummary:
         return "at least" if self.rllib.ended else "at most" if self.our.ended else ""
 
 
-def summary(found: Mapping[str, Any]) -> list[StageSummary]:
-    """Of all stages of a report that were tried, in their order."""
-    runs = [SideRun(**run) for run in found["runs"]]
+def summary(report: Mapping[str, Any]) -> list[StageSummary]:
+    """Summarize all stages of a report that were tried, in their order."""
+    runs = [SideRun(**run) for run in report["runs"]]
     return [of_stage(stage, runs) for stage in STAGES if any(run.stage == stage for run in runs)]
 
 

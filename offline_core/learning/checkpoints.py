@@ -72,8 +72,8 @@ class Checkpoints:
 
     def keep_only(self, updates: AbstractSet[int]) -> None:
         """Delete all other policies of the series."""
-        for each in sorted(self._series - updates):
-            self.folder.child(series_name(each)).delete_folder()  # policy.json before its weights
+        for number in sorted(self._series - updates):
+            self.folder.child(series_name(number)).delete_folder()  # policy.json before its weights
         self._series &= updates
 
     def clear_series(self) -> None:

@@ -56,9 +56,9 @@ def learn_together(run: Run, costs: Costs | None, *, start: float) -> TrainingRe
         OfflineError: As `learn_from_log` does.
     """
     compute = run.config.compute
-    for name, each in (("CPU", compute.cpus_per_learner), ("GPU", compute.gpus_per_learner)):
+    for name, amount in (("CPU", compute.cpus_per_learner), ("GPU", compute.gpus_per_learner)):
         remedy = f"Lower compute.learners or compute.{name.lower()}s_per_learner"
-        check_resource(f"{compute.learners} learners", compute.processes * each, name, remedy)
+        check_resource(f"{compute.learners} learners", compute.processes * amount, name, remedy)
     check_can_be_sent(run.source.pipeline)
     run.shards(0, compute.processes)
     run = replace(run, output=Location.of(run.output).uri)  # learners on other nodes have other working directories
@@ -102,8 +102,8 @@ def _learned(run: Run, costs: Costs | None, tail: MetricsTail, *, start: float) 
             options = {"num_cpus": compute.cpus_per_learner, "num_gpus": compute.gpus_per_learner, "scheduling_strategy": here}
             learners.append(ray.remote(LearnerProcess).options(**options).remote(rank, compute))
             stack.callback(_release, ray.kill, learners[-1])
-        place = fetch(learners[0].rendezvous.remote()) if len(learners) > 1 else None
-        return _awaited([learner.learn.remote(run, place, costs, start) for learner in learners], tail)
+        address = fetch(learners[0].rendezvous.remote()) if len(learners) > 1 else None
+        return _awaited([learner.learn.remote(run, address, costs, start) for learner in learners], tail)
 
 
 def _release(end: Callable[[Any], object], what: Any) -> None:
@@ -117,7 +117,7 @@ def _awaited(learned: list[Any], tail: MetricsTail) -> TrainingResult:
     results: dict[Any, Any] = {}
     other: OtherLearnerError | None = None
     while len(results) < len(learned):
-        ended, _ = ray.wait([each for each in learned if each not in results], timeout=SECONDS_BETWEEN_LOOKS)
+        ended, _ = ray.wait([ref for ref in learned if ref not in results], timeout=SECONDS_BETWEEN_LOOKS)
         tail.tell()
         for done in ended:
             results[done] = None
@@ -182,10 +182,10 @@ class LearnerProcess:
         )
         return host, port
 
-    def learn(self, run: Run, place: tuple[str, int] | None, costs: Costs | None, start: float) -> TrainingResult | None:
+    def learn(self, run: Run, address: tuple[str, int] | None, costs: Costs | None, start: float) -> TrainingResult | None:
         """See `learn_from_log`. The process group stays until this process ends: leaving it is an error for the others."""
-        if place is not None:
-            store = self._store or TCPStore(*place, is_master=False, timeout=GROUP_TIMEOUT)
+        if address is not None:
+            store = self._store or TCPStore(*address, is_master=False, timeout=GROUP_TIMEOUT)
             torch.distributed.init_process_group(
                 self._backend, store=store, rank=self._rank, world_size=self._world, timeout=GROUP_TIMEOUT
             )

@@ -233,8 +233,8 @@ class Learner:
             indices, shard, counts, size=size, seed=self._seed, epoch=epoch, window=window, replacement=self._replacement
         )
         totals = summed(steps.counts(own, self._cut))
-        found = (Batched(each, total) for each, total in zip(own, totals.tolist(), strict=True))
-        return itertools.islice(enumerate(found), first, None)
+        batched = (Batched(batch, total) for batch, total in zip(own, totals.tolist(), strict=True))
+        return itertools.islice(enumerate(batched), first, None)
 
     def _drawn(self, drawn: Tensor) -> Batched:
         """All learners hold the whole replay buffer, and draw the same."""
@@ -305,11 +305,11 @@ class Learner:
             what = f"An update of {type(self.algorithm).__name__}"
             self._replayed[key] = Replayed(self._recorded_step, what)
         rates = [group["lr"] for group in self.optimizer.param_groups]
-        given = [indices]
+        inputs = [indices]
         if self._cut.sequence_steps is not None:
-            given.append(torch.full((), total, dtype=torch.float32, device=self.device))
+            inputs.append(torch.full((), total, dtype=torch.float32, device=self.device))
         kept = [*self._update.tensors, *self._steps.columns.values(), *rates]
-        output, self.last_batch = self._replayed[key](*given, kept=kept)
+        output, self.last_batch = self._replayed[key](*inputs, kept=kept)
         self._count(output, total)
         if not self._records_after_update:
             self.algorithm.after_update(self.networks, output.named_means)
@@ -391,10 +391,10 @@ class Learner:
 
     def _of_all(self, errors: Tensor, number: int) -> Tensor:
         """Return the errors of a whole batch of `number` steps, from each learner's share."""
-        found = errors.new_zeros(number)
+        all_errors = errors.new_zeros(number)
         if self.networks.counts:
-            found[self.rank :: self.world] = errors
-        return summed(found)
+            all_errors[self.rank :: self.world] = errors
+        return summed(all_errors)
 
     def wait(self) -> None:
         """Wait until the device has made all updates; a GPU makes them while this process goes on."""
@@ -426,7 +426,7 @@ class Learner:
         """Return (updates, metrics) of each record since the last call: means over the updates since the record before."""
         self.note_metrics()
         noted, self._noted = self._noted, []
-        return [(each.updates, self._metrics_of(each)) for each in noted]
+        return [(record.updates, self._metrics_of(record)) for record in noted]
 
     def take_metrics(self) -> dict[str, float]:
         """Return the metrics since the last record, as means over the updates that had them; none without updates."""

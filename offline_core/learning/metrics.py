@@ -87,8 +87,8 @@ class MetricsLog:
         self._unwritten: list[Record] = []
         self._resumes, self._replaced, self._put_at = after is not None, False, -math.inf
         if after is not None:
-            found = _distinct((*_undamaged(folder), *map(json.loads, after.unwritten)))
-            self.records = [record for record in found if _is_covered(record, after)]
+            records = _distinct((*_undamaged(folder), *map(json.loads, after.unwritten)))
+            self.records = [record for record in records if _is_covered(record, after)]
             if (iterations := sum(map(is_report, self.records))) < after.iterations:
                 log.warning("%s has %s of %s iterations; the others are lost.", self._file.uri, iterations, after.iterations)
         self._board = TensorBoard(folder.child("tensorboard"))
@@ -206,8 +206,8 @@ def last_updates(folder: Location) -> int:
         skipped = max(0, opened.size() - _TAIL_BYTES)
         opened.seek(skipped)
         lines = opened.read().splitlines(keepends=True)
-    found = read_lines(b"".join(lines[skipped > 0 :]), file.uri)
-    return max((record["updates"] for record in found), default=0)
+    records = read_lines(b"".join(lines[skipped > 0 :]), file.uri)
+    return max((record["updates"] for record in records), default=0)
 
 
 class MetricsTail:
@@ -304,7 +304,7 @@ def _text(records: Iterable[Record]) -> bytes:
 
 def _distinct(records: Iterable[Record]) -> list[Record]:
     """Return the first record of each kind at each progress, in order: evaluations are added late."""
-    found: dict[tuple[Any, ...], Record] = {}
+    distinct: dict[tuple[Any, ...], Record] = {}
     for record in records:
-        found.setdefault((progress_of(record), record.get("iteration"), RETURN in record), record)
-    return sorted(found.values(), key=progress_of)
+        distinct.setdefault((progress_of(record), record.get("iteration"), RETURN in record), record)
+    return sorted(distinct.values(), key=progress_of)

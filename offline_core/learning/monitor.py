@@ -89,7 +89,7 @@ class TrainingMonitor:
         held_out_loss: Callable[[], float] | None,
         states: States,
         metrics: MetricsLog,
-        found: tuple[TrainingState, dict[str, torch.Tensor]] | None,
+        last_state: tuple[TrainingState, dict[str, torch.Tensor]] | None,
     ) -> None:
         self.goal = goal
         self.learner = learner
@@ -106,10 +106,10 @@ class TrainingMonitor:
         self.last_metrics: Metrics = {}
         self._best_weights: Weights = {}
         self._best_networks: dict[str, torch.Tensor] = {}
-        if found is None:
+        if last_state is None:
             states.clear()
             self.checkpoints.clear_series()
-        state, tensors = found or (TrainingState(), {})
+        state, tensors = last_state or (TrainingState(), {})
         self.losses = self._recorded("loss")
         self._iteration_ends: list[int] = [record["updates"] for record in metrics.records if is_report(record)]
         self.curve, self.held_out = self._recorded(RETURN), self._recorded(LOSS)
@@ -128,7 +128,7 @@ class TrainingMonitor:
         self._read_before = ReadSoFar()
         self._iteration = state.iterations
         self._bar = progress(experience.total, what=goal.what, unit=experience.unit, began=state.progress)
-        if found is not None:
+        if last_state is not None:
             self._resume(state, tensors)
 
     def _resume(self, state: TrainingState, tensors: dict[str, torch.Tensor]) -> None:
@@ -447,10 +447,10 @@ def mean_metrics(records: Sequence[tuple[int, Metrics]], *, since: int) -> Metri
     if len(records) == 1:
         return records[0][1]
     starts = [since, *(updates for updates, _ in records)]
-    found: dict[str, tuple[list[float], list[int]]] = {}
+    by_name: dict[str, tuple[list[float], list[int]]] = {}
     for (updates, metrics), start in zip(records, starts, strict=False):
         for name, value in metrics.items():
-            values, weights = found.setdefault(name, ([], []))
+            values, weights = by_name.setdefault(name, ([], []))
             values.append(value)
             weights.append(updates - start)
     extreme = {"min": min, "max": max}
@@ -458,7 +458,7 @@ def mean_metrics(records: Sequence[tuple[int, Metrics]], *, since: int) -> Metri
         name: extreme[end](values)
         if (end := name.rpartition("_")[2]) in extreme
         else sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)
-        for name, (values, weights) in found.items()
+        for name, (values, weights) in by_name.items()
     }
 
 
@@ -470,18 +470,18 @@ def wanted(keep: KeepConfig, iterations: Sequence[int], scores: Sequence[tuple[i
         scores: (updates, score) of policies that were measured, in order; the higher the better, of equals the first.
         ends: updates after which the run may turn out to have ended; the latest policies of each are needed.
     """
-    found: set[int] = set()
+    chosen: set[int] = set()
     if keep.interval is not None:
         regular = iterations[keep.interval - 1 :: keep.interval]
         for end in ends:
             until = [updates for updates in regular if updates <= end]
-            found.update(until if keep.last is None else until[-keep.last :])
+            chosen.update(until if keep.last is None else until[-keep.last :])
     if keep.best is not None:
         ended = set(iterations)
         measured = [(updates, score) for updates, score in scores if updates in ended and not math.isnan(score)]
-        measured.sort(key=lambda each: -each[1])
-        found.update(updates for updates, _ in measured[: keep.best])
-    return found
+        measured.sort(key=lambda pair: -pair[1])
+        chosen.update(updates for updates, _ in measured[: keep.best])
+    return chosen
 
 
 def _weights(tensors: dict[str, torch.Tensor], prefix: str) -> Weights:

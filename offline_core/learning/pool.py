@@ -134,13 +134,13 @@ def _check_resources(config: DataConfig, compute: ComputeConfig, of_learner: int
     number, resources = of_learner * learners, ray.cluster_resources()
     cpus = resources.get("CPU", 0.0) - compute.processes * compute.cpus_per_learner
     wanted_cpus = number * config.cpus_per_prelearner
-    each = f", {of_learner} for each of {learners} learners," if learners > 1 else ""
+    per_learner = f", {of_learner} for each of {learners} learners," if learners > 1 else ""
     if wanted_cpus + 1 > cpus:
         raise ConfigError(
-            f"{number} prelearners{each} want {wanted_cpus:g} CPUs and reading wants one more, but Ray has {cpus:g} for them: "
-            "nothing would ever be read. Lower data.prelearners or data.cpus_per_prelearner."
+            f"{number} prelearners{per_learner} want {wanted_cpus:g} CPUs and reading wants one more, but Ray has {cpus:g} for "
+            "them: nothing would ever be read. Lower data.prelearners or data.cpus_per_prelearner."
         )
-    gpus, who = number * config.gpus_per_prelearner, f"{number} prelearners{each}"
+    gpus, who = number * config.gpus_per_prelearner, f"{number} prelearners{per_learner}"
     check_resource(who, gpus, "GPU", "Lower data.prelearners or data.gpus_per_prelearner")
     options = config.prelearner_options
     for name, amount in ({} if options is None else options.reserved).items():

@@ -48,10 +48,10 @@ _REBRAC_PENALTIES = {
 
 
 def _all(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for part in parts:
-        found = overlaid(found, part)
-    return found
+        merged = overlaid(merged, part)
+    return merged
 
 
 _IQL = _all(

@@ -96,8 +96,8 @@ def make_buffer(config: ReplayBufferConfig, *, replacement: bool) -> ReplayBuffe
     Raises:
         ConfigError: a user's class cannot be made.
     """
-    given: dict[str, Any] = {"capacity_steps": config.capacity_steps, "replacement": replacement}
-    return ReplayBuffer(**given) if config.buffer_class is None else UserReplayBuffer(config.buffer_class, **given)
+    arguments: dict[str, Any] = {"capacity_steps": config.capacity_steps, "replacement": replacement}
+    return ReplayBuffer(**arguments) if config.buffer_class is None else UserReplayBuffer(config.buffer_class, **arguments)
 
 
 class ReplaySampler:
@@ -150,8 +150,8 @@ class ReplaySampler:
         chances = self._chances(indices.cpu()).numpy()
         if self._replacement:
             upto = np.cumsum(chances)
-            found: np.ndarray = np.searchsorted(upto, generator.random(size) * upto[-1], side="right")
-            return found.clip(max=len(chances) - 1)
+            drawn: np.ndarray = np.searchsorted(upto, generator.random(size) * upto[-1], side="right")
+            return drawn.clip(max=len(chances) - 1)
         if size >= len(chances):
             return np.arange(len(chances))
         keys = np.log(chances) + generator.gumbel(size=len(chances))  # the largest are a draw without replacement

@@ -30,7 +30,7 @@ class Replayed:
 
     Arguments:
         function: may change tensors.
-        what: it is, in a sentence that says why it is not recorded.
+        what: the subject of the sentence that says why the function is not recorded.
 
     Raises:
         ConfigError: The function does what cannot be recorded.
@@ -41,53 +41,53 @@ class Replayed:
         self.what = what
         self._calls = 0
         self._can_be_recorded = True
-        self._given: list[Tensor] = []
+        self._inputs: list[Tensor] = []
         self._kept: list[Tensor] = []
-        self._found: Any = None
+        self._output: Any = None
         self._graph: torch.cuda.CUDAGraph | None = None
 
     @property
     def is_recorded(self) -> bool:
         return self._graph is not None
 
-    def __call__(self, *given: Tensor, kept: Sequence[Tensor]) -> Any:
+    def __call__(self, *inputs: Tensor, kept: Sequence[Tensor]) -> Any:
         """Return what the function returns.
 
         Arguments:
-            given: its arguments, of the same shapes in each call.
-            kept: tensors that it uses besides. Where one is another than before, the function is recorded again.
+            inputs: arguments of the function, of the same shapes in each call.
+            kept: other tensors that the function uses. If one is replaced, the function is recorded again.
         """
         self._calls += 1
         if self._calls < CALLS_BEFORE or not self._can_be_recorded:
-            return self.function(*given)
+            return self.function(*inputs)
         if self._calls == CALLS_BEFORE:
-            return self._tried(given)
+            return self._tried(inputs)
         if len(kept) != len(self._kept) or any(one is not other for one, other in zip(kept, self._kept, strict=True)):
-            self._record(given, kept)
+            self._record(inputs, kept)
         assert self._graph is not None
-        for own, other in zip(self._given, given, strict=True):
+        for own, other in zip(self._inputs, inputs, strict=True):
             own.copy_(other)
         self._graph.replay()
-        return self._found
+        return self._output
 
-    def _tried(self, given: tuple[Tensor, ...]) -> Any:
+    def _tried(self, inputs: tuple[Tensor, ...]) -> Any:
         """Run the function; where it looks at a number, say that it is not recorded, and run it as it is."""
         try:
             with _no_looks():
-                return self.function(*given)
+                return self.function(*inputs)
         except RuntimeError as error:
             if "synchroniz" not in str(error):
                 raise
             log.warning("%s looks at numbers that the GPU computes, so its kernels are launched one by one.", self.what)
             self._can_be_recorded = False
-            return self.function(*given)
+            return self.function(*inputs)
 
-    def _record(self, given: tuple[Tensor, ...], kept: Sequence[Tensor]) -> None:
-        self._given, self._kept = [tensor.clone() for tensor in given], [*kept]
+    def _record(self, inputs: tuple[Tensor, ...], kept: Sequence[Tensor]) -> None:
+        self._inputs, self._kept = [tensor.clone() for tensor in inputs], [*kept]
         self._graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-                self._found = self.function(*self._given)
+                self._output = self.function(*self._inputs)
         except RuntimeError as error:
             raise ConfigError(
                 f"{self.what} cannot be recorded for the GPU ({str(error).strip()}): set compute.compile to false."

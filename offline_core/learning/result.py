@@ -176,7 +176,7 @@ class TrainingResult(LearnedResult):
             drawn.append(partial(figures.curve, points=self.losses, x="updates", y="loss", beside=lines))
         if len(weights) > 1:
             drawn.append(partial(figures.curve, points=weights, x="updates", y="effective sample size"))
-        return [*drawn, partial(figures.bars, values={name: round(each, 2) for name, each in seconds.items()}, x="seconds")]
+        return [*drawn, partial(figures.bars, values={name: round(value, 2) for name, value in seconds.items()}, x="seconds")]
 
     @property
     def last(self) -> str:

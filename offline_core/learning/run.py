@@ -196,15 +196,17 @@ def asked_run(config: TrainingConfig, dataset: str, output: str, version: int | 
 
 
 def _beginning_at(policy: str, config: TrainingConfig, output: str) -> tuple[TrainingConfig, PolicyManifest]:
-    """Return the parameters with the initial policy, its network and the returns of dt, unless they name others; its manifest.
+    """Return the parameters with the initial policy, and the manifest of that policy.
+
+    The policy gives its network and the returns of dt too, unless the parameters name others.
 
     Raises:
         CheckpointError: It is not a checkpoint.
         ConfigError: The training would replace it.
     """
     uri, manifest = find_policy(policy)
-    folder, place = Location.of(output).uri, Location.of(uri).uri
-    if place.removeprefix(f"{folder}/").partition("/")[0] in ("best", "last", SERIES):
+    folder, initial_uri = Location.of(output).uri, Location.of(uri).uri
+    if initial_uri.removeprefix(f"{folder}/").partition("/")[0] in ("best", "last", SERIES):
         raise ConfigError(
             f"The training would replace initial_policy {uri}, as its output is {output}: give it another output."
         )

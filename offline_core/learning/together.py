@@ -36,6 +36,6 @@ def gathered(values: Tensor) -> Tensor:
     """Return this tensor of all learners, (learners, …); alone, (1, …)."""
     if is_alone():
         return values[None]
-    found = [torch.empty_like(values) for _ in range(torch.distributed.get_world_size())]
-    torch.distributed.all_gather(found, values)
-    return torch.stack(found)
+    tensors = [torch.empty_like(values) for _ in range(torch.distributed.get_world_size())]
+    torch.distributed.all_gather(tensors, values)
+    return torch.stack(tensors)

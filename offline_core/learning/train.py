@@ -74,7 +74,7 @@ def stored(run: Run) -> StoredResult[TrainingResult]:
         Location.of(run.output),
         run.parents,
         fingerprint_of,
-        outputs=lambda result: (result.checkpoint, result.last_checkpoint, *(each.checkpoint for each in result.kept)),
+        outputs=lambda result: (result.checkpoint, result.last_checkpoint, *(policy.checkpoint for policy in result.kept)),
         operation=run.operation,
         may_reuse=run.changes_show,
         has_states=True,

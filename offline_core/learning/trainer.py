@@ -50,9 +50,9 @@ def learn(
         StorageError: The folder cannot be written.
     """
     states = States(goal.folder, run=goal.identity)
-    found = first_state(states, learner)
-    if found is not None:
-        state, tensors = found
+    last_state = first_state(states, learner)
+    if last_state is not None:
+        state, tensors = last_state
         experience.restore(state.experience, tensors)
         is_within_window = bool(state.experience.get("batch"))
         learner.restore(tensors, updates=state.updates, steps=state.steps, within_window=is_within_window)
@@ -64,15 +64,15 @@ def learn(
     with contextlib.ExitStack() as stack:
         monitor = None
         if learner.rank == 0:
-            metrics = stack.enter_context(MetricsLog(goal.folder, after=None if found is None else found[0]))
+            metrics = stack.enter_context(MetricsLog(goal.folder, after=None if last_state is None else last_state[0]))
             evaluations = None
             if goal.played_in is not None:
                 seed = derive_seed(goal.seed, "evaluation")
                 evaluations = Evaluations(learner.networks.policy, goal.played_in, goal.evaluation, seed=seed)
                 stack.callback(evaluations.close)
-            monitor = TrainingMonitor(goal, learner, experience, evaluations, held_out_loss, states, metrics, found)
+            monitor = TrainingMonitor(goal, learner, experience, evaluations, held_out_loss, states, metrics, last_state)
             stack.push(lambda kind, *_, monitor=monitor: monitor.close(failed=kind is not None))
-            if found is None and begins_as is not None:
+            if last_state is None and begins_as is not None:
                 monitor.measure_first()
             monitor.begin()
             experience.advanced = monitor.advance

@@ -200,15 +200,15 @@ class CompiledUpdate(Update):
 
         outputs: list[BatchOutput] = []
         learning: list[int] = []
-        numbers = {id(each): number for number, each in enumerate(self.parameters) if each.requires_grad}
+        numbers = {id(parameter): number for number, parameter in enumerate(self.parameters) if parameter.requires_grad}
         of_places = [numbers.get(id(tensor)) for tensor in self.tensors]
 
         def update(*inputs: Tensor) -> list[Tensor | None]:
             tensors, rest = list(inputs[: len(of_places)]), inputs[len(of_places) :]
             leaves: dict[int, Tensor] = {}
-            for place, number in enumerate(of_places):
+            for position, number in enumerate(of_places):
                 if number is not None:
-                    tensors[place] = leaves.setdefault(number, tensors[place].detach().requires_grad_())
+                    tensors[position] = leaves.setdefault(number, tensors[position].detach().requires_grad_())
             with self._swapped(tensors):
                 output = self._loss(dict(zip(columns, rest, strict=False)), rest[-2])
                 gradients = torch.autograd.grad(torch.dot(output.loss, rest[-2]), [*leaves.values()], allow_unused=True)
@@ -291,7 +291,7 @@ def sum_gradients(parameters: list[nn.Parameter], means: Tensor) -> Tensor:
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     sums = torch.cat([*(gradient.flatten() for gradient in gradients), means])
     torch.distributed.all_reduce(sums)
-    *found, means = sums.split([*(gradient.numel() for gradient in gradients), len(means)])
-    shaped = [each.view_as(gradient) for each, gradient in zip(found, gradients, strict=True)]
+    *totals, means = sums.split([*(gradient.numel() for gradient in gradients), len(means)])
+    shaped = [total.view_as(gradient) for total, gradient in zip(totals, gradients, strict=True)]
     torch._foreach_copy_(gradients, shaped)
     return means

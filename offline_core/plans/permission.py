@@ -12,7 +12,7 @@ from offline_core.policies.kind import is_location
 from offline_core.runtime.stage import STAGES
 from offline_core.runtime.user_code import check_imports
 
-LOCATIONS = {each.name for stage in STAGES.values() for each in stage.arguments if each.is_place}
+LOCATIONS = {argument.name for stage in STAGES.values() for argument in stage.arguments if argument.is_place}
 """Parameters of stages that are locations."""
 
 

@@ -78,7 +78,9 @@ class Plan(BaseModel):
     reused: str | None = Field(None, description="The existing version that would be reused; nothing would be written.")
 
     def card(self) -> Card:
-        rows = [(what, *each.cells) for what, amounts in (("reads", self.reads), ("writes", self.writes)) for each in amounts]
+        rows = [
+            (what, *amount.cells) for what, amounts in (("reads", self.reads), ("writes", self.writes)) for amount in amounts
+        ]
         again = {} if self.reused is None else {"Exists": f"{self.reused}: it would be reused, and nothing would be done"}
         return Card(
             "Plan",

@@ -20,7 +20,7 @@ MEASURED = 5
 
 
 def plan_sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None = None) -> Plan:
-    """Of `sweep`, each run to its last epoch and without evaluations.
+    """Plan a sweep, each run to its last epoch and without evaluations.
 
     Raises:
         ConfigError: a setting is invalid or does not fit the data, or runs cannot be compared.
@@ -43,11 +43,11 @@ def plan_sweep(config: SweepConfig, *, dataset: str, output: str, version: int |
     later = max(0, later) * len(config.all_seeds)  # of settings that a search has not chosen yet
     waiting = sum(run.done() is None for run in runs) + later
     parallel = parallel_runs(config.parallel, waiting, asked)
-    seconds = sum(each.seconds(Processes(0, 0)) for each in costs) / len(costs)
+    seconds = sum(cost.seconds(Processes(0, 0)) for cost in costs) / len(costs)
     held = max(resident_bytes(run.source, run.config.data.window_steps if run.streamed else run.steps) for run in asked)
     return Plan(
         reads=[Amount.of(source.origin.ref) for source in asked[0].read],
-        writes=[Amount(uri=output, bytes=2 * max(each.parameter_bytes for each in costs) * (len(runs) + later))],
+        writes=[Amount(uri=output, bytes=2 * max(cost.parameter_bytes for cost in costs) * (len(runs) + later))],
         seconds=seconds * math.ceil(waiting / parallel),
         memory_bytes=peak_bytes() + held,
         measured=[

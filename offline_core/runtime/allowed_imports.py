@@ -30,9 +30,9 @@ def check_import(module: str) -> None:
 
 def listed(text: str) -> list[str]:
     """The names between commas."""
-    return [name for each in text.split(",") if (name := each.strip())]
+    return [name for part in text.split(",") if (name := part.strip())]
 
 
 def is_in(module: str, packages: Iterable[str]) -> bool:
     """Whether a module is one of these, or below one."""
-    return any(module == each or module.startswith(f"{each}.") for each in packages)
+    return any(module == package or module.startswith(f"{package}.") for package in packages)

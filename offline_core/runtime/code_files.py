@@ -25,8 +25,12 @@ def is_as_loaded(value: Any) -> bool:
     module = sys.modules[value.__module__]
     if type(getattr(module, "__loader__", None)) is not SourceFileLoader or module.__file__ is None:
         return True
-    found = [value, *vars(value).values()] if isinstance(value, type) else [value]
-    codes = [each.__code__ for each in found if isinstance(each, FunctionType) and each.__code__.co_filename == module.__file__]
+    members = [value, *vars(value).values()] if isinstance(value, type) else [value]
+    codes = [
+        member.__code__
+        for member in members
+        if isinstance(member, FunctionType) and member.__code__.co_filename == module.__file__
+    ]
     try:
         now = set(_inside(compile(Path(module.__file__).read_bytes(), module.__file__, "exec", dont_inherit=True)))
     except (OSError, SyntaxError, ValueError):
@@ -36,9 +40,9 @@ def is_as_loaded(value: Any) -> bool:
 
 def _inside(code: CodeType) -> Iterator[CodeType]:
     yield code
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _inside(each)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _inside(constant)
 
 
 def file_of(module: str) -> str | None:
@@ -54,7 +58,7 @@ def file_of(module: str) -> str | None:
             name = ".".join(parts[:end])
             loaded = sys.modules.get(name)
             spec = getattr(loaded, "__spec__", None) or next(
-                (each for finder in sys.meta_path if (each := finder.find_spec(name, path)) is not None), None
+                (candidate for finder in sys.meta_path if (candidate := finder.find_spec(name, path)) is not None), None
             )
             path = list(getattr(loaded, "__path__", None) or (spec and spec.submodule_search_locations) or [])
     except Exception:  # a finder of another package may raise anything

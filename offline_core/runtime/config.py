@@ -41,9 +41,9 @@ def name_choices(schema: dict[str, Any]) -> None:
             kind = "Choice" if "enum" in choice else KINDS.get(choice.get("type"), "As JSON")
             choice.setdefault("title", str(choice.get("const") or kind))
     for part in schema.values():
-        for each in part if isinstance(part, list) else [part]:
-            if isinstance(each, dict):
-                name_choices(each)
+        for subschema in part if isinstance(part, list) else [part]:
+            if isinstance(subschema, dict):
+                name_choices(subschema)
 
 
 _YAML = {"type": "string", "title": "YAML"}
@@ -185,8 +185,8 @@ class EnvironmentSpec(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _by_id(cls, given: Any) -> Any:
-        return {"id": given.strip()} if isinstance(given, str) else given
+    def _by_id(cls, value: Any) -> Any:
+        return {"id": value.strip()} if isinstance(value, str) else value
 
     @field_validator("kwargs")
     @classmethod

@@ -135,7 +135,10 @@ class _Description:
 
     def _compiled(self, code: types.CodeType) -> Any:
         """Describe code without source, as typed in a console."""
-        inside = [self._compiled(each) if isinstance(each, types.CodeType) else self.of(each) for each in code.co_consts]
+        inside = [
+            self._compiled(constant) if isinstance(constant, types.CodeType) else self.of(constant)
+            for constant in code.co_consts
+        ]
         return [sys.version_info[:2], code.co_code.hex(), code.co_names, code.co_varnames, inside]
 
     def _references(self, function: types.FunctionType) -> Any:
@@ -187,15 +190,17 @@ def _is_state(name: str, value: Any, source: str | None) -> bool:
 
 def _functions(kind: type) -> Iterator[types.FunctionType]:
     for value in vars(kind).values():
-        for each in (value, getattr(value, "__func__", None), getattr(value, "fget", None)):
-            if isinstance(each, types.FunctionType):
-                yield each
+        for function in (value, getattr(value, "__func__", None), getattr(value, "fget", None)):
+            if isinstance(function, types.FunctionType):
+                yield function
 
 
 def _names(code: types.CodeType) -> set[str]:
     """Return the global names that the code and its inner functions look up."""
-    found = {each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    return found.union(*(_names(inner) for inner in code.co_consts if isinstance(inner, types.CodeType)))
+    names = {
+        instruction.argval for instruction in dis.get_instructions(code) if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    }
+    return names.union(*(_names(inner) for inner in code.co_consts if isinstance(inner, types.CodeType)))
 
 
 def _position(code: types.CodeType) -> list[int]:

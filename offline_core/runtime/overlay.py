@@ -32,10 +32,12 @@ def given_values(values: Mapping[str, Any], model: type[BaseModel], *, but: Coll
     """
     groups = {name for name, field in model.model_fields.items() if is_closed(field)}
     values = {name: _of_text(value, model, name) for name, value in values.items()}
-    given = {name: _said(value) for name, value in values.items() if name not in but and not (value is None and name in groups)}
+    settings = {
+        name: _said(value) for name, value in values.items() if name not in but and not (value is None and name in groups)
+    }
     fields = {name: field for name, field in model.model_fields.items() if name not in groups | {*but}}
     always = {name for name, field in fields.items() if field.default is not None and not field.exclude}
-    return _changed(given, model().model_dump()) if always <= given.keys() else given
+    return _changed(settings, model().model_dump()) if always <= settings.keys() else settings
 
 
 def _of_text(value: Any, model: type[BaseModel], name: str) -> Any:
@@ -53,12 +55,12 @@ def _said(value: Any) -> Any:
 
 
 def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    found = {}
+    changed = {}
     for name, value in values.items():
         default = defaults.get(name)
         if isinstance(value, Mapping) and isinstance(default, Mapping) and default:
             if inner := _changed(value, default):
-                found[name] = inner
+                changed[name] = inner
         elif to_jsonable_python(value) != to_jsonable_python(default):
-            found[name] = value
-    return found
+            changed[name] = value
+    return changed

@@ -84,7 +84,7 @@ _SENTENCES = {
 def problems(error: ValidationError) -> str:
     """Say what is wrong with a file, and where in it, without repeating what it says: that may be anything, of any length."""
     errors = error.errors(include_url=False)
-    told = [f"{'.'.join(map(str, each['loc'])) or 'it'}: {reason(each)}"[:200] for each in errors[:MAX_PROBLEMS]]
+    told = [f"{'.'.join(map(str, problem['loc'])) or 'it'}: {reason(problem)}"[:200] for problem in errors[:MAX_PROBLEMS]]
     return "; ".join(told) + (f"; and {len(errors) - MAX_PROBLEMS} more" if len(errors) > MAX_PROBLEMS else "")
 
 
@@ -111,21 +111,21 @@ def wrong_parameters(model: type[BaseModel], error: ValidationError, values: Map
         values: what `model` refused.
     """
     errors = error.errors(include_url=False)
-    found: dict[str, tuple[list[str], list[str], str]] = {}
-    for each in errors:
-        name, field, group = _named(model, each["loc"])
-        got = "" if each["type"] == "missing" or not name else f" (got {_shortened(name, each['input'])})"
-        reasons, meant, _ = found.setdefault(name or _words(model), ([], [], got))
-        reasons.append(_reason(each, field))
-        if each["type"] == "extra_forbidden":
+    wrong: dict[str, tuple[list[str], list[str], str]] = {}
+    for problem in errors:
+        name, field, group = _named(model, problem["loc"])
+        got = "" if problem["type"] == "missing" or not name else f" (got {_shortened(name, problem['input'])})"
+        reasons, meant, _ = wrong.setdefault(name or _words(model), ([], [], got))
+        reasons.append(_reason(problem, field))
+        if problem["type"] == "extra_forbidden":
             near = meant_parameters(name, {name.rpartition(".")[0]: group}) if group is not model else []
             unused = set() if near else _unused(model, values, errors)
             near = near or meant_parameters(name, {"": model}, unused)
-            inside = each["input"] if isinstance(each["input"], dict) else {}  # of a group that there is not
+            inside = problem["input"] if isinstance(problem["input"], dict) else {}  # of a group that there is not
             meant += near or [path for inner in inside for path in meant_parameters(f"{name}.{inner}", {"": model}, unused)]
-        elif each["type"] == "literal_error" and isinstance(given := each["input"], str):
-            meant += closest(given, re.findall(r"'([^']*)'", str(each["ctx"]["expected"])))[:1]
-    lines = [f"  {name}: {_joined(reasons, meant)}{got}" for name, (reasons, meant, got) in found.items()]
+        elif problem["type"] == "literal_error" and isinstance(value := problem["input"], str):
+            meant += closest(value, re.findall(r"'([^']*)'", str(problem["ctx"]["expected"])))[:1]
+    lines = [f"  {name}: {_joined(reasons, meant)}{got}" for name, (reasons, meant, got) in wrong.items()]
     return "\n".join([f"{count_text(len(lines), 'wrong parameter')} of {_words(model)}:", *lines])
 
 
@@ -136,7 +136,7 @@ def _words(model: type[BaseModel]) -> str:
 
 def _joined(reasons: list[str], meant: list[str]) -> str:
     first, *others = dict.fromkeys(reasons)
-    text = ", or ".join([first, *(each.removeprefix(HAS_TO_BE) for each in others)])
+    text = ", or ".join([first, *(cause.removeprefix(HAS_TO_BE) for cause in others)])
     return f"{text}; did you mean {' or '.join(dict.fromkeys(meant))}?" if meant else text
 
 
@@ -150,7 +150,7 @@ def _reason(error: ErrorDetails, field: FieldInfo | None) -> str:
 
 def _unused(model: type[BaseModel], values: Mapping[str, Any], errors: list[ErrorDetails]) -> set[str]:
     """The groups that nothing would read, by the values that are right."""
-    wrong = {each["loc"][0] for each in errors if each["loc"]}
+    wrong = {problem["loc"][0] for problem in errors if problem["loc"]}
     try:
         config = model.model_validate({name: value for name, value in values.items() if name not in wrong})
     except ValidationError:
@@ -165,12 +165,12 @@ def _shortened(name: str, value: Any) -> str:
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
 
 
-def _named(model: type[BaseModel], place: tuple[int | str, ...]) -> tuple[str, FieldInfo | None, type[BaseModel]]:
+def _named(model: type[BaseModel], path: tuple[int | str, ...]) -> tuple[str, FieldInfo | None, type[BaseModel]]:
     """The names that lead to a value, without pydantic's for the choices of a type; its field, and the model around it."""
     names: list[str] = []
     field: FieldInfo | None = None
     group, kinds = model, [model]
-    for part in place:
+    for part in path:
         if len(kinds) > 1:  # one of several types, which pydantic names here
             kinds = [kind for kind in kinds if getattr(kind, "__name__", "") == part]
             continue
@@ -181,5 +181,5 @@ def _named(model: type[BaseModel], place: tuple[int | str, ...]) -> tuple[str, F
             group = kinds[0]
             field = group.model_fields.get(str(part))
             inner = () if field is None else (field.annotation,)
-        kinds = [kind for each in inner for kind in choices_of(each)]
+        kinds = [kind for annotation in inner for kind in choices_of(annotation)]
     return ".".join(names), field, group

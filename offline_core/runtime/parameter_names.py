@@ -79,8 +79,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def closest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> list[str]:
     """Return the known names that are most like `name`, the likest first; case, blanks and underscores do not count."""
-    plain = {_plain(each): each for each in known}
-    return [plain[each] for each in difflib.get_close_matches(_plain(name), plain, n=MOST_NAMES, cutoff=cutoff)]
+    plain = {_plain(choice): choice for choice in known}
+    return [plain[match] for match in difflib.get_close_matches(_plain(name), plain, n=MOST_NAMES, cutoff=cutoff)]
 
 
 def meant_parameters(name: str, models: Mapping[str, type[BaseModel]], unused: Collection[str] = ()) -> list[str]:
@@ -93,19 +93,22 @@ def meant_parameters(name: str, models: Mapping[str, type[BaseModel]], unused: C
     """
     group, _, last = name.rpartition(".")
     paths = [path for group, model in models.items() for path in paths_of(model, f"{group}." if group else "")]
-    used = [path for path in paths if not any(path == each or path.startswith(f"{each}.") for each in unused)]
-    ours = {_plain(last), *(_plain(each) for each, theirs in SYNONYMS.items() if _plain(last) in map(_plain, theirs.split()))}
+    used = [path for path in paths if not any(path == group_path or path.startswith(f"{group_path}.") for group_path in unused)]
+    ours = {
+        _plain(last),
+        *(_plain(parameter) for parameter, theirs in SYNONYMS.items() if _plain(last) in map(_plain, theirs.split())),
+    }
     for some in (used, paths):
-        if found := [path for path in some if _plain(path.rpartition(".")[2]) in ours]:
-            if same_group := [path for path in found if path.rpartition(".")[0] == group]:
+        if matches := [path for path in some if _plain(path.rpartition(".")[2]) in ours]:
+            if same_group := [path for path in matches if path.rpartition(".")[0] == group]:
                 return same_group[:MOST_NAMES]
-            depth = min(path.count(".") for path in found)
-            return [path for path in found if path.count(".") == depth][:MOST_NAMES]
+            depth = min(path.count(".") for path in matches)
+            return [path for path in matches if path.count(".") == depth][:MOST_NAMES]
     inside = {path.rpartition(".")[2]: path for path in paths if path.rpartition(".")[0] == group}
-    if found := closest(last, inside)[:1]:
-        return [inside[found[0]]]
+    if matches := closest(last, inside)[:1]:
+        return [inside[matches[0]]]
     anywhere = {path.rpartition(".")[2]: path for path in reversed(used)}
-    return [anywhere[each] for each in closest(last, anywhere, cutoff=0.8)[:1]]
+    return [anywhere[match] for match in closest(last, anywhere, cutoff=0.8)[:1]]
 
 
 def choices_of(annotation: Any) -> list[Any]:
@@ -114,7 +117,7 @@ def choices_of(annotation: Any) -> list[Any]:
         return choices_of(get_args(annotation)[0])
     if get_origin(annotation) not in (Union, UnionType):
         return [annotation]
-    return [kind for each in get_args(annotation) if each is not type(None) for kind in choices_of(each)]
+    return [kind for member in get_args(annotation) if member is not type(None) for kind in choices_of(member)]
 
 
 def is_model(kind: Any) -> bool:
@@ -124,14 +127,14 @@ def is_model(kind: Any) -> bool:
 
 def paths_of(model: type[BaseModel], prefix: str) -> dict[str, FieldInfo]:
     """Return all parameters and groups by their paths, those of the fewest groups first."""
-    found: dict[str, FieldInfo] = {}
+    by_path: dict[str, FieldInfo] = {}
     level: list[tuple[str, type[BaseModel]]] = [(prefix, model)]
     for _ in range(MOST_LEVELS):
         fields = [(f"{path}{name}", field) for path, group in level for name, field in group.model_fields.items()]
         for path, field in fields:
-            found.setdefault(path, field)
+            by_path.setdefault(path, field)
         level = [(f"{path}.", kind) for path, field in fields for kind in choices_of(field.annotation) if is_model(kind)]
-    return found
+    return by_path
 
 
 def _plain(name: str) -> str:

@@ -40,8 +40,8 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     rows, columns = a.shape[0], b.shape[1]
     is_large = rows * a.shape[1] * columns >= SMALLEST and a.dtype is torch.float32
     if is_large and (multiply := one_dnn()) is not None and _is_exact():
-        found: Tensor = multiply(a, b.t(), bias, "none", [], "")
-        return found
+        output: Tensor = multiply(a, b.t(), bias, "none", [], "")
+        return output
     if 1 < columns <= NARROW < rows:
         return (torch.mm(b.t(), a.t()) if bias is None else torch.addmm(bias[:, None], b.t(), a.t())).t()
     return torch.mm(a, b) if bias is None else torch.addmm(bias, a, b)
@@ -79,11 +79,11 @@ def _usable() -> Callable[..., Any] | None:
     try:
         multiply: Callable[..., Any] = torch.ops.mkldnn._linear_pointwise
         a, b, bias = torch.arange(6.0).view(2, 3), torch.arange(12.0).view(4, 3), torch.ones(4)
-        found = multiply(a, b, bias, "none", [], "")
+        plain = multiply(a, b, bias, "none", [], "")
         transposed = multiply(a.t(), a.t(), None, "none", [], "")
     except (AttributeError, RuntimeError, TypeError):
         return None
-    right = torch.equal(found, torch.addmm(bias, a, b.t())) and torch.equal(transposed, a.t() @ a)
+    right = torch.equal(plain, torch.addmm(bias, a, b.t())) and torch.equal(transposed, a.t() @ a)
     return multiply if right else None
 
 

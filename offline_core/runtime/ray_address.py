@@ -54,14 +54,14 @@ def _trouble(address: str) -> str:
     from ray.exceptions import AuthenticationError
 
     try:
-        found = services.canonicalize_bootstrap_address(address)
-        host, _, port = (found or "").rpartition(":")
+        head_address = services.canonicalize_bootstrap_address(address)
+        host, _, port = (head_address or "").rpartition(":")
         with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS):
             pass
         if address == "auto":
             tokens.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
         tokens.ensure_token_if_auth_enabled(create_token_if_missing=False)
-        nodes = GcsClient(address=found).get_all_node_info(timeout=CONNECT_SECONDS)
+        nodes = GcsClient(address=head_address).get_all_node_info(timeout=CONNECT_SECONDS)
     except ValueError:
         return "that is no valid address. Set it to the host and port of the cluster's head, such as 10.0.0.5:6379, or to auto"
     except AuthenticationError:
@@ -86,7 +86,7 @@ def _trouble(address: str) -> str:
 
 if __name__ == "__main__":
     with contextlib.redirect_stdout(sys.stderr):
-        found = _trouble(sys.argv[1])
-    sys.stdout.write(found)
+        trouble = _trouble(sys.argv[1])
+    sys.stdout.write(trouble)
     sys.stdout.flush()
     os._exit(0)  # Ray's threads may still be waiting

@@ -337,8 +337,8 @@ def local_object_store_bytes() -> int:
     Raises:
         ConfigError: `OFFLINE_RAY_OBJECT_STORE_BYTES` is no number, or below Ray's limit.
     """
-    if given := _number(OBJECT_STORE_VARIABLE, MIN_OBJECT_STORE_BYTES):
-        return given
+    if size_bytes := _number(OBJECT_STORE_VARIABLE, MIN_OBJECT_STORE_BYTES):
+        return size_bytes
     shared = psutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else 0
     limit = shared if shared >= MIN_SHARED_MEMORY_BYTES else MAX_OBJECT_STORE_BYTES_ON_DISK
     return max(MIN_OBJECT_STORE_BYTES, min(int(psutil.virtual_memory().available) // 3, limit))

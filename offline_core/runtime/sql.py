@@ -120,7 +120,7 @@ def has_aggregates(text: str) -> bool:
 def compared_texts(text: str) -> list[tuple[str, str]]:
     """(column, text) of each text that a condition, which can be parsed, compares a column with, as a = 'b' does."""
     tokens = _joined(_tokens(text))
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for number, (kind, word) in enumerate(tokens):
         if kind != "text":
             continue
@@ -134,10 +134,10 @@ def compared_texts(text: str) -> list[tuple[str, str]]:
             column = before[1:]
         else:
             column = after[1:] if after and after[0][1] in _EQUAL else []
-        is_part = any(each[0][1] in _COMBINING for each in (column[1:], after) if each)
+        is_part = any(tail[0][1] in _COMBINING for tail in (column[1:], after) if tail)
         if column and column[0][0] in ("word", "column") and not is_part:
-            found.append((column[0][1].strip('"'), word[1:-1].replace("''", "'")))
-    return found
+            pairs.append((column[0][1].strip('"'), word[1:-1].replace("''", "'")))
+    return pairs
 
 
 def shown(text: str) -> str:
@@ -191,27 +191,27 @@ def _check_ends(tokens: Sequence[tuple[str, str]]) -> None:
 
 def _tokens(text: str) -> list[tuple[str, str]]:
     """Split into (kind, word), without spaces."""
-    found: list[tuple[str, str]] = []
-    place = 0
-    while place < len(text):
-        match = _TOKEN.match(text, place)
+    tokens: list[tuple[str, str]] = []
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
         kind = str(match.lastgroup) if match else ""
         if match is None or kind == "comment":
-            what = "a comment" if kind == "comment" else f"{text[place]!r}"
-            _refuse(f'has {what} at character {place + 1}, which is not allowed. Names of columns may be quoted: "a b".')
+            what = "a comment" if kind == "comment" else f"{text[position]!r}"
+            _refuse(f'has {what} at character {position + 1}, which is not allowed. Names of columns may be quoted: "a b".')
         if kind in ("text", "column") and len(match[0]) > MAX_TEXT_LENGTH:
             _refuse(f"has a text of {len(match[0]):,} characters; at most {MAX_TEXT_LENGTH:,} are allowed.")
         if kind == "number" and len(match[0]) > MAX_DIGITS:
             _refuse(f"has a number of {len(match[0]):,} digits; at most {MAX_DIGITS} are allowed.")
         if kind != "space":
-            found.append((kind, match[0]))
-        place = match.end()
-    return found
+            tokens.append((kind, match[0]))
+        position = match.end()
+    return tokens
 
 
 def _joined(tokens: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The tokens, in which the names `a`, `.`, `b` are the one name `"a.b"`."""
-    found: list[tuple[str, str]] = []
+    """Return the tokens, with the names `a`, `.`, `b` joined to the one name `"a.b"`."""
+    joined: list[tuple[str, str]] = []
     rest = deque(tokens)
     while rest:
         token = rest.popleft()
@@ -220,8 +220,8 @@ def _joined(tokens: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
             token = ("column", _quoted(token[1].strip('"') + "." + rest[1][1].strip('"')))
             rest.popleft()
             rest.popleft()
-        found.append(token)
-    return found
+        joined.append(token)
+    return joined
 
 
 def _word(word: str, before: Sequence[str], following: Sequence[str], functions: frozenset[str]) -> str:

@@ -213,23 +213,26 @@ class Stage(Generic[P, R]):
 
     @property
     def inputs(self) -> list[Argument]:
-        """What Python takes by position."""
-        return [each for each in self.arguments if each.is_place and each.kind != "output"]
+        """The arguments that Python takes by position."""
+        return [argument for argument in self.arguments if argument.is_place and argument.kind != "output"]
 
     def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
         return load, (self.function,)
 
     def as_json(self) -> dict[str, Any]:
-        """As the index has it, without what is as it is by default."""
+        """Return the stage as the index stores it, without values that are the defaults."""
         told = {name: value for name, value in asdict(self).items() if name != "work" and value != _DEFAULTS.get(name)}
         arguments = [
-            {name: value for name, value in each.items() if value != _OF_ARGUMENT.get(name)} for each in told["arguments"]
+            {name: value for name, value in argument.items() if value != _OF_ARGUMENT.get(name)}
+            for argument in told["arguments"]
         ]
         return told | {"arguments": arguments}
 
 
-_OF_ARGUMENT: dict[str, Any] = {each.name: each.default for each in fields(Argument)}
-_DEFAULTS: dict[str, Any] = {each.name: {} if each.name == "groups" else each.default for each in fields(Stage)}
+_OF_ARGUMENT: dict[str, Any] = {attribute.name: attribute.default for attribute in fields(Argument)}
+_DEFAULTS: dict[str, Any] = {
+    attribute.name: {} if attribute.name == "groups" else attribute.default for attribute in fields(Stage)
+}
 
 
 def _resume(work: Generator[Any, Any, Any], begun: Any) -> Any:
@@ -288,7 +291,7 @@ def load(path: str) -> Any:
 def _read() -> dict[str, Stage[..., Any]]:
     entries = json.loads(INDEX.read_text())
     for entry in entries:
-        entry["arguments"] = tuple(Argument(**each) for each in entry["arguments"])
+        entry["arguments"] = tuple(Argument(**argument) for argument in entry["arguments"])
         for name in ("positional", "short", "writes"):
             entry[name] = tuple(entry.get(name, ()))
     return {entry["name"]: Stage(**entry) for entry in entries}
@@ -297,8 +300,8 @@ def _read() -> dict[str, Stage[..., Any]]:
 def __getattr__(name: str) -> dict[str, Stage[..., Any]]:
     if name != "STAGES":
         raise AttributeError(name)
-    globals()["STAGES"] = found = _read()
-    return found
+    globals()["STAGES"] = stages = _read()
+    return stages
 
 
 STAGES: dict[str, Stage[..., Any]]

@@ -51,17 +51,17 @@ class UserCode(Config):
         Raises:
             ConfigError: it cannot be imported, is neither, or does not take the arguments.
         """
-        found, arguments = import_object(self.path, what), unwrapped(self.arguments)
+        code, arguments = import_object(self.path, what), unwrapped(self.arguments)
         try:
-            if inspect.isclass(found):
-                return found(*values, **named, **arguments)
-            inspect.signature(found).bind_partial(**arguments)
+            if inspect.isclass(code):
+                return code(*values, **named, **arguments)
+            inspect.signature(code).bind_partial(**arguments)
         except OfflineError:
             raise
         except Exception as error:  # user code may raise anything
             names = ", ".join(arguments) or "no arguments"  # without values, which may be secret
             raise ConfigError(f"The {what} {self.path} cannot be made with {names}: {error!r}") from error
-        return functools.partial(found, **arguments) if arguments else found
+        return functools.partial(code, **arguments) if arguments else code
 
 
 _IMPORTED: dict[str, str | None] = {}
@@ -127,15 +127,15 @@ def code_digests(config: BaseModel) -> dict[str, str]:
     Raises:
         ConfigError: a file changed after this process imported it.
     """
-    found = dict[str, str]()
+    digests = dict[str, str]()
     for path, arguments in _user_code(config):
         module = path.partition(":")[0]
         if digest := module_digest(module):
             if module in sys.modules and _IMPORTED.get(module, digest) != digest:
                 raise ConfigError(f"The file of {path} was changed after this process had imported it: start a new process.")
-            found[path] = digest
-        found |= {text: digest for text in texts(arguments) if (digest := _files_digest(text))}
-    return dict(sorted(found.items()))
+            digests[path] = digest
+        digests |= {text: digest for text in texts(arguments) if (digest := _files_digest(text))}
+    return dict(sorted(digests.items()))
 
 
 def _user_code(value: Any) -> Iterator[tuple[str, Any]]:
@@ -166,12 +166,12 @@ def texts(value: Any) -> Iterator[str]:
 
 def _files_digest(text: str) -> str | None:
     """Return the digest of the file or folder of that name; None if it does not exist."""
-    place = Path(text)
-    if place.name in ("", ".."):  # an empty text or a separator names no folder
+    path = Path(text)
+    if path.name in ("", ".."):  # an empty text or a separator names no folder
         return None
     try:
-        files = [place] if place.is_file() else [file for file in place.rglob("*") if file.is_file()]
-        facts = [(file.relative_to(place).as_posix(), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+        files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+        facts = [(file.relative_to(path).as_posix(), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     except (OSError, ValueError):  # not a path, or not readable
         return None
     seen = sorted(fact for fact in facts if not any(part.startswith(("_", ".")) for part in Path(fact[0]).parts))

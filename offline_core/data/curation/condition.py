@@ -56,15 +56,15 @@ class Condition:
         return met
 
     def numbers(self, rows: pl.DataFrame, *, within: str) -> np.ndarray:
-        """What it is for each row, (rows,) float64.
+        """Return the value of the condition for each row, (rows,) float64.
 
         Raises:
             ConfigError: It gives no number, or none for some row.
         """
-        found = self._of(rows, within)
-        if not (found.dtype.is_numeric() or found.dtype == pl.Boolean):
-            self.refuse(f"gives {found.dtype} and not numbers.")
-        numbers = found.cast(pl.Float64).fill_null(np.nan).to_numpy()
+        values = self._of(rows, within)
+        if not (values.dtype.is_numeric() or values.dtype == pl.Boolean):
+            self.refuse(f"gives {values.dtype} and not numbers.")
+        numbers = values.cast(pl.Float64).fill_null(np.nan).to_numpy()
         if not np.isfinite(numbers).all():
             self.refuse(f"gives no finite number for {rows.row(int((~np.isfinite(numbers)).argmax()), named=True)}.")
         return numbers

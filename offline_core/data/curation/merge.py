@@ -112,7 +112,7 @@ def merge(config: MergeConfig, *, datasets: Sequence[str], output: str) -> Made[
     if not duplicates:
         before = functools.reduce(Statistics.merge, (source.manifest.statistics for source in sources))
         known = before.columns and {
-            name: each for name, each in before.columns.items() if not (untimed and name == columns.TIME)
+            name: statistics for name, statistics in before.columns.items() if not (untimed and name == columns.TIME)
         }
         written = written._replace(statistics=written.statistics.model_copy(update={"columns": known}))
     if without_time:
@@ -122,11 +122,14 @@ def merge(config: MergeConfig, *, datasets: Sequence[str], output: str) -> Made[
 
 
 def _copy_without_time(source: Dataset, index: pl.DataFrame, kept: np.ndarray, writer: EpisodeWriter) -> int:
-    """How many episodes were copied; each is decoded, as only so a column can be left out of the episode format."""
+    """Copy the episodes without their times; return how many were copied.
+
+    Each is decoded: only so a column can be left out of the episode format.
+    """
     for group, numbers in source.indexed_row_groups(index):
         if (chosen := kept[numbers]).any():
-            found = group.episodes(only=chosen)
-            writer.write([replace(e, extras={n: x for n, x in e.extras.items() if n != columns.TIME}) for e in found])
+            episodes = group.episodes(only=chosen)
+            writer.write([replace(e, extras={n: x for n, x in e.extras.items() if n != columns.TIME}) for e in episodes])
     return int(kept.sum())
 
 

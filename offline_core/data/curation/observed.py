@@ -19,33 +19,35 @@ UNKNOWN = "(no known category)"
 
 
 def columns_of(observations: Nested, made_of: InputColumns | None) -> Mapping[str, pl.Series]:
-    """What is seen at B steps, as columns: `obs` or its parts by path, and the columns that an import made it from."""
+    """Return the observations at B steps as columns: `obs` or its parts by path, and the columns an import made it from."""
     flat = nested.flatten(observations, columns.OBS)
-    found = {path: as_series(leaf) for path, leaf in flat.items()}
+    series_by_name = {path: as_series(leaf) for path, leaf in flat.items()}
     if made_of is None or columns.OBS not in flat:
-        return found
+        return series_by_name
     numbers = flat[columns.OBS].reshape(len(flat[columns.OBS]), -1)
     if number_names(columns.OBS, numbers.shape[1], made_of) == number_names(columns.OBS, numbers.shape[1]):
-        return found  # what each number is called is not known
-    place = 0
+        return series_by_name  # what each number is called is not known
+    start = 0
     for name in made_of.obs:
         encoding, bins = made_of.steps.encode.get(name), made_of.steps.bins.get(name)
         size = encoding.size if encoding is not None and encoding.form == "one_hot" else 1
-        own, place = numbers[:, place : place + size], place + size
+        own, start = numbers[:, start : start + size], start + size
         if encoding is not None:
             codes = own.argmax(axis=1) if encoding.form == "one_hot" else own[:, 0].astype(np.int64)
-            found[name] = pl.Series([*encoding.known, None], strict=False).gather(np.minimum(codes, len(encoding.known)))
+            series_by_name[name] = pl.Series([*encoding.known, None], strict=False).gather(
+                np.minimum(codes, len(encoding.known))
+            )
         elif bins is not None:
-            found[name] = pl.Series(np.asarray(bins.values)[own[:, 0].astype(np.int64)])
+            series_by_name[name] = pl.Series(np.asarray(bins.values)[own[:, 0].astype(np.int64)])
         else:
-            found[name] = pl.Series(np.ascontiguousarray(own[:, 0]))
-    return found
+            series_by_name[name] = pl.Series(np.ascontiguousarray(own[:, 0]))
+    return series_by_name
 
 
 def observed_constants(source: Dataset, name: str) -> list[str | None]:
-    """For each episode the value that a column of what is seen has at all of its steps; None if it has several or none."""
+    """Return for each episode the value that an observed column has at all of its steps; None if it has several or none."""
     made_of = source.manifest.input_columns
-    found: list[str | None] = []
+    constants: list[str | None] = []
     for group in source.row_groups():
         episodes = group.episodes()
         some = [number for number, episode in enumerate(episodes) if len(episode)]
@@ -60,8 +62,8 @@ def observed_constants(source: Dataset, name: str) -> list[str | None]:
                 values = series.gather(starts).to_list()
                 for number, value, one in zip(some, values, is_constant.tolist(), strict=True):
                     told[number] = _text(value, series.dtype) if one else None
-        found += told
-    return found
+        constants += told
+    return constants
 
 
 def _text(value: object, dtype: pl.DataType) -> str:

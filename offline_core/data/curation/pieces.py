@@ -48,9 +48,9 @@ def write_pieces(
             if not keep[numbers].any():
                 continue
             some = group.episodes(needed, only=keep[numbers])
-            found = [pieces(*each) for each in zip(some, kept_steps(some, where_steps), strict=True)]
-            writer.write([_projected(piece, names) for each in found for piece in each])
-            without += found.count([])
+            split_episodes = [pieces(episode, kept) for episode, kept in zip(some, kept_steps(some, where_steps), strict=True)]
+            writer.write([_projected(piece, names) for parts in split_episodes for piece in parts])
+            without += split_episodes.count([])
             bar.update(len(some))
     return without
 

@@ -37,7 +37,7 @@ class Scores:
 
 
 def write_scores(
-    place: Location,
+    location: Location,
     dataset: Dataset,
     index: pl.DataFrame,
     score: np.ndarray,
@@ -51,41 +51,41 @@ def write_scores(
     Arguments:
         index: eps_id and t_started of the E episodes.
         score, is_outlier, reason: (E,)
-        names, features: F names and (E, F) what the scores are of.
+        names, features: F names and (E, F) numbers that the scores were computed from.
     """
     table = index.with_columns(
         pl.Series(SCORE, score, pl.Float64),
         pl.Series(IS_OUTLIER, is_outlier, pl.Boolean),
-        pl.Series(REASON, [each or None for each in reason], pl.String),
+        pl.Series(REASON, [text or None for text in reason], pl.String),
         *(pl.Series(name, features[:, i], pl.Float64) for i, name in enumerate(names)),
     ).to_arrow()
     file = io.BytesIO()
     metadata = {_DATASET: dataset.manifest.fingerprint.encode()}
     pq.write_table(table.replace_schema_metadata(metadata), file, write_page_checksum=True)
-    place.write(file.getvalue())
+    location.write(file.getvalue())
 
 
-def read_scores(place: Location) -> bytes:
-    """The file of scores.
+def read_scores(location: Location) -> bytes:
+    """Read the file of scores.
 
     Raises:
-        CorruptFileError: it is not what the result beside it says.
-        StorageError: there is none.
+        CorruptFileError: the file is not what the result next to it says.
+        StorageError: the file does not exist.
     """
-    data = place.read()
-    made = recorded_fingerprints(place.parent.child(RESULT_FILE))
+    data = location.read()
+    made = recorded_fingerprints(location.parent.child(RESULT_FILE))
     recorded = {sha256 for name, sha256 in made.items() if posixpath.basename(name) == SCORES}
     if recorded - {hashlib.sha256(data).hexdigest()}:
         raise CorruptFileError(
-            f"{place.uri} is damaged: its SHA-256 differs from the one in {RESULT_FILE} beside it. Delete both, and make them "
-            "again with 'offline outliers'.",
-            uri=place.uri,
+            f"{location.uri} is damaged: its SHA-256 differs from the one in {RESULT_FILE} beside it. Delete both, and make "
+            "them again with 'offline outliers'.",
+            uri=location.uri,
         )
     return data
 
 
 def scores_of(uri: str, dataset: Dataset) -> Scores:
-    """The scores of a version of a dataset.
+    """Read the scores of a version of a dataset.
 
     Arguments:
         uri: folder of the scores.
@@ -94,19 +94,19 @@ def scores_of(uri: str, dataset: Dataset) -> Scores:
         ConfigError: there are none, or they are those of another version.
         CorruptFileError: they cannot be read.
     """
-    place = Location.of(uri).child(SCORES)
-    if not place.is_file():
-        raise ConfigError(f"There is no {place.uri}: make it with 'offline outliers {dataset.location.uri} {uri}'.")
-    data = read_scores(place)
+    location = Location.of(uri).child(SCORES)
+    if not location.is_file():
+        raise ConfigError(f"There is no {location.uri}: make it with 'offline outliers {dataset.location.uri} {uri}'.")
+    data = read_scores(location)
     try:
         table = pq.read_table(io.BytesIO(data), page_checksum_verification=True)
-        refuse_extension_types(table.schema, place.uri)
-        found = pl.DataFrame(table.select([columns.EPS_ID, *SCORE_COLUMNS]))
+        refuse_extension_types(table.schema, location.uri)
+        scores = pl.DataFrame(table.select([columns.EPS_ID, *SCORE_COLUMNS]))
     except (pa.ArrowException, KeyError, OSError) as error:
-        raise CorruptFileError(f"{place.uri} cannot be read: {error}. Make it again with 'offline outliers'.") from error
+        raise CorruptFileError(f"{location.uri} cannot be read: {error}. Make it again with 'offline outliers'.") from error
     if (table.schema.metadata or {}).get(_DATASET) != dataset.manifest.fingerprint.encode():
         raise ConfigError(
-            f"{place.uri} has the scores of another dataset or version than {dataset.ref}: make them with "
+            f"{location.uri} has the scores of another dataset or version than {dataset.ref}: make them with "
             f"'offline outliers {dataset.location.uri} {uri} --version {dataset.manifest.version}'."
         )
-    return Scores(found, hashlib.sha256(data).hexdigest())
+    return Scores(scores, hashlib.sha256(data).hexdigest())

@@ -80,7 +80,7 @@ def decides_alone(config: PruningConfig) -> bool:
 
 
 def condition(config: PruningConfig, where: pl.Expr | str | None = None) -> Condition | None:
-    """What an episode has to meet: `where` as Polars or SQL, or the SQL of the config.
+    """Return the condition that an episode has to meet: `where` as Polars or SQL, or the SQL of the config.
 
     Raises:
         ConfigError: both are given, the SQL cannot be understood, or a column is none of an episode's; or scores are given and
@@ -88,15 +88,15 @@ def condition(config: PruningConfig, where: pl.Expr | str | None = None) -> Cond
     """
     if where is not None and config.where is not None:
         raise ConfigError(f"Two conditions are given, {config.where!r} and {where}; combine them into one.")
-    if (given := config.where if where is None else where) is None:
+    if (expression := config.where if where is None else where) is None:
         _require_scores(config, frozenset())
         return None
-    found = Condition.sql(given) if isinstance(given, str) else Condition(str(given), given)
-    if config.outliers is None and (scores := sorted(found.names & set(SCORE_COLUMNS))):
-        found.refuse(f"names {scores[0]!r}: name the folder of the scores by 'outliers', see 'offline outliers --help'.")
-    _require_scores(config, found.names)
-    found.require((*columns.EPISODE_METADATA, *(SCORE_COLUMNS if config.outliers else ())))
-    return found
+    parsed = Condition.sql(expression) if isinstance(expression, str) else Condition(str(expression), expression)
+    if config.outliers is None and (scores := sorted(parsed.names & set(SCORE_COLUMNS))):
+        parsed.refuse(f"names {scores[0]!r}: name the folder of the scores by 'outliers', see 'offline outliers --help'.")
+    _require_scores(config, parsed.names)
+    parsed.require((*columns.EPISODE_METADATA, *(SCORE_COLUMNS if config.outliers else ())))
+    return parsed
 
 
 def _require_scores(config: PruningConfig, names: Collection[str]) -> None:

@@ -87,17 +87,17 @@ def split(config: SplitConfig, *, dataset: str, output: str, version: int | None
         EmptyDatasetError: one of the sides would have no episode; nothing is written.
     """
     source = open_committed(dataset, version)
-    places = [Location.of(output).child(side).uri for side in SIDES]
+    uris = [Location.of(output).child(side).uri for side in SIDES]
     name, number = split.name, split.version
     operations = [Operation.of(name, config, version=number, side=side) for side in SIDES]
     parents = [source.parent_entry]
-    found = [find_version(place, operation, parents) for place, operation in zip(places, operations, strict=True)]
-    if found[0] and found[1]:
-        return _result(found[0], found[1], source, reused=True)
+    existing = [find_version(uri, operation, parents) for uri, operation in zip(uris, operations, strict=True)]
+    if existing[0] and existing[1]:
+        return _result(existing[0], existing[1], source, reused=True)
     with contextlib.ExitStack() as stack:
         sides = [
-            BegunVersion(stack.enter_context(prepared(place)), each, parents)
-            for place, each in zip(places, operations, strict=True)
+            BegunVersion(stack.enter_context(prepared(uri)), operation, parents)
+            for uri, operation in zip(uris, operations, strict=True)
         ]
         written, duplicates = (split_by_id if config.by == BY_ID else split_by_lot)(config, source, sides)
         report = {"duplicates": duplicates}
@@ -107,15 +107,18 @@ def split(config: SplitConfig, *, dataset: str, output: str, version: int | None
 
 
 def held_out_beside(dataset: DatasetRef) -> str | None:
-    """URI of the latest held-out side of the split that a dataset is the train side of; None: it is none, or lies alone."""
+    """Return the URI of the latest held-out side of the split that made this train side.
+
+    None if the dataset is no train side, or no held-out side lies next to it.
+    """
     try:
         train = open_committed(dataset.uri, dataset.version)
         held_out = open_committed(train.location.parent.child(SIDES[1]).uri)
     except OfflineError:
         return None
-    sides = [(each.manifest.operation.name, each.manifest.operation.config.get("side")) for each in (train, held_out)]
-    is_of_one = [each.fingerprint for each in train.manifest.parents] == [
-        each.fingerprint for each in held_out.manifest.parents
+    sides = [(side.manifest.operation.name, side.manifest.operation.config.get("side")) for side in (train, held_out)]
+    is_of_one = [parent.fingerprint for parent in train.manifest.parents] == [
+        parent.fingerprint for parent in held_out.manifest.parents
     ]
     return held_out.location.uri if is_of_one and sides == [(split.name, side) for side in SIDES] else None
 

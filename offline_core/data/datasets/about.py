@@ -56,12 +56,12 @@ class About(BaseModel):
 
     @classmethod
     def together(cls, several: Iterable[About]) -> About:
-        """What is said of several datasets: all that differs, one after the other."""
-        found: dict[str, dict[str, None]] = {}
+        """Join what is said of several datasets; texts that differ follow one another."""
+        facts: dict[str, dict[str, None]] = {}
         for about in several:
             for name, value in about.facts.items():
-                found.setdefault(name, {})[value] = None
-        return cls.of({name: ("\n\n" if name == "description" else "; ").join(values) for name, values in found.items()})
+                facts.setdefault(name, {})[value] = None
+        return cls.of({name: ("\n\n" if name == "description" else "; ").join(values) for name, values in facts.items()})
 
 
 class _Entry(About):
@@ -87,9 +87,9 @@ def say_about(location: Location, values: Mapping[str, str | None], folder: str 
     """
     while True:
         number, before = _read(location, folder)
-        given = {name: None if value is None else masked_text(value.strip()) or None for name, value in values.items()}
+        facts = {name: None if value is None else masked_text(value.strip()) or None for name, value in values.items()}
         try:
-            entry = _Entry.model_validate(before.facts | given)
+            entry = _Entry.model_validate(before.facts | facts)
         except ValidationError as error:
             raise ConfigError(f"This cannot be said of {location.uri}: {problems(error)}.") from error
         about = About(**entry.facts)

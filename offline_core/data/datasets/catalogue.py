@@ -119,11 +119,11 @@ class Catalogue:
     @functools.cached_property
     def by_dataset(self) -> Mapping[str, list[str]]:
         """The files in the folder of each dataset, relative to it, without those of datasets below it."""
-        found: dict[str, list[str]] = {name: [] for name in self.datasets}
+        files: dict[str, list[str]] = {name: [] for name in self.datasets}
         for file in self.files:
             if (owner := self._owner(posixpath.dirname(file))) is not None:
-                found[owner].append(file[len(owner) + 1 :] if owner else file)
-        return found
+                files[owner].append(file[len(owner) + 1 :] if owner else file)
+        return files
 
     def owner(self, file: str) -> str | None:
         """The innermost dataset that a file lies in; None: it lies in none."""

@@ -89,11 +89,11 @@ def _missing(folder: Location) -> list[Location]:
     """This folder and those above it that do not exist, innermost first; in an object store there is only the folder itself."""
     if not folder.is_local:
         return [] if folder.is_folder() else [folder]
-    found = []
+    missing = []
     while not folder.is_folder() and folder.parent != folder:
-        found.append(folder)
+        missing.append(folder)
         folder = folder.parent
-    return found
+    return missing
 
 
 def commit(
@@ -165,7 +165,7 @@ def _numbered(location: Location, manifest: Manifest, version: int | None) -> Da
     while True:
         known, marks, _ = listed = log_of_versions.listed()
         if version is None:
-            new = [each for each in known if each > seen]
+            new = [number for number in known if number > seen]
             if same := _newest(location, new, lambda manifest: manifest.fingerprint == fingerprint):
                 log_of_versions.mark_used(known[-1], marks)  # older datasets have no mark
                 return _with_latest(same, known)
@@ -221,18 +221,18 @@ def find_version(uri: str, operation: Operation, parents: Sequence[Parent]) -> D
     Its files are checked, see `unusable_files`. Its `ref` names the latest version if that is another one.
     """
     identity, known = identity_of(operation, parents), versions(uri)
-    found = _newest(Location.of(uri), known, lambda manifest: manifest.identity == identity)
-    if found is None:
+    dataset = _newest(Location.of(uri), known, lambda manifest: manifest.identity == identity)
+    if dataset is None:
         return None
-    if unusable := unusable_files(found):
+    if unusable := unusable_files(dataset):
         path, wrong = next(iter(unusable.items()))
         log.warning(
-            "%s: %d of its files cannot be used, first %s, which %s. It is made again.", found.ref, len(unusable), path, wrong
+            "%s: %d of its files cannot be used, first %s, which %s. It is made again.", dataset.ref, len(unusable), path, wrong
         )
         return None
-    found = _with_latest(found, known)
-    log.log(logging.INFO if found.latest is None else logging.WARNING, "Reused: %s", found.ref)
-    return found
+    dataset = _with_latest(dataset, known)
+    log.log(logging.INFO if dataset.latest is None else logging.WARNING, "Reused: %s", dataset.ref)
+    return dataset
 
 
 def _with_latest(dataset: Dataset, known: Sequence[int]) -> Dataset:

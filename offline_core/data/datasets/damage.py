@@ -74,8 +74,8 @@ def _wrong(dataset: Dataset, look: Callable[[Dataset, FileEntry], str | None]) -
     if missing := missing_files(dataset):
         return missing
     files = dataset.manifest.all_files
-    found = several(functools.partial(look, dataset), files)
-    return {file.path: wrong for file, wrong in zip(files, found, strict=True) if wrong}
+    reasons = several(functools.partial(look, dataset), files)
+    return {file.path: wrong for file, wrong in zip(files, reasons, strict=True) if wrong}
 
 
 def _wrong_content(dataset: Dataset, file: FileEntry) -> str | None:
@@ -85,10 +85,10 @@ def _wrong_content(dataset: Dataset, file: FileEntry) -> str | None:
     return _unreadable(dataset.location.child(file.path))
 
 
-def _unreadable(place: Location) -> str | None:
-    """Why a file that is as the manifest says is not read."""
+def _unreadable(location: Location) -> str | None:
+    """Return why a file that is as the manifest says cannot be read; None if it can."""
     try:
-        open_parquet(place).close()
+        open_parquet(location).close()
     except DataError as error:
         return f"is not read: {error}"
     return None

@@ -113,13 +113,13 @@ class Dataset:
 
     def _described(self) -> dict[str, object]:
         manifest, statistics = self.manifest, self.statistics
-        found: dict[str, object] = {"uri": self.location.uri, "version": manifest.version, "format": manifest.format}
+        facts: dict[str, object] = {"uri": self.location.uri, "version": manifest.version, "format": manifest.format}
         if self.is_foreign:  # its episodes were never counted
-            return found | {"files": len(manifest.files)}
+            return facts | {"files": len(manifest.files)}
         environment = None if manifest.environment is None else manifest.environment.id
         counts = {"episodes": f"{statistics.episodes:,}", "steps": f"{statistics.steps:,}"}
         actions = {} if manifest.actions is None else {"actions": manifest.actions}
-        return found | counts | {"environment": environment} | actions
+        return facts | counts | {"environment": environment} | actions
 
     @property
     def ref(self) -> DatasetRef:
@@ -220,11 +220,11 @@ class Dataset:
         seen: set[tuple[str, int]] = set()
         duplicates = 0
         for group in self.row_groups():
-            found = group.episodes()
+            episodes = group.episodes()
             with within(uri=group.uri):
-                for episode in found:
+                for episode in episodes:
                     episode.validate()
-            for episode in found:
+            for episode in episodes:
                 if (episode.eps_id, episode.t_started) in seen:
                     duplicates += 1
                     continue
@@ -259,8 +259,8 @@ class Dataset:
         is_stored = {*names} <= {*self.codec.metadata, columns.ROW_GROUP}
         pool = ThreadPoolExecutor(AT_A_TIME)
         try:
-            found = pool.map(read, batches(self.row_groups(), BATCH_BYTES if is_stored else 0))
-            return pl.concat([pl.DataFrame(index_schema(names).empty_table()), *found])
+            frames = pool.map(read, batches(self.row_groups(), BATCH_BYTES if is_stored else 0))
+            return pl.concat([pl.DataFrame(index_schema(names).empty_table()), *frames])
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -324,10 +324,10 @@ def addressed(uri: str, version: int | None = None) -> tuple[str, int | None]:
     Raises:
         VersionNotFoundError: there is no such tag.
     """
-    found = tags.split_address(uri) if version is None else None
-    if found is None or not is_dataset(found[0]) or Location.of(uri).is_folder():
+    address = tags.split_address(uri) if version is None else None
+    if address is None or not is_dataset(address[0]) or Location.of(uri).is_folder():
         return uri, version
-    return found[0], tags.resolve(Location.of(found[0]), found[1])
+    return address[0], tags.resolve(Location.of(address[0]), address[1])
 
 
 def not_imported(uri: str) -> NotImportedError:
@@ -382,9 +382,9 @@ def open_version(location: Location, version: int) -> Dataset:
         CorruptFileError: its manifest cannot be read, is damaged, or was written by a newer version of this package.
         LocationError: it, or a file that it names, is outside the dataset.
     """
-    place = location.inside(f"{VERSIONS}/{version:06d}.json")
-    stored = place.read()
-    data = without_checksum(stored, place.uri)
+    manifest_file = location.inside(f"{VERSIONS}/{version:06d}.json")
+    stored = manifest_file.read()
+    data = without_checksum(stored, manifest_file.uri)
     try:
         with collection_paused():  # a manifest of many files is a million objects, none of them garbage
             manifest = Manifest.model_validate_json(data, extra="ignore")  # down to models that forbid them
@@ -394,8 +394,8 @@ def open_version(location: Location, version: int) -> Dataset:
             f"Manifest {version:06d}.json of {location.uri} cannot be read: {reason}. Open an older version."
         ) from error
     if data is stored and manifest.manifest_version != 1:  # which no version of this package wrote
-        without_checksum(stored, place.uri, is_required=True)
-    _check_files(manifest, place.uri)
+        without_checksum(stored, manifest_file.uri, is_required=True)
+    _check_files(manifest, manifest_file.uri)
     location.check_names(file.path for file in manifest.all_files)
     return Dataset(location, manifest)
 

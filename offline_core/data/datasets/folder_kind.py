@@ -83,14 +83,14 @@ def folder_at(uri: str) -> Folder | None:
 
 def not_a_dataset(uri: str) -> str | None:
     """What a folder is that is no dataset, and what to give in its place; None if nothing is known of it."""
-    found = folder_at(uri)
-    if found is None or found.what == "a dataset":
+    folder = folder_at(uri)
+    if folder is None or folder.what == "a dataset":
         return None
-    if found.datasets:
-        return f"{uri} is {found.what}, and no dataset itself. Give one of those in it: {_some(found.datasets)}."
-    source = None if found.dataset is None else f"a dataset, such as {_near(found.dataset)}, from which it was made"
+    if folder.datasets:
+        return f"{uri} is {folder.what}, and no dataset itself. Give one of those in it: {_some(folder.datasets)}."
+    source = None if folder.dataset is None else f"a dataset, such as {_near(folder.dataset)}, from which it was made"
     instead = source or "the folder of a dataset"
-    return f"{uri} is {found.what}, not a dataset. Give {instead}."
+    return f"{uri} is {folder.what}, not a dataset. Give {instead}."
 
 
 def not_a_policy(uri: str) -> str | None:
@@ -100,16 +100,16 @@ def not_a_policy(uri: str) -> str | None:
             f"{uri} is a file, and a policy is a folder. If it is a log, import it, 'offline import {uri} -o runs/log': as the "
             "candidate of a decision, the dataset stands for what recorded it."
         )
-    found = folder_at(uri)
-    if found is None:
+    folder = folder_at(uri)
+    if folder is None:
         return None
-    if found.what == "a dataset":
+    if folder.what == "a dataset":
         return (
             f"{uri} is a dataset, not a policy. Train one from it, 'offline train {uri}', and give the folder of that training."
         )
-    if found.policies:
-        return f"{uri} is {found.what}, and no policy itself. Give one of those in it: {_some(found.policies)}."
-    return f"{uri} is {found.what}, not a policy. Give the folder of a policy, or of a training."
+    if folder.policies:
+        return f"{uri} is {folder.what}, and no policy itself. Give one of those in it: {_some(folder.policies)}."
+    return f"{uri} is {folder.what}, not a policy. Give the folder of a policy, or of a training."
 
 
 def _result_in(location: Location) -> tuple[str, Mapping[str, Any]] | None:
@@ -127,23 +127,23 @@ def _result_in(location: Location) -> tuple[str, Mapping[str, Any]] | None:
 
 def _checkpoint(location: Location, values: Mapping[str, Any]) -> str | None:
     """The policy that a sweep or a decision names; where the folder was moved, the one that moved with it."""
-    named, place = values.get("checkpoint"), f"{values['place']}/"
+    named, recorded_folder = values.get("checkpoint"), f"{values['place']}/"
     if not isinstance(named, str):
         return None
-    if named.startswith(place):
-        return location.inside(named.removeprefix(place)).uri
+    if named.startswith(recorded_folder):
+        return location.inside(named.removeprefix(recorded_folder)).uri
     return named if location.is_near(named) else None
 
 
 def _dataset(values: Mapping[str, Any]) -> str | None:
-    found = values.get("dataset")
-    return str(found["uri"]) if isinstance(found, dict) and "uri" in found else None
+    dataset = values.get("dataset")
+    return str(dataset["uri"]) if isinstance(dataset, dict) and "uri" in dataset else None
 
 
 def _learned_from(policy: Location) -> str | None:
     try:
         parents = json.loads(without_checksum((file := policy.child(POLICY_FILE)).read(), file.uri))["parents"]
-        return next((str(each["uri"]) for each in parents if each["kind"] == "dataset"), None)
+        return next((str(parent["uri"]) for parent in parents if parent["kind"] == "dataset"), None)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, CorruptFileError):
         return None
 
@@ -152,13 +152,13 @@ def _holding(location: Location, uri: str) -> Folder | None:
     catalogue = read_catalogue(location)
     datasets, policies = catalogue.datasets, {posixpath.dirname(name) for name in catalogue.of("policy")}
     results = {posixpath.dirname(name) for name in catalogue.of("result")} - {""}
-    inside = tuple(f"{each}/" for each in results)
+    inside = tuple(f"{folder}/" for folder in results)
     loose = (name for name in catalogue.files if name.endswith(".parquet") and catalogue.owner(name) is None)
     if not (datasets or policies) or any(not name.startswith(inside) for name in loose):
         return None
 
     def below(folders: AbstractSet[str]) -> tuple[str, ...]:
-        return tuple(f"{uri.rstrip('/')}/{folder}" for folder in sorted(folders, key=lambda each: (each.count("/"), each)))
+        return tuple(f"{uri.rstrip('/')}/{folder}" for folder in sorted(folders, key=lambda name: (name.count("/"), name)))
 
     return Folder("a folder of several", datasets=below(datasets), policies=below(policies))
 

@@ -179,8 +179,8 @@ class Manifest(Record):
 
     @property
     def fingerprints(self) -> set[str]:
-        """Its own, and those that it had before episodes were forgotten."""
-        return {self.fingerprint, *(each.fingerprint for each in self.forgotten)}
+        """The fingerprint of this version, and those that it had before episodes were forgotten."""
+        return {self.fingerprint, *(version.fingerprint for version in self.forgotten)}
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Manifest:
         """The same with other values, of which what is computed once is computed anew."""
@@ -203,7 +203,9 @@ class Manifest(Record):
 
 def _files_in(kept: Mapping[str, Any] | None) -> list[FileEntry]:
     lists = [value for value in (kept or {}).values() if isinstance(value, list)]
-    return [FileEntry.model_validate(each) for value in lists for each in value if isinstance(each, dict) and "path" in each]
+    return [
+        FileEntry.model_validate(entry) for value in lists for entry in value if isinstance(entry, dict) and "path" in entry
+    ]
 
 
 def identity_of(operation: Operation, parents: Sequence[Parent]) -> str:

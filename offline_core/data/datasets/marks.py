@@ -58,12 +58,12 @@ class Marks(BaseModel):
 
     @property
     def sha256(self) -> str:
-        """Of what is marked, and not when or by whom: two prunings that drop the same are the same."""
-        return hashlib.sha256(repr(sorted({each.episode for each in self.marks})).encode()).hexdigest()
+        """The hash of which episodes are marked, not of when or by whom: two prunings that drop the same are the same."""
+        return hashlib.sha256(repr(sorted({mark.episode for mark in self.marks})).encode()).hexdigest()
 
     def of(self, index: pl.DataFrame) -> np.ndarray:
         """(episodes,) booleans: which rows of an `index` of the dataset are marked."""
-        marked = {each.episode for each in self.marks}
+        marked = {mark.episode for mark in self.marks}
         return np.fromiter((row in marked for row in index[columns.EPS_ID, columns.T_STARTED].iter_rows()), bool, len(index))
 
 
@@ -91,7 +91,7 @@ def mark_episode(location: Location, episode: EpisodeName, *, is_bad: bool) -> M
     """
     with location.child(FOLDER).make_folder().locked():
         known = read_marks(location)
-        others = [each for each in known.marks if each.episode != episode]
+        others = [mark for mark in known.marks if mark.episode != episode]
         if is_bad == (len(others) < len(known.marks)):
             return known
         new = [Mark(eps_id=episode.eps_id, t_started=episode.t_started)] if is_bad else []
@@ -104,9 +104,9 @@ def forget_marks(location: Location, ids: Collection[str]) -> None:
     Raises:
         BusyError, CorruptFileError: as `mark_episode`.
     """
-    if any(each.eps_id in ids for each in read_marks(location).marks):
+    if any(mark.eps_id in ids for mark in read_marks(location).marks):
         with location.child(FOLDER).locked():
-            _write(location, [each for each in read_marks(location).marks if each.eps_id not in ids])
+            _write(location, [mark for mark in read_marks(location).marks if mark.eps_id not in ids])
 
 
 def _write(location: Location, marks: list[Mark]) -> Marks:

@@ -73,11 +73,11 @@ class RandomAccess:
             CorruptFileError, EpisodeError, UnsafeDataError: It cannot be read.
         """
         file, own = self._file_of(number)
-        place = int(np.searchsorted(file.first, own, side="right")) - 1
-        group = file.groups[place]
+        group_number = int(np.searchsorted(file.first, own, side="right")) - 1
+        group = file.groups[group_number]
         with self._dataset.reading():
             rows, starts = _rows_of(group)
-            start, stop = starts[own - file.first[place]], starts[own - file.first[place] + 1]
+            start, stop = starts[own - file.first[group_number]], starts[own - file.first[group_number] + 1]
             [episode] = group.decode(rows.slice(start, stop - start))
             with within(uri=group.uri):
                 episode.validate()
@@ -105,10 +105,10 @@ class RandomAccess:
             file, step = self._file(number), drawn[of_file == number] - self._steps_before[number]
             episode = np.searchsorted(file.steps_before, step, side="right") - 1
             of_group = np.searchsorted(file.first, episode, side="right") - 1
-            for place in np.unique(of_group).tolist():
-                some = of_group == place
+            for group_number in np.unique(of_group).tolist():
+                some = of_group == group_number
                 in_episode = step[some] - file.steps_before[episode[some]]
-                reads.append((file.groups[place], episode[some] - file.first[place], in_episode))
+                reads.append((file.groups[group_number], episode[some] - file.first[group_number], in_episode))
         with self._dataset.reading():
             parts = several(lambda read: _steps(*read, names), reads)
         back = np.empty(size, np.int64)
@@ -135,7 +135,7 @@ class RandomAccess:
         first = self.sample(1, np.random.default_rng(0), self.check_names(names)) if self._steps_before[-1] else {}
         for name, column in first.items():
             if any(leaf.dtype.kind not in "biuf" for leaf in nested.flatten(column, name).values()):
-                left = ", ".join(each for each in names if each != name)
+                left = ", ".join(other for other in names if other != name)
                 raise ConfigError(f"{name} holds text, which no tensor can: leave it out (columns: {left or 'others'}).")
         return names
 

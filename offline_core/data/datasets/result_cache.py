@@ -191,11 +191,13 @@ def _say_what_is_replaced(begun: BegunResult) -> None:
         return
     try:
         values = json.loads(without_checksum(begun.place.read(), begun.place.uri))
-        place, identity = values["place"], values["identity"]
+        recorded_uri, identity = values["place"], values["identity"]
     except (ValueError, LookupError, TypeError, RecursionError, CorruptFileError):
         return  # was said as it was looked for
-    if place != begun.place.uri:
-        log.warning("The result at %s was made at %s, and its copy is not used: it is made again.", begun.place.uri, place)
+    if recorded_uri != begun.place.uri:
+        log.warning(
+            "The result at %s was made at %s, and its copy is not used: it is made again.", begun.place.uri, recorded_uri
+        )
     elif identity != begun.identity:
         log_replaced.info("%s holds the result of other settings, data, or code, which is replaced.", begun.folder.uri)
 

@@ -188,7 +188,9 @@ def read_together(groups: Sequence[RowGroup], names: Sequence[str], *, timed: bo
         numbered: add the column `ROW_GROUP`.
     """
     begin = time.perf_counter()
-    table = pa.concat_tables([_read(list(of_file), names) for _, of_file in itertools.groupby(groups, lambda each: each.file)])
+    table = pa.concat_tables(
+        [_read(list(of_file), names) for _, of_file in itertools.groupby(groups, lambda group: group.file)]
+    )
     if timed:
         seconds = np.zeros(table.num_rows, np.float32)
         seconds[:1] = time.perf_counter() - begin
@@ -271,4 +273,4 @@ def _described(groups: Sequence[RowGroup]) -> pa.Table:
 
 
 def _read_block(block: pa.Table, **how: Any) -> pa.Table:
-    return read_together([RowGroup(Location.of(each.pop("uri")), **each) for each in block.to_pylist()], **how)
+    return read_together([RowGroup(Location.of(row.pop("uri")), **row) for row in block.to_pylist()], **how)

@@ -68,15 +68,16 @@ class ColumnStatistics(Record):
         return _Sums.parse(self).merge(_Sums.parse(other)).statistics()
 
     def replaced(self, removed: ColumnStatistics, added: ColumnStatistics) -> ColumnStatistics | None:
-        """Those of the values without `removed`, which are some of them, and with `added`; exact up to rounding.
+        """Return the statistics without the values of `removed`, which are part of these, and with those of `added`.
 
-        None where the least or largest value was removed and `added` has none that reaches it: the next one is not known.
+        They are exact up to rounding. None if the least or largest value was removed and `added` has none that reaches it: the
+        next one is not known.
         """
-        sums, less, more = (_Sums.parse(each) for each in (self, removed, added))
+        sums, less, more = (_Sums.parse(statistics) for statistics in (self, removed, added))
         if not len(sums.count) == len(less.count) == len(more.count):
             return None
-        found = sums.without(less, more)
-        return None if found is None else found.merge(more).statistics()
+        remaining = sums.without(less, more)
+        return None if remaining is None else remaining.merge(more).statistics()
 
     def quantile(self, q: float) -> list[float | None]:
         """The smallest value that a share `q` (0..1) of the finite values does not exceed, to 3.1 % of itself.
@@ -93,8 +94,8 @@ class ColumnStatistics(Record):
         wanted = np.maximum(1, np.ceil(q * sums.count))
         places = [int(np.searchsorted(row, rank)) for row, rank in zip(below, wanted, strict=True)]
         return [
-            None if low is None or high is None else float(np.clip(values[place], low, high))
-            for place, low, high in zip(places, self.min, self.max, strict=True)
+            None if low is None or high is None else float(np.clip(values[position], low, high))
+            for position, low, high in zip(places, self.min, self.max, strict=True)
         ]
 
 
@@ -239,20 +240,20 @@ class Statistics(Record):
         )
 
     def replaced_columns(self, removed: Statistics, added: Statistics) -> dict[str, ColumnStatistics] | None:
-        """Of the columns, without the episodes of `removed`, which are some of these, and with those of `added`.
+        """Return the columns' statistics without the episodes of `removed`, which are part of these, and with those of `added`.
 
-        None where that is not known, see `ColumnStatistics.replaced`.
+        None if they are not known, see `ColumnStatistics.replaced`.
         """
         if self.columns is None or added.columns is None:
             return None
-        found = dict(added.columns)
+        merged = dict(added.columns)
         for name, before in self.columns.items():
             less, more = (removed.columns or {}).get(name), added.columns.get(name)
             now = before if more is None else before.merge(more) if less is None else before.replaced(less, more)
             if now is None or (less is not None and more is None):
                 return None
-            found[name] = now
-        return dict(sorted(found.items()))
+            merged[name] = now
+        return dict(sorted(merged.items()))
 
 
 @dataclass(slots=True)

@@ -56,11 +56,11 @@ def verify(uri: str, version: int | None = None) -> Iterator[Verified]:
             raise VersionNotFoundError(f"Dataset {uri} has no version {version}; it has {known or 'none'}.")
         yield _version(root, version)
         return
-    found = False
-    for each in _everything(read_catalogue(root)):
-        found = True
-        yield each
-    if not found:
+    has_hashes = False
+    for verified in _everything(read_catalogue(root)):
+        has_hashes = True
+        yield verified
+    if not has_hashes:
         root.check_bucket()
         raise DatasetNotFoundError(f"There is nothing to verify at {uri}: neither a committed version nor a policy.")
 
@@ -71,17 +71,17 @@ def _everything(catalogue: Catalogue) -> Iterator[Verified]:
     for name, kind in sorted(kinds.items()):
         if any(part.startswith(TEMPORARY) for part in name.split("/")):
             continue
-        place, folder = catalogue.place(name), posixpath.dirname(name)
+        location, folder = catalogue.place(name), posixpath.dirname(name)
         if kind == "version":
             yield _version(catalogue.place(posixpath.dirname(folder)), int(posixpath.basename(name)[:-5]))
         elif kind == "metrics":
-            if (lines := _metrics(place)) is not None:
+            if (lines := _metrics(location)) is not None:
                 yield lines
         elif kind in ("tag", "about", "move"):
             if folder not in logs:
                 logs.add(folder)
                 yield _log(catalogue.place(folder), kind)
-        elif kind != "mark" and (one := _json(place, kind)) is not None:
+        elif kind != "mark" and (one := _json(location, kind)) is not None:
             yield one
 
 
@@ -115,56 +115,60 @@ def _log(folder: Location, kind: Kind) -> Verified:
     return Verified(what, folder.uri)
 
 
-def _metrics(place: Location) -> Verified | None:
-    """None: an earlier version wrote it, without checksums."""
+def _metrics(location: Location) -> Verified | None:
+    """Verify a file of metrics; None if an earlier version wrote it, without checksums."""
     try:
-        data = place.read()
-        read_lines(data, place.uri)
+        data = location.read()
+        read_lines(data, location.uri)
     except OfflineError as error:
-        return Verified("metrics file", place.uri, (str(error),))
-    return Verified("metrics file", place.uri) if b'"checksum"' in data else None
+        return Verified("metrics file", location.uri, (str(error),))
+    return Verified("metrics file", location.uri) if b'"checksum"' in data else None
 
 
-def _json(place: Location, kind: Kind) -> Verified | None:
-    """None: another program wrote it, or an older version without checksums that names no hashed file."""
+def _json(location: Location, kind: Kind) -> Verified | None:
+    """Verify a JSON file; None if another program wrote it, or an older version without checksums that names no hashed file."""
     try:
-        data = place.read()
+        data = location.read()
         if (kind == "result" and b'"identity"' not in data) or (kind == "failure" and b'"failed_at"' not in data):
             return None
-        inside = without_checksum(data, place.uri)
+        inside = without_checksum(data, location.uri)
         values = json.loads(inside)
     except OfflineError as error:
-        return Verified("result", place.uri, (str(error),))
+        return Verified("result", location.uri, (str(error),))
     except (ValueError, RecursionError) as error:
-        return Verified("result", place.uri, (f"it is not JSON: {error}",))
+        return Verified("result", location.uri, (f"it is not JSON: {error}",))
     values = values if isinstance(values, dict) else {}
     named = [(values[f"{name}_file"], values.get(f"{name}_sha256")) for name in _TENSORS if f"{name}_file" in values]
     if named:
-        return Verified("checkpoint", place.uri, tuple(filter(None, (_wrong(place.parent, *each) for each in named))))
+        return Verified(
+            "checkpoint", location.uri, tuple(filter(None, (_wrong(location.parent, name, sha256) for name, sha256 in named)))
+        )
     outputs = _outputs(values)
     if inside is data and not outputs:
         return None
-    return Verified("result", place.uri, tuple(filter(None, (_wrong(place.parent, *each) for each in outputs.items()))))
+    return Verified(
+        "result", location.uri, tuple(filter(None, (_wrong(location.parent, name, sha256) for name, sha256 in outputs.items())))
+    )
 
 
 def _outputs(values: Mapping[str, Any]) -> Mapping[str, str]:
     """Hashes of the files that a stage left beside its result, by their names relative to it."""
-    made, result, place = (values.get(name) for name in ("made", "result", "place"))
-    found = {}
-    if isinstance(made, dict) and isinstance(place, str):
-        folder = f"{posixpath.dirname(place)}/"
+    made, result, uri = (values.get(name) for name in ("made", "result", "place"))
+    hashes = {}
+    if isinstance(made, dict) and isinstance(uri, str):
+        folder = f"{posixpath.dirname(uri)}/"
         named = {name: sha256 for name, sha256 in made.items() if name.startswith(folder)}
-        found = {name.removeprefix(folder): sha256 for name, sha256 in named.items() if _SHA256.fullmatch(str(sha256))}
+        hashes = {name.removeprefix(folder): sha256 for name, sha256 in named.items() if _SHA256.fullmatch(str(sha256))}
     if isinstance(result, dict) and isinstance(sha256 := result.get("networks_sha256"), str):
-        found[_NETWORKS] = sha256
-    return found
+        hashes[_NETWORKS] = sha256
+    return hashes
 
 
 def _wrong(folder: Location, name: Any, sha256: Any) -> str | None:
     try:
-        _, found = size_and_hash(folder.inside(str(name)))
+        _, actual_sha256 = size_and_hash(folder.inside(str(name)))
     except LocationError:
         return f"it names {str(name)[:200]!r}, which is no file beside it"
     except OfflineError as error:
         return str(error)
-    return None if found == sha256 else f"{name} is damaged: its SHA-256 differs from the one that was written"
+    return None if actual_sha256 == sha256 else f"{name} is damaged: its SHA-256 differs from the one that was written"

@@ -52,14 +52,14 @@ def to_arrow(tree: Nested, what: str) -> pa.Array:
 
 def empty_table(schema: pa.Schema) -> pa.Table:
     """No row of a schema; Arrow's own makes none with tensors inside of structs."""
-    return pa.table([_empty(each.type) for each in schema], schema=schema)
+    return pa.table([_empty(field.type) for field in schema], schema=schema)
 
 
 def _empty(kind: pa.DataType) -> pa.Array:
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, _empty(kind.storage_type))
     if pa.types.is_struct(kind) and kind.num_fields:
-        return pa.StructArray.from_arrays([_empty(each.type) for each in kind], fields=[*kind])
+        return pa.StructArray.from_arrays([_empty(field.type) for field in kind], fields=[*kind])
     return pa.array([], kind)
 
 

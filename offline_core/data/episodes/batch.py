@@ -76,10 +76,10 @@ class EpisodeBatch:
         offsets = batch.offsets + np.arange(len(lengths) + 1)
         step = np.arange(offsets[-1]) - np.repeat(np.arange(len(lengths)), lengths + 1)
         step[offsets[1:] - 1] -= 1
-        found = {name: nested.map_leaves(lambda leaf: leaf[step], tree) for name, tree in steps.items()}
-        if columns.OBS in found:
-            _set_last(found[columns.OBS], last, offsets[1:] - 1)
-        return cls(columns=found, offsets=offsets, has_last=True)
+        extended = {name: nested.map_leaves(lambda leaf: leaf[step], tree) for name, tree in steps.items()}
+        if columns.OBS in extended:
+            _set_last(extended[columns.OBS], last, offsets[1:] - 1)
+        return cls(columns=extended, offsets=offsets, has_last=True)
 
     @classmethod
     def of(cls, episodes: Sequence[Episode], names: Collection[str] | None = None, *, has_last: bool = False) -> EpisodeBatch:
@@ -95,7 +95,7 @@ class EpisodeBatch:
         if names is None:
             names = (*STEP_NAMES, *(episodes[0].extras if episodes else ()))
         try:
-            found = {name: step_column(episodes, name) for name in names} if episodes else {}
+            steps = {name: step_column(episodes, name) for name in names} if episodes else {}
             ends = [e.get_observations(slice(len(e), len(e) + 1)) for e in episodes] if has_last else []
             last = nested.concatenate(ends) if ends else None
         except KeyError as error:
@@ -104,9 +104,9 @@ class EpisodeBatch:
             raise EpisodeError(f"Episodes that were read together differ in shape or structure: {error}.") from error
         lengths = [len(episode) for episode in episodes]
         if has_last:
-            batch = cls.from_steps(found, lengths, last)
+            batch = cls.from_steps(steps, lengths, last)
         else:
-            batch = cls(columns=found, offsets=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
+            batch = cls(columns=steps, offsets=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
         return replace(
             batch,
             has_last=has_last,
@@ -129,8 +129,8 @@ class EpisodeBatch:
             first,
             columns={name: nested.concatenate([batch.columns[name] for batch in batches]) for name in first.columns},
             offsets=np.concatenate([[0], *(batch.offsets[1:] + rows for batch, rows in zip(batches, before, strict=False))]),
-            eps_ids=None if None in ids else [eps_id for each in ids for eps_id in each or ()],
-            t_started=None if any(each is None for each in t_started) else np.concatenate(t_started),  # type: ignore[arg-type]
+            eps_ids=None if None in ids else [eps_id for batch_ids in ids for eps_id in batch_ids or ()],
+            t_started=None if any(starts is None for starts in t_started) else np.concatenate(t_started),  # type: ignore[arg-type]
         )
 
     def __len__(self) -> int:
@@ -176,10 +176,10 @@ class EpisodeBatch:
     @cached_property
     def is_step(self) -> np.ndarray:
         """(R,) bool: False in the rows that only hold the observation after the last step."""
-        found = np.ones(self.rows, bool)
+        mask = np.ones(self.rows, bool)
         if self.has_last:
-            found[self.offsets[1:] - 1] = False
-        return found
+            mask[self.offsets[1:] - 1] = False
+        return mask
 
     @cached_property
     def steps_left(self) -> np.ndarray:
@@ -205,10 +205,10 @@ class EpisodeBatch:
         return nested.map_leaves(lambda leaf: leaf[self.is_step], self.columns[name])
 
     def at_end(self, name: str) -> np.ndarray:
-        """(E,) bool, what a column of flags says of each last step; False of an episode without steps."""
-        found = np.zeros(self.num_episodes, bool)
-        found[self.lengths > 0] = self.columns[name][self.last_steps[self.lengths > 0]]
-        return found
+        """Return the flag of each last step, (E,) bool; False for an episode without steps."""
+        flags = np.zeros(self.num_episodes, bool)
+        flags[self.lengths > 0] = self.columns[name][self.last_steps[self.lengths > 0]]
+        return flags
 
     def returns(self) -> np.ndarray:
         """(E,) undiscounted sums of the rewards."""
@@ -249,7 +249,7 @@ class EpisodeBatch:
         return self._part(slice(None), np.concatenate([[0], np.cumsum(lengths)]), lambda leaf: leaf[rows])
 
     def episodes(self, details: Sequence[Mapping[str, Any]] | None = None) -> list[Episode]:
-        """As `Episode`s, whose arrays are views; what is no column of theirs is an extra.
+        """Return `Episode`s, whose arrays are views; a column that is no field of `Episode` becomes an extra.
 
         Arguments:
             details: further arguments of each episode, such as its infos.
@@ -259,10 +259,10 @@ class EpisodeBatch:
             observations, extra = self._with_last(), 1
         per_step = {name: tree for name, tree in self.columns.items() if name not in STEP_NAMES}
         terminated, truncated = (self.at_end(name).tolist() for name in (columns.TERMINATEDS, columns.TRUNCATEDS))
-        found = []
+        episodes = []
         for i, (start, length) in enumerate(zip(self.offsets.tolist(), self.lengths.tolist(), strict=False)):
             rows, seen = slice(start, start + length), slice(start + extra * i, start + extra * i + length + 1)
-            found.append(
+            episodes.append(
                 Episode(
                     eps_id=str(i) if self.eps_ids is None else self.eps_ids[i],
                     observations=nested.map_leaves(lambda leaf: leaf[seen], observations),  # noqa: B023
@@ -277,7 +277,7 @@ class EpisodeBatch:
                     **({} if details is None else details[i]),
                 )
             )
-        return found
+        return episodes
 
     def _with_last(self) -> Nested:
         """All observations, T+1 of each episode, out of `obs` and `new_obs`: episode i begins at offsets[i] + i."""

@@ -221,12 +221,12 @@ class Episode:
         expected |= {f"extra {name}": (tree, items) for name, tree in self.extras.items()}
         for what, (tree, count) in expected.items():
             try:
-                found = nested.length(tree, what)
+                length = nested.length(tree, what)
             except EpisodeError as error:
                 problems.append(str(error).rstrip("."))
                 continue
-            if found != count:
-                problems.append(f"{found} {what} for {len(self)} steps and a lookback of {self.lookback}; {count} expected")
+            if length != count:
+                problems.append(f"{length} {what} for {len(self)} steps and a lookback of {self.lookback}; {count} expected")
         if self.infos is not None and len(self.infos) != items + 1:
             problems.append(f"{len(self.infos)} infos; {items + 1} expected")
         return problems

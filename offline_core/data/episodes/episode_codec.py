@@ -92,20 +92,20 @@ class EpisodeCodec:
             with within(uri=uri):
                 episodes = self.episodes(rows)
             for _, alike in itertools.groupby(episodes, _kind):
-                found = list(alike)
-                yield EpisodeBatch.of(found, [*_OF_STEPS, *found[0].extras]), [content_of(episode) for episode in found]
+                group = list(alike)
+                yield EpisodeBatch.of(group, [*_OF_STEPS, *group[0].extras]), [content_of(episode) for episode in group]
 
     def index(self, names: Sequence[str], read: Read) -> pa.Table:
         index = _complete(read(list(dict.fromkeys([*names, columns.EPS_ID]))))
         if columns.CONTENT in names and index[columns.CONTENT].null_count:
             contents = [content_of(episode) for episode in self.episodes(read([columns.ITEM]))]
-            place = index.schema.get_field_index(columns.CONTENT)
-            index = index.set_column(place, SCHEMA.field(columns.CONTENT), pa.array(contents, pa.string()))
+            position = index.schema.get_field_index(columns.CONTENT)
+            index = index.set_column(position, SCHEMA.field(columns.CONTENT), pa.array(contents, pa.string()))
         return index.select(list(names))
 
     def constants(self, name: str, read: Read) -> list[object]:
         values = (episode.extras.get(name) for episode in self.episodes(read([columns.ITEM])))
-        return [_constant(each) if isinstance(each, np.ndarray) else None for each in values]
+        return [_constant(value) if isinstance(value, np.ndarray) else None for value in values]
 
 
 def _complete(rows: pa.Table) -> pa.Table:
@@ -334,11 +334,11 @@ def _space(state: dict[str, Any], which: str) -> Any:
 
 
 def _checked_infos(infos: Any) -> list[dict[str, Any]]:
-    found = [{} if info is None else info for info in infos]
-    for info in found:
+    checked = [{} if info is None else info for info in infos]
+    for info in checked:
         if not isinstance(info, dict):
             raise EpisodeError(f"infos hold {type(info).__name__} where a dict has to be.")
-    return found
+    return checked
 
 
 def _tree(buffer: dict[str, Any], what: str, space: Any = None) -> Nested:

@@ -123,11 +123,11 @@ def first_parts(index: pl.DataFrame) -> np.ndarray:
     Arguments:
         index: of a dataset, with eps_id, t_started and terminated.
     """
-    found = np.arange(len(index))
+    firsts = np.arange(len(index))
     # An id that no other part has is of a whole trajectory; of a long log that are nearly all, so the rest is left to Python.
-    parts = found[index[columns.EPS_ID].str.replace(PART_SUFFIX.pattern.replace(r"\Z", r"\z"), "").is_duplicated().to_numpy()]
+    parts = firsts[index[columns.EPS_ID].str.replace(PART_SUFFIX.pattern.replace(r"\Z", r"\z"), "").is_duplicated().to_numpy()]
     if not len(parts):
-        return found
+        return firsts
     ids = index[columns.EPS_ID].gather(parts).to_list()
     bases = list(map(trajectory_of, ids))
     starts = [[int(t) for t in re.findall(r"@(\d+)", eps_id[len(base) :])] for eps_id, base in zip(ids, bases, strict=True)]
@@ -138,6 +138,6 @@ def first_parts(index: pl.DataFrame) -> np.ndarray:
         bases[before] == bases[now] and (not terminated[before] or keys[before] == keys[now])
         for before, now in itertools.pairwise(order.tolist())
     ]
-    begins = np.array([True, *(not each for each in continues)])
-    found[parts[order]] = parts[order[begins][np.cumsum(begins) - 1]]
-    return found
+    begins = np.array([True, *(not goes_on for goes_on in continues)])
+    firsts[parts[order]] = parts[order[begins][np.cumsum(begins) - 1]]
+    return firsts

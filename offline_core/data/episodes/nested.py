@@ -41,10 +41,10 @@ def flatten(tree: Nested, prefix: str) -> dict[str, np.ndarray]:
     if isinstance(tree, np.ndarray):
         return {prefix: tree}
     paths, arrays, _ = optree.tree_flatten_with_path(tree)
-    found = {PATH_SEPARATOR.join([prefix, *map(str, path)]): array for path, array in zip(paths, arrays, strict=True)}
-    if len(found) != len(arrays):
+    leaves = {PATH_SEPARATOR.join([prefix, *map(str, path)]): array for path, array in zip(paths, arrays, strict=True)}
+    if len(leaves) != len(arrays):
         raise EpisodeError(f"Two parts of {prefix} have the same path; rename the keys that contain {PATH_SEPARATOR!r}.")
-    return found
+    return leaves
 
 
 def unflatten(columns: dict[str, Any], prefix: str, space: gym.Space[Any]) -> Nested:

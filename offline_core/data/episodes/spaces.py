@@ -123,8 +123,8 @@ def _build(value: dict[str, Any]) -> gym.Space[Any]:
 def space_metadata(observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None) -> dict[bytes, bytes] | None:
     """Schema metadata that keeps the spaces with the table."""
     both = {"observation": observation_space, "action": action_space}
-    found = {_SPACE_KEYS[k]: json.dumps(space_to_json(s)).encode() for k, s in both.items() if s is not None}
-    return found or None
+    metadata = {_SPACE_KEYS[k]: json.dumps(space_to_json(s)).encode() for k, s in both.items() if s is not None}
+    return metadata or None
 
 
 def stated_spaces(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
@@ -154,8 +154,8 @@ def space_leaves(space: gym.Space[Any] | None, prefix: str) -> dict[str, gym.Spa
             children = list(enumerate(space.spaces))
         case _:
             return {prefix: space}
-    found = (space_leaves(child, f"{prefix}{PATH_SEPARATOR}{key}") for key, child in children)
-    return {name: leaf for leaves in found for name, leaf in leaves.items()}
+    of_children = (space_leaves(child, f"{prefix}{PATH_SEPARATOR}{key}") for key, child in children)
+    return {name: leaf for leaves in of_children for name, leaf in leaves.items()}
 
 
 def _pack(array: np.ndarray) -> str:

@@ -73,8 +73,8 @@ class TableCodec:
         return np.unique(np.concatenate([run_starts(rows[name].combine_chunks()) for name in names]))
 
     def episodes(self, rows: pa.Table, only: np.ndarray | None = None) -> list[Episode]:
-        found = table_to_episodes(rows)
-        return found if only is None else list(itertools.compress(found, only))
+        episodes = table_to_episodes(rows)
+        return episodes if only is None else list(itertools.compress(episodes, only))
 
     def batch(self, rows: pa.Table, names: Sequence[str], *, has_last: bool) -> EpisodeBatch:
         """Runs of one `eps_id` whose steps follow each other are the episodes; the row groups may be in any order."""
@@ -287,7 +287,7 @@ def _whole_episodes(tables: Iterable[tuple[str, pa.Table]]) -> Iterator[tuple[st
 
 
 def _details(table: pa.Table, starts: np.ndarray) -> list[dict[str, Any]]:
-    """What each episode has besides columns of numbers."""
+    """Return what each episode has besides columns of numbers: its agent, module, custom data and infos."""
     stops = [*starts[1:].tolist(), table.num_rows]
     first_rows = table.select([name for name in table.column_names if name in _NULLABLE]).take(pa.array(starts))
 
@@ -296,7 +296,7 @@ def _details(table: pa.Table, starts: np.ndarray) -> list[dict[str, Any]]:
             return [nothing] * len(starts)
         return first_rows[name].to_pylist() if nothing is None else _maps(first_rows, name)
 
-    found = [
+    details = [
         {"agent_id": agent_id, "module_id": module_id, "custom_data": dict(custom_data)}
         for agent_id, module_id, custom_data in zip(
             of_first_rows(columns.AGENT_ID, None),
@@ -307,10 +307,10 @@ def _details(table: pa.Table, starts: np.ndarray) -> list[dict[str, Any]]:
     ]
     if columns.INFOS in table.column_names:
         infos = _maps(table, columns.INFOS)
-        for each, reset, start, stop in zip(found, of_first_rows(columns.RESET_INFOS, {}), starts, stops, strict=True):
+        for detail, reset, start, stop in zip(details, of_first_rows(columns.RESET_INFOS, {}), starts, stops, strict=True):
             own_infos = [reset, *infos[start:stop]]
-            each["infos"] = own_infos if any(own_infos) else None
-    return found
+            detail["infos"] = own_infos if any(own_infos) else None
+    return details
 
 
 def _ids(table: pa.Table) -> pa.Array:
@@ -326,8 +326,8 @@ def _ids(table: pa.Table) -> pa.Array:
 
 def _first(rows: np.ndarray, wrong: np.ndarray) -> int | None:
     """The first of `rows` that is wrong."""
-    found = np.flatnonzero(wrong)
-    return int(rows[found[0]]) if found.size else None
+    positions = np.flatnonzero(wrong)
+    return int(rows[positions[0]]) if positions.size else None
 
 
 def _maps(table: pa.Table, name: str) -> list[dict[Any, Any]]:

@@ -97,33 +97,33 @@ def _bytes_of(value: Any) -> int:
 
 
 def load_alike(pickles: Sequence[bytes]) -> np.ndarray | None:
-    """(N, …) of N arrays whose pickles differ in nothing but the numbers, as those of a column do; None of any others.
+    """Return N arrays as one, (N, …), if their pickles differ only in the numbers, as those of a column do; else None.
 
     Only the first is taken apart: the others are compared with it, and their numbers copied.
     """
     first = load_array(pickles[0]) if pickles else np.empty(0)
-    if (found := numbers_in(pickles[0], first.nbytes) if first.nbytes else None) is None:
+    if (span := numbers_in(pickles[0], first.nbytes) if first.nbytes else None) is None:
         return None
-    head, tail = pickles[0][: found.start], pickles[0][found.stop :]
+    head, tail = pickles[0][: span.start], pickles[0][span.stop :]
     if any(len(data) != len(pickles[0]) or not (data.startswith(head) and data.endswith(tail)) for data in pickles):
         return None
     probe = np.random.default_rng(0).bytes(first.nbytes)  # whose order would tell if it were not that of the numbers
     if load_array(head + probe + tail).tobytes() != probe:
         return None
-    numbers = bytearray().join([data[found] for data in pickles])
+    numbers = bytearray().join([data[span] for data in pickles])
     return np.frombuffer(numbers, first.dtype).reshape(len(pickles), *first.shape)
 
 
 def numbers_in(data: bytes, size: int) -> slice | None:
-    """Where a pickle's only bytes of that size stand."""
+    """Return the position of a pickle's only bytes of that size; None if there are none or several."""
     orders = [*pickletools.genops(data)]
     ends = [*(begin or 0 for _, _, begin in orders[1:]), len(data)]
-    found = [
+    spans = [
         slice(end - size, end)
         for (_, value, _), end in zip(orders, ends, strict=True)
         if isinstance(value, bytes | bytearray) and len(value) == size
     ]
-    return found[0] if len(found) == 1 else None
+    return spans[0] if len(spans) == 1 else None
 
 
 def _load(data: bytes, read: Callable[[Any], Any]) -> Any:

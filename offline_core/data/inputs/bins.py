@@ -27,11 +27,11 @@ class Bins(BaseModel):
 
     def codes(self, numbers: np.ndarray) -> np.ndarray:
         """(N,) int64: the bin of each number, -1 for NaN and what is out of bounds."""
-        found = np.searchsorted(self.edges, numbers, side="right").astype(np.int64)
+        codes = np.searchsorted(self.edges, numbers, side="right").astype(np.int64)
         low, high = self.bounds or (-np.inf, np.inf)
         with np.errstate(invalid="ignore"):
-            found[~((numbers >= low) & (numbers <= high))] = -1
-        return found
+            codes[~((numbers >= low) & (numbers <= high))] = -1
+        return codes
 
 
 class Discretisation(Config):
@@ -75,14 +75,14 @@ class Discretisation(Config):
             raise SchemaError("There are no numbers to make bins of.")
         if self.equal is not None:
             edges = np.linspace(numbers.min(), numbers.max(), count + 1)
-            found = _middles(edges.tolist()).model_copy(update={"bounds": None})
+            bins = _middles(edges.tolist()).model_copy(update={"bounds": None})
         else:
             edges = np.quantile(numbers, np.arange(1, count) / count)
             middles = np.quantile(numbers, np.arange(0.5, count) / count, method="lower")  # numbers that occur
-            found = Bins(edges=edges.tolist(), values=middles.tolist())
-        if not (np.diff([*found.edges, np.inf]) > 0).all() or not (np.diff(found.values) > 0).all():
+            bins = Bins(edges=edges.tolist(), values=middles.tolist())
+        if not (np.diff([*bins.edges, np.inf]) > 0).all() or not (np.diff(bins.values) > 0).all():
             raise SchemaError(f"The numbers repeat so much that they make no {count} different bins; ask for fewer, or values.")
-        return found
+        return bins
 
 
 def _middles(edges: list[float]) -> Bins:

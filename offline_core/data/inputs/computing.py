@@ -23,7 +23,7 @@ _FAILED = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
 def stepped(steps: RowSteps, frame: pl.DataFrame) -> tuple[pl.DataFrame, list[BadRow]]:
-    """All rows with the new columns, and those of them that are of no use.
+    """Return all rows with the new columns, and the rows that cannot be used.
 
     Raises:
         SchemaError: a column is missing, or an expression does not fit the types of the columns.
@@ -48,7 +48,7 @@ def stepped(steps: RowSteps, frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Ba
         codes = bins.codes(frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy())
         bad += _listed(codes < 0, frame[name], lambda value, name=name: _out_of_bins(name, value))  # type: ignore[misc]
         frame = frame.with_columns(pl.Series(name, codes))
-    return frame, list({each.row: each for each in reversed(bad)}.values())
+    return frame, list({bad_row.row: bad_row for bad_row in reversed(bad)}.values())
 
 
 def _filled(steps: RowSteps, values: pl.Series) -> pl.Series:
@@ -100,7 +100,7 @@ def _evaluated(frame: pl.DataFrame, name: str, text: str) -> tuple[pl.Series, li
     try:
         kind = frame.clear(1).select(expression).to_series().dtype
     except _FAILED as error:
-        types = ", ".join(f"{each} ({frame.schema[each]})" for each in names_in(text))
+        types = ", ".join(f"{column} ({frame.schema[column]})" for column in names_in(text))
         raise SchemaError(f"Column {name!r}: {shown(text)} cannot be computed of {types}: {first_line(error)}.") from error
     good: list[pl.Series] = []
     bad: list[BadRow] = []
@@ -108,8 +108,8 @@ def _evaluated(frame: pl.DataFrame, name: str, text: str) -> tuple[pl.Series, li
     while waiting:
         start, stop = waiting.pop()
         try:
-            found = frame.slice(start, stop - start).select(expression).to_series()
-            good.append(found if len(found) == stop - start else found.new_from_index(0, stop - start))
+            values = frame.slice(start, stop - start).select(expression).to_series()
+            good.append(values if len(values) == stop - start else values.new_from_index(0, stop - start))
         except _FAILED as error:
             if stop - start == 1 or (
                 stop - start > SEARCHED_ROWS and not _any_good(frame.slice(start, stop - start), expression)
@@ -146,9 +146,9 @@ def _not_finite(name: str, value: object, text: str) -> SchemaError:
 
 def _unknown(name: str, value: object, encoding: Encoding) -> SchemaError:
     known = ", ".join(map(str, encoding.known[:10])) + (", …" if len(encoding.known) > 10 else "")
-    found = "is null" if value is None else f"holds {value!r:.80}"
+    problem = "is null" if value is None else f"holds {value!r:.80}"
     return SchemaError(
-        f"Column {name!r} {found}, which is none of its categories {known}; add it to them, set a fill, or other: true.",
+        f"Column {name!r} {problem}, which is none of its categories {known}; add it to them, set a fill, or other: true.",
         column=name,
     )
 

@@ -66,10 +66,10 @@ class Encoding(Config):
         import polars as pl
 
         kind = pl.String if self.is_text else pl.Float64
-        found = values.cast(kind).replace_strict(
+        codes = values.cast(kind).replace_strict(
             pl.Series(self.known, dtype=kind), pl.arange(0, len(self.known), eager=True), default=None, return_dtype=pl.Int64
         )
-        return found.fill_null(len(self.known) if self.other else -1).to_numpy()
+        return codes.fill_null(len(self.known) if self.other else -1).to_numpy()
 
     def encoded(self, codes: np.ndarray) -> pl.Series:
         """One-hot vectors (float32) or indices (int64) of slots; zeros where there is none."""

@@ -37,10 +37,10 @@ def with_nested(frame: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
     Raises:
         SchemaError: there is no such column.
     """
-    found = {name: nested(frame.schema, name) for name in names if name not in frame.columns}
-    if missing := sorted(name for name, expression in found.items() if expression is None):
+    expressions = {name: nested(frame.schema, name) for name in names if name not in frame.columns}
+    if missing := sorted(name for name, expression in expressions.items() if expression is None):
         raise SchemaError(no_column(missing, frame.schema))
-    return frame.with_columns(**{name: each for name, each in found.items() if each is not None})
+    return frame.with_columns(**{name: expression for name, expression in expressions.items() if expression is not None})
 
 
 def nested(schema: Mapping[str, Any], name: str) -> pl.Expr | None:
@@ -48,14 +48,14 @@ def nested(schema: Mapping[str, Any], name: str) -> pl.Expr | None:
     root = next((root for root in _starts(name) if isinstance(schema.get(root), pl.Struct)), None)
     if root is None:
         return None
-    found, kind, rest = pl.col(root), schema[root], name[len(root) + 1 :]
+    expression, kind, rest = pl.col(root), schema[root], name[len(root) + 1 :]
     while rest:
         fields = dict(kind) if isinstance(kind, pl.Struct) else {}
         part = next((part for part in (rest, *_starts(rest)) if part in fields), None)
         if part is None:
             return None
-        found, kind, rest = found.struct.field(part), fields[part], rest[len(part) + 1 :]
-    return found
+        expression, kind, rest = expression.struct.field(part), fields[part], rest[len(part) + 1 :]
+    return expression
 
 
 def root_of(schema: Mapping[str, Any], name: str) -> str:

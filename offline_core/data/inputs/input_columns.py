@@ -63,7 +63,7 @@ class InputColumns(BaseModel):
         Arguments:
             only: fields of this class or of its steps that are looked at; None: all.
         """
-        own, theirs = (each.model_dump(exclude={"steps"}) | each.steps.model_dump() for each in (self, other))
+        own, theirs = (inputs.model_dump(exclude={"steps"}) | inputs.steps.model_dump() for inputs in (self, other))
         return "; ".join(f"{name} is {own[name]} and {theirs[name]}" for name in only or own if own[name] != theirs[name])
 
     def _numbers(self, frame: pl.DataFrame, name: str) -> np.ndarray:
@@ -81,18 +81,18 @@ class InputColumns(BaseModel):
 
 
 def common_inputs(known: Sequence[tuple[str, InputColumns | None]]) -> InputColumns | None:
-    """What the observations of several datasets, by their names, are all made of; None if none of them says.
+    """Return the input columns that all of the datasets share, given by name; None if no dataset has any.
 
-    One that does not say, such as a recording in a simulator, goes with any.
+    A dataset without input columns, such as a recording in a simulator, fits any other.
 
     Raises:
         SchemaError: two differ; the message says in what.
     """
-    said = [(name, each) for name, each in known if each is not None]
-    for name, each in said[1:]:
-        if found := said[0][1].differences(each):
+    said = [(name, inputs) for name, inputs in known if inputs is not None]
+    for name, inputs in said[1:]:
+        if differences := said[0][1].differences(inputs):
             raise SchemaError(
-                f"The observations or actions of {said[0][0]} and {name} are made in different ways: {found}. Import them with "
-                "the same mapping and columns, naming the categories and bins that one of them found by itself."
+                f"The observations or actions of {said[0][0]} and {name} are made in different ways: {differences}. Import "
+                "them with the same mapping and columns, naming the categories and bins that one of them found by itself."
             )
     return said[0][1] if said else None

@@ -24,7 +24,7 @@ def number_names(path: str, count: int, made_of: InputColumns | None = None) -> 
 def _mapped_names(made_of: InputColumns, count: int) -> list[str] | None:
     """The mapped columns, a category each of those in one-hot form, and the numbers of a vector that is the only one.
 
-    None if these are not so many, or not all different.
+    None if there are not `count` names, or two are equal.
     """
     names: list[str] = []
     for name in made_of.obs:
@@ -32,7 +32,7 @@ def _mapped_names(made_of: InputColumns, count: int) -> list[str] | None:
         if encoding is None or encoding.form != "one_hot" or encoding.categories == "auto":
             names.append(name)
         else:
-            names += [f"{name}{IS}{each}" for each in encoding.known] + ["other " + name] * encoding.other
+            names += [f"{name}{IS}{category}" for category in encoding.known] + ["other " + name] * encoding.other
     if len(names) == 1 < count:
         names = [f"{names[0]}[{number}]" for number in range(count)]
     return names if len(names) == count == len({*names} - {*columns.STEP_COLUMNS}) else None

@@ -49,7 +49,7 @@ class RowSteps(BaseModel):
                 wanted.add(name)
                 waiting += names_in(self.computed[name]) if name in self.computed else ()
         own = {
-            field: {name: each for name, each in getattr(self, field).items() if name in wanted}
+            field: {name: step for name, step in getattr(self, field).items() if name in wanted}
             for field in RowSteps.model_fields
         }
         return RowSteps(**own)

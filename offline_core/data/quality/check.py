@@ -64,7 +64,7 @@ def check(
     Arguments:
         dataset: URI of a dataset, or of a foreign folder of episode files.
         version: the latest if None.
-        rules: instead of `default_rules(config)` and the user's; new ones each time, as they count.
+        rules: instead of `default_rules(config)` and the user's; new objects each time, as a rule counts what it sees.
 
     Raises:
         ConfigError: a user's rule cannot be made, or returns no finding with a name of its own.
@@ -75,7 +75,7 @@ def check(
     opened = open_dataset(dataset, version)
     held_out = None if config.held_out is None else open_dataset(config.held_out)
     looked_at = [dataset for dataset in (opened, held_out) if dataset is not None]
-    by_name = {f"{each.location.uri}@{each.manifest.version}": each for each in looked_at}
+    by_name = {f"{source.location.uri}@{source.manifest.version}": source for source in looked_at}
 
     def fingerprint(name: str) -> str | None:
         """Files that were written again since are hashed again, whatever their footers say."""
@@ -84,7 +84,7 @@ def check(
     yield StoredResult(
         QualityReport,
         opened.location.child(CHECKS),
-        [each.parent_entry for each in looked_at],
+        [source.parent_entry for source in looked_at],
         fingerprint,
         outputs=lambda _: by_name,
         config=config,
@@ -93,9 +93,9 @@ def check(
         is_beside=True,
         may_reuse=rules is None and not opened.is_foreign,  # rules of one's own are not told
     )
-    for each in looked_at:
-        _refuse_damaged(each)
-    own = [UserRule(each, opened.ref) for each in config.rules] if rules is None else []
+    for source in looked_at:
+        _refuse_damaged(source)
+    own = [UserRule(rule, opened.ref) for rule in config.rules] if rules is None else []
     chosen = [*default_rules(config, held_out, about=opened), *own] if rules is None else rules
     builder = StatisticsBuilder()
     parts: list[dict[str, np.ndarray]] = []
@@ -115,14 +115,14 @@ def check(
                 }
             )
             bar.update(len(steps))
-    found = {name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0) for name in _PER_EPISODE}
+    per_episode = {name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0) for name in _PER_EPISODE}
     statistics = Statistics(
-        episodes=len(found["lengths"]),
-        steps=int(found["lengths"].sum()),
-        terminated=int(found["terminated"].sum()),
-        truncated=int(found["truncated"].sum()),
-        returns=Summary.of(found["returns"]),
-        lengths=Summary.of(found["lengths"]),
+        episodes=len(per_episode["lengths"]),
+        steps=int(per_episode["lengths"].sum()),
+        terminated=int(per_episode["terminated"].sum()),
+        truncated=int(per_episode["truncated"].sum()),
+        returns=Summary.of(per_episode["returns"]),
+        lengths=Summary.of(per_episode["lengths"]),
         columns=builder.result(),
     )
     findings = [rule.finding(statistics.columns or {}) for rule in chosen]
@@ -132,8 +132,8 @@ def check(
         verdict=max((finding.verdict for finding in findings), key=SEVERITY.__getitem__, default="pass"),
         findings=findings,
         statistics=statistics,
-        returns=Histogram.of(found["returns"]),
-        lengths=Histogram.of(found["lengths"]),
+        returns=Histogram.of(per_episode["returns"]),
+        lengths=Histogram.of(per_episode["lengths"]),
         config=config,
     )
     log.info("%s: %s, %d of %d rules are broken", opened.ref, report.verdict, len(_broken(report, "warn")), len(findings))
@@ -171,8 +171,8 @@ def default_rules(config: QualityConfig, held_out: Dataset | None = None, *, abo
 
 def last_report(dataset: Dataset) -> QualityReport | None:
     """What the last check of this version found; None if there was none that can be read, or files were written again since."""
-    place = dataset.location.child(f"{CHECKS}/{_name(dataset)}")
-    if (stored := stored_result(place, QualityReport)) is None:
+    location = dataset.location.child(f"{CHECKS}/{_name(dataset)}")
+    if (stored := stored_result(location, QualityReport)) is None:
         return None
     report, made = stored
     is_older = dataset.manifest.fingerprint in made.values()  # earlier versions did not note the state of files

@@ -157,7 +157,7 @@ class MixedTypes:
         if len(steps) == 0:
             return
         self._types = self._types or steps.types
-        found = [
+        differences = [
             f"{name} is {_type(steps.types, name)} and not {_type(self._types, name)}"
             for name in sorted(self._types.keys() | steps.types.keys())
             if steps.types.get(name) != self._types.get(name)
@@ -166,9 +166,9 @@ class MixedTypes:
             if self._spaces[i] is None:
                 self._spaces[i] = space
             if space is not None and space != self._spaces[i]:
-                found.append(f"the space of {what} is {space} and not {self._spaces[i]}")
-        self._differences |= dict.fromkeys(found)
-        self._tally.pieces(steps, np.full(len(steps.eps_ids), bool(found)))
+                differences.append(f"the space of {what} is {space} and not {self._spaces[i]}")
+        self._differences |= dict.fromkeys(differences)
+        self._tally.pieces(steps, np.full(len(steps.eps_ids), bool(differences)))
 
     def finding(self, statistics: Mapping[str, ColumnStatistics]) -> Finding:
         differences = "".join(f"; {difference}" for difference in list(self._differences)[:5])

@@ -93,7 +93,7 @@ class QualityReport(Result):
 
     def card(self) -> Card:
         worst_first = sorted(self.findings, key=lambda finding: [*COLORS].index(finding.outcome))
-        rules = {outcome: [each.rule for each in self.findings if each.outcome == outcome] for outcome in COLORS}
+        rules = {outcome: [finding.rule for finding in self.findings if finding.outcome == outcome] for outcome in COLORS}
         met = f"{len(rules['pass'])} of {len(self.findings)} rules are met, {len(rules['not applicable'])} do not apply"
         broken = ", ".join(rules["fail"] or rules["warn"])
         bins = {"return": self.returns, "steps per episode": self.lengths}
@@ -114,11 +114,17 @@ class QualityReport(Result):
                 Section(
                     "Rules",
                     columns=("verdict", "rule", "found"),
-                    rows=[(Mark(each.outcome, COLORS[each.outcome]), each.rule, each.message) for each in worst_first],
+                    rows=[
+                        (Mark(finding.outcome, COLORS[finding.outcome]), finding.rule, finding.message)
+                        for finding in worst_first
+                    ],
                 )
             ],
             draw=figures.drawn(
-                lambda: [partial(figures.counts, edges=each.edges, heights=each.counts, x=x) for x, each in bins.items()]
+                lambda: [
+                    partial(figures.counts, edges=histogram.edges, heights=histogram.counts, x=x)
+                    for x, histogram in bins.items()
+                ]
             ),
             next="correct the data; to go on with it as it is, the same command with -s stop_on=never"
             if self.verdict == "fail"

@@ -115,10 +115,10 @@ class UserRule:
     def finding(self, statistics: Mapping[str, ColumnStatistics]) -> Finding:
         """See `Rule`."""
         with user_errors(self._what, self._where):
-            found = self._rule.finding(statistics)
-        if not isinstance(found, Finding):
-            raise ConfigError(f"finding() of the {self._what} gives {found!r}, and not a Finding; a Tally makes one.")
-        return found
+            finding = self._rule.finding(statistics)
+        if not isinstance(finding, Finding):
+            raise ConfigError(f"finding() of the {self._what} gives {finding!r}, and not a Finding; a Tally makes one.")
+        return finding
 
 
 def check_names(findings: Sequence[Finding], own: Sequence[UserRule]) -> None:

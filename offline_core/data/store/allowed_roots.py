@@ -63,12 +63,12 @@ def check_allowed(uri: str, normal: Callable[[str], str]) -> None:
 
 @functools.lru_cache(maxsize=8)
 def _roots(text: str, _directory: str, normal: Callable[[str], str]) -> tuple[str, ...]:
-    """The roots; the working directory is where relative ones begin."""
-    named = [re.sub(r"(?<=/)\*$", "", each.strip()) for each in text.split(";") if each.strip()]
+    """Return the allowed roots; relative ones begin at the working directory."""
+    named = [re.sub(r"(?<=/)\*$", "", part.strip()) for part in text.split(";") if part.strip()]
     try:
-        if not named or any("*" in each for each in named):
+        if not named or any("*" in root for root in named):
             raise LocationError(f"{text!r} does not name folders.")
-        return tuple(normal(each) for each in named)
+        return tuple(normal(root) for root in named)
     except LocationError as error:
         raise ConfigError(
             f"{VARIABLE} is wrong: {error} It is folders with semicolons between: runs;s3://bucket/team."
@@ -90,7 +90,7 @@ def uris_in(value: Any, marks: Iterable[Any] = ()) -> Iterator[str]:
     Arguments:
         marks: of the parameter; `IsUri` counts.
     """
-    mark = next((each for each in marks if isinstance(each, IsUri)), None)
+    mark = next((candidate for candidate in marks if isinstance(candidate, IsUri)), None)
     if isinstance(value, BaseModel):  # also one that has the name of a location
         for name, field in type(value).model_fields.items():
             yield from uris_in(getattr(value, name), field.metadata)
@@ -100,5 +100,5 @@ def uris_in(value: Any, marks: Iterable[Any] = ()) -> Iterator[str]:
     elif isinstance(value, dict):
         yield from uris_in([*value.values()])
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from uris_in(each)
+        for part in value:
+            yield from uris_in(part)

@@ -190,8 +190,8 @@ def as_os_error(error: Exception) -> OSError | None:
     if type(error).__module__.partition(".")[0] in _CLIENTS:  # first, as some of them are OSErrors
         return _of_client(error)
     if type(error) is OSError and error.errno is None:
-        found = _ARROW.search(str(error))
-        return None if found is None else _of_arrow(*found.groups())
+        match = _ARROW.search(str(error))
+        return None if match is None else _of_arrow(*match.groups())
     if isinstance(error, TimeoutError | ConnectionError | socket.gaierror) and (error.errno or 0) <= 0:
         return RemoteError(errno.ETIMEDOUT, str(error) or "no answer in time")
     return error if isinstance(error, OSError) else None
@@ -202,7 +202,7 @@ def _of_obstore(error: Exception) -> OSError:
 
     text = str(error)
     code, region, message, server, status, network = (
-        found[1] if (found := part.search(text)) else "" for part in (_CODE, _REGION, _MESSAGE, _SERVER, _STATUS, _NETWORK)
+        match[1] if (match := part.search(text)) else "" for part in (_CODE, _REGION, _MESSAGE, _SERVER, _STATUS, _NETWORK)
     )
     if code or status:
         return _of_answer(code, int(status or 0), f"{server} answers {status} {message} ({code})", region=region)

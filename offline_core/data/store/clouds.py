@@ -128,14 +128,14 @@ class AzureCloud(NamedCloud):
     def open(self, bucket: str, options: dict[str, Any]) -> Any:
         from obstore.store import AzureStore
 
-        given: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "account_name": self.account_name,
             "account_key": self.account_key,
             "sas_key": self.sas_token,
             "endpoint": self.endpoint and self.endpoint.rstrip("/"),
             "skip_signature": self.anonymous,
         }
-        config: Any = {name: value for name, value in given.items() if value}
+        config: Any = {name: value for name, value in settings.items() if value}
         return AzureStore(bucket, config=config, **options)
 
 
@@ -167,8 +167,8 @@ def _google_credentials() -> FoundCredentials:
         from obstore.auth.google import GoogleCredentialProvider
     except ImportError as error:
         raise _missing("gs", "google-auth") from error
-    found: Callable[[], Any] = GoogleCredentialProvider(google.auth.default(scopes=_GOOGLE_SCOPES)[0])
-    return FoundCredentials(found)
+    provider: Callable[[], Any] = GoogleCredentialProvider(google.auth.default(scopes=_GOOGLE_SCOPES)[0])
+    return FoundCredentials(provider)
 
 
 @functools.cache

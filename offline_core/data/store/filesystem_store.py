@@ -67,8 +67,8 @@ class FilesystemStore(LeasingStore):
 
     @os_errors()
     def remove_empty_folder(self, path: str) -> None:
-        found = self.filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
-        if any(posixpath.basename(info.path) != FOLDER_MARKER for info in found):
+        infos = self.filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+        if any(posixpath.basename(info.path) != FOLDER_MARKER for info in infos):
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
         self.delete(posixpath.join(path, FOLDER_MARKER))
         self.filesystem.delete_dir(path)

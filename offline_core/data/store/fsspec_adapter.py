@@ -37,10 +37,10 @@ def parse_url(protocol: str, rest: str, arguments: dict[str, Any]) -> tuple[str,
     except ValueError as error:
         raise LocationError(f"{protocol}:// is no protocol of fsspec: {error}.") from error
     url = f"{protocol}://{rest}"
-    found = kind._get_kwargs_from_urls(url)
-    if found.keys() & arguments.keys():  # the arguments name the server, so the URL does not
+    url_arguments = kind._get_kwargs_from_urls(url)
+    if url_arguments.keys() & arguments.keys():  # the arguments name the server, so the URL does not
         return kind._strip_protocol(rest), arguments
-    return kind._strip_protocol(url), found | arguments
+    return kind._strip_protocol(url), url_arguments | arguments
 
 
 @functools.lru_cache(maxsize=32)

@@ -24,20 +24,20 @@ def hadoop_uri(rest: str) -> str:
     Raises:
         LocationError: it is not a valid URI.
     """
-    found, has_server = _PLACE.fullmatch(rest), rest.startswith("//")
-    if found is None or (has_server and found["host"] is None) or not (found["host"] or found["path"].strip("/")):
+    match, has_server = _PLACE.fullmatch(rest), rest.startswith("//")
+    if match is None or (has_server and match["host"] is None) or not (match["host"] or match["path"].strip("/")):
         raise LocationError(f"hdfs:{rest} is no location in Hadoop; write hdfs://namenode:8020/folder, or hdfs:///folder.")
     server = rest.removeprefix("//").partition("/")[0] if has_server else ""
-    return "/".join([f"hdfs://{server}", *filter(None, found["path"].split("/"))])
+    return "/".join([f"hdfs://{server}", *filter(None, match["path"].split("/"))])
 
 
 def hadoop_place(uri: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return (path, arguments of `MAKER`) for a canonical URI; `arguments` may name the server that the URI omits."""
-    found = _PLACE.fullmatch(uri.removeprefix("hdfs:"))
-    assert found is not None
-    named: dict[str, Any] = {"host": found["host"], "port": int(found["port"] or 0)} if found["host"] else {}
-    who = {"user": found["user"]} if found["user"] else {}
-    return found["path"] or "/", {"host": "default", "port": 0} | arguments | named | who
+    match = _PLACE.fullmatch(uri.removeprefix("hdfs:"))
+    assert match is not None
+    named: dict[str, Any] = {"host": match["host"], "port": int(match["port"] or 0)} if match["host"] else {}
+    who = {"user": match["user"]} if match["user"] else {}
+    return match["path"] or "/", {"host": "default", "port": 0} | arguments | named | who
 
 
 def is_missing_client(error: OSError) -> bool:

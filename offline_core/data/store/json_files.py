@@ -40,11 +40,11 @@ def without_checksum(data: bytes, where: str, *, is_required: bool = False) -> b
         CorruptFileError: the file is not what was written.
     """
     field = data.rfind(b'"checksum"')
-    found = None if field < 0 else _CHECKSUM.match(data, data.rfind(b",", 0, field))
-    if found is None and not is_required:
+    match = None if field < 0 else _CHECKSUM.match(data, data.rfind(b",", 0, field))
+    if match is None and not is_required:
         return data
-    body = data if found is None else data[: found.start()]
-    if found is None or _digest(body) != found[1]:
+    body = data if match is None else data[: match.start()]
+    if match is None or _digest(body) != match[1]:
         differs = "is missing or differs" if is_required else "differs"
         advice = "" if is_required else "; if it was edited on purpose, delete its last field, checksum"
         raise CorruptFileError(
@@ -62,8 +62,8 @@ def reason_of(error: ValidationError, field: str, reads: int) -> str:
         field: holds the format of the file.
         reads: the newest format that this version reads.
     """
-    for found in error.errors(include_url=False):
-        if found["loc"] == (field,) and isinstance(format := found["input"], int):
+    for problem in error.errors(include_url=False):
+        if problem["loc"] == (field,) and isinstance(format := problem["input"], int):
             if format > reads:
                 return f"it was written by a newer version of this package (format {format}; this one reads {reads}): upgrade"
             return f"it was written by an older version of this package (format {format}; this one reads {reads})"

@@ -28,14 +28,14 @@ def read_lines(data: bytes, where: str) -> list[dict[str, Any]]:
     Raises:
         CorruptFileError: a line is not what was written.
     """
-    found = []
+    lines = []
     for number, values in enumerate(whole_lines(data), start=1):
         if values is None:
             raise CorruptFileError(
                 f"{where} is not what was written: line {number} is damaged, or was edited. Restore it from a copy.", uri=where
             )
-        found.append(values)
-    return found
+        lines.append(values)
+    return lines
 
 
 def whole_lines(data: bytes) -> Iterator[dict[str, Any] | None]:

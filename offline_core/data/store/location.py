@@ -67,9 +67,9 @@ class Location:
                 `OFFLINE_ROOTS` does not allow.
             ConfigError: `OFFLINE_FILESYSTEMS` or `OFFLINE_ROOTS` is wrong.
         """
-        found = cls._parsed(uri)
-        check_allowed(found.uri, _normal)
-        return found
+        location = cls._parsed(uri)
+        check_allowed(location.uri, _normal)
+        return location
 
     @classmethod
     def _parsed(cls, uri: str) -> Location:
@@ -155,8 +155,8 @@ class Location:
                 raise LocationError(f"{_join(self.uri, name)} is a pipe or a device, and no file.", uri=self.uri)
             places = [*([] if folder in folders else [folder]), *([path] if is_link else [])]
             folders.add(folder)
-            for each in places:
-                if os.path.commonpath([root, os.path.realpath(each)]) != root:
+            for target in places:
+                if os.path.commonpath([root, os.path.realpath(target)]) != root:
                     raise LocationError(
                         f"{_join(self.uri, name)} is a link, or lies behind one, that leaves {self.uri}. If you trust it, copy "
                         "its target: cp -rL.",
@@ -224,12 +224,12 @@ class Location:
             LocationError: a link in it leads to what `OFFLINE_ROOTS` does not allow.
         """
         with storage_errors("list", self.uri):
-            found = _listed(self.filesystem, fs.FileSelector(self.path, recursive=recursive, allow_not_found=True))
+            infos = _listed(self.filesystem, fs.FileSelector(self.path, recursive=recursive, allow_not_found=True))
         if self.is_local and is_limited():
-            for info in found:
+            for info in infos:
                 if os.path.islink(info.path):
                     Location.on_disk(info.path).check_allowed()
-        return found
+        return infos
 
     def check_allowed(self) -> None:
         """Check a location that was reached from another one, perhaps over a link.

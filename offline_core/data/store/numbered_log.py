@@ -66,17 +66,17 @@ class NumberedLog:
         return self.folder.child(f"{number:06d}.json")
 
     def listed(self) -> LogFiles:
-        """What is in the folder; nothing if there is none."""
-        found = LogFiles([], [], [])
+        """List what is in the folder; nothing if the folder does not exist."""
+        files = LogFiles([], [], [])
         for name in self.folder.files(recursive=False):
             marked = name.removeprefix(self.mark) if name.startswith(self.mark) else ""
             if match := _ENTRY.fullmatch(name):
-                found.numbers.append(int(match[1]))
+                files.numbers.append(int(match[1]))
             elif _NUMBER.fullmatch(marked):
-                found.marks.append(int(marked))
+                files.marks.append(int(marked))
             else:
-                found.others.append(name)
-        return LogFiles(*map(sorted, found))  # type: ignore[arg-type]
+                files.others.append(name)
+        return LogFiles(*map(sorted, files))  # type: ignore[arg-type]
 
     def mark_used(self, number: int, marks: Sequence[int]) -> None:
         """Reserve `number` and all lower numbers, also if their entries are deleted later.
@@ -153,11 +153,11 @@ class NumberedLog:
         data = file.read()
         try:
             values = json.loads(without_checksum(data, file.uri, is_required=True))
-            found = values["number"]
+            recorded_number = values["number"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptFileError(f"{file.uri} is no entry of a log. {_RESTORE}", uri=file.uri) from error
-        if found != number:
-            raise CorruptFileError(f"{file.uri} is a copy of entry {found}. {_RESTORE}", uri=file.uri)
+        if recorded_number != number:
+            raise CorruptFileError(f"{file.uri} is a copy of entry {recorded_number}. {_RESTORE}", uri=file.uri)
         return _Entry(values, _digest(data))
 
     def _chained(self, entries: Iterable[_Entry]) -> Iterator[dict[str, Any]]:
@@ -171,11 +171,11 @@ class NumberedLog:
     def _check(self, entry: _Entry, before: _Entry) -> None:
         """Check that an entry follows from the one before it.
 
-        Entries of earlier versions do not say it, also where one was still in use beside this one. To leave it out hides
-        nothing that could not be hidden by saying it anew.
+        Entries of earlier versions of this package do not name the one before. Leaving the name out hides nothing that
+        could not be hidden by writing it anew.
         """
         if "before" in entry.values and entry.values["before"] != before.sha256:
-            file, other = (self.file(each.values["number"]).uri for each in (entry, before))
+            file, other = (self.file(log_entry.values["number"]).uri for log_entry in (entry, before))
             raise CorruptFileError(f"{file} does not follow from {other}: one of the two was edited. {_RESTORE}", uri=other)
 
 

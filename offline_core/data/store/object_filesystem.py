@@ -65,9 +65,9 @@ class ObjectFilesystem(fs.FileSystemHandler):  # type: ignore[misc]
         try:
             client = self.store.client(bucket)
             with obstore_errors():
-                found = _all_below(client, key) if selector.recursive else _directly_below(client, key)
-            infos = [_info(f"{bucket}/{path}", meta) for path, meta in found.items() if path != key]
-            if not found and key and not selector.allow_not_found:
+                objects = _all_below(client, key) if selector.recursive else _directly_below(client, key)
+            infos = [_info(f"{bucket}/{path}", meta) for path, meta in objects.items() if path != key]
+            if not objects and key and not selector.allow_not_found:
                 raise FileNotFoundError(errno.ENOENT, "does not exist", selector.base_dir)
             return infos
         except FileNotFoundError:
@@ -80,8 +80,8 @@ class ObjectFilesystem(fs.FileSystemHandler):  # type: ignore[misc]
         client = self.store.client(bucket)
         if key:
             with contextlib.suppress(FileNotFoundError), obstore_errors():
-                found = client.get(key, options={"head": True})
-                return _info(path, None if found.attributes.get(_AZURE_FOLDER) == "true" else found.meta)
+                response = client.get(key, options={"head": True})
+                return _info(path, None if response.attributes.get(_AZURE_FOLDER) == "true" else response.meta)
         with contextlib.suppress(NoBucketError), obstore_errors():
             if next(iter(client.list(key or None, chunk_size=1)), None) is not None or not key:
                 return _info(path, None)
@@ -116,8 +116,8 @@ class ObjectFilesystem(fs.FileSystemHandler):  # type: ignore[misc]
 
 def _directly_below(client: Any, folder: str) -> dict[str, Any]:
     """Return objects by key, with None for folders; `folder` itself if it has a marker."""
-    found = client.list_with_delimiter(folder or None)
-    return dict.fromkeys(found["common_prefixes"]) | {meta["path"]: meta for meta in found["objects"]}
+    listing = client.list_with_delimiter(folder or None)
+    return dict.fromkeys(listing["common_prefixes"]) | {meta["path"]: meta for meta in listing["objects"]}
 
 
 def _all_below(client: Any, folder: str) -> dict[str, Any]:
@@ -169,8 +169,8 @@ class _Ranges(io.RawIOBase):
 
     def _look(self) -> None:
         with obstore_errors():
-            found = self._client.head(self._key)
-        self._size, tag = found["size"], found["e_tag"] or "W/"
+            meta = self._client.head(self._key)
+        self._size, tag = meta["size"], meta["e_tag"] or "W/"
         self._same = {} if tag.startswith("W/") else {"if_match": tag}  # no server compares a weak tag
 
     def readable(self) -> bool:
@@ -199,7 +199,7 @@ class _Ranges(io.RawIOBase):
         ranges = [(begin, min(end, begin + RANGE_BYTES)) for begin in range(start, end, RANGE_BYTES)]
         with obstore_errors():
             if len(ranges) <= 1:
-                return b"".join(self._one(each) for each in ranges)
+                return b"".join(self._one(span) for span in ranges)
             with ThreadPoolExecutor(min(len(ranges), MOST_REQUESTS)) as pool:
                 return b"".join(pool.map(self._one, ranges))
 

@@ -107,7 +107,7 @@ def _client(cloud: Cloud, bucket: str, answer_seconds: float, retry_seconds: flo
     }
     backoff = {"init_backoff": timedelta(milliseconds=50), "max_backoff": timedelta(seconds=1), "base": 2}
     retries = {"max_retries": 1000, "retry_timeout": timedelta(seconds=retry_seconds), "backoff": backoff}
-    more = {"credential_provider": found} if (found := cloud.credentials()) else {}
+    more = {"credential_provider": credentials} if (credentials := cloud.credentials()) else {}
     return cloud.open(bucket, {"client_options": options, "retry_config": retries, **more})
 
 
@@ -179,8 +179,8 @@ class ObjectStore(LeasingStore):
 
     def delete_folder(self, path: str) -> None:
         """Delete what is in a folder, and its marker."""
-        found = self.filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
-        for info in found:
+        infos = self.filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+        for info in infos:
             if info.type == fs.FileType.File:
                 self.delete(info.path)
 

@@ -75,9 +75,9 @@ def remove_partial_files_of_failed_run(root: Location) -> None:
 
 def _remove_remote(root: Location) -> int:
     """The age of a temporary name is that of the youngest file below it: object stores have no folders."""
-    found = root.filesystem.get_file_info(fs.FileSelector(root.path, recursive=True, allow_not_found=True))
+    infos = root.filesystem.get_file_info(fs.FileSelector(root.path, recursive=True, allow_not_found=True))
     temporary: dict[str, list[fs.FileInfo]] = {}
-    for file in found:
+    for file in infos:
         if file.type == fs.FileType.File and (name := _BELOW.match(file.path.removeprefix(root.path))):
             temporary.setdefault(name[0], []).append(file)
     before_ns = (time.time() - MIN_AGE_DAYS * 24 * 3600) * 1e9
@@ -117,9 +117,9 @@ def _remove_files(root: Location, *, recursive: bool) -> None:
 
 def _temporary(root: str, *, recursive: bool = True) -> Iterator[str]:
     for folder, folders, files in os.walk(root):
-        found = [name for name in (*folders, *files) if _NAME.fullmatch(name)]
-        yield from (path for name in found if not os.path.islink(path := os.path.join(folder, name)))
-        folders[:] = [name for name in folders if recursive and name not in found]
+        names = [name for name in (*folders, *files) if _NAME.fullmatch(name)]
+        yield from (path for name in names if not os.path.islink(path := os.path.join(folder, name)))
+        folders[:] = [name for name in folders if recursive and name not in names]
 
 
 def _last_change_and_bytes(path: str) -> tuple[float, int]:

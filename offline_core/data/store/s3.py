@@ -130,9 +130,9 @@ class S3Store(ObjectStore):
         more: dict[str, str] | None = {}
         while more is not None:
             page = self._ask("list_objects_v2", bucket, Prefix=f"{key}/", **more)
-            for found in page.get("Contents", []):
-                if found["Key"].endswith("/"):
-                    self._ask("delete_object", bucket, Key=found["Key"])
+            for entry in page.get("Contents", []):
+                if entry["Key"].endswith("/"):
+                    self._ask("delete_object", bucket, Key=entry["Key"])
             more = {"ContinuationToken": page["NextContinuationToken"]} if page.get("IsTruncated") else None
 
     def link(self, path: str) -> str | None:
@@ -145,12 +145,12 @@ class S3Store(ObjectStore):
         """See `Store`; unfinished uploads of killed writers cost money."""
         before = datetime.now(UTC) - timedelta(days=older_than_days)
         bucket, _, prefix = path.partition("/")
-        found: dict[str, Any] = {}
+        page: dict[str, Any] = {}
         removed = 0
-        while found.get("IsTruncated", True):
-            markers = {name: found[f"Next{name}"] for name in ("KeyMarker", "UploadIdMarker") if found.get(f"Next{name}")}
-            found = self._ask("list_multipart_uploads", bucket, Prefix=prefix and f"{prefix}/", **markers)
-            for upload in found.get("Uploads", []):
+        while page.get("IsTruncated", True):
+            markers = {name: page[f"Next{name}"] for name in ("KeyMarker", "UploadIdMarker") if page.get(f"Next{name}")}
+            page = self._ask("list_multipart_uploads", bucket, Prefix=prefix and f"{prefix}/", **markers)
+            for upload in page.get("Uploads", []):
                 if upload["Initiated"] < before:
                     self._ask("abort_multipart_upload", bucket, Key=upload["Key"], UploadId=upload["UploadId"])
                     removed += 1
@@ -211,11 +211,11 @@ def _endpoint(settings: S3Settings) -> tuple[str, bool]:
     from botocore.config import Config as BotoConfig
 
     with _CREATION:
-        found, usual = (
+        endpoint, usual = (
             _session(settings).client("s3", config=BotoConfig(ignore_configured_endpoint_urls=ignored)).meta.endpoint_url
             for ignored in (None, True)
         )
-    return str(found), found != usual
+    return str(endpoint), endpoint != usual
 
 
 @functools.cache

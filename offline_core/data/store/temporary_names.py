@@ -33,17 +33,17 @@ def temporary_name() -> str:
 
 def is_of_other_living_process(name: str) -> bool:
     """Whether another process of this machine is known to write under a temporary name."""
-    found = _PATTERN.fullmatch(name)
-    is_here = found is not None and found[1] == _place() and not name.startswith(f"{TEMPORARY}{_own_digits()}")
+    match = _PATTERN.fullmatch(name)
+    is_here = match is not None and match[1] == _place() and not name.startswith(f"{TEMPORARY}{_own_digits()}")
     return is_here and not is_of_dead_process(name)
 
 
 def is_of_dead_process(name: str) -> bool:
     """Whether the process that writes under a temporary name is known to be dead."""
-    found = _PATTERN.fullmatch(name)
-    if found is None or found[1] != _place():
+    match = _PATTERN.fullmatch(name)
+    if match is None or match[1] != _place():
         return False
-    process, start = int(found[2], 16), int(found[3], 16)
+    process, start = int(match[2], 16), int(match[3], 16)
     if not _exists(process):
         return True
     return start != 0 and _start(process) not in (None, start)  # another one has its number now

@@ -17,9 +17,9 @@ def with_variables(value: Any) -> Any:
     """
     match value:
         case dict():
-            return {key: with_variables(each) for key, each in value.items()}
+            return {key: with_variables(entry) for key, entry in value.items()}
         case list():
-            return [with_variables(each) for each in value]
+            return [with_variables(entry) for entry in value]
         case str():
             try:
                 return string.Template(value).substitute(os.environ)

@@ -88,7 +88,7 @@ class Critics(nn.Module):
 
     def _layers(self, *, fixed: bool, first: int | None) -> Iterator[Layer]:
         lists = (self.weights, self.biases, self.scales, self.shifts)
-        parameters = zip_longest(*([p.detach()[:first] for p in each] if fixed else each for each in lists))
+        parameters = zip_longest(*([p.detach()[:first] for p in tensors] if fixed else tensors for tensors in lists))
         for number, (weight, bias, scale, shift) in enumerate(parameters, start=1):
             yield Layer(weight, bias, NONE if number == len(self.weights) else self.activation, scale, shift)
 

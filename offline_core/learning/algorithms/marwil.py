@@ -103,7 +103,7 @@ class MARWIL(Algorithm):
             targets = steps.columns[VALUE_TARGETS][rows]
             errors = targets - values_of(networks.policy, steps, rows, spec)
             sums = [torch.ones_like(targets), errors.square(), targets, targets.square()]
-            number, squares, values, squared_values = summed(torch.stack([each.double().sum() for each in sums])).unbind()
+            number, squares, values, squared_values = summed(torch.stack([terms.double().sum() for terms in sums])).unbind()
             if not number:
                 return  # a window that a prelearner has left empty
             networks.normalizer.copy_((squares / number).where(networks.normalizer.isnan(), networks.normalizer))

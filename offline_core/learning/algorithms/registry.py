@@ -43,8 +43,8 @@ class AlgorithmSections(Config):
     @classmethod
     def sections(cls) -> dict[str, type[Algorithm]]:
         """Return the class of each algorithm, by name."""
-        found = {name: type(field.default) for name, field in cls.model_fields.items()}
-        return {name: kind for name, kind in found.items() if issubclass(kind, Algorithm)}
+        types = {name: type(field.default) for name, field in cls.model_fields.items()}
+        return {name: kind for name, kind in types.items() if issubclass(kind, Algorithm)}
 
     @property
     def chosen(self) -> Algorithm:

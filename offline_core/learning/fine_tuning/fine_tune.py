@@ -83,16 +83,18 @@ def fine_tune(
 
 
 def _networks(training: str) -> str:
-    """The hash of the networks of a finished training.
+    """Return the hash of the networks of a finished training.
 
     Raises:
-        ConfigError: there is none in the folder.
+        ConfigError: the folder has no finished training, or one without critics.
     """
     if (stored := stored_result(Location.of(training).child(RESULT_FILE), TrainingResult)) is None:
         folder = folder_at(training)
-        given = "" if folder is None or folder.what == "the folder of a training" else f"{folder.what}, and "
-        raise ConfigError(f"{training} is {given}not the folder of a finished training; give the output of 'offline train'.")
-    found, _ = stored
-    if found.networks_sha256 is None:
+        other_kind = "" if folder is None or folder.what == "the folder of a training" else f"{folder.what}, and "
+        raise ConfigError(
+            f"{training} is {other_kind}not the folder of a finished training; give the output of 'offline train'."
+        )
+    result, _ = stored
+    if result.networks_sha256 is None:
         raise ConfigError(f"{training} was made by an older version, which kept no critics: train again into another folder.")
-    return found.networks_sha256
+    return result.networks_sha256

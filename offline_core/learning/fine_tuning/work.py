@@ -86,12 +86,12 @@ def _networks(training: str, policy: Policy, settings: dict[str, Any]) -> tuple[
         settings: of the training, without those at their defaults.
 
     Raises:
-        ConfigError: it cannot go on by play.
+        ConfigError: the training cannot go on by play.
     """
     name, data = settings.get("algorithm", TrainingConfig().algorithm), settings.get("data", {})
     if not isinstance(name, str):
         raise ConfigError(f"{training} is by an algorithm of your own; only named ones go on by play.")
-    if own := sorted(each for each in ("connectors", "prelearner", "data_class", "source") if data.get(each)):
+    if own := sorted(option for option in ("connectors", "prelearner", "data_class", "source") if data.get(option)):
         raise ConfigError(f"{training} learned from steps that data.{own[0]} made; what is played does not go through that.")
     algorithm, network = algorithms()[name](**settings.get(name, {})), NetworkConfig(**settings.get("network", {}))
     networks = Networks(algorithm, policy.observation_space, policy.action_space, network)

@@ -141,13 +141,13 @@ class StepRing:
     def draw(self, size: int, generator: Generator) -> Tensor:
         """(size,) int64 indices of steps, uniformly and with replacement. At least one step has to be there."""
         filled = min(self.written + 1, self.rows) * self.num_envs
-        found = torch.randint(filled, (size,), generator=generator)
-        while len(missing := (~self._flat[IS_STEP][found]).nonzero().squeeze(1)):
+        drawn = torch.randint(filled, (size,), generator=generator)
+        while len(missing := (~self._flat[IS_STEP][drawn]).nonzero().squeeze(1)):
             if len(missing) > 0.9 * size:  # most of the ring is lost, so that trying again takes longer than looking
                 there = self._flat[IS_STEP][:filled].nonzero().squeeze(1)
                 return there[torch.randint(len(there), (size,), generator=generator)]
-            found[missing] = torch.randint(filled, (len(missing),), generator=generator)
-        return found
+            drawn[missing] = torch.randint(filled, (len(missing),), generator=generator)
+        return drawn
 
     def batch(self, indices: Tensor, *, n_step: int, gamma: float) -> Batch:
         """Flat columns (B, …) of these steps: `obs`, `actions`, `new_obs`, `n_step_rewards`, `n_step_discounts`, `new_actions`.

@@ -81,10 +81,10 @@ class CheckFinite:
 
 
 def _check_masks(steps: EpisodeBatch, action_space: gym.Space[Any]) -> None:
-    """Of all steps with an action; of what follows the last one, unless the episode terminated."""
+    """Check the masks of all steps with an action, and of what follows the last step unless the episode terminated."""
     masks = steps[columns.OBS][action_masks.ACTION_MASK]
-    if found := action_masks.problem(masks[steps.is_step], steps.of_steps(columns.ACTIONS), action_space):
-        wrong, why = found
+    if problem := action_masks.problem(masks[steps.is_step], steps.of_steps(columns.ACTIONS), action_space):
+        wrong, why = problem
         raise SpaceError(
             f"In {int(wrong.sum())} of {len(wrong)} steps that were read together {why}. 'offline check' names them (rule "
             "forbidden_actions): leave them out first, or fix the source."

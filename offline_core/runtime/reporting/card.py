@@ -148,7 +148,7 @@ class Card:
                 lines += ["", "What ran", *(f"  {line}" for line in self.ran.yaml.splitlines())]
         if self.ran is not None and self.ran.command and verbose:
             lines.append(f"again: {self.ran.command}")
-        lines += [f"card: {place}.html" for place in self.places[:1]]
+        lines += [f"card: {uri}.html" for uri in self.places[:1]]
         lines += [f"next: {self.next}"] if self.next else []
         return below_here("\n".join(map(visible_line, lines)))
 
@@ -424,4 +424,4 @@ def _line(value: object) -> str:
 
 def _escaped(text: str) -> str:
     """Nothing but text: no cell, link, picture or emphasis comes of a name."""
-    return re.sub(r"[\\`*\[\]<|~&$]|(?<![^\W_])_|_(?![^\W_])", lambda found: f"\\{found[0]}", text)
+    return re.sub(r"[\\`*\[\]<|~&$]|(?<![^\W_])_|_(?![^\W_])", lambda match: f"\\{match[0]}", text)

@@ -61,12 +61,12 @@ def lines(
     x: str,
     y: str,
 ) -> None:
-    """Named lines through (x, y) points, or through (x, y, low, high) with a band from low to high."""
+    """Draw named lines through points (x, y), or through points (x, y, low, high) with a band from low to high."""
     for name, points in named.items():
-        found = np.array(points, np.float64)
-        (line,) = axes.plot(found[:, 0], found[:, 1], marker="." if len(found) < 30 else "", label=name)
-        if found.shape[1] == 4:
-            axes.fill_between(found[:, 0], found[:, 2], found[:, 3], color=line.get_color(), alpha=0.2, linewidth=0)
+        curve = np.array(points, np.float64)
+        (line,) = axes.plot(curve[:, 0], curve[:, 1], marker="." if len(curve) < 30 else "", label=name)
+        if curve.shape[1] == 4:
+            axes.fill_between(curve[:, 0], curve[:, 2], curve[:, 3], color=line.get_color(), alpha=0.2, linewidth=0)
     if named:
         axes.legend(fontsize=8)
     axes.set(xlabel=x, ylabel=y)
@@ -146,21 +146,21 @@ JUDGED, SELECTED = "judged", "selecting side"
 def forest(
     axes: Axes, rows: Mapping[str, tuple[Interval | None, Interval | None]], *, x: str, lines: Mapping[str, float | None]
 ) -> None:
-    """Two intervals a name, the first dark, the second paler below it; named upright lines."""
+    """Draw two intervals for each name, the first dark and the second paler below it, and named vertical lines."""
     styles: tuple[tuple[str, float, dict[str, Any]], ...] = (
         (JUDGED, 0.14, {"color": FIRST, "marker": "o", "linewidth": 2.5}),
         (SELECTED, -0.18, {"color": pale(FIRST, 0.4), "marker": "s", "linewidth": 2}),
     )
     for row, pair in enumerate([*rows.values()][::-1]):
-        for found, (label, offset, style) in zip(pair, styles, strict=True):
-            if found is None:
+        for interval, (label, offset, style) in zip(pair, styles, strict=True):
+            if interval is None:
                 continue
-            if np.isfinite(found).all():
-                value, low, high = found
+            if np.isfinite(interval).all():
+                value, low, high = interval
                 axes.plot([low, value, high], [row + offset] * 3, markevery=[1], markersize=5, **style)
             else:
-                place = (0.02, row + offset)
-                axes.annotate(f"{label}: no bound", place, xycoords=("axes fraction", "data"), va="center", fontsize=8)
+                position = (0.02, row + offset)
+                axes.annotate(f"{label}: no bound", position, xycoords=("axes fraction", "data"), va="center", fontsize=8)
     for label, _, style in styles:
         axes.plot([], [], label=label, markersize=5, **style)
     there = {name: line for name, line in lines.items() if line is not None}
