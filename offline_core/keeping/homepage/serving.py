@@ -280,8 +280,6 @@ def app_of(live: LiveSite, token: str, port: int) -> Starlette:
         """What the page of this server says in JSON, written beside the data."""
         from starlette.concurrency import run_in_threadpool
 
-        if request.headers.get("Origin") not in {f"http://{host}" for host in hosts}:
-            return JSONResponse({"error": "Only the page of this server may mark episodes, and say what runs are."}, 403)
         if int(request.headers.get("Content-Length") or MAX_BODY_BYTES) >= MAX_BODY_BYTES:
             return JSONResponse({"error": "This is too long."}, 413)
         body = await request.body()
@@ -338,6 +336,7 @@ class _Guard:
         if scope["type"] != "http":
             return
         headers, cookie = Headers(scope=scope), ""
+        origin = headers.get("origin")
         is_new = _equal(QueryParams(scope["query_string"]).get("token", ""), self._token)
         if is_new:
             cookie = f"{self._cookie}={self._token}; Path=/; HttpOnly; SameSite=Strict"
@@ -353,6 +352,9 @@ class _Guard:
 
         if headers.get("host", "") not in self._hosts:
             refused = PlainTextResponse("This server is asked by another name than its own.", 421)
+            cookie = ""
+        elif (origin is not None or scope["method"] != "GET") and origin not in {f"http://{host}" for host in self._hosts}:
+            refused = PlainTextResponse("Only the pages of this server may ask it.", 403)
             cookie = ""
         elif not is_new and not _equal(_cookies(headers.get("cookie", "")).get(self._cookie, ""), self._token):
             refused = PlainTextResponse("Open the address that 'offline report --serve' has printed: it has a token.", 403)

@@ -97,7 +97,7 @@ def test_what_is_newest_is_shown_before_thousands_of_runs_are_read(tmp_path: Pat
 
     monkeypatch.setattr(LiveSite, "_read_on", later)
     live = LiveSite(str(tmp_path), ReportConfig())
-    assert (live.site.runs.keys(), live.site.datasets.keys(), live._unread) == ({"newest"}, {"data"}, 2)
+    assert ([*live.site.runs], [*live.site.datasets], live._unread) == (["newest"], ["data"], 2)
     go_on.set()
     while live._unread:
         time.sleep(0.01)
@@ -146,6 +146,10 @@ def test_long_answers_are_compressed(reading: Asked) -> None:
         ("/?token=TOKEN", {"Host": "attacker.example"}, 421),
         ("/?token=TOKEN", {"Host": "127.0.0.1.attacker.example:PORT"}, 421),
         ("/?token=TOKEN", {"Host": "127.0.0.1:80"}, 421),
+        ("/?token=TOKEN", {"Origin": "http://attacker.example"}, 403),
+        ("/value?of=[%22runs%22]", {"Cookie": "offline-report-PORT=TOKEN", "Origin": "http://127.0.0.1:1"}, 403),
+        ("/value?of=[%22runs%22]", {"Cookie": "offline-report-PORT=TOKEN", "Origin": "null"}, 403),
+        ("/value?of=[%22runs%22]", {"Cookie": "offline-report-PORT=TOKEN", "Origin": "http://127.0.0.1:PORT"}, 200),
         ("/../../etc/passwd?token=TOKEN", {}, 404),
         ("/static/page.js?token=TOKEN", {}, 404),
         ("/?token=TOKEN", {}, 200),
