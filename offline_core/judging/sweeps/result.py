@@ -19,6 +19,8 @@ from offline_core.runtime.units import count_text, duration_text
 if TYPE_CHECKING:
     import polars as pl
 
+RUNS = "runs"
+"""Folder of the runs in the output of a sweep, by digest of the setting and seed."""
 MOST_TOLD, MOST_ROWS = 4, 50
 """Settings among the facts of a card, and in its table."""
 MOST_POINTS, MOST_LINES = 12, 6
