@@ -265,6 +265,12 @@ def test_an_estimate_is_good_only_if_all_methods_say_so_and_nothing_speaks_again
         assert card.sentence.endswith("44 % of the return was not recorded.")
 
 
+def test_an_estimate_says_how_sure_its_intervals_are_and_spells_units_as_the_log_does() -> None:
+    card = told_of(estimates={"wdr": UNSURE}).model_copy(update={"reward": "Fare EUR"}).card()
+    assert card.facts["Intervals"] == "95 %, two-sided: 2.5 % beyond each end, of resamples of the episodes"
+    assert card.sections[0].columns[1].endswith("eturn in Fare EUR")
+
+
 def test_the_first_note_of_an_append_says_what_it_did_and_is_no_warning(made: dict[str, Result]) -> None:
     imported = made["import"]
     assert isinstance(imported, ImportResult)

@@ -19,8 +19,8 @@ MOST_ACTIONS = 32
 """Of a Discrete space that are told apart."""
 SECONDS = "time in seconds"
 """Name of the numbers of column `time` where that is of nanoseconds since 1970."""
-_APART = {columns.NEW_OBS, columns.T, columns.TERMINATEDS, columns.TRUNCATEDS, columns.ACTION_LOGP}
-_APART |= {columns.ACTION_DIST_INPUTS, columns.WEIGHTS_SEQ_NO}
+COMPARED = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TIME)
+"""Columns whose numbers are looked at: what no policy sees or learns from makes no episode an outlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class StepNumbers:
 
 
 def numbers_of(batch: StepBatch, made_of: InputColumns | None = None) -> StepNumbers:
-    """What is looked at of each step: observations, actions (those of a list as shares), rewards and other numbers.
+    """What is looked at of each step: observations, actions (those of a list as shares), rewards and times.
 
     Arguments:
         made_of: what the observations are made of, whose numbers have the names of the mapping, and what actions are called.
@@ -53,7 +53,7 @@ def numbers_of(batch: StepBatch, made_of: InputColumns | None = None) -> StepNum
     parts: list[np.ndarray] = []
     for path, leaf in batch.columns.items():
         root = path.partition("/")[0]
-        if root not in _APART and leaf.dtype.kind in "fiub":
+        if root in COMPARED and leaf.dtype.kind in "fiub":
             space = batch.action_space if path == columns.ACTIONS else None
             for name, values in _numbers(path, leaf, space, made_of, labels):
                 names.append(name)
