@@ -226,8 +226,7 @@ def about_q(episodes: Trajectories) -> Iterator[str]:
         yield (
             f"The Q function expects {number_text(abs(missing.mean()))} {told} of an episode than its recorded steps show, on "
             f"average; the recorded return is {number_text(episodes.returns.mean())}. It has not learned how much the returns "
-            "are: "
-            "fqe is as wrong as that, and so are dr and wdr where weights do not put it right. Raise fqe.updates or "
+            "are: fqe is as wrong as that, and so are dr and wdr where weights do not put it right. Raise fqe.updates or "
             "fqe.target_rate."
         )
 
