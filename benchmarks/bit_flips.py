@@ -39,8 +39,7 @@ from offline_core.data.datasets.tags import read_tags, tag_moves, write_tag
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import Episode, columns
 from offline_core.data.episodes.codecs import Format
-from offline_core.data.importing.imported import Imported, SourceFile
-from offline_core.data.importing.late_files import read_late, write_late
+from offline_core.data.importing.imported import Imported, SourceFile, read_late, write_late
 from offline_core.data.quality.check import check, last_report
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import QualityReport

@@ -267,9 +267,10 @@ def outliers(
 
     Each is scored by the feature in which it is farthest from the others, in robust standard deviations.
 
-    Features are returns, lengths, ends and gaps, of each number of a step its mean, spread, largest jump and how often it
-    stays, and the surprise of actions, of transitions and of rewards to models that were fitted to other episodes. The data
-    is read twice. Memory: 12 bytes a step, and what `max_steps` steps take.
+    Features are returns, lengths, ends and gaps, of each number of observations, actions and rewards its mean, spread, largest
+    jump and how often it stays, and the surprise of actions, of transitions and of rewards to models that were fitted to other
+    episodes. What is an extra column, which no policy sees, is not compared. The data is read twice. Memory: 12 bytes a step,
+    and what `max_steps` steps take.
 
     Arguments:
         dataset: folder of the dataset to read.

@@ -169,6 +169,13 @@ def test_a_return_is_held_against_its_target(target: float, word: str, verdict: 
     assert told.sentence == f"Return 97.2 ± 12.0 over 30 episodes (greedy actions); the target is {target:g}."
 
 
+@pytest.mark.parametrize(
+    ("mean", "text"), [(7.96, "7.96"), (7.99999, "7.99999"), (8.0, "8.0"), (8.04, "8.04"), (7.9, "7.9"), (1e-9 + 8, "8.0")]
+)
+def test_a_return_has_digits_that_tell_it_from_its_target(mean: float, text: str) -> None:
+    assert played(METRICS | {"episode_return_mean": mean}, 8.0).sentence.startswith(f"Return {text} ±")
+
+
 def test_few_episodes_are_a_warning() -> None:
     told = played(METRICS | {"episodes": 5}, actions="sampled")
     assert told.verdict == "fair" and "over 5 episodes (sampled actions; so few say little)" in told.sentence
@@ -256,6 +263,12 @@ def test_an_estimate_is_good_only_if_all_methods_say_so_and_nothing_speaks_again
     assert (card.word, card.verdict) == (word, verdict)
     if "unrecorded" in values:
         assert card.sentence.endswith("44 % of the return was not recorded.")
+
+
+def test_an_estimate_says_how_sure_its_intervals_are_and_spells_units_as_the_log_does() -> None:
+    card = told_of(estimates={"wdr": UNSURE}).model_copy(update={"reward": "Fare EUR"}).card()
+    assert card.facts["Intervals"] == "95 %, two-sided: 2.5 % beyond each end, of resamples of the episodes"
+    assert card.sections[0].columns[1].endswith("eturn in Fare EUR")
 
 
 def test_the_first_note_of_an_append_says_what_it_did_and_is_no_warning(made: dict[str, Result]) -> None:

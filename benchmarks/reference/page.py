@@ -15,15 +15,17 @@ import numpy as np
 
 from benchmarks.figure import environment
 from benchmarks.reference.suite import KINDS, SETTINGS, SIDES, TASKS, Cell
-from offline_core.judging.sweeps.statistics import Bootstrap, interquartile_mean, interval
+from offline_core.judging.sweeps.statistics import interquartile_mean, interval
 
 RESULTS = Path(__file__).parent.parent / "results"
-BOOTSTRAP = Bootstrap(resamples=2_000, confidence=0.95, seed=0)
+DRAWN: dict[str, Any] = {"resamples": 2_000, "confidence": 0.95, "seed": 0}
 
 OURS, *PEERS = SIDES
 IN_README = ("ours", "d3rlpy", "jax")
-SEEDS_IN_README = 3
-"""Seeds that each side of a cell must have run."""
+SEEDS_IN_README = 2
+"""Seeds that each side of a cell must have run; with fewer a score has no interval."""
+REMARKS = "## Remarks"
+"""What people write below this line of a page is on the next page, too."""
 
 Runs = dict[str, list[dict[str, Any]]]
 """By side, in order of seeds."""
@@ -33,7 +35,8 @@ def write_page(folder: Path) -> Path:
     """Write benchmarks/results/DATE-reference.md and .json from all cells below `folder`; return the page's path."""
     measured = collected(folder)
     file = RESULTS / f"{measured['date']}-reference.md"
-    for suffix, text in ((".json", json.dumps(measured, indent=1) + "\n"), (".md", page_of(measured))):
+    remarks = sorted(RESULTS.glob("*-reference.md"))[-1].read_text().partition(REMARKS)[1:]
+    for suffix, text in ((".json", json.dumps(measured, indent=1) + "\n"), (".md", "".join([page_of(measured), *remarks]))):
         partial = file.with_suffix(f"{suffix}.{os.getpid()}")  # two commands may write the page
         partial.write_text(text)
         partial.rename(file.with_suffix(suffix))
@@ -137,7 +140,7 @@ def page_of(measured: dict[str, Any]) -> str:
         )
         for dataset in measured["data"]
     ]
-    lines += ["", f"Missing: {'; '.join(f'{data} ({names})' for data, names in missing.items() if names)}.", ""]
+    lines += ["", f"Missing: {'; '.join(f'{data} ({names})' for data, names in missing.items() if names)}.", "", ""]
     return "\n".join(lines)
 
 
@@ -160,7 +163,8 @@ def table(measured: dict[str, Any]) -> str:
     above = " and ".join(f"{peer}'s interval in {_count([row.compared(peer) for row in whole])}" for peer in IN_README[1:])
     lines += [
         "",
-        f"Normalised scores (0: random, 100: D4RL's expert) after {_either(updates)} updates, means of {_either(seeds)} seeds. "
+        f"Normalised scores (0: random, 100: D4RL's expert) after {_either(updates)} updates of the last policy, "
+        f"means of {_either(seeds)} seeds. "
         f"In or above {above}. {measured['machine']['processor']}, {measured['date']}.",
     ]
     return "\n".join(lines)
@@ -195,7 +199,7 @@ class _Row:
         if self._absent(OURS) or self._absent(peer):
             return None
         scores = self.scores(peer)
-        ends = interval(interquartile_mean, scores[:, None], BOOTSTRAP)
+        ends = interval(interquartile_mean, scores, **DRAWN)
         return bool(interquartile_mean(self.scores(OURS)) >= (scores.min() if ends is None else ends[0]))
 
     def _absent(self, side: str) -> str:
@@ -229,7 +233,7 @@ def _either(numbers: list[int]) -> str:
 
 
 def _text(scores: np.ndarray) -> str:
-    ends = interval(interquartile_mean, scores[:, None], BOOTSTRAP)
+    ends = interval(interquartile_mean, scores, **DRAWN)
     between = "" if ends is None else f" [{ends[0]:.1f}, {ends[1]:.1f}]"
     return f"{interquartile_mean(scores):.1f} ± {scores.std():.1f}{between}"
 

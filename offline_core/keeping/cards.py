@@ -92,8 +92,8 @@ def keep_card(card: Card, operation: str, config: Config, *, is_reused: bool, ha
         lasting = dataclasses.replace(card, facts={name: value for name, value in card.facts.items() if name != REUSED})
         kept = []
         for uri in card.places:
-            place = Location.of(uri)
-            if _put(lasting, place, replace=not is_reused or (has_gate and _says_otherwise(lasting, place))):
+            stem = Location.of(uri)
+            if _put(lasting, stem, replace=not is_reused or (has_gate and _says_otherwise(lasting, stem))):
                 kept.append(uri)
         card = dataclasses.replace(card, places=kept)
     except Exception as error:  # the work is done
@@ -126,9 +126,9 @@ def _described(card: Card, operation: str, config: Config, is_reused: bool, repe
 
 def _stored_picture(card: Card) -> Drawing | None:
     """That of the run which made the result."""
-    for picture in (Location.of(f"{place}.png") for place in card.places):
-        if picture.is_file():
-            data = picture.read()
+    for file in (Location.of(f"{place}.png") for place in card.places):
+        if file.is_file():
+            data = file.read()
             return Drawing([data], data)
     return None
 
@@ -140,16 +140,16 @@ def _root_of(graph: Lineage) -> str:
     return "/".join(common) if len(common) > 2 else ""
 
 
-def _says_otherwise(card: Card, place: Location) -> bool:
+def _says_otherwise(card: Card, stem: Location) -> bool:
     """Whether the files of a card that are there have another verdict, or other warnings."""
-    file = place.parent.child(f"{place.uri.rpartition('/')[2]}.md")
+    file = stem.parent.child(f"{stem.uri.rpartition('/')[2]}.md")
     said = card.markdown("").partition("\n\n| | |")[0]
     return file.is_file() and not file.read().decode().startswith(said)
 
 
-def _put(card: Card, place: Location, *, replace: bool) -> bool:
+def _put(card: Card, stem: Location, *, replace: bool) -> bool:
     """Whether the files of the card are at this place now."""
-    folder, name = place.parent, place.uri.rpartition("/")[2]
+    folder, name = stem.parent, stem.uri.rpartition("/")[2]
     remove_partial_files_on_disk(folder, recursive=False)
     try:
         if replace or not all(folder.child(f"{name}{ending}").is_file() for ending in (".html", ".md")):
@@ -182,7 +182,7 @@ def _changed(config: Config) -> dict[str, Any]:
     """The parameters that are not at their defaults."""
     if isinstance(config, BaseModel):
         return without_defaults(config)
-    return {name: values for name, each in config.items() if (values := _changed(each))}
+    return {name: values for name, value in config.items() if (values := _changed(value))}
 
 
 def _settings(config: BaseModel, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

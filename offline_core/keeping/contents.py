@@ -17,7 +17,7 @@ from offline_core.data.datasets.dataset import Dataset, open_version
 from offline_core.data.datasets.failure import Failure, read_failure
 from offline_core.data.datasets.manifest import Parent
 from offline_core.data.datasets.result_cache import RESULT_FILE
-from offline_core.data.importing.late_files import LATE
+from offline_core.data.importing.imported import LATE
 from offline_core.data.quality.check import last_report
 from offline_core.data.quality.result import CHECKS, QualityReport
 from offline_core.data.store.location import Location
@@ -63,12 +63,12 @@ class Contents:
     @functools.cached_property
     def datasets(self) -> dict[str, list[Dataset]]:
         """All versions, oldest first."""
-        found: dict[str, list[Dataset]] = {}
+        datasets: dict[str, list[Dataset]] = {}
         for name, dataset in self.once(self._names("version"), self._version):
-            found.setdefault(posixpath.dirname(posixpath.dirname(name)), []).append(dataset)
-        for versions in found.values():
+            datasets.setdefault(posixpath.dirname(posixpath.dirname(name)), []).append(dataset)
+        for versions in datasets.values():
             versions.sort(key=lambda dataset: dataset.manifest.version)
-        return found
+        return datasets
 
     @property
     def versions(self) -> Iterator[Dataset]:
@@ -80,9 +80,9 @@ class Contents:
     def checks(self) -> dict[tuple[str, int], QualityReport]:
         """The last check by folder and version."""
         versions = {
-            posixpath.join(folder, f"{CHECKS}/{each.manifest.version:06d}.json"): (folder, each)
+            posixpath.join(folder, f"{CHECKS}/{version.manifest.version:06d}.json"): (folder, version)
             for folder, versions in self.datasets.items()
-            for each in versions
+            for version in versions
         }
         reports = self.once(sorted(self.catalogue.files.keys() & versions.keys()), lambda name: last_report(versions[name][1]))
         return {(versions[name][0], versions[name][1].manifest.version): report for name, report in reports}
@@ -123,9 +123,13 @@ class Contents:
     @functools.cached_property
     def failures(self) -> dict[str, Failure]:
         """Why the last runs of trainings failed, by folder."""
-        found = self.once(self._names("failure"), lambda name: read_failure(self.catalogue.place(posixpath.dirname(name))))
-        failures = {posixpath.dirname(name): failure for name, failure in found}
-        return {name: each for name, each in failures.items() if posixpath.join(name, RESULT_FILE) not in self.catalogue.files}
+        failures_by_file = self.once(
+            self._names("failure"), lambda name: read_failure(self.catalogue.place(posixpath.dirname(name)))
+        )
+        failures = {posixpath.dirname(name): failure for name, failure in failures_by_file}
+        return {
+            name: failure for name, failure in failures.items() if posixpath.join(name, RESULT_FILE) not in self.catalogue.files
+        }
 
     @functools.cached_property
     def notes(self) -> dict[str, str]:
@@ -135,8 +139,8 @@ class Contents:
             for name in self._names("about")
             if posixpath.basename(posixpath.dirname(name)) == OF_RESULTS
         }
-        found = self.once(last.values(), lambda name: read_about(self.catalogue.place(name).parent.parent, OF_RESULTS))
-        return {posixpath.dirname(posixpath.dirname(name)): about.description for name, about in found if about.description}
+        notes = self.once(last.values(), lambda name: read_about(self.catalogue.place(name).parent.parent, OF_RESULTS))
+        return {posixpath.dirname(posixpath.dirname(name)): about.description for name, about in notes if about.description}
 
     def policy_of(self, name: str) -> PolicyManifest | None:
         """The policy of the experiment in a folder: the best one, or the last."""
@@ -149,15 +153,15 @@ class Contents:
 
     @functools.cached_property
     def _by_fingerprint(self) -> dict[str, list[Dataset]]:
-        found: dict[str, list[Dataset]] = {}
+        versions: dict[str, list[Dataset]] = {}
         for version in self.versions:
             for fingerprint in version.manifest.fingerprints:  # each hashes the names of all files
-                found.setdefault(fingerprint, []).append(version)
-        return found
+                versions.setdefault(fingerprint, []).append(version)
+        return versions
 
     def with_fingerprints(self, fingerprints: Iterable[str]) -> list[Dataset]:
         """The versions that have one of these, now or before episodes of them were forgotten."""
-        return [version for each in dict.fromkeys(fingerprints) for version in self._by_fingerprint.get(each, ())]
+        return [version for fingerprint in dict.fromkeys(fingerprints) for version in self._by_fingerprint.get(fingerprint, ())]
 
     def made_from(self, parents: Sequence[Parent]) -> list[Dataset]:
         """The versions that parents name, as they are now."""
@@ -168,7 +172,7 @@ class Contents:
         """The other datasets below the root that any version of each one was made from."""
         names = {versions[0].location.uri: name for name, versions in self.datasets.items()}
         made_from = {
-            name: {names[each.location.uri] for dataset in versions for each in self.made_from(dataset.manifest.parents)}
+            name: {names[parent.location.uri] for dataset in versions for parent in self.made_from(dataset.manifest.parents)}
             for name, versions in self.datasets.items()
         }
         return {name: sorted(parents - {name}) for name, parents in made_from.items()}
@@ -256,8 +260,8 @@ def read_contents(root: str, *, is_complete: bool = False) -> Contents:
 
 
 def _by_policy(results: Iterable[tuple[str, Result]], model: type[T]) -> dict[str, list[T]]:
-    found: dict[str, list[T]] = {}
+    by_policy: dict[str, list[T]] = {}
     for name, result in results:
         if isinstance(result, model):
-            found.setdefault(posixpath.dirname(posixpath.dirname(name)), []).append(result)
-    return found
+            by_policy.setdefault(posixpath.dirname(posixpath.dirname(name)), []).append(result)
+    return by_policy

@@ -109,7 +109,7 @@ def _columns(dataset: Dataset) -> dict[str, ColumnStatistics]:
 def _kinds(dataset: Dataset) -> dict[str, tuple[str, str]]:
     """(shape of a step, dtype) of each column by its path, as the first episode with steps has it."""
     with dataset.reading():
-        first = next((each for group in dataset.row_groups() for each in group.episodes() if len(each)), None)
+        first = next((episode for group in dataset.row_groups() for episode in group.episodes() if len(episode)), None)
     if first is None:
         return {}
     names = (*columns.STATISTICS, *first.extras)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from offline_core.data.datasets.about import OF_RESULTS, read_about
+from offline_core.data.datasets.catalogue import open_catalogue
 from offline_core.data.datasets.dataset import Dataset, addressed, is_dataset, open_dataset, versions
 from offline_core.data.datasets.dataset_card import CARDS
 from offline_core.data.datasets.failure import read_failure
@@ -55,11 +56,17 @@ def card_at(uri: str, version: int | None = None) -> Card:
     return dataclasses.replace(card, places=[page for page in card.places if Location.of(f"{page}.html").is_file()])
 
 
-def _said_on(page: Location) -> str:
-    """The verdict of a card, as text; of one that is not there, where to look."""
-    lines = page.read().decode(errors="replace").splitlines() if page.is_file() else []
-    verdict = next((line for line in lines if line.startswith("**[")), "")
-    return verdict.replace("**", "") or "Its card is a page."
+def _chain_card(place: Location) -> Card:
+    """What a chain came to: the last result below its folder."""
+    catalogue = open_catalogue(place.uri)
+    files = [name for kind in ("result", "evaluation", "estimate") for name in catalogue.shown(kind)]
+    last = max(files, key=lambda name: catalogue.files[name].changed_ns or 0, default=None)
+    result = None if last is None else read_result(catalogue.place(last))
+    card = Card("Chain", word="Made by a chain", sentence="Its card is a page.", places=[place.child("card").uri])
+    if result is None:
+        return card
+    told = result.card()
+    return dataclasses.replace(card, verdict=told.verdict, sentence=told.headline)
 
 
 def _card_at(uri: str, version: int | None) -> Card:
@@ -79,9 +86,7 @@ def _card_at(uri: str, version: int | None) -> Card:
     if saved_in(place):
         return Card("Training", word="Not finished", sentence=f"{place.uri} runs, or was stopped.", sections=[_series(place)])
     if place.child("card.html").is_file() and not is_dataset(uri):
-        return Card(
-            "Chain", word="Made by a chain", sentence=_said_on(place.child("card.md")), places=[place.child("card").uri]
-        )
+        return _chain_card(place)
     return dataset_card(uri, version)
 
 
@@ -210,9 +215,13 @@ def verification_card(uri: str, version: int | None = None) -> Card:
         VersionNotFoundError: the dataset has no such version.
     """
     compared = [*verify(uri, version)]
-    counts = sorted(Counter(each.what for each in compared).items())
-    damaged = sum(bool(each.wrong) for each in compared)
-    rows = [(each.name, "; ".join(each.wrong) or "as written") for each in compared if each.wrong or each.what != "result"]
+    counts = sorted(Counter(comparison.what for comparison in compared).items())
+    damaged = sum(bool(comparison.wrong) for comparison in compared)
+    rows = [
+        (comparison.name, "; ".join(comparison.wrong) or "as written")
+        for comparison in compared
+        if comparison.wrong or comparison.what != "result"
+    ]
     return Card(
         "Verification",
         verdict="bad" if damaged else "good",
@@ -251,7 +260,7 @@ def _statistics(
 
 def _series(training: Location) -> Section:
     """The policies in the folder of a training, in order of their updates."""
-    kept = [(str(number), each.checkpoint) for number, each in enumerate(series_of(training), start=1)]
+    kept = [(str(number), member.checkpoint) for number, member in enumerate(series_of(training), start=1)]
     ends = [(name, training.child(name).uri) for name in (BEST, LAST) if training.child(name).child(POLICY_FILE).is_file()]
     rows = []
     for name, uri in (*kept, *ends) if kept or len(ends) > 1 else ():  # an expert leaves its best only

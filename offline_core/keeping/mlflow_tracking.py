@@ -79,7 +79,7 @@ class MlflowRun:
 
         values = dict(flat_values(masked(result.model_dump(mode="python"))))
         numbers = {
-            name: float(each) for name, each in values.items() if isinstance(each, int | float) and name not in self._seen
+            name: float(value) for name, value in values.items() if isinstance(value, int | float) and name not in self._seen
         }
         words = {name: value for name, value in values.items() if isinstance(value, str)}
         shown = [*provenance().items(), *words.items()][:MOST_PARAMETERS]
@@ -114,8 +114,8 @@ class MlflowRun:
             uri = os.environ[TRACKER]
             self._client = client = MlflowClient(uri, os.environ.get("MLFLOW_REGISTRY_URI") or uri)
             experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
-            found = client.get_experiment_by_name(experiment)
-            number = found.experiment_id if found else client.create_experiment(experiment)
+            stored = client.get_experiment_by_name(experiment)
+            number = stored.experiment_id if stored else client.create_experiment(experiment)
             self._run = client.create_run(number, run_name=self._operation)
             changed = [*flat_values(masked(without_defaults(self._config)))][:MOST_PARAMETERS]
             client.log_batch(
@@ -129,7 +129,11 @@ def _mirror(client: Any, run: Any, result: PromotionResult) -> None:
     move, name = result.move, result.address.rpartition("@")[0].rpartition("/")[2]
     if not client.search_registered_models(f"name='{name}'"):
         client.create_registered_model(name)
-    known = [each for each in client.search_model_versions(f"name='{name}'") if each.tags.get("checkpoint") == move.checkpoint]
+    known = [
+        version
+        for version in client.search_model_versions(f"name='{name}'")
+        if version.tags.get("checkpoint") == move.checkpoint
+    ]
     if not known:
         place = Location.of(result.checkpoint)
         with _folder({file: place.inside(file).read() for file in place.files(recursive=False)}) as folder:

@@ -211,25 +211,49 @@ def last_updates(folder: Location) -> int:
 
 
 class MetricsTail:
-    """Tells observers in this process what another one writes to the folder of a run."""
+    """Tells observers in this process what another one writes to the folder of a run; reads only what was appended."""
 
     def __init__(self, folder: Location) -> None:
-        self._folder = folder
-        self._known = set(self._lines()) if _observers.get() else set()
-        """An earlier run may have left some; timings tell the same run twice apart."""
+        self._file, self._parts = folder.child(METRICS_FILE), folder.child(_PARTS)
+        self._position, self._last_line = 0, b""
+        """Bytes of the file that were read, and the line that they end with."""
+        self._read_parts: set[str] = set()
+        self._known: set[str] = set()
+        """What a file says again that replaces parts, or the file before; timings tell the same run twice apart."""
+        if _observers.get():
+            self._new()  # what an earlier run has left
 
     def tell(self) -> None:
         """Tell the records that are new since the last call."""
         if _observers.get():
-            new = [line for line in self._lines() if line not in self._known]
-            self._known.update(new)
-            tell(map(json.loads, new))
+            tell(self._new())
 
-    def _lines(self) -> list[str]:
+    def _new(self) -> list[Record]:
         try:
-            return list(map(json.dumps, read_metrics(self._folder)))
+            data = [(self._file, self._appended())]
+            parts = [name for name in self._parts.files() if name not in self._read_parts]
+            data += [(part, part.read()) for part in map(self._parts.child, parts)]
+            self._read_parts.update(parts)
+            records = _distinct(record for file, lines in data for record in read_lines(lines, file.uri))
         except (StorageError, CorruptFileError):  # none yet, or an error that the process that writes raises as well
             return []
+        new = {line: record for record in records if (line := json.dumps(record)) not in self._known}
+        self._known.update(new)
+        return [*new.values()]
+
+    def _appended(self) -> bytes:
+        """The lines that are new in the file; all of them if another one is in its place."""
+        with storage_errors("read", self._file.uri), self._file.filesystem.open_input_file(self._file.path) as opened:
+            opened.seek(min(self._position - len(self._last_line), opened.size()))
+            if opened.read(len(self._last_line)) != self._last_line:
+                opened.seek(0)
+                self._position, self._last_line = 0, b""
+            lines = opened.read()
+        lines = lines[: lines.rfind(b"\n") + 1]  # the writer may be within the last one
+        if lines:
+            self._position += len(lines)
+            self._last_line = lines[lines.rfind(b"\n", 0, -1) + 1 :]
+        return lines  # type: ignore[no-any-return]
 
 
 class TensorBoard:

@@ -126,6 +126,7 @@ def q_warnings(q: float, recorded: RecordedReturns, *, scale: float | str) -> li
     Arguments:
         scale: `data.rewards.scale`.
     """
+    set_to = scale if isinstance(scale, str) else f"{scale:.4g}"
     told = f"Q of the recorded actions is {q:.4g} on average, and what followed them came to {recorded.mean:.4g}"
     if recorded.mean - q > max(abs(recorded.mean) / 2, recorded.deviation):
         return [
@@ -134,7 +135,7 @@ def q_warnings(q: float, recorded: RecordedReturns, *, scale: float | str) -> li
             + (
                 "set data.rewards.scale to return_range."
                 if scale == 1.0
-                else f"set data.rewards.scale, which is {scale}, to a smaller number."
+                else f"set data.rewards.scale, which is {set_to}, to a smaller number."
             )
         ]
     if q > recorded.highest:

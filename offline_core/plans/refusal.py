@@ -130,8 +130,8 @@ def _first_rows(config: ImportConfig, paths: Sequence[str]) -> None:
 
     if config.source.is_own or config.source.is_rays or config.unreadable != "fail":
         return
-    source = Source.of_import(paths, config)
-    if source.files:
+    source = Source.of(paths, config)
+    if source.episode_files:
         return
     joins = [readers for _, readers in source.joins]
     readers = source.readers if config.columns.needs_data else source.readers[:1]

@@ -128,7 +128,7 @@ def load_policy(uri: str | os.PathLike[str], manifest: PolicyManifest | None = N
                 value_function=manifest.value_function,
             )
         policy.load_state_dict(tensors)
-        policy.input_columns = manifest.input_columns
+        policy.input_columns, policy.uri = manifest.input_columns, uri
     except (SpaceError, ConfigError) as error:
         raise CheckpointError(f"Policy {uri} cannot be built: {error}") from error
     except (RuntimeError, ValueError, KeyError, safetensors.SafetensorError) as error:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["checkpoint", "rule", "function", "column", "onnx", "behaviour"]
+PolicyKind: TypeAlias = Literal["checkpoint", "rule", "function", "column", "onnx", "behaviour"]
 """rule: an expression in SQL. function: Python code. column: of the log, with probabilities. onnx: a file of a model.
 behaviour: what recorded a dataset."""
 SUFFIX = ".onnx"
-WORDS: Mapping[Kind, str] = {
+WORDS: Mapping[PolicyKind, str] = {
     "checkpoint": "a checkpoint",
     "rule": "a rule",
     "function": "a function",
@@ -19,7 +19,7 @@ WORDS: Mapping[Kind, str] = {
 }
 
 
-def kind_of(policy: str) -> Kind:
+def kind_of(policy: str) -> PolicyKind:
     """rule:price * 0.95, function:package.module:name, column:new_prob, policy.onnx, behaviour:runs/week2@1, a checkpoint."""
     start, colon, _ = policy.partition(":")
     if colon and start in ("rule", "function", "column", "behaviour"):

@@ -16,11 +16,11 @@ from offline_core.errors import OfflineError, StorageUnavailableError
 from offline_core.policies.manifest import POLICY_FILE, PolicyManifest, read_policy_manifest
 from offline_core.runtime.reporting.palette import mermaid_styles
 
-Kind = Literal["dataset", "checkpoint", "files"]
+NodeKind = Literal["dataset", "checkpoint", "files"]
 State = Literal["found", "missing", "replaced", "imported", "unreachable"]
 """`replaced`: the URI holds another version by now; `imported`: files of other programs, which have no manifest."""
 
-KINDS: Mapping[Kind, str] = {"dataset": "series-1", "checkpoint": "series-2", "files": "series-6"}
+KINDS: Mapping[NodeKind, str] = {"dataset": "series-1", "checkpoint": "series-2", "files": "series-6"}
 """Colours of the kinds; a report's lineage (homepage/static/page.js) has the same."""
 MAX_NODES = 40
 MAX_NAME = 48
@@ -38,7 +38,7 @@ _STATES = {
 class Node:
     """A dataset version, a checkpoint, or imported files."""
 
-    kind: Kind
+    kind: NodeKind
     uri: str
     version: int | None
     state: State
@@ -75,7 +75,7 @@ def lineage(uri: str, version: int | None = None) -> Lineage:
     edges: list[tuple[int, int]] = []
     numbers: dict[tuple[str, int | None, str], int] = {}
     is_whole = True
-    kind: Kind = "checkpoint" if location.child(POLICY_FILE).is_file() else "dataset"
+    kind: NodeKind = "checkpoint" if location.child(POLICY_FILE).is_file() else "dataset"
     first = Parent(kind=kind, uri=location.uri, version=version, fingerprint=_ANY)
     waiting: deque[tuple[Parent, int | None]] = deque([(first, None)])
     while waiting:

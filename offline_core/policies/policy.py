@@ -77,6 +77,8 @@ class Policy(nn.Module):
         self.value_function = value_function
         self.input_columns: InputColumns | None = None
         """What observations are made of, as the dataset says that the policy learned from."""
+        self.uri = ""
+        """Of the checkpoint that it was loaded from, for messages."""
         self._axes = 2 if network.remembers else 1
         self.has_masks = action_masks.is_masked(observation_space)
         if self.has_masks:
@@ -122,7 +124,8 @@ class Policy(nn.Module):
         own_spaces = (self.observation_space, self.action_space)
         for what, own, found in zip(("observation", "action"), own_spaces, spaces, strict=True):
             if not _fits(own, found, self.network.image_layout):
-                raise ConfigError(f"The policy has the {what} space {own}, {where} has {found}.")
+                policy = f"Policy {self.uri}" if self.uri else "The policy"
+                raise ConfigError(f"{policy} has the {what} space {own}, {where} has {found}.")
 
     def forward(self, observations: Nested) -> Tensor:
         """Observations → distribution inputs (B, inputs)."""

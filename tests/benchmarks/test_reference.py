@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ import torch
 import offline_core as offline
 from benchmarks.reference import single_file_side
 from benchmarks.reference.__main__ import run
-from benchmarks.reference.page import collected, page_of, restore, table
+from benchmarks.reference.page import collected, latest_page, page_of, restore, table
 from benchmarks.reference.suite import SETTINGS, SIDES, Cell
 from tests.data.datasets.factories import episode, write_dataset
 
@@ -101,8 +102,16 @@ def test_the_table_of_the_readme_has_whole_cells_only(tmp_path: Path) -> None:
     store(tmp_path, "ours", 500.0, algorithm="dcql")
     shown = table(json.loads(json.dumps(collected(tmp_path)))).splitlines()
     assert shown[2] == "| cartpole expert, bc | 75.0 | 75.0 | 75.0 | 1.00 | 1.00 |"
-    assert "after 50 updates, means of 3 seeds. In or above d3rlpy's interval in 1 of 1 cells" in shown[4]
+    assert "after 50 updates of the last policy, means of 3 seeds. In or above d3rlpy's interval in 1 of 1 cells" in shown[4]
     assert len(shown) == 5
+
+
+def test_the_readme_has_the_table_of_the_last_page() -> None:
+    shown = re.search(r"<!-- reference -->\n(.*?)\n<!-- /reference -->", (ROOT / "README.md").read_text(), re.DOTALL)
+    measured = latest_page()
+    assert shown is not None
+    assert measured is not None
+    assert shown[1] == table(measured)
 
 
 def test_only_missing_sides_that_have_the_algorithm_are_run(tmp_path: Path) -> None:

@@ -31,7 +31,6 @@ from offline_core.data.formats.sources.opening import CustomReader, SourceConfig
 from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.data.formats.sources.small_files import small_files
 from offline_core.data.importing.imported import Imported
-from offline_core.data.importing.stored import schema_of
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, DataError, UnsafeDataError
 from offline_core.keeping.homepage.explorer import read_scores
@@ -220,7 +219,7 @@ def test_pickled_objects_among_scores(tmp_path: Path) -> None:
 def test_pickled_objects_in_the_schema_of_an_import() -> None:
     schema = base64.b64encode(table_of(in_struct).schema.serialize()).decode()
     with pytest.raises(UnsafeDataError, match=REFUSED):
-        schema_of(Imported(arrow_schema=schema))
+        Imported(arrow_schema=schema).row_schema  # noqa: B018
 
 
 def plain(kind: pa.DataType, **metadata: str) -> pa.Schema:

@@ -8,8 +8,11 @@ from pathlib import Path
 from offline_core.data.curation.config import MergeConfig, PruningConfig
 from offline_core.data.curation.merge import merge
 from offline_core.data.curation.prune import prune
+from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.datasets.result_cache import store_result
 from offline_core.data.quality.check import check
 from offline_core.data.quality.config import QualityConfig
+from offline_core.data.store.location import Location
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.sweep import sweep
 from offline_core.keeping.inspection import card_at
@@ -18,6 +21,7 @@ from offline_core.runtime.config import parse
 from offline_core.runtime.reporting.card import Card
 from tests.data.datasets.factories import episode, write_dataset
 from tests.learning.test_train import balancing_episodes, config, dataset_of
+from tests.made_up_results import policy_results
 
 
 def test_columns_of_a_pruned_dataset_are_those_of_its_last_check(tmp_path: Path) -> None:
@@ -109,3 +113,8 @@ def _named(name: str, root: Path) -> str:
 def test_the_folder_of_a_chain_leads_to_its_card(tmp_path: Path) -> None:
     (tmp_path / "card.html").write_text("<html>")
     assert card_at(str(tmp_path)).places == [f"{tmp_path}/card"]
+    dataset = DatasetRef(uri=str(tmp_path / "data"), version=1, fingerprint="0" * 16, episodes=1, steps=1, bytes=1)
+    evaluation = dict(policy_results("", str(tmp_path / "policy/best"), dataset))["evaluate"]
+    store_result(Location.of(str(tmp_path / "policy/best/_evaluations/0a.json")), "", evaluation, fingerprints={})
+    card, told = card_at(str(tmp_path)), evaluation.card()
+    assert (card.title, card.verdict, card.sentence) == ("Chain", told.verdict, told.headline)

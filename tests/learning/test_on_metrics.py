@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 import offline_core as offline
+from offline_core.data.store.json_lines import line_of
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
-from offline_core.learning.metrics import MetricsLog, MetricsTail, observe_metrics, read_metrics
+from offline_core.learning import metrics
+from offline_core.learning.metrics import METRICS_FILE, MetricsLog, MetricsTail, observe_metrics, read_metrics
 from offline_core.policies.manifest import read_policy_manifest
 from tests.learning.datasets import dataset_of
 from tests.learning.test_train import balancing_episodes
@@ -98,6 +100,32 @@ def test_what_another_process_writes_is_told_once_and_not_what_an_earlier_run_le
                 tail.tell()
                 tail.tell()
     assert told == [{"updates": updates, "loss": 1.0 / updates} for updates in (1, 2, 3)]
+
+
+def test_only_what_is_appended_is_read_and_of_a_file_that_replaces_it_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, told, read = Location.of(str(tmp_path)), list[dict[str, Any]](), list[int]()
+    real = metrics.read_lines
+    monkeypatch.setattr(metrics, "read_lines", lambda data, where: (read.append(data.count(b"\n")), real(data, where))[1])
+    with observe_metrics(told.append):
+        tail = MetricsTail(here)
+        file = tmp_path / METRICS_FILE
+        file.write_bytes(line_of({"updates": 1, "loss": 1.0}))
+        tail.tell()
+        for updates in (2, 3):
+            with file.open("ab") as opened:
+                opened.write(line_of({"updates": updates, "loss": 1.0}))
+            tail.tell()
+        with file.open("ab") as opened:
+            opened.write(line_of({"updates": 4, "loss": 1.0})[:-5])
+        tail.tell()
+        file.write_bytes(b"".join(line_of({"updates": updates, "loss": 2.0}) for updates in (1, 2)))
+        tail.tell()
+        file.write_bytes(b"".join(line_of({"updates": updates, "loss": 1.0}) for updates in (1, 2, 3, 4)))
+        tail.tell()
+    assert [(each["updates"], each["loss"]) for each in told] == [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2), (4, 1)]
+    assert read == [1, 1, 1, 0, 2, 4]
 
 
 @pytest.mark.slow

@@ -11,10 +11,9 @@ import torch
 from gymnasium import spaces
 
 from offline_core.errors import ConfigError
-from offline_core.policies.composite import CompositeHead
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.head import Head
-from offline_core.policies.heads import make_head
+from offline_core.policies.heads import CompositeHead, make_head
 from offline_core.policies.squashed import SquashedGaussianHead
 
 VECTOR = spaces.Box(-1, 1, (4,))

@@ -18,7 +18,7 @@ from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.config import NetworkConfig, TransformerConfig
 from offline_core.policies.decision_transformer import DecisionTransformer
-from offline_core.policies.export_formats import Graph
+from offline_core.policies.export_work import Graph
 from offline_core.policies.policy import as_tensors
 from offline_core.policies.rollouts.loop import EnvironmentLoop
 from offline_core.policies.state import PolicyState

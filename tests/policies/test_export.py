@@ -22,7 +22,7 @@ from gymnasium import spaces
 from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.data.store.location import Location
 from offline_core.errors import BusyError, CheckpointError, ConfigError
-from offline_core.policies import export, export_formats, export_work
+from offline_core.policies import export, export_work
 from offline_core.policies.checkpoint import save_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.export import export_policy
@@ -65,8 +65,8 @@ def exported(policy: Policy, tmp_path: Path, *formats: str) -> tuple[PolicyExpor
 def written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models that are nothing but the name of their format, for tests of what becomes of them."""
 
-    def write(format: str, graph: export_formats.Graph, example: object) -> export_formats.SerializedModel:
-        return export_formats.SerializedModel(format.encode(), lambda batch: export_work._decide(graph.policy, batch))
+    def write(format: str, graph: export_work.Graph, example: object) -> export_work.SerializedModel:
+        return export_work.SerializedModel(format.encode(), lambda batch: export_work._decide(graph.policy, batch))
 
     monkeypatch.setattr(export_work, "write", write)
 
@@ -278,10 +278,10 @@ def test_a_graph_that_does_something_else_is_refused_and_not_written(tmp_path: P
     checkpoint = saved(Policy(VECTOR, spaces.Box(-1, 1, (2,))), tmp_path / "policy")
     write = export_work.write
 
-    def off_by(change: Callable[[np.ndarray, np.ndarray], Any]) -> Callable[..., export_formats.SerializedModel]:
-        def wrong(*arguments: Any) -> export_formats.SerializedModel:
+    def off_by(change: Callable[[np.ndarray, np.ndarray], Any]) -> Callable[..., export_work.SerializedModel]:
+        def wrong(*arguments: Any) -> export_work.SerializedModel:
             data, run = write(*arguments)
-            return export_formats.SerializedModel(data, lambda observations: change(*run(observations)))
+            return export_work.SerializedModel(data, lambda observations: change(*run(observations)))
 
         return wrong
 
@@ -318,7 +318,7 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path, monkeypatch: pytest.Mon
         (spaces.Dict({"arm": VECTOR, "grip": spaces.Discrete(2)}), {}, "Dict and Tuple actions"),
     ]:
         with pytest.raises(ConfigError, match=message):
-            export_formats.Graph(Policy(VECTOR, space, NetworkConfig(**network)), ["obs"])
+            export_work.Graph(Policy(VECTOR, space, NetworkConfig(**network)), ["obs"])
 
 
 def test_observations_are_drawn_where_somebody_could_observe_them() -> None:

@@ -15,7 +15,7 @@ from offline_core.data.datasets.marks import read_marks
 from offline_core.data.episodes import columns
 from offline_core.runtime.reporting.card import Card, Section
 from offline_core.runtime.result import Part
-from offline_core.runtime.units import count_text, size_text
+from offline_core.runtime.units import count_text, number_text, size_text
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
@@ -61,7 +61,7 @@ class PruningPlan(Part):
                     "Returns",
                     columns=("", "mean", *(f"{share:.0%}" for share in QUANTILES)),
                     rows=[
-                        (name, *(f"{number:,.4g}" for number in (returns.mean, *returns.quantiles)))
+                        (name, *(number_text(number) for number in (returns.mean, *returns.quantiles)))
                         for name, returns in (("now", self.before), ("then", self.after))
                         if returns is not None
                     ],

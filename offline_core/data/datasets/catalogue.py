@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import heapq
 import itertools
 import posixpath
 import re
@@ -84,6 +85,26 @@ class Catalogue:
     """All of them, other people's too."""
     by_kind: Mapping[Kind, list[str]]
     """Names in order, of kinds that there are; of `other` none."""
+    left_out: int = 0
+    """Files that people look at and `newest` left out of `by_kind`."""
+
+    def newest(self, folders: int) -> Catalogue:
+        """The same files, but by kind only those that people look at in so many folders: of each kind those that changed last.
+
+        What is in the folder above one of them counts as well: there is the result of a policy.
+        """
+        shown = {kind: self.shown(kind) for kind in self.by_kind}
+        kept: set[str] = set()
+        for names in shown.values():
+            changed: dict[str, int] = {}
+            for name in names:
+                folder = posixpath.dirname(name)
+                changed[folder] = max(changed.get(folder, 0), self.files[name].changed_ns or 0)
+            kept.update(heapq.nlargest(folders, changed, key=changed.__getitem__))
+        kept |= {posixpath.dirname(folder) for folder in kept}
+        by_kind = {kind: [name for name in names if posixpath.dirname(name) in kept] for kind, names in shown.items()}
+        left_out = sum(map(len, shown.values())) - sum(map(len, by_kind.values()))
+        return Catalogue(self.root, self.files, by_kind, left_out)
 
     def of(self, *kinds: Kind) -> list[str]:
         """The names of the files of some kinds, in order."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
+from typing import Literal
 
 from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef, open_committed
 from offline_core.data.datasets.tags import remove_tag, write_tag
-from offline_core.data.formats.published import FOLDERS, TAG, TableFormat
+from offline_core.data.formats.published import delta, iceberg
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, SchemaError, VersionNotFoundError
 from offline_core.runtime.config import Config
@@ -19,6 +19,11 @@ from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, stage
 
 log = logging.getLogger(__name__)
+
+TableFormat = Literal["delta", "iceberg"]
+_TABLES = {"delta": delta, "iceberg": iceberg}
+_TAG = "published-"
+"""Prefix of the tag of the version that a table shows."""
 
 
 class PublishConfig(Config):
@@ -75,15 +80,14 @@ def publish(config: PublishConfig, *, dataset: str, version: int | None = None) 
     meanwhile = f"publishing-{config.format}-{version}"
     write_tag(source.location, meanwhile, version)  # first: what a table shows must not go
     try:
-        changed = importlib.import_module(f"offline_core.data.formats.published.{config.format}").publish(source)
-        write_tag(source.location, f"{TAG}{config.format}", version)
+        folder, is_new = _TABLES[config.format].publish(source)
+        write_tag(source.location, f"{_TAG}{config.format}", version)
     except (ConfigError, SchemaError):  # before anything is written; after other errors the table may show the version
         _remove(source.location, meanwhile)
         raise
     _remove(source.location, meanwhile)
-    folder = source.location if config.format == "delta" else source.location.child(FOLDERS[config.format])
-    log.info("%s %s as %s", "Published" if changed else "Is published already:", source.ref, config.format)
-    return PublishResult(dataset=source.ref, format=config.format, table=folder.uri, reused=not changed)
+    log.info("%s %s as %s", "Published" if is_new else "Is published already:", source.ref, config.format)
+    return PublishResult(dataset=source.ref, format=config.format, table=folder.uri, reused=not is_new)
 
 
 def _remove(location: Location, tag: str) -> None:

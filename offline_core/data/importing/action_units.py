@@ -34,9 +34,7 @@ class EnvActions(NamedTuple):
     """(N,) bool: the recorded action lay outside the range."""
 
 
-def in_env_units(
-    actions: Nested, extras: Mapping[str, Nested], recorded: Range, space: gym.Space[Any] | None, name: str = columns.ACTIONS
-) -> EnvActions:
+def in_env_units(actions: Nested, extras: Mapping[str, Nested], recorded: Range, space: gym.Space[Any] | None) -> EnvActions:
     """Actions of the range `recorded` → of the bounds of `space`, as the environment got them: RLlib records samples of a
     Gaussian, scales them, and clips them to the bounds.
 
@@ -49,7 +47,7 @@ def in_env_units(
         SpaceError: the actions do not have its shape.
     """
     box = _bounded(space)
-    values = conform(actions, gym.spaces.Box(-np.inf, np.inf, box.shape, np.float64), name)
+    values = conform(actions, gym.spaces.Box(-np.inf, np.inf, box.shape, np.float64), columns.ACTIONS)
     assert isinstance(values, np.ndarray)
     low, high = (np.broadcast_to(np.asarray(bound, np.float64), box.shape) for bound in recorded)
     span = np.where(high > low, high - low, 1.0)
@@ -119,21 +117,3 @@ def _bounded(space: gym.Space[Any] | None) -> gym.spaces.Box:
             f"recorded_action_range scales actions to the bounds of the action space, which is {space}; declare a bounded Box."
         )
     return space
-
-
-def range_to_json(recorded: Range | None) -> list[Any] | None:
-    """[low, high, dtype] of numbers or arrays."""
-    if recorded is None:
-        return None
-    low, high = (np.asarray(end) for end in recorded)
-    return [low.tolist(), high.tolist(), str(low.dtype)]
-
-
-def range_from_json(stored: list[Any] | None) -> Range | None:
-    """What `range_to_json` was given."""
-    if stored is None:
-        return None
-    low, high, dtype = stored
-    if np.ndim(low) == 0:
-        return float(low), float(high)
-    return np.array(low, dtype), np.array(high, dtype)

@@ -15,7 +15,6 @@ from offline_core.data.episodes import columns
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.ends import IMPORT
 from offline_core.data.importing.imported import Imported
-from offline_core.data.importing.late_files import imported_without
 from offline_core.data.importing.reading import Read, Source, read
 from offline_core.data.importing.report import Appended, Counts, ImportResult, Late, result_of
 from offline_core.data.importing.seen_files import SeenFiles
@@ -105,7 +104,7 @@ def append(config: ImportConfig, source: Source, output: str, operation: Operati
         names = stored.parts(found.late.replaced)[columns.EPS_ID].to_list()
         files, removed = files_without(base, stored.places, names, root, config.files)
         files += found.files
-        imported = _merged(imported_without(base.location, before, found.late.replaced), found)
+        imported = _merged(before.without(base.location, found.late.replaced), found)
         if not seen.new and files == base.manifest.files and imported == before:
             return _nothing_new(base, seen, found)
         statistics = statistics_without(base, removed, found.statistics, files)

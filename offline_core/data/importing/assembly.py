@@ -22,11 +22,12 @@ from offline_core.data.episodes.nested import Nested
 from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.names import named
 from offline_core.data.formats.sources.readers import SOURCE_ROW
+from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE, hashed, id_of_part, numbered_ids
 from offline_core.data.importing.linking import chain, distinct_rows, numbered, observations, row_bytes
 from offline_core.data.importing.mapping import ColumnMapping
-from offline_core.data.importing.report import Counts, Unreadable
+from offline_core.data.importing.report import Counts, Findings
 from offline_core.data.importing.times import NANOSECONDS, alternating, has_timestamps, time_gaps
 from offline_core.errors import EpisodeError
 
@@ -78,8 +79,8 @@ class Rows:
         table: pa.Table,
         rules: EpisodesConfig,
         files: Sequence[str],
-        lost: Sequence[tuple[int, int]] = (),
-        mapping: ColumnMapping = MappingProxyType({}),
+        lost: Sequence[tuple[int, int]],
+        mapping: ColumnMapping,
     ) -> Rows:
         """The rows in the order of the source.
 
@@ -195,8 +196,7 @@ def assemble(
     order: str,
     files: Sequence[str],
     spaces: StoredSpaces,
-    refuse: Callable[[Unreadable], None],
-    lost: Sequence[tuple[int, int]] = (),
+    found: Findings,
     mapping: ColumnMapping = MappingProxyType({}),
     in_order: Callable[[pa.Table, np.ndarray], pa.Table] | None = None,
 ) -> Assembled:
@@ -207,9 +207,8 @@ def assemble(
             rows of an episode are in it; those of the file `STORED` are of the version that is appended to.
         order: as `order_of` says.
         files: URIs by `SOURCE_FILE`, for messages and for ids of episodes that have none.
-        refuse: is given the rows of episodes in which different rows claim the same place, or one a place before the
-            first, and may raise; they are not counted.
-        lost: (file, row) of what could not be read.
+        found: knows what could not be read, and gets the rows of episodes in which different rows claim the same place, or
+            one a place before the first; they are not counted.
         mapping: what columns are called in the source, for messages.
         in_order: makes columns of earlier rows, given rows in order and (N,) bool which of them follow none.
 
@@ -223,9 +222,9 @@ def assemble(
         new = rows.steps.filter(FILE != STORED)  # what is stored stays as it is
         counts.rows -= len(rows)
         for file, number, terminated in new.group_by("file", maintain_order=True).agg(pl.len(), TERMINATED.sum()).iter_rows():
-            refuse(Unreadable(files[file], None, number, error, terminated))
+            found.refuse(Unreadable(files[file], None, number, error, terminated))
 
-    rows = Rows.of(table, rules, files, lost, mapping)
+    rows = Rows.of(table, rules, files, found.places, mapping)
     if order == "single_step" and not {columns.NEW_OBS, columns.TERMINATEDS, columns.TRUNCATEDS} & {*table.column_names}:
         counts.lone_rows = len(rows)  # of a click or an offer nothing follows
         rows = rows.with_steps(rows.steps.with_columns(terminated=pl.lit(True)))

@@ -1,4 +1,4 @@
-"""Notes on the ends of imported episodes, and whether a dataset comes from an import that lost its terminations."""
+"""Whether a dataset comes from an import that lost its terminations."""
 
 from __future__ import annotations
 
@@ -6,47 +6,12 @@ from collections import deque
 
 from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.datasets.manifest import Manifest
-from offline_core.data.datasets.statistics import Statistics
-from offline_core.data.importing.report import Counts
 from offline_core.errors import OfflineError
 
 IMPORT = "import"
 KEEPS_TERMINATIONS = 4
 """The first version of the import whose `last_new_obs: drop` keeps the ends that terminate."""
 MAX_ANCESTORS = 200
-
-
-def notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
-    """Sentences on ends that are not what they were in the source; none if all are."""
-    notes = []
-    ends = counts.terminations - counts.time_limits
-    if ends > statistics.terminated:
-        quarantined = counts.quarantined_terminations
-        of_these = f", {quarantined:,} of them in rows that cannot be read" if quarantined else ""
-        notes.append(f"{ends - statistics.terminated:,} of {ends:,} terminations of the source are in no episode{of_these}.")
-    if counts.final_observations:
-        notes.append(
-            f"{counts.final_observations:,} rows with is_last are no steps: they hold the observation after the last step, as "
-            "in RLDS. If they are steps, map the column to dones instead."
-        )
-    if counts.dropped_last_steps:
-        notes.append(
-            f"{counts.dropped_last_steps:,} episodes that do not terminate lost their last step, as its next observation is "
-            f"not known; {statistics.terminated:,} terminated ones are whole."
-        )
-    if counts.lone_rows:
-        notes.append(
-            f"{counts.lone_rows:,} rows are an episode each that terminates, as a click or an offer is: nothing says what "
-            "follows. If something does, map it to new_obs, or what says where episodes end to dones or eps_id."
-        )
-    elif counts.repeated_last_obs:
-        known = (
-            f"The observation after {counts.repeated_last_obs:,} last steps is not in the source; the one before is repeated"
-        )
-        valued = counts.repeated_last_obs - statistics.terminated
-        goes_on = f", and what learns values uses it at {valued:,} of them, which do not terminate" if valued > 0 else ""
-        notes.append(f"{known}{goes_on}.")
-    return notes
 
 
 def lost_terminations(dataset: Dataset) -> str | None:

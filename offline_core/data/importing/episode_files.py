@@ -18,12 +18,13 @@ from offline_core.data.episodes.codecs import CODECS, codec_of
 from offline_core.data.episodes.index import content_of
 from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.locations import FILESYSTEM
+from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing.action_range import infer_range, steps_of_episode
 from offline_core.data.importing.action_units import Range, in_env_units
 from offline_core.data.importing.columns_config import ColumnsConfig
 from offline_core.data.importing.config import EpisodesConfig, ImportConfig
 from offline_core.data.importing.episode_ids import folder_of, id_of_part, unique_id
-from offline_core.data.importing.report import Counts, Unreadable, refuse
+from offline_core.data.importing.report import Counts, Findings
 from offline_core.data.importing.values import conform
 from offline_core.data.store.location import Location
 from offline_core.data.store.parquet_files import open_parquet, parquet_errors
@@ -67,11 +68,11 @@ def check_for_episodes(config: ImportConfig) -> None:
 
 @dataclass
 class EpisodeFiles:
-    """Reads the episodes of files; those that cannot be read are added to `unreadable`, or raised."""
+    """Reads the episodes of files; those that cannot be read are refused."""
 
     files: Sequence[Location]
     config: ImportConfig
-    unreadable: list[Unreadable]
+    found: Findings
     spaces: StoredSpaces = (None, None)
     """The declared ones."""
     groups_per_file: int | None = None
@@ -154,9 +155,9 @@ class EpisodeFiles:
                 for number in range(parquet.num_row_groups)[: self.groups_per_file]:
                     yield _items(parquet, number)
         except DataError as error:  # and no StorageError: what is out of reach is not damaged
-            if self.config.unreadable == "fail":
+            if self.found.rule == "fail":
                 raise
-            self.unreadable.append(Unreadable(file.uri, None, 0, error))
+            self.found.refuse(Unreadable(file.uri, None, 0, error))
 
     def _taken(self, item: bytes | None, place: Place, counts: Counts) -> list[Episode]:
         """The episode, if it is whole and new; takes note of pieces, which are counted when they are put together."""
@@ -241,7 +242,7 @@ class EpisodeFiles:
             return self._prepared(_items(parquet, place.group)[place.in_group], file)[0]
 
     def _refuse(self, place: Place, error: DataError) -> None:
-        refuse(Unreadable(place.file.uri, place.row, 1, error), self.config.unreadable, self.unreadable)
+        self.found.refuse(Unreadable(place.file.uri, place.row, 1, error))
 
 
 def _items(parquet: pq.ParquetFile, group: int) -> list[bytes | None]:

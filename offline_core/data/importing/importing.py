@@ -13,9 +13,8 @@ from offline_core.data.importing.appending import append, newest_import, next_ve
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.ends import IMPORT
 from offline_core.data.importing.episode_files import check_for_episodes
-from offline_core.data.importing.imported import Imported
+from offline_core.data.importing.imported import Imported, remove_late
 from offline_core.data.importing.inference import inferred_spaces
-from offline_core.data.importing.late_files import remove_late
 from offline_core.data.importing.notes import notes_on_choices, reasons_for_none
 from offline_core.data.importing.planning.plan import settled
 from offline_core.data.importing.reading import Source, read
@@ -66,8 +65,8 @@ def import_data(config: ImportConfig, *, source: str | Sequence[str], output: st
     paths = _listed(source)
     if Location.of(output).uri in map(_place, paths):
         raise ConfigError(f"{output} is read from and written to: choose another output, in a folder of its own.")
-    opened = Source.of_import(paths, config)
-    if opened.files:
+    opened = Source.of(paths, config)
+    if opened.episode_files:
         check_for_episodes(config)
     operation = Operation.of(IMPORT, config, version=import_data.version, exclude=_HOW_FAST)
     while config.append:
@@ -78,7 +77,7 @@ def import_data(config: ImportConfig, *, source: str | Sequence[str], output: st
             return append(with_settled(config, Imported.of(base.manifest)), opened, output, operation, base)
         except VersionExistsError as error:
             log.info("%s What it has not is appended to it.", error)
-            opened = Source.of_import(paths, config)  # files may have come meanwhile
+            opened = Source.of(paths, config)  # files may have come meanwhile
     return _import(config, opened, output, operation)
 
 
@@ -98,10 +97,10 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
         try:
             found = read(source, config, root, seen)
         except (ConfigError, DataError) as error:
-            if source.files:
+            if source.episode_files:
                 raise
             config, choices = settled(config, source.paths, error, output)
-            source = Source.of_import(source.paths, config)
+            source = Source.of(source.paths, config)
             found = read(source, config, root, seen)
         imported = found.imported.model_copy(update={"settled": of_settled(asked, config)})
         if found.counts.episodes == 0:

@@ -11,8 +11,8 @@ import polars as pl
 import pyarrow as pa
 
 from offline_core.data.formats.sources.listing import Listing
-from offline_core.data.formats.sources.opening import SourceConfig, format_of, open_source
-from offline_core.data.formats.sources.scans import EPISODES
+from offline_core.data.formats.sources.opening import SourceConfig, open_source
+from offline_core.data.formats.sources.scans import EpisodeFile
 from offline_core.data.formats.sources.step_reader import StepReader, Unreadable, note_of
 from offline_core.data.importing.columns_config import Join
 from offline_core.errors import ConfigError, SchemaError, first_line
@@ -27,10 +27,10 @@ def open_join(join: Join, listing: Listing) -> list[StepReader]:
     Raises:
         ConfigError: their format is unknown, or they hold episodes.
     """
-    format = format_of(join.paths, SourceConfig(format=join.format), listing)
-    if format == EPISODES:
+    readers = open_source(join.paths, SourceConfig(format=join.format), listing)
+    if isinstance(readers[0], EpisodeFile):
         raise ConfigError(f"The join with {', '.join(join.paths)} needs a row a step; those files hold episodes.")
-    return open_source(join.paths, SourceConfig(format=format), listing)
+    return readers
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ import gymnasium as gym
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.spaces import StoredSpaces
+from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.ends import notes_on_ends
-from offline_core.data.importing.report import Counts, Unreadable
+from offline_core.data.importing.report import Counts
 
 
 def notes_on(counts: Counts, statistics: Statistics) -> list[str]:
     """The notes on ends, times and clipped actions."""
     return [
-        *notes_on_ends(counts, statistics),
+        *_notes_on_ends(counts, statistics),
         *_notes_on_times(counts),
         *_notes_on_clipped(counts, statistics),
         *_notes_on_rewards(statistics),
@@ -75,6 +75,39 @@ def reasons_for_none(
             "Map the column of ends to terminateds or truncateds, or set episodes.incomplete to cut or keep."
         )
     return reasons
+
+
+def _notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
+    """Sentences on ends that are not what they were in the source; none if all are."""
+    notes = []
+    ends = counts.terminations - counts.time_limits
+    if ends > statistics.terminated:
+        quarantined = counts.quarantined_terminations
+        of_these = f", {quarantined:,} of them in rows that cannot be read" if quarantined else ""
+        notes.append(f"{ends - statistics.terminated:,} of {ends:,} terminations of the source are in no episode{of_these}.")
+    if counts.final_observations:
+        notes.append(
+            f"{counts.final_observations:,} rows with is_last are no steps: they hold the observation after the last step, as "
+            "in RLDS. If they are steps, map the column to dones instead."
+        )
+    if counts.dropped_last_steps:
+        notes.append(
+            f"{counts.dropped_last_steps:,} episodes that do not terminate lost their last step, as its next observation is "
+            f"not known; {statistics.terminated:,} terminated ones are whole."
+        )
+    if counts.lone_rows:
+        notes.append(
+            f"{counts.lone_rows:,} rows are an episode each that terminates, as a click or an offer is: nothing says what "
+            "follows. If something does, map it to new_obs, or what says where episodes end to dones or eps_id."
+        )
+    elif counts.repeated_last_obs:
+        known = (
+            f"The observation after {counts.repeated_last_obs:,} last steps is not in the source; the one before is repeated"
+        )
+        valued = counts.repeated_last_obs - statistics.terminated
+        goes_on = f", and what learns values uses it at {valued:,} of them, which do not terminate" if valued > 0 else ""
+        notes.append(f"{known}{goes_on}.")
+    return notes
 
 
 def _notes_on_rewards(statistics: Statistics) -> list[str]:

@@ -23,13 +23,13 @@ from offline_core.data.formats.packed import PACKED, read_foreign_column
 from offline_core.data.formats.sources.names import ENDS, named
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.small_files import FilesRows
+from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing.action_units import EnvActions, Range, in_env_units
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.extras import extra_columns
 from offline_core.data.importing.mapping import ColumnMapping, map_columns
 from offline_core.data.importing.masked import MASKS, masked_spaces, with_masks, without_masks
 from offline_core.data.importing.recognised import end_names, recognised, with_ends
-from offline_core.data.importing.report import Unreadable
 from offline_core.data.importing.row_columns import RowColumns
 from offline_core.data.importing.texts import LISTS, encode_hint, has_lists, is_text, number_type, parsed
 from offline_core.data.importing.values import (
@@ -142,12 +142,12 @@ class Preparation:
         """
         pairs = zip(self.spaces, stated, strict=True)
         observation, action = (said if declared is None else declared for declared, said in pairs)
-        found = recognised(table, self.mapping, () if self.made is None else self.made.changed)
+        mapping, notes = recognised(table, self.mapping, () if self.made is None else self.made.changed)
         prepared = replace(
             self,
             spaces=masked_spaces((observation, action), self.mapping),
-            mapping=found.mapping,
-            notes=tuple(found.notes),
+            mapping=mapping,
+            notes=tuple(notes),
         )
         table = prepared._with_fillers(table)
         convert = prepared._converter(table)

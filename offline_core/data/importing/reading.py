@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from offline_core.data.datasets.about import About
 from offline_core.data.datasets.manifest import FileEntry, Parent
 from offline_core.data.datasets.statistics import Statistics
-from offline_core.data.episodes import Episode
 from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.fingerprint import changes_show, fingerprint
 from offline_core.data.formats.sources.listing import Listing
-from offline_core.data.formats.sources.opening import SourceConfig, episode_files, format_of, open_source
+from offline_core.data.formats.sources.opening import open_source
 from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.data.formats.sources.readers import FileReader
-from offline_core.data.formats.sources.scans import EPISODES
-from offline_core.data.formats.sources.step_reader import StepReader
-from offline_core.data.importing.action_units import range_from_json, range_to_json
+from offline_core.data.formats.sources.scans import EpisodeFile
+from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.importing.columns_config import Join
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_files import EpisodeFiles
 from offline_core.data.importing.imported import Imported
 from offline_core.data.importing.joins import open_join
 from offline_core.data.importing.notes import notes_on
-from offline_core.data.importing.report import Counts, Findings, Late, Unreadable, list_unreadable, refuse
+from offline_core.data.importing.report import Counts, Findings, Late, list_unreadable
 from offline_core.data.importing.resolving import inputs_of, preparation_of
 from offline_core.data.importing.seen_files import SeenFiles, seen_files
 from offline_core.data.importing.step_import import StepImport
-from offline_core.data.importing.stored import Stored, new_episodes
+from offline_core.data.importing.stored import Stored
 from offline_core.data.importing.stray_actions import ActionCounts
 from offline_core.data.importing.writing import WrittenEpisodes, write
 from offline_core.data.inputs.input_columns import InputColumns
@@ -40,30 +38,26 @@ from offline_core.runtime.ray_session import ray_session
 
 
 class Source(NamedTuple):
-    """An opened source; either files of episodes or readers of steps."""
+    """An opened source."""
 
     paths: list[str]
     listing: Listing
-    files: list[Location]
     readers: list[StepReader]
+    """Of steps; or all of files of episodes."""
     joins: Sequence[tuple[Join, list[StepReader]]] = ()
     """With the readers of each."""
 
     @classmethod
-    def of_import(cls, paths: Sequence[str], config: ImportConfig) -> Source:
-        """With all columns that are needed, and joins."""
-        found = cls.open(paths, config.pushed_down)
-        return found._replace(joins=[(join, open_join(join, found.listing)) for join in config.columns.joins])
-
-    @classmethod
-    def open(cls, paths: Sequence[str], config: SourceConfig) -> Source:
-        """Raises what `open_source` does."""
+    def of(cls, paths: Sequence[str], config: ImportConfig) -> Source:
+        """With all columns that are needed, and joins; raises what `open_source` does."""
         listing = Listing()
-        format = format_of(paths, config, listing)
-        if format == EPISODES:
-            return cls(list(paths), listing, episode_files(paths, config, listing), [])
-        chosen = config if config.is_own else config.model_copy(update={"format": format})
-        return cls(list(paths), listing, [], open_source(paths, chosen, listing))
+        readers = open_source(paths, config.pushed_down, listing)
+        return cls(list(paths), listing, readers, [(join, open_join(join, listing)) for join in config.columns.joins])
+
+    @property
+    def episode_files(self) -> list[Location]:
+        """Those that hold an episode a row; empty if the source has a step a row."""
+        return [reader.location for reader in self.readers if isinstance(reader, EpisodeFile)]
 
     @property
     def about(self) -> About:
@@ -75,25 +69,21 @@ class Source(NamedTuple):
         return ", ".join(self.paths)
 
     @property
-    def everything(self) -> Sequence[StepReader | Location]:
-        return self.files or self.readers
-
-    @property
     def parents(self) -> list[Parent]:
         """Its files, and those of each join."""
-        every = [(self.uri, self.everything), *((", ".join(join.paths), readers) for join, readers in self.joins)]
+        every = [(self.uri, self.readers), *((", ".join(join.paths), readers) for join, readers in self.joins)]
         return [Parent(kind="files", uri=uri, fingerprint=fingerprint(files, self.listing)) for uri, files in every]
 
     def seen(self, before: Imported, *, hashed: bool) -> SeenFiles:
         """Its files, and those of joins, held against what an import has read."""
-        found = seen_files(self.everything, self.listing, before.sources, hashed=hashed)
+        found = seen_files(self.readers, self.listing, before.sources, hashed=hashed)
         joined = [reader for _, readers in self.joins for reader in readers]
         joins = seen_files(joined, self.listing, before.joined, hashed=hashed)
-        return found.with_joins(self.everything, self.listing, joins)
+        return found.with_joins(self.readers, self.listing, joins)
 
     @property
     def changes_show(self) -> bool:
-        every = (self.everything, *(readers for _, readers in self.joins))
+        every = (self.readers, *(readers for _, readers in self.joins))
         return all(changes_show(each, self.listing) for each in every)
 
     @property
@@ -101,9 +91,7 @@ class Source(NamedTuple):
         return any(isinstance(reader, RayRead) for each in (self.readers, *(r for _, r in self.joins)) for reader in each)
 
     def only(self, numbers: Sequence[int]) -> Source:
-        """Some of its files or readers."""
-        if self.files:
-            return self._replace(files=[self.files[i] for i in numbers])
+        """Some of its readers."""
         return self._replace(readers=[self.readers[i] for i in numbers])
 
 
@@ -155,17 +143,15 @@ def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, 
         DataError: something cannot be read, and `unreadable` is "fail".
     """
     uses_ray = config.engine == "ray" or source.uses_ray
-    found, declared, inputs = Findings(), config.spaces(), None
+    found, declared, inputs = Findings(config.unreadable), config.spaces(), None
     with ray_session() if uses_ray else contextlib.nullcontext(), temporary_folder(root) as folder:
-        if source.files:
-            job = EpisodeFiles(source.files, config, found.unreadable, declared)
+        if files := source.episode_files:
+            job = EpisodeFiles(files, config, found, declared)
             if base is not None:
-                job.fix_range(range_from_json(base.imported.recorded_action_range))
-            written = [write(root, "part", _of_files(job, found, base, source.uri), config)]
-            notes, imported = (
-                job.notes,
-                Imported(sources=seen.sources, recorded_action_range=range_to_json(job.recorded_action_range)),
-            )
+                job.fix_range(base.imported.action_range)
+            episodes = job.read() if base is None else (base.without_known(*each, found, source.uri) for each in job.read())
+            written = [write(root, "part", episodes, config)]
+            notes, imported = job.notes, Imported(sources=seen.sources).with_rows(None, job.recorded_action_range)
         else:
             preparation = preparation_of(config, source.readers, [readers for _, readers in source.joins])
             inputs = inputs_of(config, preparation.made)
@@ -175,11 +161,3 @@ def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, 
     counts = sum((part.counts for part in written), Counts()).with_unreadable(found.unreadable)
     quarantine = list_unreadable(root, found.unreadable) if found.unreadable else None
     return Read(written, counts, found.unreadable, quarantine, notes, found.late, imported, declared, inputs)
-
-
-def _of_files(job: EpisodeFiles, found: Findings, base: Stored | None, uri: str) -> Iterator[tuple[list[Episode], Counts]]:
-    def refuse_known(unreadable: Unreadable) -> None:
-        refuse(unreadable, job.config.unreadable, found.unreadable)
-
-    for episodes, counts in job.read():
-        yield (episodes, counts) if base is None else new_episodes(episodes, counts, base, found.late, refuse_known, uri)

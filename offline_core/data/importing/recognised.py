@@ -35,17 +35,10 @@ FLAG_SHARE = 0.5
 _TRUTH = pa.array([*TRUTH])
 
 
-@dataclass(frozen=True)
-class Recognised:
-    """A mapping with the columns that have a name for an end, a first or last row, or a next observation."""
-
-    mapping: dict[str, str | list[str]]
-    notes: list[str] = field(default_factory=list)
-    """What was taken for what by its name, and what was not."""
-
-
-def recognised(table: pa.Table, mapping: ColumnMapping, changed: Collection[str] = (), *, least: int = MIN_NAME) -> Recognised:
-    """Complete a mapping by the names of the columns in the first rows of a source.
+def recognised(
+    table: pa.Table, mapping: ColumnMapping, changed: Collection[str] = (), *, least: int = MIN_NAME
+) -> tuple[dict[str, str | list[str]], list[str]]:
+    """(a mapping, completed by the names of the columns in the first rows of a source; what was taken for what, and what not).
 
     Arguments:
         changed: columns that are made or changed before the mapping: no next observation in the source is like them.
@@ -71,7 +64,7 @@ class _Recognition:
     least: int
     notes: list[str] = field(default_factory=list)
 
-    def result(self) -> Recognised:
+    def result(self) -> tuple[dict[str, str | list[str]], list[str]]:
         is_rlds = any(plain(name) in RLDS for name in self.table.column_names) and not self._next_observations()
         for role in UNDERSTOOD:
             if role in self.mapping:
@@ -88,7 +81,7 @@ class _Recognition:
                 continue
             self._take(role, found)
         self.notes += self._left()
-        return Recognised(self.mapping, self.notes)
+        return self.mapping, self.notes
 
     def _take(self, role: str, source: str | list[str], why: str = "") -> None:
         self.mapping[role] = source

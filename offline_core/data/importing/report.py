@@ -21,23 +21,10 @@ from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.result import Part, Result
 from offline_core.runtime.units import count_text
 
-__all__ = ["QUARANTINE", "Unreadable", "list_unreadable", "refuse"]
-
 log = logging.getLogger(__name__)
 
 QUARANTINE = "_quarantine"
 QUARANTINE_ADVICE = " With unreadable: quarantine, such rows are listed and the rest goes on."
-
-
-def refuse(found: Unreadable, rule: Literal["fail", "quarantine"], listed: list[Unreadable]) -> None:
-    """Adds `found` to `listed`, or raises its error with its place."""
-    if rule == "fail":
-        is_one_of_many = found.row is not None or not isinstance(found.error, SchemaError)  # columns are wrong for all rows
-        advice = QUARANTINE_ADVICE if is_one_of_many else ""
-        error = found.located_error
-        error.args = (f"{error}{advice}",)
-        raise error
-    listed.append(found)
 
 
 def list_unreadable(root: Location, unreadable: Sequence[Unreadable]) -> str:
@@ -159,6 +146,8 @@ class Late:
 class Findings:
     """What a part of an import found besides episodes."""
 
+    rule: Literal["fail", "quarantine"]
+    """Whether rows that cannot be read are raised, or listed."""
     unreadable: list[Unreadable] = field(default_factory=list)
     places: list[tuple[int, int]] = field(default_factory=list)
     """(file, row) of what could not be read."""
@@ -189,6 +178,15 @@ class Findings:
         self.cuts += other.cuts
         self.left_out += other.left_out
         return self
+
+    def refuse(self, rows: Unreadable) -> None:
+        """List rows that cannot be read, or raise their error with its place."""
+        if self.rule == "fail":
+            is_one_of_many = rows.row is not None or not isinstance(rows.error, SchemaError)  # columns are wrong for all rows
+            error = rows.located_error
+            error.args = (f"{error}{QUARANTINE_ADVICE if is_one_of_many else ''}",)
+            raise error
+        self.unreadable.append(rows)
 
     def note(self, *notes: str | None) -> None:
         """Add what was not said yet."""

@@ -143,8 +143,8 @@ def _understood(guess: Guess, changed: Collection[str]) -> None:
         for name, role in guess.roles.items()
         if role.source is not None and (role.is_given or name not in MASKS)  # a mask that is found yields to next observations
     }
-    found = recognised(guess.rows.table, known, changed, least=1)
-    for name, source in found.mapping.items():
+    mapping, _ = recognised(guess.rows.table, known, changed, least=1)
+    for name, source in mapping.items():
         if name not in guess.roles:
             guess.take(name, source, "as its name says")
     if columns.IS_LAST in guess.roles and not guess.roles[columns.IS_LAST].is_given:

@@ -10,7 +10,6 @@ from offline_core.data.formats.sources.fingerprint import located_files
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.step_reader import StepReader
 from offline_core.data.importing.imported import SourceFile
-from offline_core.data.store.location import Location
 from offline_core.runtime.prefetch import several
 
 
@@ -34,7 +33,7 @@ class SeenFiles(NamedTuple):
         """`sources`, once these URIs were read and rows of `waiting` had no partner in a join."""
         return [file.model_copy(update={"waits": file.uri in waiting}) if file.uri in read else file for file in self.sources]
 
-    def with_joins(self, readers: Sequence[StepReader | Location], listing: Listing, joins: SeenFiles) -> SeenFiles:
+    def with_joins(self, readers: Sequence[StepReader], listing: Listing, joins: SeenFiles) -> SeenFiles:
         """The same with the files to be read again for what is new in those of joins.
 
         That are the files of which rows had no partner. A changed file may change the partners of all rows, so all are.
@@ -49,14 +48,12 @@ class SeenFiles(NamedTuple):
         return self._replace(to_read=sorted({*self.to_read, *more}), joined=joins.sources, seen=self.seen - count, again=count)
 
 
-def uris_of(reader: StepReader | Location, listing: Listing) -> list[str]:
+def uris_of(reader: StepReader, listing: Listing) -> list[str]:
     """The files of a reader."""
     return [place.uri for place, _ in located_files(reader, listing)]
 
 
-def seen_files(
-    readers: Sequence[StepReader | Location], listing: Listing, before: Sequence[SourceFile], *, hashed: bool
-) -> SeenFiles:
+def seen_files(readers: Sequence[StepReader], listing: Listing, before: Sequence[SourceFile], *, hashed: bool) -> SeenFiles:
     """Compares files by size and time of change, and where these differ by SHA-256.
 
     A file of another name is another file, also with equal content: names may say what is in it. It is hashed before it is

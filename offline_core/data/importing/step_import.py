@@ -9,7 +9,6 @@ What cannot be read is noted with its place, lest the rows around it be taken fo
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import functools
 import itertools
@@ -29,27 +28,22 @@ from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.small_files import small_files
-from offline_core.data.formats.sources.step_reader import StepReader, note_of
+from offline_core.data.formats.sources.step_reader import StepReader, Unreadable, note_of
 from offline_core.data.importing import extras
 from offline_core.data.importing.action_range import infer_range, steps_of_table
-from offline_core.data.importing.action_units import range_from_json, range_to_json
 from offline_core.data.importing.assembly import Assembled, assemble
 from offline_core.data.importing.config import IdsPer, ImportConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE, unique_ids
 from offline_core.data.importing.exchange import PartWriter, read_part
-from offline_core.data.importing.imported import Imported
-from offline_core.data.importing.late_files import SOURCE_ID, remove_late
+from offline_core.data.importing.imported import SOURCE_ID, Imported, remove_late
 from offline_core.data.importing.preparation import Preparation, Prepared, Types
-from offline_core.data.importing.report import Counts, Findings, Late, Unreadable, refuse
+from offline_core.data.importing.report import Counts, Findings, Late
 from offline_core.data.importing.seen_files import SeenFiles, uris_of
 from offline_core.data.importing.step_order import ends_of, ids_lie_in_runs, lies_in_order, order_by, order_of, pace_of
 from offline_core.data.importing.stored import (
     Joined,
     Remainder,
     Stored,
-    mergeable,
-    new_episodes,
-    schema_of,
     with_stored,
 )
 from offline_core.data.importing.values import empty_arrays
@@ -93,9 +87,6 @@ class StepImport:
     """As `order_of` says; empty if there are no rows."""
     schema: pa.Schema = pa.schema([])  # noqa: RUF009
     """Of the rows in canonical columns."""
-    has_ids: bool = False
-    may_link: bool = False
-    """Rows that turn out not to lie in order are linked."""
     notes: tuple[str, ...] = ()
     """What was inferred from the first rows and not declared."""
 
@@ -119,23 +110,23 @@ class StepImport:
         parts = config.partitions or min(MAX_PARTS, max(1, -(-sum(sizes) // PART_BYTES)))
         if base is None:
             return cls(readers, sizes, config, root, folder, parts, preparation)._looked()
-        imported, schema = base.imported, schema_of(base.imported)
+        schema = base.imported.row_schema
         preparation = replace(
             preparation,
-            recorded_action_range=range_from_json(imported.recorded_action_range),
+            recorded_action_range=base.imported.action_range,
             types=Types(empty_arrays(empty_table(schema)), {}),
             within=(base.dataset.observation_space, base.dataset.action_space),
         )
-        job = cls(readers, sizes, config, root, folder, parts, preparation, base, imported.order, schema, imported.has_ids)
-        with contextlib.closing(job._prepared(range(len(readers)), Findings(), is_tried=True)) as tables:
+        job = cls(readers, sizes, config, root, folder, parts, preparation, base, base.imported.order, schema)
+        with contextlib.closing(job._prepared(range(len(readers)), Findings("quarantine"))) as tables:
             if (first := next(tables, None)) is not None:
                 job = replace(job, preparation=first[1])
-        return replace(job, may_link=job._has_to_link)
+        return job
 
     def _looked(self) -> StepImport:
         """With what the first rows say."""
         config, every = self.config, range(len(self.readers))
-        with contextlib.closing(self._prepared(every, Findings())) as tables:  # or Ray's tasks would go on
+        with contextlib.closing(self._prepared(every, Findings(config.unreadable))) as tables:  # or Ray's tasks would go on
             if (first := next(tables, None)) is None:
                 return self
             table, preparation = first
@@ -146,23 +137,35 @@ class StepImport:
                 preparation = replace(preparation, recorded_action_range=found)
                 notes.append(note)
         schema = pa.schema([each for each in table.schema if each.name not in (SOURCE_FILE, SOURCE_ROW)])
-        job = replace(self, preparation=preparation, schema=schema, has_ids=columns.EPS_ID in schema.names)
+        job = replace(self, preparation=preparation, schema=schema)
         notes += preparation.notes
         try:
             order = order_of(config.episodes, table)
             if config.episodes.order == "auto" and order == "t":
                 files = [reader.uri for reader in self.readers]
-                rows = (table for table, _ in job._prepared(every, Findings()))
+                rows = (table for table, _ in job._prepared(every, Findings(config.unreadable)))
                 order, note = order_by(pace_of(rows, first=table, files=files, per=config.episodes.ids_per))
                 notes.append(note)
         except ConfigError as error:
             raise ConfigError(" ".join([str(error), *preparation.notes])) from error
-        job = replace(job, order=order, notes=tuple(note for note in notes if note is not None), may_link=job._has_to_link)
+        job = replace(job, order=order, notes=tuple(note for note in notes if note is not None))
         return replace(job, order="stored") if job.may_link and order == "linked" else job
 
     @property
-    def _has_to_link(self) -> bool:
+    def has_ids(self) -> bool:
+        return columns.EPS_ID in self.schema.names
+
+    @property
+    def may_link(self) -> bool:
+        """Rows that turn out not to lie in order are linked."""
         return self.config.episodes.order == "auto" and not self.has_ids and columns.NEW_OBS in self.schema.names
+
+    @property
+    def can_merge(self) -> bool:
+        """Rows that come later have a place in a stored episode."""
+        if not self.has_ids or columns.IS_LAST in self.schema.names:  # stored episodes have no such rows
+            return False
+        return self.order == "t" or (self.order == "time" and columns.TIME not in self.schema.names)
 
     @property
     def _files(self) -> list[str]:
@@ -180,17 +183,14 @@ class StepImport:
         """What appends to this import have to know."""
         files = [uris_of(reader, listing) for reader in self.readers]
         waiting = {uri for number in found.waiting for uri in files[number]}
-        schema = self.without_extras(found.extras).schema
-        return Imported(
+        imported = Imported(
             sources=seen.having_read({uri for uris in files for uri in uris}, waiting),
             joined=seen.joined,
             order=self.order,
-            has_ids=self.has_ids,
-            recorded_action_range=range_to_json(self.preparation.recorded_action_range),
-            arrow_schema=base64.b64encode(schema.serialize()).decode(),
             cuts=found.cuts,
             left_out=found.left_out,
         )
+        return imported.with_rows(self.without_extras(found.extras).schema, self.preparation.recorded_action_range)
 
     def without_extras(self, names: Iterable[str]) -> StepImport:
         """The same without these extra columns, which some rows lack."""
@@ -226,7 +226,7 @@ class StepImport:
     def assembled(self, found: Findings) -> Iterator[tuple[list[Episode], Counts]]:
         """All episodes, put together in this process; of rows with ids, all at once."""
         if not self.has_ids and self.order != "linked":
-            for _ in self._prepared(range(len(self.readers)), first := Findings()):
+            for _ in self._prepared(range(len(self.readers)), first := Findings(found.rule)):
                 pass
             job = self.without_extras(first.extras)
             yield from (job._new(*rows, found) for rows in job._in_order(range(len(self.readers)), found))
@@ -235,27 +235,27 @@ class StepImport:
                 yield self._assembled(table, found)[:2]
 
     def _scatter(self, group: range) -> Findings:
-        found, ids_per_file = Findings(), self.config.episodes.ids_per == "file"
+        found, ids_per_file = Findings(self.config.unreadable), self.config.episodes.ids_per == "file"
         with PartWriter(self.folder, f"{group.start:08d}", parts=self.parts, ids_per_file=ids_per_file) as writer:
             for table in self._prepared_together(group, found):
                 writer.write(table)
         return found
 
     def _gather(self, places: list[tuple[int, int]], parts: range) -> tuple[WrittenEpisodes, Findings]:
-        found = Findings(places=places)
+        found = Findings(self.config.unreadable, places=places)
         tables = (read_part(self.folder, part) for part in parts)
         wanted = ((self._in_schema(table), self.order) for table in tables if table is not None)
         return self._written_of(wanted, f"part-{parts.start:05d}", found), found
 
     def _written_in_order(self, groups: Sequence[range], found: Findings) -> list[WrittenEpisodes]:
         """Writes rows that lie in order as they are read; once more where an extra column changes on the way."""
-        first = Findings()
+        first = Findings(found.rule)
         written = self._written_groups(groups, first)
         job = self.without_extras(first.extras)
         if job.schema != self.schema:
             discard(self.root, (file for part in written for file in part.files))
             remove_late(self.root, [*first.cuts, *first.left_out])
-            first = Findings(extras=first.extras, notes=first.notes)
+            first = Findings(found.rule, extras=first.extras, notes=first.notes)
             written = job._written_groups(groups, first)
         found += first
         return written
@@ -270,7 +270,7 @@ class StepImport:
         return written
 
     def _written_group(self, which: range) -> tuple[WrittenEpisodes, Findings]:
-        found = Findings()
+        found = Findings(self.config.unreadable)
         prefix = f"part-{which.start:05d}" if len(which) < len(self.readers) else "part"
         return self._written_of(prefetched(self._in_order(which, found)), prefix, found), found
 
@@ -286,7 +286,7 @@ class StepImport:
 
     def _written_of(self, rows: Iterable[tuple[pa.Table, str]], prefix: str, found: Findings) -> WrittenEpisodes:
         """Writes the episodes of tables, with their order, that each hold all rows of some; and beside them what they leave."""
-        if not mergeable(self.order, has_ids=self.has_ids, schema=self.schema):
+        if not self.can_merge:
             return write(self.root, prefix, prefetched(self._new(*each, found) for each in rows), self.config)
         schema = self.without_extras(found.extras).schema
         remainder = Remainder(schema, self.config.episodes.first_t if self.order == "t" else None)
@@ -328,24 +328,12 @@ class StepImport:
 
     def _new(self, table: pa.Table, order: str, found: Findings) -> tuple[list[Episode], Counts]:
         """Episodes of rows that have no place in stored ones."""
-        made = self._assembled(table, found, order=order)
-        if self.base is None:
-            return made.episodes, made.counts
+        episodes, counts, _ = self._assembled(table, found, order=order)
+        return (episodes, counts) if self.base is None else self.base.without_known(episodes, counts, found, self._files[0])
 
-        def refuse_known(unreadable: Unreadable) -> None:
-            refuse(unreadable, self.config.unreadable, found.unreadable)
-
-        return new_episodes(made.episodes, made.counts, self.base, found.late, refuse_known, self._files[0])
-
-    def _prepared(
-        self, which: Iterable[int], found: Findings, *, is_tried: bool = False
-    ) -> Generator[tuple[pa.Table, Preparation]]:
-        """(rows of some readers in our columns, what prepared them); what cannot be read is added to `found`, or raised.
-
-        Arguments:
-            is_tried: raise nothing.
-        """
-        preparation, rule = self.preparation, "quarantine" if is_tried else self.config.unreadable
+    def _prepared(self, which: Iterable[int], found: Findings) -> Generator[tuple[pa.Table, Preparation]]:
+        """(rows of some readers in our columns, what prepared them); `found` gets what cannot be read, or raises it."""
+        preparation = self.preparation
         for number in which:
             reader, row, reached = self.readers[number], 0, 0
             try:
@@ -355,16 +343,16 @@ class StepImport:
                     prepared = preparation(batch, file=number, first_row=row, uri=reader.uri)
                     row += batch.num_rows
                     for each in prepared.bad:
-                        refuse(each, rule, found.unreadable)
+                        found.refuse(each)
                         found.places.append((number, reached if each.row is None else each.row))
                     self._note(prepared, [number], found)
                     if (table := prepared.table) is not None and table.num_rows:
                         reached = table[SOURCE_ROW][-1].as_py() + 1
                         yield table, preparation
             except DataError as error:  # and no StorageError: what is out of reach is not damaged
-                if rule == "fail":
+                if found.rule == "fail":
                     raise
-                found.unreadable.append(Unreadable(reader.uri, None, 0, error))
+                found.refuse(Unreadable(reader.uri, None, 0, error))
                 found.places.append((number, reached))
 
     def _prepared_together(self, which: Iterable[int], found: Findings) -> Iterator[pa.Table]:
@@ -428,8 +416,7 @@ class StepImport:
             order=order or self.order,
             files=self._files,
             spaces=self.preparation.spaces,
-            refuse=lambda unreadable: refuse(unreadable, self.config.unreadable, found.unreadable),
-            lost=found.places,
+            found=found,
             mapping=self.preparation.mapping,
             in_order=None if made is None else made.in_order,
         )

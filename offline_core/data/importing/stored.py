@@ -2,13 +2,12 @@
 
 A stored episode is its source's rows as they are, unless it has a row in `CUTS`: then it goes by another id, began later, or
 was truncated by the import. Rows that are in no episode, because it is incomplete, are kept as they came.
-Both are files of `late_files`, which the manifest lists.
+Both are files that `Imported` lists.
 """
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,14 +21,13 @@ from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.manifest import FileEntry
 from offline_core.data.episodes import Episode, columns, episodes_to_table
 from offline_core.data.episodes.arrow import empty_table, read_column, to_arrow
-from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.data.formats.sources.readers import SOURCE_ROW
+from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing.assembly import STORED, Rows, same_rows
 from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE
-from offline_core.data.importing.imported import Imported
-from offline_core.data.importing.late_files import SOURCE_ID, read_late, write_late
-from offline_core.data.importing.report import Counts, Late, Unreadable
+from offline_core.data.importing.imported import SOURCE_ID, Imported, read_late, write_late
+from offline_core.data.importing.report import Counts, Findings
 from offline_core.data.store.location import Location
 from offline_core.errors import EpisodeError
 
@@ -95,7 +93,7 @@ class Stored:
 
     def rows(self, ids: Collection[str]) -> pa.Table:
         """All rows of these ids of the source, in episodes or left out, under canonical names, from the file `STORED`."""
-        schema = schema_of(self.imported)
+        schema = self.imported.row_schema
         parts = {name: (source, t, is_open) for source, name, t, is_open in self.parts(ids).iter_rows()}
         tables = [
             _rows_of(episode, *parts[episode.eps_id], self.rules, schema, self.imported.order == "time")
@@ -109,6 +107,39 @@ class Stored:
         found = pa.concat_tables([empty_table(schema), *tables])
         found = found.append_column(SOURCE_FILE, pa.array(np.full(found.num_rows, STORED, np.int32)))
         return found.append_column(SOURCE_ROW, pa.array(np.arange(found.num_rows, dtype=np.int64)))
+
+    def without_known(
+        self, episodes: Sequence[Episode], counts: Counts, found: Findings, uri: str
+    ) -> tuple[list[Episode], Counts]:
+        """(the episodes that this version has not, their counts), where steps have no place of their own.
+
+        Equal ones of the same id are duplicates. Others are refused, as where their steps belong is not known.
+
+        Arguments:
+            uri: of the source, for messages.
+        """
+        names = {episode.eps_id for episode in episodes} & self.known
+        stored = {episode.eps_id: episode for episode in self.episodes(names)}
+        new: list[Episode] = []
+        for episode in episodes:
+            before = stored.get(episode.eps_id)
+            if before is None:
+                new.append(episode)
+                continue
+            counts.episodes -= 1
+            counts.steps -= len(episode)
+            if before == episode:
+                counts.duplicates += len(episode)
+                found.late.unchanged.add(episode.eps_id)
+                continue
+            counts.rows -= len(episode)
+            error = EpisodeError(
+                f"Episode {episode.eps_id} has {len(episode):,} steps here and other ones in {self.dataset.ref.uri} version "
+                f"{self.dataset.manifest.version}. Only rows with an id and a t, or a time, can be merged with those of "
+                "earlier imports: map columns to eps_id and t, and import all again into another dataset."
+            )
+            found.refuse(Unreadable(uri, None, len(episode), error, int(episode.terminated)))
+        return new, counts
 
 
 class Joined(NamedTuple):
@@ -242,56 +273,3 @@ def _rows_of(
     terminated[-1], truncated[-1] = episode.terminated, episode.truncated and not is_open
     assert isinstance(times, np.ndarray)
     return canonical(table, schema, pa.array([source] * count, pa.string()), times, terminated, truncated)
-
-
-def mergeable(order: str, *, has_ids: bool, schema: pa.Schema) -> bool:
-    """Whether rows that come later have a place in a stored episode."""
-    if columns.IS_LAST in schema.names:  # stored episodes have no such rows
-        return False
-    return has_ids and (order == "t" or (order == "time" and columns.TIME not in schema.names))
-
-
-def schema_of(imported: Imported) -> pa.Schema:
-    """Of the rows, under canonical names."""
-    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(imported.arrow_schema)))
-    refuse_extension_types(schema, "the dataset's manifest")
-    return schema
-
-
-def new_episodes(
-    episodes: Sequence[Episode],
-    counts: Counts,
-    base: Stored,
-    late: Late,
-    refuse: Callable[[Unreadable], None],
-    uri: str,
-) -> tuple[list[Episode], Counts]:
-    """(the episodes that the version before has not, their counts), where steps have no place of their own.
-
-    Equal ones of the same id are duplicates. Others are refused, as where their steps belong is not known.
-
-    Arguments:
-        uri: of the source, for messages.
-    """
-    names = {episode.eps_id for episode in episodes} & base.known
-    stored = {episode.eps_id: episode for episode in base.episodes(names)}
-    new: list[Episode] = []
-    for episode in episodes:
-        before = stored.get(episode.eps_id)
-        if before is None:
-            new.append(episode)
-            continue
-        counts.episodes -= 1
-        counts.steps -= len(episode)
-        if before == episode:
-            counts.duplicates += len(episode)
-            late.unchanged.add(episode.eps_id)
-            continue
-        counts.rows -= len(episode)
-        error = EpisodeError(
-            f"Episode {episode.eps_id} has {len(episode):,} steps here and other ones in {base.dataset.ref.uri} version "
-            f"{base.dataset.manifest.version}. Only rows with an id and a t, or a time, can be merged with those of earlier "
-            "imports: map columns to eps_id and t, and import all again into another dataset."
-        )
-        refuse(Unreadable(uri, None, len(episode), error, int(episode.terminated)))
-    return new, counts

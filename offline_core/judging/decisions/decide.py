@@ -6,13 +6,13 @@ import logging
 import time
 from collections.abc import Sequence
 
-from offline_core.data.datasets.dataset import Dataset, open_committed
+from offline_core.data.datasets.dataset import open_committed
 from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.store.location import Location
 from offline_core.judging.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.judging.decisions.result import DecisionResult
-from offline_core.judging.estimation.contenders import Contender, contenders_of
-from offline_core.policies.manifest import find_policy, fingerprint_of
+from offline_core.judging.estimation.contenders import Contender, contenders_of, model_named
+from offline_core.policies.manifest import fingerprint_of
 from offline_core.policies.registry.address import parse_address, read_registry
 from offline_core.policies.registry.history import count_moves, entry_of
 from offline_core.runtime.signing import key_id
@@ -67,7 +67,7 @@ def decide(
     noise = config.estimate.noise
     contenders = contenders_of(candidates, source, noise=noise)
     today = None if config.against == BEHAVIOUR else contenders_of([config.against], source, noise=noise)[0]
-    model = None if config.estimate.behaviour is None else _checkpoint(config.estimate.behaviour, source)
+    model = model_named(config.estimate.behaviour, source)
     config = _with_checkpoints(_with_registry(config, today), today, model)
     others = {"against": today, "behaviour": model}
     named = {name: None if each is None else each.fingerprint for name, each in others.items()}
@@ -92,16 +92,6 @@ def decide(
     result = decided(config, source, contenders, today, begun.folder, start).signed()
     log.info("%s", result.sentence)
     return result
-
-
-def _checkpoint(policy: str, log: Dataset) -> Contender:
-    """A model of what acted, which is asked for the probability of each action.
-
-    Raises:
-        CheckpointError: It is no checkpoint.
-    """
-    uri, _ = find_policy(policy)
-    return contenders_of([uri], log)[0]
 
 
 def _with_registry(config: DecisionConfig, today: Contender | None) -> DecisionConfig:

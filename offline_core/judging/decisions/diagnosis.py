@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 from pydantic import BaseModel
-from scipy.stats import ks_2samp, mannwhitneyu
 
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_dataset
 from offline_core.data.datasets.result_cache import RESULT_FILE, stored_result
@@ -19,7 +18,7 @@ from offline_core.judging.decisions.overlap import is_deterministic
 from offline_core.judging.decisions.result import Candidate, Difference, Verdict
 from offline_core.judging.estimation import diagnostics
 from offline_core.judging.estimation.behaviour import Examined
-from offline_core.judging.estimation.contenders import MOST_MISCALIBRATED
+from offline_core.judging.estimation.contenders import MOST_MISCALIBRATED, Contender
 from offline_core.judging.estimation.influence import Tail
 from offline_core.policies.lineage import Lineage, episodes_in
 
@@ -27,15 +26,8 @@ MOST_CARRIED = 0.25
 """Share of one episode above which it carries too much, see `Difference.largest_share`."""
 HEAVY_TAIL = 0.5
 """Shape of a Pareto distribution that has no variance any more."""
-DRIFT_RISK = 1e-4
 STANDARD_ERRORS, NOTICED_NATS = 4.0, 0.02
 """Of the log-probability by which a model exceeds what was recorded."""
-REWARD_DISTANCE = 0.3
-"""Kolmogorov and Smirnov's, between the mean rewards of episodes of the log's first and last third."""
-FEW, ENOUGH = 5, 30
-"""Episodes of a third, for returns and for rewards."""
-MOST_RANKED = 1_000_000
-"""Episodes of a third that are compared; of more, so many by lot."""
 
 
 def about_support(effective_episodes: float, config: DecisionConfig, overlap: float) -> Iterator[str]:
@@ -91,8 +83,20 @@ def about_returns(returns: np.ndarray) -> Iterator[str]:
         )
 
 
-def about_learning(candidate: Lineage, log: Lineage, judging: Dataset) -> Iterator[str]:
-    """It has learned from episodes that judge it: by lineage, or by content."""
+def about_learning(contender: Contender, log: Lineage, judging: Dataset) -> Iterator[str]:
+    """It has seen what is to judge it: it has learned from these episodes, or a sweep chose it by them.
+
+    Asked before anything is fitted; of what is made from nothing known, nothing is said.
+    """
+    if contender.lineage is None:
+        return
+    yield from _about_lessons(contender.lineage, log, judging)
+    if contender.kind == "checkpoint":
+        yield from about_choosing(contender.uri, judging)
+
+
+def _about_lessons(candidate: Lineage, log: Lineage, judging: Dataset) -> Iterator[str]:
+    """By lineage, or by content."""
     if any(diagnostics.about_learning(log, candidate)):
         yield (
             "it has learned from episodes of this log, and seems better on them than it is: split first (offline split), learn "
@@ -144,29 +148,6 @@ def about_choosing(candidate: str, judging: Dataset) -> Iterator[str]:
         yield (
             f"{sweep.uri} chose it by {estimated_on.uri}, which has {shared:,} of the {len(own):,} judging episodes, and it "
             "seems better on them than it is: let the sweep estimate on other episodes (estimate_on), or decide on others"
-        )
-
-
-def about_drift(dataset: Dataset) -> Iterator[str]:
-    """The end of the log is not like its beginning, in the order of the dataset."""
-    index = dataset.index([columns.RETURN, columns.LENGTH])
-    returns, paid = index[columns.RETURN].to_numpy(), (index[columns.RETURN] / index[columns.LENGTH]).to_numpy()
-    third = len(index) // 3
-    if third < FEW:
-        return
-    some: slice | np.ndarray = slice(None)
-    if third > MOST_RANKED:
-        some = np.random.default_rng(third).permutation(third)[:MOST_RANKED]
-    if mannwhitneyu(returns[:third][some], returns[-third:][some]).pvalue < DRIFT_RISK:
-        yield (
-            f"The returns of {dataset.location.uri} drift: {returns[:third].mean():.4g} in its first third, "
-            f"{returns[-third:].mean():.4g} in its last. What ran, or what it ran in, has changed."
-        )
-    distance = float(ks_2samp(paid[:third][some], paid[-third:][some], method="asymp").statistic)
-    if distance > REWARD_DISTANCE and third >= ENOUGH:
-        yield (
-            f"What a step of {dataset.location.uri} is paid is another at its end (a distance of {distance:.2f} from its "
-            "beginning): if the definition of the reward was changed, compute all rewards anew before anything is decided."
         )
 
 

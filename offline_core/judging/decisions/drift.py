@@ -1,4 +1,4 @@
-"""Both ends of a log that drifts: what was done and paid there, and which judging episodes are of them."""
+"""A log whose end is not like its beginning: what was done and paid at both, and which judging episodes are of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import gymnasium as gym
 import numpy as np
 import polars as pl
+from scipy.stats import ks_2samp, mannwhitneyu
 
 from offline_core.data.curation.split import BY_TIME
 from offline_core.data.datasets.dataset import Dataset
@@ -16,11 +17,41 @@ from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.result import Candidate, GroupFinding, LogPart
 from offline_core.runtime.units import count_text
 
+DRIFT_RISK = 1e-4
+REWARD_DISTANCE = 0.3
+"""Kolmogorov and Smirnov's, between the mean rewards of episodes of the log's first and last third."""
+FEW, ENOUGH = 5, 30
+"""Episodes of a third, for returns and for rewards."""
+MOST_RANKED = 1_000_000
+"""Episodes of a third that are compared; of more, so many by lot."""
 ENDS = ("first third", "last third")
 MOST_STEPS = 20_000
 """Whose actions are looked at, of each end."""
 MOST_NUMBERS = 8
 """Of a Box, or actions of a list, that are told."""
+
+
+def about_drift(dataset: Dataset) -> Iterator[str]:
+    """The end of the log is not like its beginning, in the order of the dataset."""
+    index = dataset.index([columns.RETURN, columns.LENGTH])
+    returns, paid = index[columns.RETURN].to_numpy(), (index[columns.RETURN] / index[columns.LENGTH]).to_numpy()
+    third = len(index) // 3
+    if third < FEW:
+        return
+    some: slice | np.ndarray = slice(None)
+    if third > MOST_RANKED:
+        some = np.random.default_rng(third).permutation(third)[:MOST_RANKED]
+    if mannwhitneyu(returns[:third][some], returns[-third:][some]).pvalue < DRIFT_RISK:
+        yield (
+            f"The returns of {dataset.location.uri} drift: {returns[:third].mean():.4g} in its first third, "
+            f"{returns[-third:].mean():.4g} in its last. What ran, or what it ran in, has changed."
+        )
+    distance = float(ks_2samp(paid[:third][some], paid[-third:][some], method="asymp").statistic)
+    if distance > REWARD_DISTANCE and third >= ENOUGH:
+        yield (
+            f"What a step of {dataset.location.uri} is paid is another at its end (a distance of {distance:.2f} from its "
+            "beginning): if the definition of the reward was changed, compute all rewards anew before anything is decided."
+        )
 
 
 def ends_of(source: Dataset) -> list[LogPart]:

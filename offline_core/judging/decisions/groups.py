@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,38 +20,25 @@ MOST_GROUPS = 50
 Compare = Callable[[Trajectories, Trajectories | None], Difference]
 
 
-@dataclass(frozen=True, slots=True)
-class LogGroups:
-    """Which of the E judging episodes that have a step are in which group, (E,) bool by name."""
+def groups_of(judging: Dataset, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Which of the E judging episodes that have a step are in which group, (E,) bool by name; reads these columns alone.
 
-    tested: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """By the values of columns: the risk is of all of them together."""
-    parts: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Of a log that drifts: told, and not tested."""
-
-    @classmethod
-    def of(cls, judging: Dataset, names: Sequence[str], parts: Mapping[str, np.ndarray]) -> LogGroups:
-        """Read the columns of the groups, and nothing else.
-
-        Arguments:
-            parts: as the attribute.
-
-        Raises:
-            ConfigError: a column is not there, changes within an episode, or has too many values.
-        """
-        index = judging.index([columns.EPS_ID, columns.LENGTH])
-        has_steps = index[columns.LENGTH].to_numpy() > 0
-        found: dict[str, np.ndarray] = {}
-        for name in names:
-            values = values_of(judging, index, name, what="grouped")[has_steps]
-            distinct = np.unique(values)
-            if len(distinct) > MOST_GROUPS:
-                raise ConfigError(
-                    f"group: {name!r} has {len(distinct):,} values in the judging episodes of {judging.location.uri}, and "
-                    f"{MOST_GROUPS} can be told: name a column with fewer, such as one that sums them up."
-                )
-            found |= {f"{name} = {value}": values == value for value in distinct.tolist()}
-        return cls(found, parts)
+    Raises:
+        ConfigError: a column is not there, changes within an episode, or has too many values.
+    """
+    index = judging.index([columns.EPS_ID, columns.LENGTH])
+    has_steps = index[columns.LENGTH].to_numpy() > 0
+    found: dict[str, np.ndarray] = {}
+    for name in names:
+        values = values_of(judging, index, name, what="grouped")[has_steps]
+        distinct = np.unique(values)
+        if len(distinct) > MOST_GROUPS:
+            raise ConfigError(
+                f"group: {name!r} has {len(distinct):,} values in the judging episodes of {judging.location.uri}, and "
+                f"{MOST_GROUPS} can be told: name a column with fewer, such as one that sums them up."
+            )
+        found |= {f"{name} = {value}": values == value for value in distinct.tolist()}
+    return found
 
 
 def effects(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,12 +12,12 @@ import torch
 from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.judging.decisions import diagnosis
 from offline_core.judging.decisions.comparison import combined, without_resamples
-from offline_core.judging.decisions.evidence import Side, paid
 from offline_core.judging.decisions.explain import explained
 from offline_core.judging.decisions.explanation import ExplainedStep
-from offline_core.judging.decisions.groups import LogGroups, effects, with_shown
+from offline_core.judging.decisions.groups import effects, with_shown
 from offline_core.judging.decisions.overlap import overlap_of, regions, supported
-from offline_core.judging.decisions.result import Candidate, Difference, GuardrailFinding
+from offline_core.judging.decisions.result import Candidate, Difference, GroupFinding, GuardrailFinding
+from offline_core.judging.decisions.sides import Side, paid
 from offline_core.judging.estimation import diagnostics
 from offline_core.judging.estimation.config import Method
 from offline_core.judging.estimation.contenders import Contender
@@ -102,11 +102,12 @@ def unjudged(side: Side, contender: Contender) -> Judged:
     return Judged([], float(evidence.episodes.returns.mean()), evidence.begins_late, evidence.horizon, [])
 
 
-def judge(side: Side, ranked: Sequence[Ranked], groups: LogGroups) -> Judged:
+def judge(side: Side, ranked: Sequence[Ranked], groups: Mapping[str, np.ndarray], parts: Mapping[str, np.ndarray]) -> Judged:
     """Judge the first of those that the other side could judge, then of the rest.
 
     Arguments:
-        groups: of this side's episodes.
+        groups: (E,) bool of this side's episodes by name; the risk is of all groups together.
+        parts: likewise, of a log that drifts; they are told, and not tested.
     """
     config = side.config
     finalists = sorted(ranked, key=lambda each: bool(each.reasons))[: config.finalists]
@@ -133,7 +134,8 @@ def judge(side: Side, ranked: Sequence[Ranked], groups: LogGroups) -> Judged:
             evidence = found_by_number.pop(number)
             difference = _difference(side, evidence, today, beyond=config.margin, with_tail=True)
             about = _about(side, each.contender, number, evidence, difference) | {"guardrails": guardrails[number]}
-            about |= _by_group(side, groups, evidence, today)
+            in_some = partial(_effects, side, evidence, today)
+            about |= {"groups": with_shown(in_some(groups), config.risk), "parts": in_some(parts)}
         candidates.append(candidate_of(each.contender, selected=each.difference, score=each.score, **about))
     return Judged(candidates, recorded, *about_all, refusals)
 
@@ -183,12 +185,10 @@ def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[Guardr
     return found
 
 
-def _by_group(side: Side, groups: LogGroups, evidence: Evidence, today: Evidence | None) -> dict[str, object]:
+def _effects(side: Side, evidence: Evidence, today: Evidence | None, groups: Mapping[str, np.ndarray]) -> list[GroupFinding]:
     episodes = evidence.episodes, None if today is None else today.episodes
     compare = partial(side.difference, beyond=0.0)
-    least = side.config.estimate.min_effective_episodes
-    by_columns, by_parts = (effects(each, *episodes, compare, least=least) for each in (groups.tested, groups.parts))
-    return {"groups": with_shown(by_columns, side.config.risk), "parts": by_parts}
+    return effects(groups, *episodes, compare, least=side.config.estimate.min_effective_episodes)
 
 
 def _estimates(evidence: Evidence, methods: Sequence[Method]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from pydantic import Field
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.judging.decisions.config import BEHAVIOUR
 from offline_core.judging.decisions.explanation import ExplainedStep, steps_section
-from offline_core.judging.estimation.result import return_name, told_discount
+from offline_core.judging.estimation.result import return_head, return_name, told_confidence, told_discount
 from offline_core.policies.kind import as_judged, kind_of
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Mark, Section, command
@@ -255,7 +255,7 @@ class DecisionResult(PolicyResult):
         promote = UNBOUND if self.registry is None else command("offline", "promote", self.registry, self.uri)
         promote = self.adopt or promote
         following = NEXT[self.verdict] + (OR_CLONE.format(clone=first.clone) if self.verdict == "test" and first.clone else "")
-        unit, of_what = f" {self.reward}" if self.reward else "", return_name(self.gamma, self.reward)
+        unit = f" {self.reward}" if self.reward else ""
         shown = self.candidates[: MOST_REFUSED if self.verdict == "refused" else MOST_ROWS]
         more = len(self.candidates) - len(shown)
         return Card(
@@ -270,6 +270,7 @@ class DecisionResult(PolicyResult):
                 "Policy": self.checkpoint,
                 "Dataset": self.dataset,
                 "Candidates": f"{len(self.candidates):,}, of which {len(judged):,} were judged",
+                **({"Intervals": f"{told_confidence(self.confidence)}, of each candidate alone"} if judged else {}),
                 **({} if self.episodes_needed is None else {"Episodes needed": f"about {self.episodes_needed:,} more"}),
                 "Time": duration_text(self.seconds),
             },
@@ -314,17 +315,16 @@ class DecisionResult(PolicyResult):
                 ),
                 Section(
                     f"Value of {first.name} by each method (wdr decides)",
-                    columns=["Method", of_what.capitalize()],
+                    columns=["Method", return_head(self.gamma, self.reward)],
                     rows=[[name, value] for name, value in first.estimates.items()],
                 ),
             ],
             details={
                 "Ranked on": f"{self.selecting.episodes:,} episodes",
                 "Judged on": f"{self.judging.episodes:,} other episodes",
-                "Recorded": f"{self.recorded:.4g}{unit} on the judging episodes{told_discount(self.gamma)}",
+                "Recorded": f"{number_text(self.recorded)}{unit} on the judging episodes{told_discount(self.gamma)}",
                 **({} if self.horizon == 1 else {"Horizon": self._told_horizon}),
                 "Risk": f"{100 * self.risk:g} % over all that are judged, of a difference of {self.margin:g} or less",
-                "Intervals": f"{100 * self.confidence:g} %, of each candidate alone",
                 **({"What acted": acted} if judged else {}),
             },
             draw=figures.drawn(self._pictures),
@@ -412,7 +412,7 @@ def _row(each: Candidate) -> list[object]:
         each.name,
         "no finalist" if judged is None else judged,
         "–" if each.selected is None else each.selected,
-        "–" if each.score is None else f"{each.score:+.4g}",
+        "–" if each.score is None else number_text(each.score, sign="+"),
         "–" if judged is None else f"{100 * judged.chance:.1f} %",
         "–" if judged is None else f"{judged.effective_episodes:,.1f}",
         "–" if judged is None or each.overlap is None else f"{100 * each.overlap:.0f} %",
@@ -441,7 +441,7 @@ def _sentences(result: DecisionResult) -> Iterator[str]:
         share, least = (100 * value / abs(result.recorded) for value in (judged.value, judged.at_least))
         gain = f"{first.name} is {share:+.0f} % from that, {least:+.0f} % at the worst"
         unit = f" {result.reward}" if result.reward else ""
-        yield f"The log returned {result.recorded:.4g}{unit} an episode; {gain}."
+        yield f"The log returned {number_text(result.recorded)}{unit} an episode; {gain}."
     counting = min(judged.effective_episodes, judged.carrying_episodes)
     word = "thin" if counting < THIN else "fair" if counting < FAIR else "strong"
     why = "as the others did little of what it does"

@@ -15,14 +15,14 @@ from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.judging.decisions import diagnosis
 from offline_core.judging.decisions.config import DecisionConfig
-from offline_core.judging.decisions.drift import ends_of, in_words, judging_in
-from offline_core.judging.decisions.evidence import Side, behaviour_of, is_recorded, paid, sides_of
-from offline_core.judging.decisions.groups import LogGroups
+from offline_core.judging.decisions.drift import about_drift, ends_of, in_words, judging_in
+from offline_core.judging.decisions.groups import groups_of
 from offline_core.judging.decisions.judging import JUDGES, candidate_of, judge, select, unjudged
 from offline_core.judging.decisions.result import JUDGE, SELECT, DecisionResult
+from offline_core.judging.decisions.sides import Side, behaviour_of, is_recorded, paid, sides_of
 from offline_core.judging.decisions.verdict import rule
 from offline_core.judging.estimation import diagnostics
-from offline_core.judging.estimation.behaviour import Examined, examine, examine_recorded
+from offline_core.judging.estimation.behaviour import examine
 from offline_core.judging.estimation.clones import with_clones
 from offline_core.judging.estimation.contenders import Contender
 from offline_core.judging.estimation.estimate import check_policies
@@ -31,7 +31,7 @@ from offline_core.judging.estimation.observations import Observations, TargetPol
 from offline_core.judging.estimation.result import reward_name
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.encoder import leaf_spaces
-from offline_core.policies.lineage import Lineage, lineage
+from offline_core.policies.lineage import lineage
 from offline_core.policies.policy import Policy
 
 
@@ -72,10 +72,10 @@ def decided(
     for guardrail in config.guardrails:
         paid(selecting_side, guardrail)  # what is wrong is said before anything is fitted
     check_answers([*contenders, *([today] if today else [])], source)
-    drifting = [*diagnosis.about_drift(source)]
-    groups = LogGroups.of(judging_side, config.group, judging_in(source, judging_side) if drifting else {})
+    drifting = [*about_drift(source)]
+    groups, parts = groups_of(judging_side, config.group), judging_in(source, judging_side) if drifting else {}
     history = lineage(source.location.uri, source.manifest.version)
-    taught = {each.uri: about_learning(each, history, judging_side) for each in contenders}
+    taught = {each.uri: [*diagnosis.about_learning(each, history, judging_side)] for each in contenders}
     cloned = partial(with_clones, folder=folder, by=config.by, stage="decide", updates=config.clone_updates, seed=config.seed)
     fair = cloned([each for each in contenders if not taught[each.uri]])
     if today is not None:
@@ -86,14 +86,20 @@ def decided(
     behaviour = None if model is None else load_policy(model)
     acting = None if recorded else behaviour, None if today is None else today.policy
     sides = [Side(*each, config, history, *acting) for each in ((SELECT, selecting_side), (JUDGE, judging_side))]
-    examined = _examined(behaviour, sides[1].dataset, fair[0].policy, recorded=recorded) if fair else None
-    judged = judge(sides[1], select(sides[0], fair), groups) if fair else unjudged(sides[1], contenders[0])
+    examined = None
+    if fair:
+        acted = fair[0].policy if behaviour is None else behaviour
+        examined = examine(acted, sides[1].dataset, is_model=behaviour is not None, recorded=recorded)
+    judged = judge(sides[1], select(sides[0], fair), groups, parts) if fair else unjudged(sides[1], contenders[0])
     if judged.horizon == 1:  # a single step has no discount, and is not to be told with one
         config = config.model_copy(update={"estimate": config.estimate.model_copy(update={"gamma": 1.0})})
-    refusals = [*_about_behaviour(examined, contenders[0].policy, recorded=recorded), *judged.refusals]
+    refusals = judged.refusals
+    if examined is not None:
+        listed = not any(isinstance(leaf, gym.spaces.Box) for leaf in leaf_spaces(contenders[0].policy.action_space))
+        refusals = [*diagnosis.about_behaviour(examined, listed=listed, recorded=recorded), *refusals]
     advantage = []
     if today is not None:
-        why_not, seen = [*today.reasons], about_learning(today, history, judging_side)
+        why_not, seen = [*today.reasons], [*diagnosis.about_learning(today, history, judging_side)]
         if today.recording is None:
             advantage = [f"{config.against}, which runs today, has an advantage over the candidates: {why}" for why in seen]
         else:
@@ -107,7 +113,7 @@ def decided(
     warnings = [
         *diagnostics.about_history(source, history),
         *diagnostics.about_parts(judged.begins_late),
-        *_about_sampling(contenders, config),
+        *(told for one in contenders if config.estimate.explore for told in diagnostics.about_sampling(one.manifest)),
         *(
             told
             for one in contenders
@@ -176,28 +182,3 @@ def check_answers(contenders: Sequence[Contender], log: Dataset) -> None:
                         "all actions (Discrete), or means and standard deviations (Box), instead of what is drawn by them."
                     )
             is_first = False
-
-
-def about_learning(contender: Contender, history: Lineage, judging: Dataset) -> list[str]:
-    """Why a contender has seen what it is to be judged by; asked before anything is fitted."""
-    if contender.lineage is None:
-        return []
-    chosen = diagnosis.about_choosing(contender.uri, judging) if contender.kind == "checkpoint" else []
-    return [*diagnosis.about_learning(contender.lineage, history, judging), *chosen]
-
-
-def _examined(behaviour: Policy | None, judging: Dataset, policy: TargetPolicy, *, recorded: bool) -> Examined:
-    return examine_recorded(judging, policy) if behaviour is None else examine(behaviour, judging, recorded=recorded)
-
-
-def _about_behaviour(examined: Examined | None, policy: TargetPolicy, *, recorded: bool) -> list[str]:
-    if examined is None:
-        return []
-    listed = not any(isinstance(leaf, gym.spaces.Box) for leaf in leaf_spaces(policy.action_space))
-    return [*diagnosis.about_behaviour(examined, listed=listed, recorded=recorded)]
-
-
-def _about_sampling(contenders: Sequence[Contender], config: DecisionConfig) -> list[str]:
-    if not config.estimate.explore:
-        return []
-    return [each for one in contenders for each in diagnostics.about_sampling(one.manifest)]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from offline_core.data.datasets.dataset import Dataset, DatasetRef
 from offline_core.data.episodes import columns, nested
@@ -21,9 +20,9 @@ from offline_core.judging.estimation.observations import (
     leaves_of,
     tensors_of,
 )
+from offline_core.judging.estimation.q_function import is_listed, taken
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train
-from offline_core.policies.categorical import CategoricalHead
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
@@ -105,55 +104,41 @@ class Examined:
 
 
 @torch.no_grad()
-def examine(model: Policy, dataset: Dataset, *, recorded: bool) -> Examined:
+def examine(policy: TargetPolicy, dataset: Dataset, *, is_model: bool = True, recorded: bool) -> Examined:
     """Hold a model of the behaviour against episodes that it was not fitted to, the first so many of them.
 
     No model can find actions more probable, on average, than the policy that drew them (Gibbs' inequality).
 
     Arguments:
-        recorded: `action_logp` is there, too.
+        is_model: the policy is one. False: it is of the same spaces, and what was recorded alone is looked at.
+        recorded: `action_logp` is there; where the policy is no model it has to be.
     """
-    head = model.head
-    listed = isinstance(head, CategoricalHead) and len(head.sizes) == 1
-    said, done, logs, excess, taken, steps = [], [], [], [], [], 0
-    with contextlib.closing(step_batches(dataset, [model], by_column=recorded, needs_next_obs=False)) as batches:
+    head, listed = policy.head, is_model and is_listed(policy.head)
+    said, done, logs, excess, acted, steps = [], [], [], [], [], 0
+    with contextlib.closing(step_batches(dataset, [policy], by_column=recorded, needs_next_obs=False)) as batches:
         for batch in batches:
-            inputs = distribution_inputs(model, Observations(batch, model.observation_space))
-            actions = nested.unflatten(tensors_of(batch, columns.ACTIONS), columns.ACTIONS, model.action_space)
-            logs.append(head.log_prob(inputs, actions).double().numpy())
-            taken.append(leaves_of(batch, columns.ACTIONS))
-            if recorded:
-                own = recorded_logs(batch, dataset.location.uri)
-                excess.append(np.add.reduceat(logs[-1] - own, batch.offsets[:-1]) / batch.lengths)
-                logs[-1] = np.maximum(logs[-1], own) if listed else logs[-1]
-            if isinstance(head, CategoricalHead) and listed:
-                said.append(inputs.softmax(dim=1).flatten())
-                done.append(functional.one_hot(actions.reshape(-1).long() - head.starts, head.sizes[0]).flatten())
-            if (steps := steps + len(logs[-1])) >= ENOUGH_STEPS:
+            own = recorded_logs(batch, dataset.location.uri) if recorded else None
+            acted.append(leaves_of(batch, columns.ACTIONS))
+            if is_model:
+                inputs = distribution_inputs(policy, Observations(batch, policy.observation_space))
+                actions = nested.unflatten(tensors_of(batch, columns.ACTIONS), columns.ACTIONS, policy.action_space)
+                found = head.log_prob(inputs, actions).double().numpy()
+                if own is not None:
+                    excess.append(np.add.reduceat(found - own, batch.offsets[:-1]) / batch.lengths)
+                own = np.maximum(found, own) if listed and own is not None else found
+                if listed:
+                    said.append(inputs.softmax(dim=1).flatten())
+                    done.append(taken(head, actions).double().flatten())
+            assert own is not None
+            logs.append(own)
+            if (steps := steps + len(own)) >= ENOUGH_STEPS:
                 break
     calibration, error = calibration_of(torch.cat(said).numpy(), torch.cat(done).numpy()) if said else ([], None)
-    apart = np.concatenate(excess) if recorded else np.zeros(1)
+    apart = np.concatenate(excess) if excess else np.zeros(1)
     deviation = float(apart.std(ddof=1) / len(apart) ** 0.5) if len(apart) >= ENOUGH_EPISODES else np.inf
-    actions = {path: np.concatenate([each[path] for each in taken]) for path in taken[0]}
-    above = float(apart.mean()) / max(deviation, 1e-12) if recorded else None
-    return Examined(calibration, error, np.concatenate(logs), actions, above, float(apart.mean()))
-
-
-def examine_recorded(dataset: Dataset, policy: TargetPolicy) -> Examined:
-    """What was recorded alone, of the first so many episodes.
-
-    Arguments:
-        policy: of the same spaces.
-    """
-    logs, taken, steps = [], [], 0
-    with contextlib.closing(step_batches(dataset, [policy], by_column=True, needs_next_obs=False)) as batches:
-        for batch in batches:
-            logs.append(recorded_logs(batch, dataset.location.uri))
-            taken.append(leaves_of(batch, columns.ACTIONS))
-            if (steps := steps + len(logs[-1])) >= ENOUGH_STEPS:
-                break
-    actions = {path: np.concatenate([each[path] for each in taken]) for path in taken[0]}
-    return Examined([], None, np.concatenate(logs), actions, None, 0.0)
+    above = float(apart.mean()) / max(deviation, 1e-12) if excess else None
+    by_path = {path: np.concatenate([each[path] for each in acted]) for path in acted[0]}
+    return Examined(calibration, error, np.concatenate(logs), by_path, above, float(apart.mean()))
 
 
 def calibration_of(said: np.ndarray, done: np.ndarray) -> tuple[list[tuple[float, float, int]], float]:

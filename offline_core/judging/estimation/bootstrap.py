@@ -52,16 +52,21 @@ class Groups:
         return np.bincount(self.of, minlength=self.number).astype(np.float64)
 
 
-def resampled_counts(groups: int, *, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """How often each of G groups was drawn in each resample: (b, G) float64 at a time, `resamples` rows in all.
+def resampled(groups: int, *, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """Which of G groups, or runs, each resample has drawn: (b, G) int64 at a time, `resamples` rows in all.
 
     The same arguments give the same rows, so that intervals of several methods can be compared.
-    Memory: `COUNTS_AT_A_TIME` counts, or one resample.
+    Memory: `COUNTS_AT_A_TIME` numbers, or one resample.
     """
     generator = np.random.default_rng(seed)
     rows = max(1, COUNTS_AT_A_TIME // groups)
     for begin in range(0, resamples, rows):
-        drawn = [generator.integers(groups, size=groups) for _ in range(min(rows, resamples - begin))]
+        yield generator.integers(groups, size=(min(rows, resamples - begin), groups))
+
+
+def resampled_counts(groups: int, *, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """How often each group was drawn in each resample, (b, G) float64 at a time; see `resampled`."""
+    for drawn in resampled(groups, resamples=resamples, seed=seed):
         yield np.stack([np.bincount(each, minlength=groups) for each in drawn]).astype(np.float64)
 
 

@@ -18,7 +18,7 @@ from offline_core.errors import CheckpointError, ConfigError
 from offline_core.learning.algorithms.registry import algorithms
 from offline_core.learning.config import TrainingConfig
 from offline_core.policies.export_config import EXPORT_FILE, ExportManifest
-from offline_core.policies.kind import Kind, kind_of
+from offline_core.policies.kind import PolicyKind, kind_of
 from offline_core.policies.lineage import Lineage, Node, episodes_in, lineage
 from offline_core.policies.manifest import PolicyManifest, find_policy
 from offline_core.runtime.user_code import UserCode, code_digests
@@ -71,7 +71,7 @@ class Contender:
     """Of that behaviour, once it is fitted, see `with_clones`."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> PolicyKind:
         return kind_of(self.uri)
 
     @functools.cached_property
@@ -169,6 +169,15 @@ def contenders_of(policies: Sequence[str | UserCode], log: Dataset, *, noise: fl
     short = {each.uri: _shortened(each.uri) for each in found if each.uri not in readable}
     named = readable | (short if len({*short.values()}) == len(short) else {uri: uri for uri in short})
     return [replace(each, name=named[each.uri]) for each in found]
+
+
+def model_named(policy: str | None, log: Dataset) -> Contender | None:
+    """The checkpoint that is named as a model of what acted, which is asked for the probability of each action; None: none is.
+
+    Raises:
+        CheckpointError: It is no checkpoint.
+    """
+    return None if policy is None else contenders_of([find_policy(policy)[0]], log)[0]
 
 
 def _known(policy: str | UserCode, log: Dataset, noise: float | None) -> Contender:

@@ -13,6 +13,7 @@ from offline_core.judging.estimation.estimators import FAR, errors_of, fitting
 from offline_core.judging.estimation.result import Estimate
 from offline_core.judging.estimation.trajectories import Trajectories
 from offline_core.policies.lineage import Lineage, Node, episodes_in
+from offline_core.runtime.units import number_text
 
 if TYPE_CHECKING:
     from offline_core.judging.estimation.contenders import Contender
@@ -223,9 +224,10 @@ def about_q(episodes: Trajectories) -> Iterator[str]:
     if abs(missing.mean()) > max(MOST_MISSING * scale, STANDARD_ERRORS * error):
         told = "less" if missing.mean() > 0 else "more"
         yield (
-            f"The Q function expects {abs(missing.mean()):.4g} {told} of an episode than its recorded steps show, on average; "
-            f"the recorded return is {episodes.returns.mean():.4g}. It has not learned how much the returns are: fqe is as "
-            "wrong as that, and so are dr and wdr where weights do not put it right. Raise fqe.updates or fqe.target_rate."
+            f"The Q function expects {number_text(abs(missing.mean()))} {told} of an episode than its recorded steps show, on "
+            f"average; the recorded return is {number_text(episodes.returns.mean())}. It has not learned how much the returns "
+            "are: fqe is as wrong as that, and so are dr and wdr where weights do not put it right. Raise fqe.updates or "
+            "fqe.target_rate."
         )
 
 

@@ -186,7 +186,7 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
         unrecorded_share=share,
         seconds=time.perf_counter() - start,
     )
-    told = ", ".join(f"{name} {each.value:.4g} ({each.low:.4g} to {each.high:.4g})" for name, each in result.estimates.items())
+    told = ", ".join(f"{name} {each}" for name, each in result.estimates.items())
     where = f"{result.dataset}, horizon {result.told_horizon}"
     log.info("Policy %s on %s: %s; recorded %.4g", result.checkpoint, where, told, recorded.value)
     return result

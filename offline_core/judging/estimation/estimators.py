@@ -100,7 +100,7 @@ def shrunken_doubly_robust(episodes: Trajectories, counts: np.ndarray) -> np.nda
 
 
 class EffectiveSize(NamedTuple):
-    """How much weights leave of a sample."""
+    """How much weights, or the sizes of influences, leave of a sample."""
 
     episodes: float
     """(Σw)² / Σw² (Kish 1965), 0 if all weights are 0."""

@@ -14,10 +14,9 @@ from offline_core.errors import ConfigError
 from offline_core.judging.estimation.bootstrap import Groups
 from offline_core.judging.estimation.config import Horizon, OffPolicyConfig
 from offline_core.judging.estimation.estimators import fitting, weighing
-from offline_core.judging.estimation.fqe import Fitted, fit, say
+from offline_core.judging.estimation.fqe import fit, say
 from offline_core.judging.estimation.logged import Ends, Weighing, read_batches, read_logged, read_parts
 from offline_core.judging.estimation.observations import TargetPolicy, columns_read
-from offline_core.judging.estimation.q_table import QTable
 from offline_core.judging.estimation.spooled_column import Numbers
 from offline_core.judging.estimation.trajectories import Trajectories
 from offline_core.policies.lineage import Lineage, episodes_in
@@ -68,17 +67,24 @@ def gather(
     horizon = find_horizon(config.horizon, ends)
     ends = ends.cut_to(horizon)
     is_open = open_before(ends, horizon)
-    logged, seen = read_logged(dataset, policies, weighs, seen=chosen, horizon=horizon, rewards=rewards)
+    paid, log_ratios, seen = read_logged(dataset, policies, weighs, seen=chosen, horizon=horizon, rewards=rewards)
     unrecorded = unrecorded_steps(ends, horizon, config.gamma) if is_open.any() else None
     groups = Groups.by_lot(len(is_open))
-    episodes = [
-        Trajectories(ends.lengths, logged.rewards, log_ratios, config.gamma, unrecorded=unrecorded, lot=groups)
-        for log_ratios in logged.log_ratios
-    ]
+    episodes = [Trajectories(ends.lengths, paid, own, config.gamma, unrecorded=unrecorded, lot=groups) for own in log_ratios]
     if seen is not None and chosen is not None:
         _refuse_endless(config, is_open, horizon)
         _refuse_unsaid(policies, is_open, horizon)
-        fitted = _fit(config, policies, seen, horizon, returns=episodes[0].returns, chosen=chosen, together=together, seed=seed)
+        fitted = fit(
+            seen,
+            policies,
+            config.fqe,
+            gamma=config.gamma,
+            horizon=horizon,
+            explore=config.explore,
+            returns=episodes[0].returns[chosen],
+            together=together[chosen],
+            seed=seed,
+        )
         if chosen.all():
             models = say(fitted, [(np.arange(len(chosen)), seen)])
         else:
@@ -114,31 +120,6 @@ def _refuse_unsaid(policies: Sequence[TargetPolicy], is_open: np.ndarray, horizo
             f"{is_open.sum():,} of {len(is_open):,} episodes were truncated or cut off, and the column {names[0]} says nothing "
             "of what follows their last step. Set horizon to recorded or to a number of steps."
         )
-
-
-def _fit(
-    config: OffPolicyConfig,
-    policies: Sequence[TargetPolicy],
-    seen: EpisodeBatch,
-    horizon: int | None,
-    *,
-    returns: np.ndarray,
-    chosen: np.ndarray,
-    together: np.ndarray,
-    seed: int,
-) -> Fitted | QTable:
-    """Q functions that are fitted to the chosen episodes."""
-    return fit(
-        seen,
-        policies,
-        config.fqe,
-        gamma=config.gamma,
-        horizon=horizon,
-        explore=config.explore,
-        returns=returns[chosen],
-        together=together[chosen],
-        seed=seed,
-    )
 
 
 def _numbered(batches: Iterable[EpisodeBatch], chosen: np.ndarray) -> Iterator[tuple[np.ndarray, EpisodeBatch]]:

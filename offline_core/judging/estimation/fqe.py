@@ -17,12 +17,11 @@ from torch import Generator, Tensor
 
 from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.errors import LearningError
-from offline_core.judging.estimation.clock import Clock
 from offline_core.judging.estimation.config import FQEConfig
 from offline_core.judging.estimation.logged import inputs_of
 from offline_core.judging.estimation.observations import BYTES_AT_A_TIME, Observations, TargetPolicy, rows_at_a_time, tensors_of
 from offline_core.judging.estimation.q_function import QFunction, chosen, taken
-from offline_core.judging.estimation.q_table import QTable
+from offline_core.judging.estimation.q_table import QTable, Said, fitted_to
 from offline_core.judging.estimation.spooled_column import SpooledColumn
 from offline_core.judging.estimation.trajectories import Model
 from offline_core.runtime.adam import Adam
@@ -67,10 +66,6 @@ class FQESteps:
         """Numbers of the steps of the episodes where (E,) bool is True, in order."""
         return torch.from_numpy(np.flatnonzero(np.repeat(episodes, self._lengths)))
 
-    def seen(self, rows: Tensor, *, frames: int) -> nested.Nested:
-        """Observations, nested (*rows, …), or (*rows, frames, …)."""
-        return self.observations.at(rows, frames=frames)
-
     def actions(self, rows: Tensor) -> nested.Nested:
         """What was done in rows, nested (*rows, …)."""
         taken = {path: leaf[rows] for path, leaf in self.taken.items()}
@@ -105,6 +100,34 @@ class Fitted:
     explore: bool
     seed: int
 
+    def said_of(self, batch: EpisodeBatch, part: np.ndarray) -> Iterator[Said]:
+        """See `QTable.said_of`; the mean of an ensemble."""
+        steps = FQESteps(batch, self.policies, self.horizon)
+        for policy in range(len(self.policies)):
+            start_values, errors, ends = np.zeros(len(part)), np.zeros(len(steps.rows)), np.zeros(len(part))
+            for number in np.unique(part):
+                functions = self.functions[number][policy]
+                own = part == number
+                rows = steps.of(own)
+                generator = torch.Generator().manual_seed(derive_seed(self.seed, "last actions"))
+                values = _mean(self._values(each, policy, steps, steps.rows[rows] + 1, generator) for each in functions)
+                following = steps.goes_on[rows].double() * values
+                q = _mean(_taken_values(each, self.policies[policy], steps, rows) for each in functions)
+                errors[rows.numpy()] = (steps.precise_rewards[rows] + self.gamma * following - q).numpy()
+                ends[own] = following[torch.isin(rows, steps.last)].numpy()
+                starts = steps.observations.starts[torch.from_numpy(np.flatnonzero(own))]
+                start_values[own] = _mean(self._values(each, policy, steps, starts, generator) for each in functions).numpy()
+            yield start_values, errors, ends
+
+    def _values(self, function: QFunction, policy: int, steps: FQESteps, rows: Tensor, generator: Generator) -> Tensor:
+        """(rows,) float64 V."""
+        head, found = self.policies[policy].head, []
+        for each in steps.in_parts(function, rows):
+            inputs = steps.inputs[policy][each]
+            actions = chosen(head, inputs, explore=self.explore, samples=self.config.action_samples, generator=generator)
+            found.append(function(steps.observations.at(each, frames=function.frames), steps.remaining[each], actions))
+        return torch.cat(found).double()
+
 
 def fit(
     logged: EpisodeBatch,
@@ -125,8 +148,8 @@ def fit(
 
     Each update moves it to r + γ V(s') by the square of what it lacks, where V is that of a target network that follows it,
     and 0 after a terminal step. After a truncation it is not: that is no end. Of a fixed horizon, Q knows the steps that
-    remain (`Clock`), and V is 0 after the last of them. The same arguments give the same numbers: Torch computes with one
-    thread.
+    remain (`RemainingSteps`), and V is 0 after the last of them. The same arguments give the same numbers: Torch computes
+    with one thread.
 
     Arguments:
         logged: with the columns of `read_logged` that are seen by Q functions.
@@ -150,14 +173,13 @@ def fit(
     ):
         functions: list[list[list[QFunction]]] = []
         for number in range(part.max() + 1):
-            learned = steps.of(part != number if part.any() else part == number)
+            learned = steps.of(fitted_to(part, number))
             functions.append([])
             for policy in policies:
                 functions[-1].append([])
                 for member in range(config.ensemble):
                     torch.manual_seed(derive_seed(seed, "fqe", number, member) if member else derive_seed(seed, "fqe", number))
-                    clock = None if horizon is None else Clock(horizon, gamma)
-                    function = QFunction(policy, config.network, **scale, clock=clock).requires_grad_(True)
+                    function = QFunction(policy, config.network, **scale, horizon=horizon, gamma=gamma).requires_grad_(True)
                     steps.fill_statistics(function, learned)
                     functions[-1][-1].append(function)
         fitted = Fitted(functions, part, policies, config, gamma, horizon, explore, seed)
@@ -168,7 +190,7 @@ def fit(
 
 @torch.no_grad()
 def say(fitted: Fitted | QTable, batches: Iterable[tuple[np.ndarray, EpisodeBatch]]) -> list[Model]:
-    """What the function of each episode says of it, for each policy; the mean of an ensemble.
+    """What the function of each episode says of it, for each policy.
 
     Arguments:
         batches: (numbers of episodes, these episodes as `fit` takes them), all in their order. Episodes that `fit` has not
@@ -180,49 +202,14 @@ def say(fitted: Fitted | QTable, batches: Iterable[tuple[np.ndarray, EpisodeBatc
         for numbers, batch in batches:
             known = numbers < len(fitted.part)
             part = np.where(known, fitted.part[np.where(known, numbers, 0)], numbers % parts)
-            steps = None if isinstance(fitted, QTable) else FQESteps(batch, fitted.policies, fitted.horizon)
-            for policy, of_policy in enumerate(said):
-                if isinstance(fitted, QTable):
-                    found = fitted.said_of(batch, part, policy)
-                else:
-                    assert steps is not None
-                    found = _said_of(fitted, policy, steps, part)
+            for of_policy, found in zip(said, fitted.said_of(batch, part), strict=True):
                 for column, values in zip(of_policy, found, strict=True):
                     column.append(values)
     return [Model(*of_policy) for of_policy in said]
 
 
-def _said_of(fitted: Fitted, policy: int, steps: FQESteps, part: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(values of the start states, errors of the steps, values after the last step), see `Model`."""
-    start_values, errors, ends = np.zeros(len(part)), np.zeros(len(steps.rows)), np.zeros(len(part))
-    for number in np.unique(part):
-        functions = fitted.functions[number][policy]
-        own = part == number
-        rows = steps.of(own)
-        generator = torch.Generator().manual_seed(derive_seed(fitted.seed, "last actions"))
-        values = _mean(_values(fitted, each, policy, steps, steps.rows[rows] + 1, generator) for each in functions)
-        following = steps.goes_on[rows].double() * values
-        q = _mean(_taken_values(each, fitted.policies[policy], steps, rows) for each in functions)
-        errors[rows.numpy()] = (steps.precise_rewards[rows] + fitted.gamma * following - q).numpy()
-        ends[own] = following[torch.isin(rows, steps.last)].numpy()
-        starts = steps.observations.starts[torch.from_numpy(np.flatnonzero(own))]
-        start_values[own] = _mean(_values(fitted, each, policy, steps, starts, generator) for each in functions).numpy()
-    return start_values, errors, ends
-
-
 def _mean(values: Iterable[Tensor]) -> Tensor:
     return torch.stack([*values]).mean(dim=0)
-
-
-def _values(fitted: Fitted, function: QFunction, policy: int, steps: FQESteps, rows: Tensor, generator: Generator) -> Tensor:
-    """(rows,) float64 V."""
-    head, config = fitted.policies[policy].head, fitted.config
-    found = []
-    for each in steps.in_parts(function, rows):
-        inputs = steps.inputs[policy][each]
-        actions = chosen(head, inputs, explore=fitted.explore, samples=config.action_samples, generator=generator)
-        found.append(function(steps.seen(each, frames=function.frames), steps.remaining[each], actions))
-    return torch.cat(found).double()
 
 
 def _taken_values(function: QFunction, policy: TargetPolicy, steps: FQESteps, numbers: Tensor) -> Tensor:
@@ -230,7 +217,11 @@ def _taken_values(function: QFunction, policy: TargetPolicy, steps: FQESteps, nu
     parts = steps.in_parts(function, steps.rows[numbers])
     return torch.cat(
         [
-            function(steps.seen(each, frames=function.frames), steps.remaining[each], taken(policy.head, steps.actions(each)))
+            function(
+                steps.observations.at(each, frames=function.frames),
+                steps.remaining[each],
+                taken(policy.head, steps.actions(each)),
+            )
             for each in parts
         ]
     ).double()
@@ -283,10 +274,7 @@ def _fit_together(fitted: Fitted, group: Sequence[_Member], steps: FQESteps, bar
     targets = {name: tensor.detach().clone() for name, tensor in parameters.items()}
     behind, ahead = [*targets.values()], [*parameters.values()]
     optimizer = Adam([{"params": ahead, "lr": config.learning_rate}])
-    learned = {
-        number: steps.of(fitted.part != number if fitted.part.any() else fitted.part == number)
-        for number in {each.part for each in group}
-    }
+    learned = {number: steps.of(fitted_to(fitted.part, number)) for number in {each.part for each in group}}
     size = min(config.batch_size, *map(len, learned.values()))
     batches = {number: _batches(rows, size, seed=derive_seed(fitted.seed, "fqe", number)) for number, rows in learned.items()}
     generators = [torch.Generator().manual_seed(derive_seed(fitted.seed, "actions", each.part, each.number)) for each in group]
@@ -295,7 +283,7 @@ def _fit_together(fitted: Fitted, group: Sequence[_Member], steps: FQESteps, bar
         drawn = {number: next(batch) for number, batch in batches.items()}
         numbers = torch.stack([drawn[each.part] for each in group])
         rows = steps.rows[numbers]
-        seen = steps.seen(torch.stack([rows, rows + 1]), frames=base.frames)
+        seen = steps.observations.at(torch.stack([rows, rows + 1]), frames=base.frames)
         before, after = (nested.map_leaves(lambda leaf: leaf[i], seen) for i in (0, 1))  # noqa: B023
         with torch.no_grad():
             choices = [

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import genpareto, kstest
 
-from offline_core.judging.estimation.estimators import at_times, errors_of, rewards_of, sums_by_time, weights_of
+from offline_core.judging.estimation.estimators import EffectiveSize, at_times, errors_of, rewards_of, sums_by_time, weights_of
 from offline_core.judging.estimation.trajectories import Trajectories
 
 
@@ -37,21 +37,15 @@ def influence(episodes: Trajectories) -> np.ndarray:
     return found
 
 
-class Carrying(NamedTuple):
-    """How much of an estimate single episodes carry."""
+def carrying(influences: np.ndarray) -> EffectiveSize:
+    """How many episodes carry an estimate: the effective size of the sizes of their influences, whose mean is 0.
 
-    episodes: float
-    """Effective number (Kish 1965) of the sizes of their influences."""
-    largest: float
-    """The largest one's share in their sum."""
-
-
-def carrying(influences: np.ndarray) -> Carrying:
-    """Of influences, whose mean is 0; of rewards that few episodes have, such as clicks, some four times as many as those."""
+    Of rewards that few episodes have, such as clicks, it is some four times as many as those.
+    """
     sizes = np.abs(influences)
     if not sizes.any():
-        return Carrying(float(len(sizes)), 1 / len(sizes))
-    return Carrying(float(sizes.sum() ** 2 / (sizes**2).sum()), float(sizes.max() / sizes.sum()))
+        return EffectiveSize(float(len(sizes)), 1 / len(sizes))
+    return EffectiveSize(float(sizes.sum() ** 2 / (sizes**2).sum()), float(sizes.max() / sizes.sum()))
 
 
 LEAST_TAIL, LEAST_FIT = 20, 0.1

@@ -30,8 +30,8 @@ from offline_core.judging.estimation.observations import (
 from offline_core.judging.estimation.spooled_column import Numbers, SpooledColumn
 from offline_core.learning.prelearner.connectors import Pipeline
 from offline_core.learning.prelearner.mapper import Mapper
-from offline_core.policies.composite import CompositeHead
 from offline_core.policies.head import Head
+from offline_core.policies.heads import CompositeHead
 from offline_core.policies.policy import Policy
 from offline_core.policies.squashed import SquashedGaussianHead
 from offline_core.runtime.progress import progress
@@ -76,16 +76,6 @@ def inputs_of(number: int) -> str:
     return f"inputs {number}"
 
 
-@dataclass(frozen=True, slots=True)
-class Logged:
-    """What is read of all N steps of a log that count."""
-
-    rewards: SpooledColumn
-    """(N,)"""
-    log_ratios: list[SpooledColumn]
-    """(N,) of each policy, log π(a|s) - log b(a|s); 0 where no method asks for it."""
-
-
 def read_logged(
     dataset: Dataset,
     policies: Sequence[TargetPolicy],
@@ -94,13 +84,14 @@ def read_logged(
     seen: np.ndarray | None,
     horizon: int | None = None,
     rewards: Numbers | None = None,
-) -> tuple[Logged, EpisodeBatch | None]:
-    """All episodes of a dataset that have a step, in its order, and those to which Q functions are fitted.
+) -> tuple[SpooledColumn, list[SpooledColumn], EpisodeBatch | None]:
+    """(rewards (N,), log-ratios (N,) of each policy, episodes that Q functions are fitted to) of a dataset, in its order.
 
-    The second have the columns of `weigh`, with those that a Q function sees (`obs`, `actions`, and `inputs_of` each
-    policy), and the last observations.
+    N are the steps that count, and log-ratios are log π(a|s) - log b(a|s), or 0 where no method asks for them. The episodes
+    have the columns of `weigh`, with those that a Q function sees (`obs`, `actions`, and `inputs_of` each policy), and the
+    last observations.
 
-    Memory: that of the second, and of a row group.
+    Memory: that of these episodes, and of a row group.
 
     Arguments:
         weighing: None: no method asks for log-ratios.
@@ -112,19 +103,19 @@ def read_logged(
         SchemaError: no probabilities of the actions are known, or not in one number a step; or there is no manifest.
         SpaceError, NonFiniteError, CorruptFileError: the data is not what it has to be.
     """
-    read, kept, begin = Logged(SpooledColumn(), [SpooledColumn() for _ in policies]), _Joined(), 0
+    paid, log_ratios, kept, begin = SpooledColumn(), [SpooledColumn() for _ in policies], _Joined(), 0
     with contextlib.closing(
         read_batches(dataset, policies, weighing, seen=seen is not None, horizon=horizon, rewards=rewards)
     ) as batches:
         for batch in batches:
             if seen is not None and (chosen := seen[begin : begin + batch.num_episodes]).any():
                 kept.add(batch if chosen.all() else batch.select(chosen))
-            read.rewards.append(batch.of_steps(columns.REWARDS))
+            paid.append(batch.of_steps(columns.REWARDS))
             ratios = batch.of_steps(LOG_RATIOS)
-            for number, column in enumerate(read.log_ratios):
+            for number, column in enumerate(log_ratios):
                 column.append(ratios[:, number])
             begin += batch.num_episodes
-    return read, None if seen is None else kept.batch()
+    return paid, log_ratios, None if seen is None else kept.batch()
 
 
 class _Joined:

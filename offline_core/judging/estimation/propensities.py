@@ -7,18 +7,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from offline_core.data.episodes import EpisodeBatch, columns
+from offline_core.judging.estimation.diagnostics import ENOUGH_STEPS, STANDARD_ERRORS
 from offline_core.judging.estimation.logged import LOG_BEHAVIOUR
 from offline_core.judging.estimation.observations import TargetPolicy
 from offline_core.judging.estimation.q_function import is_listed
 from offline_core.judging.estimation.q_table import contexts_of, size_of, taken_of
 
-STANDARD_ERRORS = 4.0
 NOTICED = 0.02
 """How far a sum of probabilities may be from 1 for the precision of what was recorded."""
 OTHER_BASES = (10, 2)
 """Of logarithms."""
-ENOUGH_STEPS = 30
-"""Effective ones, without which a mean has no standard error to speak of."""
 
 
 def about_recorded(seen: EpisodeBatch, policy: TargetPolicy) -> Iterator[str]:

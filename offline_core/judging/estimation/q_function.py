@@ -7,13 +7,46 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from offline_core.data.episodes import nested
-from offline_core.judging.estimation.clock import Clock
 from offline_core.judging.estimation.observations import TargetPolicy
 from offline_core.policies.categorical import CategoricalHead
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.encoder import Encoder
 from offline_core.policies.head import Head
 from offline_core.policies.layers import ACTIVATIONS, make_layers
+
+KNOTS = 32
+
+
+class RemainingSteps(nn.Module):
+    """Features of the steps that remain until the horizon: what an action is worth there depends on them.
+
+    The last one is the share of the discounts that are still to come, Σ γ^t over what remains by that over the horizon. A
+    value is about proportional to it, and 0 where nothing remains. The others say where on a row of `KNOTS` knots the step
+    is, between two of them in a line: up to that many steps each has its own, of more steps neighbours share.
+
+    Arguments:
+        horizon: steps in all.
+        gamma: the discount a step.
+    """
+
+    def __init__(self, horizon: int, gamma: float) -> None:
+        super().__init__()
+        self.horizon, self.gamma = horizon, gamma
+        self.knots = min(horizon, KNOTS)
+        self.size = self.knots + 1
+
+    def forward(self, remaining: Tensor) -> Tensor:
+        """(B,) steps → (B, size) float32."""
+        remaining = remaining.double()
+        place = (remaining - 1) * ((self.knots - 1) / max(1, self.horizon - 1))
+        near = (1 - (place[:, None] - torch.arange(self.knots)).abs()).clamp(min=0)
+        return torch.cat([near, self.share(remaining)[:, None]], dim=1).float()
+
+    def share(self, remaining: Tensor) -> Tensor:
+        """Of the discounts, (B,) float64."""
+        if self.gamma == 1:
+            return remaining / self.horizon
+        return (1 - self.gamma**remaining) / (1 - self.gamma**self.horizon)
 
 
 class QFunction(nn.Module):
@@ -25,14 +58,23 @@ class QFunction(nn.Module):
         policy: one to be evaluated, for its spaces and frames.
         network: layers.
         center, scale: what it makes of nothing, and the unit it computes in; of the returns that were recorded, say.
-        clock: of a fixed horizon; what is told then is of the steps that remain.
+        horizon: steps that count; what is told then is of those that remain. None: all until the episode terminates.
+        gamma: the discount a step.
     """
 
     def __init__(
-        self, policy: TargetPolicy, network: NetworkConfig, *, center: float, scale: float, clock: Clock | None = None
+        self,
+        policy: TargetPolicy,
+        network: NetworkConfig,
+        *,
+        center: float,
+        scale: float,
+        horizon: int | None = None,
+        gamma: float = 1.0,
     ) -> None:
         super().__init__()
-        self.center, self.scale, self.clock = center, scale, clock
+        self.center, self.scale = center, scale
+        self.clock = None if horizon is None else RemainingSteps(horizon, gamma)
         network = network.model_copy(update={"image_layout": policy.network.image_layout, "frames": policy.network.frames})
         self.frames = network.frames
         self.encoder = Encoder(
@@ -41,7 +83,7 @@ class QFunction(nn.Module):
         self.hidden, features = make_layers(self.encoder, network)
         self.listed = is_listed(policy.head)
         """All actions are valued at once."""
-        beside = clock.size if clock else 0
+        beside = self.clock.size if self.clock else 0
         if not self.listed:
             self.actions = Encoder(policy.action_space, normalize=True)
             beside += self.actions.size
@@ -49,7 +91,7 @@ class QFunction(nn.Module):
         if not beside:
             self.last: nn.Module = nn.Linear(features, values)
         else:  # one more layer, that sees them and the features together
-            joined = nn.Linear(features + beside, features + beside if clock else max(features, 1))
+            joined = nn.Linear(features + beside, features + beside if self.clock else max(features, 1))
             self.last = nn.Sequential(joined, ACTIVATIONS[network.activation](), nn.Linear(joined.out_features, values))
 
     def forward(self, observations: nested.Nested, remaining: Tensor, actions: nested.Nested) -> Tensor:

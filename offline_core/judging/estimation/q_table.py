@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,6 +23,15 @@ MOST_BYTES = 4_096
 """Of an observation; a larger one is an image, say, and hardly ever comes twice."""
 ROWS_LOOKED_AT = 10_000
 """As many tell that there are too many contexts, in most logs."""
+
+
+Said = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""(values of the start states, errors of the steps, values after the last step) of E episodes, see `Model`."""
+
+
+def fitted_to(part: np.ndarray, number: int) -> np.ndarray:
+    """(E,) bool, the episodes of all other parts than this one; all where there is one part."""
+    return np.asarray(part != number if part.any() else part == number)
 
 
 class Contexts(NamedTuple):
@@ -79,32 +88,32 @@ class QTable:
         values = [
             means(contexts.of[learned], taken[learned], rewards[learned], len(contexts.keys) + 1, actions)
             for number in range(part.max() + 1)
-            for learned in [part != number if part.any() else part == number]
+            for learned in [fitted_to(part, number)]
         ]
         return cls(contexts.keys, np.stack(values), part, policies, explore)
 
-    def said_of(self, batch: EpisodeBatch, part: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(values of the start states, errors of the steps, values after the last step) of E episodes, see `Model`.
+    def said_of(self, batch: EpisodeBatch, part: np.ndarray) -> Iterator[Said]:
+        """What is said of E episodes, for each policy.
 
         Arguments:
-            part: (E,) which means are asked for each episode.
-            number: of the policy.
+            part: (E,) of which part each episode is taken to be.
         """
         first = batch.first[batch.is_step]
         keys = _keys(batch, first)
         place = np.minimum(np.searchsorted(self.contexts, keys), len(self.contexts) - 1)
         place = np.where(self.contexts[place] == keys, place, len(self.contexts))
-        inputs = torch.from_numpy(batch[inputs_of(number)])
-        starts = np.empty(len(part))
-        for begin in range(0, len(part), ROWS_LOOKED_AT):
-            rows = slice(begin, begin + ROWS_LOOKED_AT)
-            own, worth = inputs[torch.from_numpy(first[rows])], self.values[part[rows], place[rows]]
-            if self.explore:
-                starts[rows] = (own.double().softmax(dim=1).numpy() * worth).sum(axis=1)
-            else:
-                starts[rows] = worth[np.arange(len(worth)), own.argmax(dim=1).numpy()]
-        told = self.values[part, place, taken_of(batch, self.policies[0])]
-        return starts, batch.of_steps(columns.REWARDS) - told, np.zeros(len(part))
+        errors = batch.of_steps(columns.REWARDS) - self.values[part, place, taken_of(batch, self.policies[0])]
+        for number in range(len(self.policies)):
+            inputs = torch.from_numpy(batch[inputs_of(number)])
+            starts = np.empty(len(part))
+            for begin in range(0, len(part), ROWS_LOOKED_AT):
+                rows = slice(begin, begin + ROWS_LOOKED_AT)
+                own, worth = inputs[torch.from_numpy(first[rows])], self.values[part[rows], place[rows]]
+                if self.explore:
+                    starts[rows] = (own.double().softmax(dim=1).numpy() * worth).sum(axis=1)
+                else:
+                    starts[rows] = worth[np.arange(len(worth)), own.argmax(dim=1).numpy()]
+            yield starts, errors, np.zeros(len(part))
 
 
 def means(contexts: np.ndarray, actions: np.ndarray, rewards: np.ndarray, rows: int, width: int) -> np.ndarray:

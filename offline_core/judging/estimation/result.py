@@ -31,6 +31,17 @@ def return_name(gamma: float, reward: str = "") -> str:
     return f"{name} in {reward}" if reward else name
 
 
+def return_head(gamma: float, reward: str = "") -> str:
+    """The same as the head of a table's column; the unit is spelled as the log does."""
+    name = return_name(gamma, reward)
+    return name[0].upper() + name[1:]
+
+
+def told_confidence(confidence: float) -> str:
+    """What an interval holds, and that it has two sides."""
+    return f"{100 * confidence:g} %, two-sided: {50 * (1 - confidence):.3g} % beyond each end"
+
+
 def told_discount(gamma: float) -> str:
     """The end of what is said of a return; empty if it is not discounted."""
     return "" if gamma == 1 else f", discounted by {gamma:g}"
@@ -128,6 +139,7 @@ class OffPolicyResult(PolicyResult):
                 "Dataset": self.dataset,
                 "Recorded": f"{self.recorded}{f' {self.reward}' if self.reward else ''}{told_discount(self.gamma)}",
                 **({} if self.told_horizon == "1 step" else {"Horizon": self.told_horizon}),
+                "Intervals": f"{told_confidence(self.confidence)}, of resamples of the episodes",
                 "Time": duration_text(self.seconds),
             },
             warnings=self.warnings,
@@ -136,7 +148,7 @@ class OffPolicyResult(PolicyResult):
                     "Estimates",
                     columns=(
                         "Method",
-                        return_name(self.gamma, self.reward).capitalize(),
+                        return_head(self.gamma, self.reward),
                         "Effective episodes",
                         "Heaviest episode",
                     ),
@@ -146,7 +158,6 @@ class OffPolicyResult(PolicyResult):
             details={
                 "Weighed by": self.behaviour or "the recorded action_logp",
                 "Actions": "sampled, as act(explore=True) does" if self.explore else "the likeliest, as act does",
-                "Intervals": f"{100 * self.confidence:g} % of resamples of the episodes",
             },
             draw=figures.drawn(lambda: pictures),
             next="" if told.verdict == "bad" else command("offline", "decide", self.dataset.uri, self.checkpoint),

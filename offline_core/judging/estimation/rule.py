@@ -43,7 +43,7 @@ class SqlRule:
         spaces: tuple[gym.Space[Any], gym.Space[Any]],
         made_of: InputColumns | None,
     ) -> None:
-        self._observation_space, action_space = spaces
+        _, action_space = spaces
         self._name, self._made_of = name, made_of
         if np.prod(action_space.shape or ()) != 1:
             self._refuse(f"gives one number, and the actions of the log are {action_space}: name a function (function:…)")

@@ -26,13 +26,13 @@ CHEN = "Chen et al. 2021, arXiv 2106.01345, whose %BC this is"
 KOSTRIKOV = "Kostrikov et al. 2022, arXiv 2110.06169"
 FUJIMOTO = "Fujimoto & Gu 2021, arXiv 2106.06860"
 
-Kind = Literal["expert", "random", "mixed", "one_policy"]
+DataKind = Literal["expert", "random", "mixed", "one_policy"]
 
 
 class Advice(Part):
     """What to train first, why, and what next."""
 
-    kind: Kind = Field(description="What the data seems to be.")
+    kind: DataKind = Field(description="What the data seems to be.")
     first: Training = Field(description="What to train first.")
     second: Training = Field(description="What to try next.")
     confidence: Literal["low", "medium", "high"]
@@ -62,7 +62,7 @@ def advise(measures: Measures, data: Trained, *, target: float | None = None) ->
         target: a return known to be good; without it nothing tells whether episodes that are alike are all good or all bad,
             but that nothing good is done by lot.
     """
-    kind, actions = kind_of(measures, target), measures.actions.kind
+    kind, actions = data_kind(measures, target), measures.actions.kind
     by_value = {"discrete": "cql", "composite": "iql"}.get(actions, "td3_bc")
     if kind == "expert":
         first, second, source = "bc", "marwil", KUMAR
@@ -100,7 +100,7 @@ def advise(measures: Measures, data: Trained, *, target: float | None = None) ->
     )
 
 
-def kind_of(measures: Measures, target: float | None = None) -> Kind:
+def data_kind(measures: Measures, target: float | None = None) -> DataKind:
     """What the data seems to be."""
     by_lot = measures.stochasticity is not None and measures.stochasticity >= BY_LOT
     if by_lot:

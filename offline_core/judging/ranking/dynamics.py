@@ -9,7 +9,7 @@ import numpy as np
 from offline_core.data.episodes import columns
 from offline_core.data.quality.steps import StepBatch
 from offline_core.judging.ranking.sample import PARTS, Sample
-from offline_core.judging.ranking.steps import Numbers, next_observations
+from offline_core.judging.ranking.steps import StepNumbers, next_observations
 from offline_core.runtime.seeding import derive_seed
 
 RANDOM_FEATURES = 256
@@ -25,7 +25,7 @@ LARGEST = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Numbers in robust deviations from their medians."""
+    """StepNumbers in robust deviations from their medians."""
 
     center: np.ndarray
     spread: np.ndarray
@@ -71,7 +71,7 @@ class Dynamics:
             left = np.abs(y - x @ weights)
             self._fits.append((weights, np.maximum(np.quantile(left, 0.5, axis=0) / 0.6745, LEAST_MISSED)))
 
-    def surprise(self, batch: StepBatch, numbers: Numbers, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def surprise(self, batch: StepBatch, numbers: StepNumbers, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(N,) two, of the observation after a step and of its reward: square root of the distance from what was expected.
 
         In deviations of what the model misses usually; the root, so that a rare state is not all that counts. NaN and
@@ -97,7 +97,7 @@ class Dynamics:
         return np.column_stack([np.ones(len(scaled)), scaled, np.cos(scaled @ self._weights + self._phase)])
 
 
-def _targets(numbers: Numbers, following: np.ndarray) -> np.ndarray:
+def _targets(numbers: StepNumbers, following: np.ndarray) -> np.ndarray:
     rewards = numbers.of(columns.REWARDS).sum(axis=1, keepdims=True)
     return np.column_stack([following - numbers.of(columns.OBS), rewards])
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from offline_core.data.episodes import columns
 from offline_core.data.quality.steps import StepBatch
-from offline_core.judging.ranking.steps import Numbers
+from offline_core.judging.ranking.steps import StepNumbers
 
 BROKEN, AT_BOUNDS, CUT, MISSING = "share of NaN or infinity in", "share at the bounds of", "cut off before", "missing steps"
 LENGTH, RETURN = "length", "return"
@@ -36,7 +36,7 @@ class Features:
         return Features([*self.names, *other.names], np.column_stack([self.values, other.values]))
 
 
-def features_of(batch: StepBatch, numbers: Numbers) -> Features:
+def features_of(batch: StepBatch, numbers: StepNumbers) -> Features:
     """Return, length, and of each number of a step its mean, spread, largest jump and the share of steps where it stays."""
     rows = batch.lengths > 0
     starts, lengths = batch.offsets[:-1][rows], batch.lengths[rows].astype(float)

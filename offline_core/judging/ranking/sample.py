@@ -11,8 +11,9 @@ from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.data.quality.batches import step_batches
 from offline_core.data.quality.steps import StepBatch
+from offline_core.errors import SchemaError
 from offline_core.judging.ranking.config import OutlierConfig
-from offline_core.judging.ranking.steps import Numbers, next_observations, numbers_of, same_names
+from offline_core.judging.ranking.steps import StepNumbers, next_observations, numbers_of
 from offline_core.runtime.progress import progress
 from offline_core.runtime.seeding import derive_seed
 
@@ -43,7 +44,7 @@ class Sample:
 
     batch: EpisodeBatch
     """With observations and actions as they are stored."""
-    numbers: Numbers
+    numbers: StepNumbers
     following: np.ndarray
     """(N, …) float64, see `next_observations`."""
     part: np.ndarray
@@ -69,13 +70,13 @@ class Sample:
         joined = EpisodeBatch.concatenate(batches)
         return cls(
             joined,
-            Numbers(found.names, found.columns, np.concatenate(numbers)),
+            StepNumbers(found.names, found.columns, np.concatenate(numbers)),
             np.concatenate(following),
             np.concatenate(part),
         )
 
 
-def numbered(dataset: Dataset, *, what: str) -> Iterator[tuple[np.ndarray, StepBatch, Numbers]]:
+def numbered(dataset: Dataset, *, what: str) -> Iterator[tuple[np.ndarray, StepBatch, StepNumbers]]:
     """(numbers of the episodes, their steps, the numbers of these) of a dataset, in its order.
 
     Raises:
@@ -86,7 +87,11 @@ def numbered(dataset: Dataset, *, what: str) -> Iterator[tuple[np.ndarray, StepB
         for batch in step_batches(dataset):
             found = numbers_of(batch, dataset.manifest.input_columns)
             known = known or found.names
-            same_names(known, found.names, batch)
+            if differing := sorted({*known} ^ {*found.names}):
+                raise SchemaError(
+                    f"{batch.dataset}: the episodes do not all have {differing[0]!r}, as from episode {batch.eps_ids[0]} on, "
+                    "so they cannot be compared. 'offline check' says which ones differ; keep one kind by pruning."
+                )
             yield np.arange(begin, begin + batch.num_episodes), batch, found
             begin += batch.num_episodes
             bar.update(len(batch))

@@ -12,7 +12,6 @@ from offline_core.data.episodes import columns
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.number_names import number_names
 from offline_core.data.quality.steps import StepBatch
-from offline_core.errors import SchemaError
 
 MOST_NUMBERS = 64
 """Of a column; an image is its mean and its spread."""
@@ -20,12 +19,12 @@ MOST_ACTIONS = 32
 """Of a Discrete space that are told apart."""
 SECONDS = "time in seconds"
 """Name of the numbers of column `time` where that is of nanoseconds since 1970."""
-_APART = {columns.NEW_OBS, columns.T, columns.TERMINATEDS, columns.TRUNCATEDS, columns.ACTION_LOGP}
-_APART |= {columns.ACTION_DIST_INPUTS, columns.WEIGHTS_SEQ_NO}
+COMPARED = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TIME)
+"""Columns whose numbers are looked at: what no policy sees or learns from makes no episode an outlier."""
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class StepNumbers:
     """Numbers of N steps."""
 
     names: Sequence[str]
@@ -40,8 +39,8 @@ class Numbers:
         return self.values[:, [column in roots for column in self.columns]]
 
 
-def numbers_of(batch: StepBatch, made_of: InputColumns | None = None) -> Numbers:
-    """What is looked at of each step: observations, actions (those of a list as shares), rewards and other numbers.
+def numbers_of(batch: StepBatch, made_of: InputColumns | None = None) -> StepNumbers:
+    """What is looked at of each step: observations, actions (those of a list as shares), rewards and times.
 
     Arguments:
         made_of: what the observations are made of, whose numbers have the names of the mapping, and what actions are called.
@@ -54,13 +53,13 @@ def numbers_of(batch: StepBatch, made_of: InputColumns | None = None) -> Numbers
     parts: list[np.ndarray] = []
     for path, leaf in batch.columns.items():
         root = path.partition("/")[0]
-        if root not in _APART and leaf.dtype.kind in "fiub":
+        if root in COMPARED and leaf.dtype.kind in "fiub":
             space = batch.action_space if path == columns.ACTIONS else None
             for name, values in _numbers(path, leaf, space, made_of, labels):
                 names.append(name)
                 roots.append(root)
                 parts.append(values)
-    return Numbers(names, roots, np.column_stack(parts) if parts else np.zeros((len(batch), 0)))
+    return StepNumbers(names, roots, np.column_stack(parts) if parts else np.zeros((len(batch), 0)))
 
 
 def next_observations(batch: StepBatch) -> np.ndarray:
@@ -71,19 +70,6 @@ def next_observations(batch: StepBatch) -> np.ndarray:
         v for path, leaf in zip(paths, leaves, strict=True) for _, v in _numbers(path, leaf, None) if leaf.dtype.kind in "fiub"
     ]
     return np.column_stack(parts) if parts else np.zeros((len(batch), 0))
-
-
-def same_names(known: Sequence[str], found: Sequence[str], batch: StepBatch) -> None:
-    """Check that all episodes have the same columns.
-
-    Raises:
-        SchemaError: They do not.
-    """
-    if differing := sorted(set(known) ^ set(found)):
-        raise SchemaError(
-            f"{batch.dataset}: the episodes do not all have {differing[0]!r}, as from episode {batch.eps_ids[0]} on, so they "
-            "cannot be compared. 'offline check' says which ones differ; keep one kind by pruning."
-        )
 
 
 def _numbers(

@@ -157,6 +157,11 @@ class SweepConfig(Config):
         return (super().unused | ({f"training.{self.training.algorithm}"} if varied else set())) - varied
 
     @property
+    def judged_on(self) -> str | None:
+        """URI of the data that policies are estimated from, or held against."""
+        return self.estimate_on or self.training.evaluation.held_out
+
+    @property
     def all_seeds(self) -> list[int]:
         """The seed of each run of a setting."""
         return [*range(self.seed, self.seed + self.seeds)] if isinstance(self.seeds, int) else self.seeds

@@ -19,10 +19,17 @@ from offline_core.runtime.units import count_text, duration_text
 if TYPE_CHECKING:
     import polars as pl
 
+RUNS = "runs"
+"""Folder of the runs in the output of a sweep, by digest of the setting and seed."""
 MOST_TOLD, MOST_ROWS = 4, 50
 """Settings among the facts of a card, and in its table."""
 MOST_POINTS, MOST_LINES = 12, 6
 """Settings in a picture."""
+
+
+def sign_of(score: str) -> int:
+    """1 if a higher score is better, -1 if a lower one is."""
+    return -1 if score == "held_out_loss" else 1
 
 
 class SweptRun(Part):
@@ -192,8 +199,8 @@ class SweepResult(PolicyResult):
 
     @property
     def sign(self) -> int:
-        """1 if a higher score is better, -1 if a lower one is."""
-        return -1 if self.score == "held_out_loss" else 1
+        """See `sign_of`."""
+        return sign_of(self.score)
 
     @property
     def best(self) -> str:

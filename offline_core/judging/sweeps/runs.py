@@ -9,14 +9,12 @@ from offline_core.data.episodes import EpisodeBatch
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.judging.sweeps.config import SweepConfig
+from offline_core.judging.sweeps.result import RUNS
 from offline_core.judging.sweeps.settings import Setting, refuse
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, asked_run
 from offline_core.learning.train import found_result, train
-
-RUNS = "runs"
-"""Folder of the runs in the output of a sweep, by digest of the setting and seed."""
 
 
 @dataclass(frozen=True, slots=True)

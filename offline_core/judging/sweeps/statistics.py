@@ -1,34 +1,16 @@
-"""What scores of a few runs say: aggregates, intervals and curves (Agarwal et al. 2021, arXiv 2108.13264; as in `rliable`).
-
-Scores are arrays (R, T): of R runs in each of T tasks. A sweep has one task, its dataset.
-"""
+"""What scores of a few runs say: aggregates, intervals and curves (Agarwal et al. 2021, arXiv 2108.13264; as in `rliable`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from offline_core.judging.estimation.bootstrap import resampled, resampled_counts
+
 Aggregate = Callable[[np.ndarray], np.ndarray]
-"""(…, N) scores of all runs and tasks → (…,)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bootstrap:
-    """How intervals are found (Efron 1979): by the percentiles of an aggregate of runs that are drawn anew."""
-
-    resamples: int
-    """Each of as many runs as there are."""
-    confidence: float
-    """Share of the resamples within an interval."""
-    seed: int
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Quantiles at the ends of the interval."""
-        return (1 - self.confidence) / 2, (1 + self.confidence) / 2
+"""(…, N) scores of all runs → (…,)."""
 
 
 def interquartile_mean(scores: np.ndarray) -> Any:
@@ -38,24 +20,27 @@ def interquartile_mean(scores: np.ndarray) -> Any:
     return np.sort(scores, axis=-1)[..., cut : scores.shape[-1] - cut].mean(axis=-1)
 
 
-def interval(aggregate: Aggregate, scores: np.ndarray, bootstrap: Bootstrap) -> tuple[float, float] | None:
-    """(low, high) of an aggregate of scores (R, T), stratified: the runs of each task are drawn by themselves.
+def interval(
+    aggregate: Aggregate, scores: np.ndarray, *, resamples: int, confidence: float, seed: int
+) -> tuple[float, float] | None:
+    """(low, high) of an aggregate of the scores (N,) of runs, by the percentiles of runs that are drawn anew (Efron 1979).
 
     None of a single run, which says nothing of others.
-    Memory: `resamples` times the scores.
+
+    Arguments:
+        resamples: each of as many runs as there are.
+        confidence: share of the resamples within the interval.
     """
-    runs, tasks = scores.shape
-    if runs < 2:
+    if len(scores) < 2:
         return None
-    drawn = np.random.default_rng(bootstrap.seed).integers(runs, size=(bootstrap.resamples, runs, tasks))
-    found = aggregate(scores[drawn, np.arange(tasks)].reshape(bootstrap.resamples, runs * tasks))
-    low, high = np.quantile(found, bootstrap.ends)
+    found = [aggregate(scores[drawn]) for drawn in resampled(len(scores), resamples=resamples, seed=seed)]
+    low, high = np.quantile(np.concatenate(found), _ends(confidence))
     return float(low), float(high)
 
 
 def performance_profile(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """Share of scores (R, T) above each threshold (K,): (K,) float64."""
-    share: np.ndarray = np.mean(scores.reshape(-1, 1) > thresholds, axis=0)
+    """Share of scores (N,) above each threshold (K,): (K,) float64."""
+    share: np.ndarray = np.mean(scores[:, None] > thresholds, axis=0)
     return share
 
 
@@ -78,19 +63,26 @@ def expected_best(scores: np.ndarray) -> np.ndarray:
 
 
 def learning_curve(
-    curves: Sequence[Sequence[tuple[int, float]]], bootstrap: Bootstrap
+    curves: Sequence[Sequence[tuple[int, float]]], *, resamples: int, confidence: float, seed: int
 ) -> list[tuple[int, float, float, float]]:
-    """(updates, mean, low, high) over runs with curves of (updates, value); a run that ended early keeps its last value."""
+    """(updates, mean, low, high) over runs with curves of (updates, value); a run that ended early keeps its last value.
+
+    Arguments:
+        resamples, confidence, seed: as of `interval`.
+    """
     curves = [curve for curve in curves if curve]
     if not curves:
         return []
     updates = sorted({at for curve in curves for at, _ in curve})
     values = np.stack([_held(curve, updates) for curve in curves])
-    runs = len(values)
-    drawn = np.random.default_rng(bootstrap.seed).integers(runs, size=(bootstrap.resamples, runs))
-    shares = np.stack([np.mean(drawn == run, axis=1) for run in range(runs)], axis=1)
-    low, high = np.quantile(shares @ values, bootstrap.ends, axis=0)
+    counts = np.concatenate([*resampled_counts(len(values), resamples=resamples, seed=seed)])
+    low, high = np.quantile(counts / len(values) @ values, _ends(confidence), axis=0)
     return list(zip(updates, values.mean(axis=0).tolist(), low.tolist(), high.tolist(), strict=True))
+
+
+def _ends(confidence: float) -> tuple[float, float]:
+    """Quantiles at the ends of an interval."""
+    return (1 - confidence) / 2, (1 + confidence) / 2
 
 
 def _held(curve: Sequence[tuple[int, float]], updates: Sequence[int]) -> np.ndarray:

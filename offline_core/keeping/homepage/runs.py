@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from offline_core.data.datasets.result_cache import RESULT_FILE
-from offline_core.judging.sweeps.result import SweepResult, SweptSetting
+from offline_core.judging.sweeps.result import RUNS, SweepResult, SweptSetting
 from offline_core.keeping.homepage.found import DEFAULT_ALGORITHMS, Found, curves_of
 from offline_core.keeping.homepage.values import Curve, minute, number, thinned
 from offline_core.keeping.stored_results import read_result
@@ -132,7 +132,7 @@ def _unfinished(found: Found, file: str) -> dict[str, Any]:
 def _failed(found: Found) -> Iterator[tuple[str, dict[str, Any]]]:
     """The runs of sweeps that ended in an error, with its sentence; by their folders, if they left one that says the same."""
     for folder, sweep in found.other_results.items():
-        own = posixpath.join(folder, "runs/")
+        own = posixpath.join(folder, RUNS, "")
         left = {name: each.error for name, each in found.failures.items() if name.startswith(own)}
         for run in sweep.failures if isinstance(sweep, SweepResult) else ():
             told = f"{run.error}{' It may pass if it is run again.' if run.may_pass else ''}"

@@ -17,7 +17,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from offline_core.data.datasets.about import OF_RESULTS, say_about
@@ -44,6 +43,10 @@ EXTRA = "serve"
 SECONDS_BETWEEN_LOOKS = 1.0
 BUSY_SHARE = 0.1
 """Of the time that may go into looking: a root that takes a second to list is listed every ten."""
+FIRST_FOLDERS = 100
+"""Of each kind of file, with what is shown first."""
+COMPRESSION = 4
+"""Of 9: a list of thousands is a tenth as long then, and higher ones take several times as long for little."""
 MAX_BODY_BYTES = 200_000
 _HEADERS = {
     "Content-Security-Policy": f"{security_policy(is_served=True)}; frame-ancestors 'none'",
@@ -93,7 +96,7 @@ class Rows:
 class LiveSite:
     """The values of a root as it is now: while a page asks, it is listed now and then, and files that changed are read.
 
-    It is listed at once and first read by a thread, since thousands of runs take seconds; who asks meanwhile waits.
+    At first only what changed last is read; a thread reads on, since thousands of runs take seconds.
 
     Raises:
         StorageError: the root cannot be listed.
@@ -107,22 +110,31 @@ class LiveSite:
         begin = time.monotonic()
         catalogue = open_catalogue(root)
         self.root = catalogue.root
+        self.site = self._read(catalogue.newest(FIRST_FOLDERS))
+        """What was read last."""
         self._next_look = _next_look(begin)
-        self._first: Future[Site] = Future()
-        self._newest: Site | None = None
-        threading.Thread(target=self._read_first, args=(catalogue,), name="read root", daemon=True).start()
+        if self._unread:
+            threading.Thread(target=self._read_on, args=(catalogue,), name="read root", daemon=True).start()
 
     @property
-    def site(self) -> Site:
-        """What was read last."""
-        return self._first.result() if self._newest is None else self._newest
+    def _unread(self) -> int:
+        """Files that are still to be read."""
+        return self.site.found.catalogue.left_out
 
-    def _read_first(self, catalogue: Catalogue) -> None:
-        try:
-            self._first.set_result(self._read(catalogue))
-        except Exception as error:  # each who asks is told, until a later look succeeds
-            log.warning("%s cannot be read: %s", self.root.uri, error)
-            self._first.set_exception(error)
+    def _read_on(self, catalogue: Catalogue) -> None:
+        """Read all, the newest first, and show what was read from time to time."""
+        folders = FIRST_FOLDERS
+        with self._looking:
+            try:
+                while self._unread:
+                    folders *= 4
+                    self._show(catalogue.newest(folders))
+            except Exception as error:  # a later look reads them
+                log.warning("%s is not read to its end: %s", self.root.uri, error)
+
+    def _show(self, catalogue: Catalogue) -> None:
+        self.site = self._read(catalogue)
+        self._moment += 1
 
     def _read(self, catalogue: Catalogue) -> Site:
         """All that describes what is there: threads that ask for values then read no file at the same time."""
@@ -142,12 +154,10 @@ class LiveSite:
         if time.monotonic() < self._next_look or not self._looking.acquire(blocking=False):
             return
         try:
-            has_failed = self._newest is None and self._first.exception() is not None
             begin = time.monotonic()
             catalogue = read_catalogue(self.root)
-            if has_failed or catalogue.files != self.site.found.catalogue.files:
-                self._newest = self._read(catalogue)
-                self._moment += 1
+            if self._unread or catalogue.files != self.site.found.catalogue.files:
+                self._show(catalogue)
         finally:
             self._next_look = _next_look(begin)
             self._looking.release()
@@ -163,7 +173,7 @@ class LiveSite:
             if not self._is_opened:  # the page is drawn by now
                 self._is_opened = True
                 threading.Thread(target=self._open_newest, name="open newest", daemon=True).start()
-            return _whole({"at": minute_now(), "change": self._moment}, known)
+            return _whole({"at": minute_now(), "change": self._moment, "unread": self._unread}, known)
         if len(name) == 1 and name[0] in ROW_LISTS:
             with self._changing:
                 return self._changed(name[0], known)
@@ -241,6 +251,7 @@ def app_of(live: LiveSite, token: str, port: int) -> Starlette:
     with require_extra(EXTRA):
         from starlette.applications import Starlette
         from starlette.middleware import Middleware
+        from starlette.middleware.gzip import GZipMiddleware
         from starlette.responses import HTMLResponse, JSONResponse, Response
         from starlette.routing import Route
 
@@ -269,8 +280,6 @@ def app_of(live: LiveSite, token: str, port: int) -> Starlette:
         """What the page of this server says in JSON, written beside the data."""
         from starlette.concurrency import run_in_threadpool
 
-        if request.headers.get("Origin") not in {f"http://{host}" for host in hosts}:
-            return JSONResponse({"error": "Only the page of this server may mark episodes, and say what runs are."}, 403)
         if int(request.headers.get("Content-Length") or MAX_BODY_BYTES) >= MAX_BODY_BYTES:
             return JSONResponse({"error": "This is too long."}, 413)
         body = await request.body()
@@ -310,7 +319,8 @@ def app_of(live: LiveSite, token: str, port: int) -> Starlette:
         Route("/value", value),
         *(Route(f"/{name}", functools.partial(changed, change=change), methods=["POST"]) for name, change in changes.items()),
     ]
-    return Starlette(routes=routes, middleware=[Middleware(_Guard, hosts=hosts, token=token, cookie=f"offline-report-{port}")])
+    guard = Middleware(_Guard, hosts=hosts, token=token, cookie=f"offline-report-{port}")
+    return Starlette(routes=routes, middleware=[guard, Middleware(GZipMiddleware, compresslevel=COMPRESSION)])
 
 
 class _Guard:
@@ -326,6 +336,7 @@ class _Guard:
         if scope["type"] != "http":
             return
         headers, cookie = Headers(scope=scope), ""
+        origin = headers.get("origin")
         is_new = _equal(QueryParams(scope["query_string"]).get("token", ""), self._token)
         if is_new:
             cookie = f"{self._cookie}={self._token}; Path=/; HttpOnly; SameSite=Strict"
@@ -341,6 +352,9 @@ class _Guard:
 
         if headers.get("host", "") not in self._hosts:
             refused = PlainTextResponse("This server is asked by another name than its own.", 421)
+            cookie = ""
+        elif (origin is not None or scope["method"] != "GET") and origin not in {f"http://{host}" for host in self._hosts}:
+            refused = PlainTextResponse("Only the pages of this server may ask it.", 403)
             cookie = ""
         elif not is_new and not _equal(_cookies(headers.get("cookie", "")).get(self._cookie, ""), self._token):
             refused = PlainTextResponse("Open the address that 'offline report --serve' has printed: it has a token.", 403)

@@ -30,14 +30,14 @@ def descriptions(contents: Contents, versions: Sequence[Dataset], policies: Coll
         policies: names of the folders of the checkpoints that learned from them.
     """
     fingerprints = {fingerprint for version in versions for fingerprint in version.manifest.fingerprints}
-    found = {path for version in versions for path in beside(contents, version)}
+    paths = {path for version in versions for path in beside(contents, version)}
     for path in contents.catalogue.of("result", "estimate"):
-        found |= _of_result(contents, path, fingerprints)
-    found |= {posixpath.join(posixpath.dirname(name), _BAD_BATCH) for name in policies}
+        paths |= _of_result(contents, path, fingerprints)
+    paths |= {posixpath.join(posixpath.dirname(name), _BAD_BATCH) for name in policies}
     for path in contents.catalogue.of("failure") if versions else ():  # an error may quote any value of what was read
         if read_failure(contents.root.child(posixpath.dirname(path))) is not None:
-            found.add(path)
-    return sorted(found & contents.catalogue.files.keys())
+            paths.add(path)
+    return sorted(paths & contents.catalogue.files.keys())
 
 
 def beside(contents: Contents, version: Dataset) -> Iterator[str]:
@@ -55,15 +55,15 @@ def beside(contents: Contents, version: Dataset) -> Iterator[str]:
 
 def named_by_results(contents: Contents) -> dict[str, set[str]]:
     """Fingerprints that the stored results of stages name, by URI; results of datasets themselves are no users of them."""
-    found = {path: _stored(contents, path)[0] for path in contents.catalogue.of("result")}
-    return {contents.root.child(path).uri: {*_fingerprints(result)} for path, result in found.items() if result}
+    results = {path: _stored(contents, path)[0] for path in contents.catalogue.of("result")}
+    return {contents.root.child(path).uri: {*_fingerprints(result)} for path, result in results.items() if result}
 
 
 def _stored(contents: Contents, path: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """(result, fingerprints of what was made) of a stored result; empty if another program wrote the file."""
-    place = contents.root.child(path)
+    file = contents.root.child(path)
     try:
-        values = json.loads(without_checksum(place.read(), place.uri))
+        values = json.loads(without_checksum(file.read(), file.uri))
         return dict(values["result"]), dict(values["made"])
     except (ValueError, KeyError, TypeError, RecursionError, CorruptFileError):
         return {}, {}
@@ -84,8 +84,8 @@ def _of_result(contents: Contents, path: str, fingerprints: Collection[str]) -> 
 def _fingerprints(value: Any) -> Iterator[str]:
     match value:
         case dict():
-            if isinstance(found := value.get("fingerprint"), str):
-                yield found
+            if isinstance(fingerprint := value.get("fingerprint"), str):
+                yield fingerprint
             for inner in value.values():
                 yield from _fingerprints(inner)
         case list():

@@ -22,7 +22,6 @@ from offline_core.data.datasets.marks import forget_marks
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import columns
 from offline_core.data.importing.imported import Imported
-from offline_core.data.importing.late_files import imported_without
 from offline_core.data.store.json_files import with_checksum
 from offline_core.data.store.location import Location
 from offline_core.data.store.numbered_log import NumberedLog
@@ -82,12 +81,12 @@ class ForgetResult(Result):
             verdict="good" if self.deleted else "grey",
             word="Forgot" if self.deleted else "Would forget",
             sentence=f"{count_text(self.ids, 'episode')} in {count_text(len(self.versions), 'version')} below {self.root}.",
-            warnings=[f"{what}: {', '.join(found)}." for what, found in warnings.items() if found],
+            warnings=[f"{what}: {', '.join(names)}." for what, names in warnings.items() if names],
             sections=[
                 Section(
                     "Versions",
                     columns=("version", "episodes", "steps"),
-                    rows=[(f"{each.uri} {each.version}", each.episodes, each.steps) for each in self.versions],
+                    rows=[(f"{version.uri} {version.version}", version.episodes, version.steps) for version in self.versions],
                 ),
                 Section("Checks, cards, exports, estimates and decisions of these versions, which go", self.removed),
                 Section("Texts in which their names are replaced", self.texts),
@@ -144,12 +143,17 @@ def _all_datasets(contents: Contents) -> set[str]:
 
 def _found(contents: Contents, where: Condition, config: ForgetConfig) -> ForgetResult:
     """What is found, and taken out if `config` says so."""
-    found, unreadable = find_subjects(contents, where)
-    names = Names.of({id for subjects in found.values() for id in subjects.ids}, config.where)
-    holding = [(each, found[name]) for name in found for each in contents.datasets[name] if _files(each, found[name])]
-    policies = _policies(contents, [each for each, _ in holding])
-    removed = descriptions(contents, [each for each, _ in holding], policies)
-    marks = {posixpath.join(name, MARKS, MARKS_FILE) for name in found}
+    subjects_by_name, unreadable = find_subjects(contents, where)
+    names = Names.of({id for subjects in subjects_by_name.values() for id in subjects.ids}, config.where)
+    holding = [
+        (version, subjects)
+        for name, subjects in subjects_by_name.items()
+        for version in contents.datasets[name]
+        if _files(version, subjects)
+    ]
+    policies = _policies(contents, [version for version, _ in holding])
+    removed = descriptions(contents, [version for version, _ in holding], policies)
+    marks = {posixpath.join(name, MARKS, MARKS_FILE) for name in subjects_by_name}
     texts, left = ([file for file in files if file not in {*removed, *marks}] for files in mentions(contents, names))
     if config.delete:
         for file in removed:
@@ -157,11 +161,11 @@ def _found(contents: Contents, where: Condition, config: ForgetConfig) -> Forget
         for text in texts:
             rewrite(contents, text, names)
         for name in reversed(contents.parents_first()):
-            _forget(contents, name, found.get(name, Subjects()), names)
+            _forget(contents, name, subjects_by_name.get(name, Subjects()), names)
     result = ForgetResult(
         root=contents.root.uri,
-        ids=len({id for subjects in found.values() for id in subjects.ids}),
-        versions=[_without(*each) for each in holding],
+        ids=len({id for subjects in subjects_by_name.values() for id in subjects.ids}),
+        versions=[_without(version, subjects) for version, subjects in holding],
         policies=[contents.catalogue.place(name).uri for name in policies],
         addresses=[address for name in policies for address in _addresses(contents.catalogue.place(name))],
         removed=[contents.root.child(file).uri for file in removed],
@@ -182,23 +186,23 @@ def _found(contents: Contents, where: Condition, config: ForgetConfig) -> Forget
 
 def _forget(contents: Contents, name: str, subjects: Subjects, names: Names) -> None:
     """Rewrites one dataset."""
-    known = contents.datasets[name]
+    versions = contents.datasets[name]
     written = {}
     for path, meant in subjects.files.items():
-        holder, entry = next((each, file) for each in known for file in each.manifest.files if file.path == path)
+        holder, entry = next((dataset, file) for dataset in versions for file in dataset.manifest.files if file.path == path)
         index = holder.with_files([entry]).index()
         written[path] = file_without(holder, entry, index, meant, holder.location)
-    place, now = contents.catalogue.place(name), []
-    forget_marks(place, subjects.ids)
-    for dataset in reversed(known):
+    folder, now = contents.catalogue.place(name), []
+    forget_marks(folder, subjects.ids)
+    for dataset in reversed(versions):
         manifest = manifest_without(dataset, written, subjects.related_ids, names)
         now.append(dataset.manifest if manifest is None else manifest)
         if manifest is not None:
             replace_manifest(dataset, manifest)
     kept = {entry.path for manifest in now for entry in manifest.all_files}
-    late = {entry.path for dataset in known for entry in dataset.manifest.all_files}
+    late = {entry.path for dataset in versions for entry in dataset.manifest.all_files}
     for path in {*subjects.files, *subjects.leftovers, *late} - kept:
-        place.inside(path).delete()
+        folder.inside(path).delete()
 
 
 def _manifests_left(contents: Contents, names: Names) -> list[str]:
@@ -214,9 +218,9 @@ def _manifests_left(contents: Contents, names: Names) -> list[str]:
 
 def _finish(contents: Contents) -> None:
     """Delete the files that a run which was killed has replaced and not deleted."""
-    for name, known in contents.datasets.items():
-        listed = {file.path for dataset in known for file in dataset.manifest.all_files}
-        buried = {path for dataset in known for each in dataset.manifest.forgotten for path in each.files} - listed
+    for name, versions in contents.datasets.items():
+        listed = {file.path for dataset in versions for file in dataset.manifest.all_files}
+        buried = {path for dataset in versions for tombstone in dataset.manifest.forgotten for path in tombstone.files} - listed
         for path in (path for path in buried if (f"{name}/{path}" if name else path) in contents.catalogue.files):
             contents.catalogue.place(name).inside(path).delete()
 
@@ -239,17 +243,19 @@ def _policies(contents: Contents, versions: Collection[Dataset]) -> list[str]:
     The first parent of a policy is what it learned from; others were held out.
     """
     known = {fingerprint for dataset in versions for fingerprint in dataset.manifest.fingerprints}
-    known |= {each.fingerprint for dataset in contents.versions for each in dataset.manifest.forgotten if each.episodes}
-    found: set[str] = set()
+    known |= {
+        tombstone.fingerprint for dataset in contents.versions for tombstone in dataset.manifest.forgotten if tombstone.episodes
+    }
+    policies: set[str] = set()
 
     def learned(manifest: PolicyManifest) -> bool:
         began = [parent for parent in manifest.parents if parent.kind == "checkpoint"]
         return any(parent.fingerprint in known for parent in (*manifest.parents[:1], *began))
 
-    while new := {name for name, manifest in contents.policies.items() if name not in found and learned(manifest)}:
-        found |= new
+    while new := {name for name, manifest in contents.policies.items() if name not in policies and learned(manifest)}:
+        policies |= new
         known |= {contents.policies[name].fingerprint for name in new}
-    return sorted(found)
+    return sorted(policies)
 
 
 def _addresses(checkpoint: Location) -> list[str]:
@@ -275,7 +281,7 @@ def manifest_without(
     """
     before = dataset.manifest
     imported = Imported.of(before)
-    rest = None if imported is None else imported_without(dataset.location, imported, ids)
+    rest = None if imported is None else imported.without(dataset.location, ids)
     kept = before.kept if rest is None or rest == imported else rest.kept
     replaced = [entry for entry in before.files if entry.path in files]
     config = names.redacted(before.operation.config, everywhere=False)
@@ -299,7 +305,9 @@ def manifest_without(
         episodes=before.statistics.episodes - after.statistics.episodes,
         steps=before.statistics.steps - after.statistics.steps,
         fingerprint=before.fingerprint,
-        files=[entry.path for entry in before.all_files if entry.path not in {each.path for each in after.all_files}],
+        files=[
+            entry.path for entry in before.all_files if entry.path not in {kept_entry.path for kept_entry in after.all_files}
+        ],
     )
     return after.model_copy(update={"manifest_version": READS, "forgotten": [*before.forgotten, tombstone]})
 

@@ -13,8 +13,7 @@ from offline_core.data.curation.condition import Condition
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.manifest import FileEntry
 from offline_core.data.episodes import columns
-from offline_core.data.importing.imported import Imported
-from offline_core.data.importing.late_files import read_late
+from offline_core.data.importing.imported import Imported, read_late
 from offline_core.data.store.parquet_files import read_footer
 from offline_core.errors import ConfigError, CorruptFileError
 from offline_core.keeping.contents import Contents
@@ -61,14 +60,14 @@ def find_subjects(contents: Contents, where: Condition) -> tuple[dict[str, Subje
     Raises:
         ConfigError: no dataset has the columns of the condition, or it cannot be used on them.
     """
-    found: dict[str, Subjects] = {}
+    subjects_by_name: dict[str, Subjects] = {}
     looked_at: dict[str, Subjects] = {}
     unreadable: list[str] = []
     has_columns = False
     for name in contents.parents_first():
-        parents = [each for each in contents.parents[name] if each in looked_at]
+        parents = [parent_name for parent_name in contents.parents[name] if parent_name in looked_at]
         parent = looked_at[parents[0]] if len(contents.parents[name]) == 1 and parents else Subjects()
-        inherited_contents = sorted({content for each in parents for content in looked_at[each].contents})
+        inherited_contents = sorted({content for parent_name in parents for content in looked_at[parent_name].contents})
         subjects, listed = Subjects(), _listed(contents.datasets[name])
         for entry, dataset in _files(contents, name, unreadable):
             index = dataset.index([*columns.EPISODE_METADATA])
@@ -90,14 +89,14 @@ def find_subjects(contents: Contents, where: Condition) -> tuple[dict[str, Subje
         subjects.ids |= waiting
         looked_at[name] = subjects
         if subjects.ids:
-            found[name] = subjects
+            subjects_by_name[name] = subjects
     if not has_columns:
         names = ", ".join(sorted(where.names))
         raise ConfigError(
             f"No dataset below {contents.root.uri} has {names}. A condition may name {', '.join(columns.EPISODE_METADATA)}, "
             "and columns that have one value in all steps of an episode."
         )
-    return found, unreadable
+    return subjects_by_name, unreadable
 
 
 def _inherits(eps_id: str, parent: Subjects) -> bool:
@@ -111,18 +110,18 @@ def _waiting(versions: Sequence[Dataset], where: Condition) -> tuple[set[str], b
     """(ids of rows that wait for late ones and meet the condition, whether they have its columns)."""
     ids: set[str] = set()
     knows = False
-    imports = ((each.location, Imported.of(each.manifest)) for each in versions)
+    imports = ((version.location, Imported.of(version.manifest)) for version in versions)
     files = {entry.path: (root, entry) for root, imported in imports if imported for entry in imported.left_out}
     for root, entry in files.values():
         rows = read_late(root, entry)
         if not where.names <= {*rows.column_names}:
             continue
         wanted = rows.select(sorted({columns.EPS_ID, *where.names}))
-        one = (pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first()).alias(name) for name in where.names)
+        values = (pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first()).alias(name) for name in where.names)
         index = (
             pl.DataFrame(wanted)
             .group_by(columns.EPS_ID, maintain_order=True)
-            .agg(each for each, name in zip(one, where.names, strict=True) if name != columns.EPS_ID)
+            .agg(value for value, name in zip(values, where.names, strict=True) if name != columns.EPS_ID)
         )
         knows = True
         ids |= set(index[columns.EPS_ID].filter(where.met(index).fill_null(False)))

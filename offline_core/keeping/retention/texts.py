@@ -73,9 +73,9 @@ class Names:
                 return self.removed(value.encode()).decode() if everywhere else value
             case dict():
                 inside = {key: everywhere or key in _CONDITIONS for key in value}
-                return {key: self.redacted(each, everywhere=inside[key]) for key, each in value.items()}
+                return {key: self.redacted(inner, everywhere=inside[key]) for key, inner in value.items()}
             case list():
-                return [self.redacted(each, everywhere=everywhere) for each in value]
+                return [self.redacted(inner, everywhere=everywhere) for inner in value]
         return value
 
 
@@ -150,5 +150,5 @@ def _texts(column: pa.Array) -> Iterator[bytes]:
 
 def rewrite(contents: Contents, card: str, names: Names) -> None:
     """Replace the names on a card."""
-    place = contents.root.child(card)
-    place.write(names.removed(place.read()))
+    file = contents.root.child(card)
+    file.write(names.removed(file.read()))

@@ -57,7 +57,9 @@ class VacuumResult(Result):
     deleted: bool = Field(description="False: nothing was deleted, this is what would be.")
 
     def card(self) -> Card:
-        fates = [(each, "gone" if self.deleted else "goes") for each in self.removed] + [(each, "stays") for each in self.kept]
+        fates = [(version, "gone" if self.deleted else "goes") for version in self.removed] + [
+            (version, "stays") for version in self.kept
+        ]
         is_found = bool(self.removed or self.leftovers)
         return Card(
             "Vacuum",
@@ -73,8 +75,14 @@ class VacuumResult(Result):
                     "Versions",
                     columns=("version", "made", "size", "", "because"),
                     rows=[
-                        (f"{each.uri} {each.version}", f"{each.created_at:%Y-%m-%d}", size_text(each.bytes), fate, each.reason)
-                        for each, fate in fates
+                        (
+                            f"{version.uri} {version.version}",
+                            f"{version.created_at:%Y-%m-%d}",
+                            size_text(version.bytes),
+                            fate,
+                            version.reason,
+                        )
+                        for version, fate in fates
                     ],
                 ),
                 Section("Files of no version", [f"{uri} ({size_text(size)})" for uri, size in self.leftovers.items()]),
@@ -170,7 +178,7 @@ class _Plan:
         reasons = _reasons_to_stay(everything, config)
         leftovers = _leftovers(contents, config)
         if only is not None:
-            others = [dataset for name, known in contents.datasets.items() if name not in only for dataset in known]
+            others = [dataset for name, versions in contents.datasets.items() if name not in only for dataset in versions]
             reasons |= {_key(dataset): reasons.get(_key(dataset), _BUSY) for dataset in others}
             leftovers = {file: size for file, size in leftovers.items() if contents.catalogue.owner(file) in only}
         return cls(contents, reasons, leftovers)
@@ -200,9 +208,9 @@ def _reasons_to_stay(contents: Contents, config: VacuumConfig) -> dict[tuple[str
     """By (URI, version), of those that stay."""
     reasons: dict[tuple[str, int], str] = {}
     before = datetime.now(UTC) - timedelta(days=config.older_than_days)
-    for name, known in contents.datasets.items():
+    for name, versions in contents.datasets.items():
         tags = {version: tag for tag, version in reversed(read_tags(contents.catalogue.place(name)).items())}
-        for age, dataset in enumerate(reversed(known)):
+        for age, dataset in enumerate(reversed(versions)):
             number = dataset.manifest.version
             if age < config.keep_versions:
                 reasons[_key(dataset)] = "the latest version" if age == 0 else f"one of the {config.keep_versions} latest"
@@ -233,16 +241,16 @@ def _add_needed(contents: Contents, reasons: dict[tuple[str, int], str]) -> None
 
 
 def _fates(plan: _Plan, *, stay: bool) -> list[VersionFate]:
-    found = []
-    for known in plan.contents.datasets.values():
-        others = {file.path for each in known if _key(each) in plan.reasons for file in each.manifest.all_files}
+    fates = []
+    for versions in plan.contents.datasets.values():
+        others = {file.path for dataset in versions if _key(dataset) in plan.reasons for file in dataset.manifest.all_files}
         counted = set() if stay else others
-        for dataset in known:
+        for dataset in versions:
             if (_key(dataset) in plan.reasons) is not stay:
                 continue
             own = [file for file in dataset.manifest.all_files if file.path not in counted]
             counted |= {file.path for file in own}
-            found.append(
+            fates.append(
                 VersionFate(
                     uri=dataset.location.uri,
                     version=dataset.manifest.version,
@@ -251,32 +259,32 @@ def _fates(plan: _Plan, *, stay: bool) -> list[VersionFate]:
                     reason=plan.reasons.get(_key(dataset), "old, without a tag, and nothing needs it"),
                 )
             )
-    return found
+    return fates
 
 
 def _leftovers(contents: Contents, config: VacuumConfig) -> dict[str, int]:
     """Bytes of the files that no version lists and that are old enough, by name relative to the root."""
     before_ns = (time.time() - config.leftovers_older_than_days * 24 * 3600) * 1e9
-    found = {}
-    for name, known in contents.datasets.items():
-        listed = {file.path for dataset in known for file in dataset.manifest.all_files}
+    sizes = {}
+    for name, versions in contents.datasets.items():
+        listed = {file.path for dataset in versions for file in dataset.manifest.all_files}
         for file in sorted({*contents.files_of(name), *contents.late_files_of(name)} - listed):
             path = f"{name}/{file}" if name else file
             state = contents.catalogue.files[path]
             if 0 < (state.changed_ns or 0) < before_ns:
-                found[path] = state.size
-    return found
+                sizes[path] = state.size
+    return sizes
 
 
 def _others(contents: Contents) -> list[str]:
     """Parquet files in the folders of datasets that are named otherwise than this package names its data."""
-    found = []
-    for name, known in contents.datasets.items():
-        ours = {file.path for dataset in known for file in dataset.manifest.all_files}
+    uris = []
+    for name, versions in contents.datasets.items():
+        ours = {file.path for dataset in versions for file in dataset.manifest.all_files}
         ours |= {*contents.files_of(name), *contents.late_files_of(name)}
         others = (file for file in contents.catalogue.by_dataset[name] if file.endswith(".parquet") and not is_hidden(file))
-        found += [contents.catalogue.place(name).child(file).uri for file in sorted(others) if file not in ours]
-    return found
+        uris += [contents.catalogue.place(name).child(file).uri for file in sorted(others) if file not in ours]
+    return uris
 
 
 def _first(uris: list[str]) -> list[str]:
@@ -287,8 +295,8 @@ def _first(uris: list[str]) -> list[str]:
 def _delete(plan: _Plan, name: str) -> None:
     """Deletes what goes of a dataset that this run holds alone."""
     contents, gone = plan.contents, plan.gone(name)
-    place, stay = contents.catalogue.place(name), [dataset for dataset in contents.datasets[name] if dataset not in gone]
-    manifests = NumberedLog(place, VERSIONS)
+    folder, stay = contents.catalogue.place(name), [dataset for dataset in contents.datasets[name] if dataset not in gone]
+    manifests = NumberedLog(folder, VERSIONS)
     committed = manifests.listed()
     manifests.mark_used(committed.numbers[-1], committed.marks)
     for dataset in gone:

@@ -18,7 +18,6 @@ from gymnasium.vector import SyncVectorEnv, VectorEnv
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.environments.vector_env import make_vector_env, shares
 from offline_core.data.episodes import columns
-from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import PolicyManifest
@@ -88,7 +87,9 @@ def make_clips(config: RecordingConfig, policy: str, manifest: PolicyManifest, d
                 break
             for eps_id, film in _filmed(config, player, task, manifest.fingerprint, missing):
                 del missing[eps_id]
-                made[eps_id] = _written(folder.child(f"{eps_id}{film.ending}"), film).uri
+                place = folder.child(f"{eps_id}{film.ending}")
+                place.write(film.close())
+                made[eps_id] = place.uri
                 bar.update(1)
     for eps_id in missing:
         log.warning("%s: no clip of episode %s, which does not come out as it was recorded.", dataset.location.uri, eps_id)
@@ -100,11 +101,6 @@ def _chosen(video: VideoConfig, ids: Sequence[str], returns: np.ndarray) -> list
     order = np.argsort(returns, kind="stable").tolist()
     numbers = [*range(min(video.first, len(ids))), *order[::-1][: video.best], *order[: video.worst]]
     return [(ids[number], float(returns[number])) for number in dict.fromkeys(numbers)]
-
-
-def _written(place: Location, film: Film) -> Location:
-    place.write(film.close())
-    return place
 
 
 @dataclass(slots=True)

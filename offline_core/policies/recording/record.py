@@ -73,7 +73,11 @@ def record(
             from offline_core.policies.recording.clips import make_clips  # here, for what is reused needs no Torch
 
             result = result.model_copy(update={"clips": make_clips(config, policy, manifest, dataset)})
-        return _exported(result, export)
+        if export is None:
+            return result
+        recorded = result.dataset
+        written = exporting.export(export, dataset=recorded.uri, output=export.output, version=recorded.version)
+        return result.model_copy(update={"export": written})
 
     asked = config.model_copy(update={"num_recorders": config.recorders})
     begun = yield NewVersion(
@@ -82,14 +86,6 @@ def record(
     from offline_core.policies.recording.work import played  # here, for what is reused needs no Torch
 
     return played(config, policy, manifest, begun)
-
-
-def _exported(result: RecordingResult, export: RecordingExport | None) -> RecordingResult:
-    if export is None:
-        return result
-    dataset = result.dataset
-    written = exporting.export(export, dataset=dataset.uri, output=export.output, version=dataset.version)
-    return result.model_copy(update={"export": written})
 
 
 def _result(dataset: Dataset, policy: PolicyManifest) -> RecordingResult:

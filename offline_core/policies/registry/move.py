@@ -12,7 +12,7 @@ from offline_core.runtime.signing import signature_of, wrong_with
 READS: Literal[1] = 1
 """The version of the format that is written and read."""
 
-Kind = Literal["promote", "assign", "rollback"]
+MoveKind = Literal["promote", "assign", "rollback"]
 """promote: by a decision. assign: by an override. rollback: back to an earlier checkpoint."""
 
 ALIAS = r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"
@@ -42,7 +42,7 @@ class Move(BaseModel):
 
     registry_version: Literal[1] = READS
     number: int = Field(0, ge=0, description="In the history of its name, from 1 on.")
-    kind: Kind
+    kind: MoveKind
     alias: Alias
     checkpoint: str = Field(
         pattern=r"^checkpoints/[0-9a-f]{16}$", description="Folder of the checkpoint, below that of the name: a copy."

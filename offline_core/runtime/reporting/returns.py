@@ -21,15 +21,27 @@ class Told(NamedTuple):
     sentence: str
 
 
-def return_text(mean: float, std: float, episodes: int, actions: str) -> str:
-    """A mean return with its spread, and of what both are; `actions` are sampled or greedy."""
+def return_text(mean: float, std: float, episodes: int, actions: str, *, target: float | None = None) -> str:
+    """A mean return with its spread, and of what both are.
+
+    Arguments:
+        actions: sampled or greedy.
+        target: what the mean is held against: it has enough digits to be told from it.
+    """
     few = "; so few say little" if episodes < FEW_EPISODES else ""
-    return f"{mean:,.1f} ± {std:,.1f} over {count_text(episodes, 'episode')} ({actions} actions{few})"
+    return f"{_apart(mean, target)} ± {std:,.1f} over {count_text(episodes, 'episode')} ({actions} actions{few})"
 
 
-def returned(metrics: Mapping[str, float], actions: str = "greedy") -> str:
+def _apart(mean: float, target: float | None) -> str:
+    texts = [f"{mean:,.{digits}f}" for digits in range(1, 7)]
+    if target is None or mean == target:
+        return texts[0]
+    return next((text for text in texts if float(text.replace(",", "")) != target), texts[0])
+
+
+def returned(metrics: Mapping[str, float], actions: str = "greedy", *, target: float | None = None) -> str:
     """`return_text` of the metrics of an evaluation."""
-    return return_text(*mean_of(metrics), actions)
+    return return_text(*mean_of(metrics), actions, target=target)
 
 
 def mean_of(metrics: Mapping[str, float]) -> tuple[float, float, int]:
@@ -43,7 +55,7 @@ def played(
     """What an evaluation shows, held against a target if there is one."""
     if "episode_return_mean" not in metrics:
         return Told("grey", "Never played", "No return is known: the policy was not played while it learned.")
-    told = f"Return {returned(metrics, actions)}"
+    told = f"Return {returned(metrics, actions, target=target)}"
     if target is None:
         return Told("fair" if metrics["episodes"] < FEW_EPISODES else "grey", "Played", f"{told}.")
     if is_reached:
@@ -75,7 +87,7 @@ def beside_expert(metrics: Mapping[str, float], expert: Mapping[str, float], tar
     """
     mean, std, episodes = mean_of(metrics)
     best, best_std, best_episodes = mean_of(expert)
-    told = f"Return {returned(metrics, actions)}; the expert returned {best:,.1f}"
+    told = f"Return {returned(metrics, actions, target=target)}; the expert returned {best:,.1f}"
     error = math.sqrt(std**2 / episodes + best_std**2 / best_episodes)
     if target is not None:
         told += f", its target was {target:,g}"

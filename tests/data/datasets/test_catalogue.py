@@ -87,6 +87,25 @@ def test_what_people_look_at_leaves_out_what_others_need_for_their_work(root: Ca
     assert set(names._OF_DECISIONS) == {SIDES, MODEL, CLONES}
 
 
+def test_the_newest_of_each_kind_come_with_what_is_in_the_folder_above(tmp_path: Path) -> None:
+    for number in range(4):
+        for name in ("result.json", "best/policy.json", f"best/{EVALUATIONS}/0a.json"):
+            file = tmp_path / f"run-{number}" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+            os.utime(file, (number, number))
+    (tmp_path / "data/_versions").mkdir(parents=True)
+    for version in (1, 2):
+        (tmp_path / f"data/_versions/{version:06d}.json").touch()
+    root = read_catalogue(Location.of(str(tmp_path)))
+    some = root.newest(2)
+    assert some.shown("result") == ["run-2/result.json", "run-3/result.json"]
+    assert some.shown("policy") == ["run-2/best/policy.json", "run-3/best/policy.json"]
+    assert some.shown("version") == root.shown("version")
+    assert (some.left_out, some.files) == (6, root.files)
+    assert (root.newest(4).left_out, root.newest(4).by_kind) == (0, root.by_kind)
+
+
 def test_pipes_and_folders_are_no_files(root: Catalogue) -> None:
     os.mkfifo(root.place("theirs/result.json").path)
     os.mkfifo(root.place("pipe").path)

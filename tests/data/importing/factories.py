@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from offline_core.data.importing.assembly import assemble
 from offline_core.data.importing.config import EpisodesConfig, ImportConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.importing import import_data
-from offline_core.data.importing.report import Counts, ImportResult, refuse
+from offline_core.data.importing.report import Counts, Findings, ImportResult
 from offline_core.data.importing.step_order import order_of
 
 Row = dict[str, Any]
@@ -81,8 +80,7 @@ def assembled(*files: Sequence[Row], **rules: Any) -> tuple[list[Episode], Count
 def assembled_from(table: pa.Table, uris: list[str], **rules: Any) -> tuple[list[Episode], Counts]:
     """What `assemble` makes of a table of rows out of these files."""
     config = TypeAdapter(EpisodesConfig).validate_python(rules)
-    fail = functools.partial(refuse, rule="fail", listed=[])
-    made = assemble(table, config, order=order_of(config, table), files=uris, spaces=(None, None), refuse=fail)
+    made = assemble(table, config, order=order_of(config, table), files=uris, spaces=(None, None), found=Findings("fail"))
     balanced(made.counts)
     return made.episodes, made.counts
 

@@ -11,9 +11,9 @@ import msgpack
 import pyarrow as pa
 
 from offline_core.data.episodes.arrow import read_column
+from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing.mapping import ColumnMapping
 from offline_core.data.importing.preparation import Preparation
-from offline_core.data.importing.report import Unreadable
 from offline_core.errors import DataError
 
 

@@ -382,7 +382,7 @@ def test_workers_get_the_version_before_and_give_back_what_they_found(tmp_path: 
     stored = Stored.of(open_dataset(str(tmp_path / "out")), EpisodesConfig())
     there = cloudpickle.loads(cloudpickle.dumps(stored))
     assert there.rows(["a", "b"]) == stored.rows(["a", "b"]) and there.known == {"a", "b"}
-    lost = Findings(late=Late(completed={"a"}), cuts=stored.imported.cuts)
+    lost = Findings("fail", late=Late(completed={"a"}), cuts=stored.imported.cuts)
     assert cloudpickle.loads(cloudpickle.dumps(lost)) == lost
 
 

@@ -11,9 +11,10 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing import preparation
 from offline_core.data.importing.preparation import Preparation, Prepared
-from offline_core.data.importing.report import Unreadable, refuse
+from offline_core.data.importing.report import Findings
 from offline_core.errors import SchemaError
 from tests.cases import examples
 from tests.data.importing.preparing import prepare, reason, settled, table
@@ -149,7 +150,7 @@ def test_missing_columns_are_held_against_names_as_they_are_in_the_source() -> N
     _, [bad] = prepare(theirs, mapping={"obs": "o_t"})
     assert "no column actions, rewards and none is mapped to it; there are o_t, a_t, done. Say" in str(bad.error)
     with pytest.raises(SchemaError) as refused:
-        refuse(bad, "fail", [])
+        Findings("fail").refuse(bad)
     assert str(refused.value).endswith("Say which it is by mapping: {actions: a_t}.") and refused.value.uri == "there.parquet"
 
 

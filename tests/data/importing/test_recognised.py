@@ -36,31 +36,31 @@ def rlds(*episodes: list[Row], filler: Row) -> list[Row]:
 @pytest.mark.parametrize("kind", [bool, int, str])
 def test_each_name_of_an_end_is_taken_for_it_and_said(name: str, kind: type) -> None:
     flags = [kind(False), kind(True)]
-    found = recognised(rows_of({name: flags}), {})
-    assert found.mapping == {CANONICAL[name]: name}
-    assert found.notes == ([] if CANONICAL[name] == name else [f"{CANONICAL[name]} is {name}, by its name."])
+    mapping, notes = recognised(rows_of({name: flags}), {})
+    assert mapping == {CANONICAL[name]: name}
+    assert notes == ([] if CANONICAL[name] == name else [f"{CANONICAL[name]} is {name}, by its name."])
 
 
 @pytest.mark.parametrize(("name", "values"), [("timeout", [30.0, 60.0]), ("terminal", ["B12", "A3"]), ("done", [0.25, 0.5])])
 def test_a_name_of_an_end_whose_values_are_no_flags_is_said(name: str, values: list[Any]) -> None:
-    found = recognised(rows_of({name: values}), {})
-    assert found.mapping == {}
-    assert found.notes == [f"Column {name} is an extra output, and not {CANONICAL[name]}: its values are no flags."]
+    mapping, notes = recognised(rows_of({name: values}), {})
+    assert mapping == {}
+    assert notes == [f"Column {name} is an extra output, and not {CANONICAL[name]}: its values are no flags."]
 
 
 @pytest.mark.parametrize("name", ["d", "o2", "s"])
 def test_one_or_two_letters_are_taken_for_nothing(name: str) -> None:
-    assert recognised(rows_of({name: [0, 1]}), {}).mapping == {}
+    assert recognised(rows_of({name: [0, 1]}), {})[0] == {}
 
 
 def test_a_second_name_of_the_same_is_said() -> None:
-    found = recognised(rows_of({"terminated": [0, 1], "terminal": [0, 1]}), {})
-    assert found.mapping == {"terminateds": "terminated"}
-    assert found.notes[1] == "Column terminal is an extra output, and not terminateds, which is terminated."
+    mapping, notes = recognised(rows_of({"terminated": [0, 1], "terminal": [0, 1]}), {})
+    assert mapping == {"terminateds": "terminated"}
+    assert notes[1] == "Column terminal is an extra output, and not terminateds, which is terminated."
 
 
 def test_an_id_that_is_not_mapped_and_a_step_type_are_said() -> None:
-    notes = recognised(rows_of({"episode_id": [0, 1], "step_type": [0, 2]}), {}).notes
+    notes = recognised(rows_of({"episode_id": [0, 1], "step_type": [0, 2]}), {})[1]
     assert (
         notes[0]
         == "Column episode_id is an extra output, and not eps_id; if it names episodes, set mapping.eps_id: episode_id."
@@ -83,13 +83,13 @@ def test_an_id_that_is_not_mapped_and_a_step_type_are_said() -> None:
 def test_next_observations_are_taken_where_they_are_like_observations(
     columns: dict[str, list[Any]], mapping: dict[str, Any], found: Any
 ) -> None:
-    result = recognised(rows_of(columns), mapping)
-    assert result.mapping.get("new_obs") == found
-    assert result.notes
+    completed, notes = recognised(rows_of(columns), mapping)
+    assert completed.get("new_obs") == found
+    assert notes
 
 
 def test_a_next_observation_of_other_columns_than_made_ones_is_not_taken() -> None:
-    assert "new_obs" not in recognised(rows_of({"next_obs": [[1.0], [2.0]]}), {}, changed={"obs"}).mapping
+    assert "new_obs" not in recognised(rows_of({"next_obs": [[1.0], [2.0]]}), {}, changed={"obs"})[0]
 
 
 @pytest.mark.parametrize(

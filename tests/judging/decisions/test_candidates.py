@@ -110,7 +110,7 @@ def test_what_fails_late_in_the_log_is_refused_before_anything_is_fitted(
     log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "offline_core.judging.decisions.evidence.model_of_behaviour", lambda *_, **__: pytest.fail("it was fitted")
+        "offline_core.judging.decisions.sides.model_of_behaviour", lambda *_, **__: pytest.fail("it was fitted")
     )
     first = open_dataset(log).first_episode()
     assert first is not None

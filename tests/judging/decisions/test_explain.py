@@ -71,7 +71,7 @@ def test_one_action_of_a_box_has_no_chance_without_noise(tmp_path: Path) -> None
     density = np.exp(-(((float(step.done) - float(choice.action)) / 0.5) ** 2) / 2) / (0.5 * np.sqrt(2 * np.pi))
     assert noisy.chance == pytest.approx(density, rel=1e-4)
     other = saved(Policy(spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (1,))), tmp_path / "other")
-    with pytest.raises(ConfigError, match="The policy has the observation space"):
+    with pytest.raises(ConfigError, match=f"Policy {other} has the observation space"):
         offline.explain(dataset, other)
 
 

@@ -12,7 +12,7 @@ from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
 from offline_core.errors import ConfigError
 from offline_core.judging.decisions.config import Guardrail
-from offline_core.judging.decisions.evidence import paid
+from offline_core.judging.decisions.sides import paid
 from offline_core.judging.estimation.contenders import contenders_of
 from offline_core.runtime.config import parse
 

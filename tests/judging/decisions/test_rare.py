@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from offline_core.judging.decisions.comparison import compare
-from offline_core.judging.decisions.rare import RareRewards, RareSide
+from offline_core.judging.decisions.comparison import RareRewards, RareSide, compare
 from offline_core.judging.estimation.estimators import METHODS
 from offline_core.judging.estimation.influence import influence
 from offline_core.judging.estimation.trajectories import Model, Trajectories

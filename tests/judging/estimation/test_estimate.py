@@ -287,7 +287,9 @@ def test_several_probabilities_a_step_are_refused(tmp_path: Path, format: str) -
 
 
 def test_data_of_another_kind_is_refused(tmp_path: Path, cartpole_policy: str) -> None:
-    with pytest.raises(ConfigError, match=r"The policy has the observation space Box.*, dataset .*data has Discrete"):
+    with pytest.raises(
+        ConfigError, match=rf"Policy {cartpole_policy} has the observation space Box.*, dataset .*data has Discrete"
+    ):
         run_estimate(cartpole_policy, chain(tmp_path))
 
 

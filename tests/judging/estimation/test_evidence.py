@@ -15,12 +15,12 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError, PromotionError
 from offline_core.judging.estimation import spooled_column
-from offline_core.judging.estimation.clock import KNOTS, Clock
 from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.judging.estimation.estimate import enforce
 from offline_core.judging.estimation.estimators import unrecorded_share
 from offline_core.judging.estimation.evidence import find_horizon, open_before, unrecorded_steps
 from offline_core.judging.estimation.logged import Ends, cut_to, read_logged
+from offline_core.judging.estimation.q_function import KNOTS, RemainingSteps
 from offline_core.judging.estimation.trajectories import Model, Trajectories
 from tests.judging.estimation import days
 from tests.judging.estimation.chains import policy_of
@@ -99,7 +99,7 @@ def test_steps_after_the_horizon_are_left_out() -> None:
 
 def test_what_is_seen_is_left_out_with_its_step(place: Path) -> None:
     opened, policy = open_dataset(str(place / "data")), policy_of(days.TARGET, days.SPACES)
-    _, log = read_logged(opened, [policy], None, seen=np.ones(300, bool))
+    *_, log = read_logged(opened, [policy], None, seen=np.ones(300, bool))
     assert log is not None
     cut = cut_to(log, 10)
     assert (cut.of_steps("actions").reshape(300, 10) == log.of_steps("actions").reshape(300, 24)[:, :10]).all()
@@ -110,16 +110,18 @@ def test_what_is_kept_by_step_is_cut_and_paid_as_it_is_read(place: Path, monkeyp
     monkeypatch.setattr(spooled_column, "BLOCK", 10)
     opened, policy = open_dataset(str(place / "data")), policy_of(days.TARGET, days.SPACES)
     paid = np.arange(300 * 24.0)
-    logged, seen = read_logged(opened, [policy, policy], None, seen=np.arange(300) % 2 == 0, horizon=10, rewards=paid)
+    rewards, log_ratios, seen = read_logged(
+        opened, [policy, policy], None, seen=np.arange(300) % 2 == 0, horizon=10, rewards=paid
+    )
     expected = paid.reshape(300, 24)[:, :10]
-    np.testing.assert_array_equal(logged.rewards, expected.ravel())
-    assert [len(each) for each in logged.log_ratios] == [3_000, 3_000] and not np.asarray(logged.log_ratios[1]).any()
+    np.testing.assert_array_equal(rewards, expected.ravel())
+    assert [len(each) for each in log_ratios] == [3_000, 3_000] and not np.asarray(log_ratios[1]).any()
     assert seen is not None and (seen.of_steps("rewards").reshape(150, 10) == expected[::2]).all()
     assert [*(seen.eps_ids or ())] == opened.index(["eps_id"])["eps_id"].to_list()[::2]
 
 
 def test_a_clock_tells_steps_apart_and_ends_at_nothing() -> None:
-    few, many = Clock(5, 0.9), Clock(1_000, 1.0)
+    few, many = RemainingSteps(5, 0.9), RemainingSteps(1_000, 1.0)
     features = few(torch.tensor([5, 4, 3, 2, 1, 0]))
     assert torch.equal(features[:5, :-1], torch.eye(5).flip(0))
     np.testing.assert_allclose(features[:, -1], [sum(0.9**t for t in range(h)) / 4.0951 for h in (5, 4, 3, 2, 1, 0)], rtol=1e-6)

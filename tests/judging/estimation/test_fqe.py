@@ -53,7 +53,7 @@ def fitted(
     **fqe: Any,
 ):
     uri = dataset_of(folder / "data", episodes, spaces=(policy.observation_space, policy.action_space), environment=None)
-    _, seen = read_logged(open_dataset(uri), [policy], None, seen=np.ones(len(episodes), bool))
+    *_, seen = read_logged(open_dataset(uri), [policy], None, seen=np.ones(len(episodes), bool))
     assert seen is not None
     logged = cut_to(seen, horizon)
     of = Trajectories(logged.lengths, logged.of_steps("rewards"), logged.of_steps(LOG_RATIOS)[:, 0], gamma)
@@ -243,7 +243,7 @@ def test_several_policies_at_once_are_valued_as_each_alone(tmp_path: Path) -> No
     given: dict[str, Any] = {"gamma": GAMMA, "explore": True, "returns": np.ones(60), "together": np.arange(60), "seed": 0}
 
     def models(some: list[Policy]) -> list[Model]:
-        _, seen = read_logged(open_dataset(uri), some, None, seen=np.ones(60, bool))
+        *_, seen = read_logged(open_dataset(uri), some, None, seen=np.ones(60, bool))
         assert seen is not None
         return say(fit(seen, some, config, **given), [(np.arange(60), seen)])
 

@@ -166,6 +166,12 @@ def test_features_name_the_numbers_of_a_mapped_vector_and_the_labels_of_actions(
     assert {"state[0]", "state[3]", "actions = off", "actions = high"} <= {*names}
 
 
+def test_what_no_policy_sees_makes_no_episode_an_outlier(tmp_path: Path) -> None:
+    episodes = [replace(each, extras={"wind": np.full(len(each), 9999.0)}) for each in play(2, skill=0, seed=0)]
+    [batch] = step_batches(write_dataset(tmp_path / "data", episodes))
+    assert "wind" in batch.columns and {*numbers_of(batch).columns} == {"obs", "actions", "rewards"}
+
+
 def test_statistics_name_the_mapped_columns_and_tell_dates(tmp_path: Path) -> None:
     from offline_core.keeping.homepage.facts import COLUMN_NUMBERS, column_rows
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from offline_core.judging.ranking import features as f
+from offline_core.judging.ranking.outliers import LEAST_OF_FLAG, deviations, least_deviations
 from offline_core.judging.ranking.reasons import ACTIONS, Standing, most_unusual_run, reason, standings
-from offline_core.judging.ranking.scores import LEAST_OF_FLAG, deviations, least_deviations
 
 
 def test_by_hand() -> None:

@@ -17,10 +17,10 @@ from offline_core.judging.decisions import judging
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.decide import decide
 from offline_core.judging.decisions.result import MODEL
-from offline_core.judging.sweeps import estimates, settings
+from offline_core.judging.sweeps import scoring, settings
 from offline_core.judging.sweeps.config import SweepConfig
-from offline_core.judging.sweeps.estimates import LogEstimates
 from offline_core.judging.sweeps.result import SweepResult, SweptRun
+from offline_core.judging.sweeps.scoring import LogEstimates
 from offline_core.judging.sweeps.sweep import sweep
 from offline_core.policies.checkpoint import save_policy
 from offline_core.runtime.config import parse
@@ -122,7 +122,7 @@ def test_what_the_log_says_of_a_policy_is_found_once_and_in_groups(
     )
     whole = together.scored(checkpoints)
     assert read == [4]
-    monkeypatch.setattr(estimates, "MOST", 3)
+    monkeypatch.setattr(scoring, "MOST", 3)
     in_groups = apart.scored(checkpoints)
     assert read == [4, 3, 1]
     assert [each.score for each in in_groups] == pytest.approx([each.score for each in whole], abs=1e-4)

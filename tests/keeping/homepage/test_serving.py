@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,9 @@ from offline_core.data.datasets.catalogue import Catalogue
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.marks import read_marks
 from offline_core.errors import ConfigError, StorageError
-from offline_core.keeping.homepage import found
+from offline_core.keeping.homepage import found, serving
 from offline_core.keeping.homepage.config import ReportConfig
 from offline_core.keeping.homepage.serving import LiveSite, ReportServer, Rows
-from offline_core.keeping.homepage.site import Site
 from tests.data.datasets.factories import episode, write_dataset
 from tests.keeping.homepage.served import HOSTILE, building_episode, rows_in, server_of, write_metrics
 
@@ -83,39 +83,55 @@ def reading(whole: Path) -> Iterator[Asked]:
         asked.http.close()
 
 
-def test_the_address_is_told_before_thousands_of_runs_are_read(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    go_on, read = threading.Event(), LiveSite._read
+def test_what_is_newest_is_shown_before_thousands_of_runs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, name in enumerate(["oldest", "older", "newest"]):
+        write_metrics(tmp_path / name, 1)
+        os.utime(tmp_path / name / "metrics.jsonl", (10**9 + number, 10**9 + number))
+    write_dataset(tmp_path / "data", [episode(0)])
+    monkeypatch.setattr(serving, "FIRST_FOLDERS", 1)
+    go_on, read = threading.Event(), LiveSite._read_on
 
-    def slowly(live: LiveSite, catalogue: Catalogue) -> Site:
+    def later(live: LiveSite, catalogue: Catalogue) -> None:
         go_on.wait()
-        return read(live, catalogue)
+        read(live, catalogue)
 
-    monkeypatch.setattr(LiveSite, "_read", slowly)
-    with server_of(whole) as server, ThreadPoolExecutor() as threads:
-        asked = Asked(server)
-        assert "Reading what is there" in asked.http.get("/").text
-        overview = threads.submit(asked.value, "overview")
-        assert not overview.done()
-        go_on.set()
-        assert overview.result()["counts"]["datasets"]
-        asked.http.close()
+    monkeypatch.setattr(LiveSite, "_read_on", later)
+    live = LiveSite(str(tmp_path), ReportConfig())
+    assert ([*live.site.runs], [*live.site.datasets], live._unread) == (["newest"], ["data"], 2)
+    go_on.set()
+    while live._unread:
+        time.sleep(0.01)
+    assert live.site.runs.keys() == {"oldest", "older", "newest"}
+    moment = json.loads(live.answer(["moment"], None)[2])
+    assert (moment["unread"], moment["change"] > 0) == (0, True)
 
 
-def test_a_root_that_cannot_be_read_says_so_until_it_can(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    has_failed, read = threading.Event(), LiveSite._read
+def test_what_could_not_be_read_on_is_read_by_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("one", "two"):
+        write_metrics(tmp_path / name, 1)
+    monkeypatch.setattr(serving, "FIRST_FOLDERS", 1)
 
-    def fail_first(live: LiveSite, catalogue: Catalogue) -> Site:
-        if has_failed.is_set():
-            return read(live, catalogue)
+    def fail(live: LiveSite, catalogue: Catalogue) -> None:
         raise StorageError("The disk does not answer.")
 
-    monkeypatch.setattr(LiveSite, "_read", fail_first)
-    with server_of(whole) as server:
-        asked = Asked(server)
-        assert [asked.value(name) for name in ("overview", "runs")] == 2 * [{"error": "The disk does not answer."}]
-        has_failed.set()
-        assert asked.value("overview")["counts"]["datasets"]
-        asked.http.close()
+    monkeypatch.setattr(LiveSite, "_show", fail)
+    live = LiveSite(str(tmp_path), ReportConfig())
+    while not caplog.records:
+        time.sleep(0.01)
+    assert "The disk does not answer." in caplog.text and len(live.site.runs) == 1
+    monkeypatch.undo()
+    with live._looking:
+        live._next_look = 0.0
+    live.look()
+    assert len(live.site.runs) == 2
+
+
+def test_long_answers_are_compressed(reading: Asked) -> None:
+    answer = reading.answer("runs")
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert int(answer.headers["Content-Length"]) < len(answer.content)
 
 
 @pytest.mark.parametrize(
@@ -130,6 +146,10 @@ def test_a_root_that_cannot_be_read_says_so_until_it_can(whole: Path, monkeypatc
         ("/?token=TOKEN", {"Host": "attacker.example"}, 421),
         ("/?token=TOKEN", {"Host": "127.0.0.1.attacker.example:PORT"}, 421),
         ("/?token=TOKEN", {"Host": "127.0.0.1:80"}, 421),
+        ("/?token=TOKEN", {"Origin": "http://attacker.example"}, 403),
+        ("/value?of=[%22runs%22]", {"Cookie": "offline-report-PORT=TOKEN", "Origin": "http://127.0.0.1:1"}, 403),
+        ("/value?of=[%22runs%22]", {"Cookie": "offline-report-PORT=TOKEN", "Origin": "null"}, 403),
+        ("/value?of=[%22runs%22]", {"Cookie": "offline-report-PORT=TOKEN", "Origin": "http://127.0.0.1:PORT"}, 200),
         ("/../../etc/passwd?token=TOKEN", {}, 404),
         ("/static/page.js?token=TOKEN", {}, 404),
         ("/?token=TOKEN", {}, 200),

@@ -14,8 +14,8 @@ from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.bcq import BCQ
 from offline_core.learning.algorithms.dqn import DQN
 from offline_core.learning.algorithms.networks import Networks
+from offline_core.policies.categorical import RULED_OUT
 from offline_core.policies.config import NetworkConfig
-from offline_core.policies.constrained import RULED_OUT
 from tests.learning.algorithms.making import LINEAR, TWO, VECTOR, log_softmax, made_steps, numpy_of, update, whole_batch
 
 THREE = gym.spaces.Discrete(3)

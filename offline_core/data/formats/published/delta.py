@@ -10,14 +10,17 @@ import pyarrow as pa
 
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.formats.published.schema import published_schema
+from offline_core.data.store.location import Location
 from offline_core.runtime.extras import require_extra
 
 _APP = "offline"
 """Of the transaction identifiers in the log: its number is the version that was published last."""
 
 
-def publish(dataset: Dataset) -> bool:
-    """Make the table show a version; False: it shows it already. The log has no statistics of values.
+def publish(dataset: Dataset) -> tuple[Location, bool]:
+    """(the folder of the table, which shows the version from now on; whether it did not before).
+
+    The log has no statistics of values.
 
     Raises:
         ConfigError: the extra `delta` is missing.
@@ -30,7 +33,7 @@ def publish(dataset: Dataset) -> bool:
     table = DeltaTable(uri) if DeltaTable.is_deltatable(uri) else None
     names = [urllib.parse.quote(file.path) for file in dataset.manifest.files]
     if table is not None and table.transaction_version(_APP) == version and {*_shown(table)} == {*names}:
-        return False
+        return dataset.location, False
     created = int(dataset.manifest.created_at.timestamp() * 1000)
     add = [
         AddAction(name, file.bytes, {}, created, True, json.dumps({"numRecords": file.rows}))
@@ -44,7 +47,7 @@ def publish(dataset: Dataset) -> bool:
         create_table_with_add_actions(uri, schema, add, mode="error", commit_properties=properties)
     else:
         table.create_write_transaction([*add], mode="overwrite", schema=schema, commit_properties=properties)
-    return True
+    return dataset.location, True
 
 
 def _shown(table: Any) -> list[str]:

@@ -1,29 +1,38 @@
 """An Iceberg table of a dataset version: `_iceberg` in its folder, one snapshot for each version that is published.
 
-Its catalogue exists only while it is written: readers name the metadata file, or the folder.
+Its catalogue exists only while it is written: readers name the metadata file, or the folder. The files of any table are
+named by its own metadata, out of which pyiceberg would take settings, too: modules to import, servers to ask. So it is looked
+at before it is read.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.manifest import FileEntry
-from offline_core.data.formats.iceberg_files import open_table
-from offline_core.data.formats.published import FOLDERS
 from offline_core.data.formats.published.schema import published_schema
 from offline_core.data.store.location import Location
-from offline_core.errors import SchemaError
+from offline_core.errors import SchemaError, UnsafeDataError
 from offline_core.runtime.extras import require_extra
 
+if TYPE_CHECKING:
+    from pyiceberg.table import StaticTable
+
 _METADATA = re.compile(r"(\d{5})-[0-9a-f-]{36}\.metadata\.json")
+_FOLDER = "_iceberg"
 _TABLE = "offline.data"
 _VERSION = "offline.version"
 _FINGERPRINT = "offline.fingerprint"
 """Of the version that is shown: it changes when episodes are forgotten."""
+_OF_JAVA = {"io-impl", "catalog-impl", "lock-impl", "write.location-provider.impl"}
+"""Classes that only Java loads."""
+_WHERE = ("s3.", "gcs.", "adls.", "oss.", "hdfs.", "hf.", "client.", "rest.")
+"""Settings of stores and servers begin so."""
 
 
 def latest_metadata(table: Location) -> Location | None:
@@ -33,8 +42,58 @@ def latest_metadata(table: Location) -> Location | None:
     return folder.child(names[-1]) if names else None
 
 
-def publish(dataset: Dataset) -> bool:
-    """Make the table show a version; False: it shows it already.
+def open_table(metadata: Location, properties: Mapping[str, Any] = {}) -> StaticTable:
+    """The table of a metadata file; of that file's own properties none decides how files are opened.
+
+    Arguments:
+        properties: of pyiceberg's, from the caller.
+
+    Raises:
+        UnsafeDataError: the properties name code, or say where requests go.
+    """
+    from pyiceberg.catalog.noop import NoopCatalog
+    from pyiceberg.io import load_file_io
+    from pyiceberg.serializers import FromInputFile
+    from pyiceberg.table import StaticTable
+
+    uri, name = metadata.uri, "static-table"
+    io = load_file_io(dict(properties), location=uri)
+    found = FromInputFile.table_metadata(io.new_input(uri))
+    for each in found.properties:
+        if (each.endswith("impl") and each not in _OF_JAVA) or each.startswith(_WHERE):
+            raise UnsafeDataError(
+                f"{uri} sets {each!r}, by which a reader would run code or send requests elsewhere. If you trust the table, "
+                "remove that property from it, and give settings of the store by variables.",
+                uri=uri,
+            )
+    return StaticTable((name, uri), found, uri, io, NoopCatalog(name))
+
+
+def check_files(table: StaticTable, snapshot_id: int | None) -> None:
+    """Check all files of a snapshot, the newest by default, against `OFFLINE_ROOTS`.
+
+    Raises:
+        LocationError: one is outside of it.
+    """
+    for uri in _files(table, snapshot_id):
+        Location.of(uri).check_allowed()
+        if uri.startswith("file:"):  # some readers take %2e for a dot, others for itself
+            Location.on_disk(uri.removeprefix("file:").removeprefix("//")).check_allowed()
+
+
+def _files(table: StaticTable, snapshot_id: int | None) -> Iterator[str]:
+    snapshot = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        return
+    yield snapshot.manifest_list
+    for manifest in snapshot.manifests(table.io):
+        yield manifest.manifest_path
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
+            yield entry.data_file.file_path
+
+
+def publish(dataset: Dataset) -> tuple[Location, bool]:
+    """(the folder of the table, which shows the version from now on; whether it did not before).
 
     Raises:
         ConfigError: the extra `iceberg` is missing.
@@ -44,7 +103,7 @@ def publish(dataset: Dataset) -> bool:
         from pyiceberg.catalog.sql import SqlCatalog
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.table import TableProperties
-    folder = dataset.location.child(FOLDERS["iceberg"])
+    folder = dataset.location.child(_FOLDER)
     version = str(dataset.manifest.version)
     catalog = SqlCatalog("offline", uri="sqlite:///:memory:", warehouse=folder.uri)
     catalog.create_namespace("offline")
@@ -59,7 +118,7 @@ def publish(dataset: Dataset) -> bool:
     )
     fingerprint = dataset.manifest.fingerprint
     if table.properties.get(_FINGERPRINT) == fingerprint:
-        return False
+        return folder, False
     with table.transaction() as transaction:
         if known is not None:
             with transaction.update_schema() as update:
@@ -72,7 +131,7 @@ def publish(dataset: Dataset) -> bool:
             for file in dataset.manifest.files:
                 append.append_data_file(_data_file(dataset.location.child(file.path).uri, file))
     _write_hint(folder, catalog.load_table(_TABLE))
-    return True
+    return folder, True
 
 
 def _refuse_tensors(dataset: Dataset) -> None:

@@ -17,12 +17,12 @@ FileFacts = tuple[str, int, int | None]
 """(path, bytes, time of its last change in nanoseconds)"""
 
 
-def files_of(reader: StepReader | Location, listing: Listing) -> list[FileFacts]:
+def files_of(reader: StepReader, listing: Listing) -> list[FileFacts]:
     """The files that a reader reads, or those below its folder; empty if it does not read files."""
     return [file for place in _places(reader) for file in _facts(place, listing)]
 
 
-def located_files(reader: StepReader | Location, listing: Listing) -> list[tuple[Location, fs.FileInfo]]:
+def located_files(reader: StepReader, listing: Listing) -> list[tuple[Location, fs.FileInfo]]:
     """As `files_of`, each with its location."""
     return [
         (place.child(name) if name else place, info)
@@ -32,14 +32,14 @@ def located_files(reader: StepReader | Location, listing: Listing) -> list[tuple
     ]
 
 
-def changes_show(readers: Sequence[StepReader | Location], listing: Listing) -> bool:
+def changes_show(readers: Sequence[StepReader], listing: Listing) -> bool:
     """Whether the fingerprint detects changes: all sources are files whose storage has times of changes."""
     found = [[_facts(place, listing) for place in _places(reader)] or [[]] for reader in readers]
     every = [files for places in found for files in places]
     return all(files and all(changed is not None for _, _, changed in files) for files in every)
 
 
-def fingerprint(readers: Sequence[StepReader | Location], listing: Listing) -> str:
+def fingerprint(readers: Sequence[StepReader], listing: Listing) -> str:
     """16 hex digits that change with the files, not with a token in a URL."""
     return digest([(masked(reader.uri), files_of(reader, listing)) for reader in readers])
 
@@ -49,10 +49,8 @@ def facts(uri: str, listing: Listing) -> list[FileFacts]:
     return [file for place in located([uri], {}) for file in _facts(place, listing)]
 
 
-def _places(reader: StepReader | Location) -> Sequence[Location]:
+def _places(reader: StepReader) -> Sequence[Location]:
     """What a reader says in `places`; what a user's reader reads is known only if its URI is a location."""
-    if isinstance(reader, Location):
-        return [reader]
     places: Sequence[Location] | None = getattr(reader, "places", None)
     return located([reader.uri], {}) if places is None else places
 

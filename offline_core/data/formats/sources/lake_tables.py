@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 import pyarrow as pa
 
-from offline_core.data.formats.iceberg_files import check_files, open_table
-from offline_core.data.formats.published.iceberg import latest_metadata
+from offline_core.data.formats.published.iceberg import check_files, latest_metadata, open_table
 from offline_core.data.formats.sources.access_errors import raise_if_out_of_reach
 from offline_core.data.formats.sources.readers import SOURCE_ROW, reader
 from offline_core.data.formats.sources.scans import FrameReader

@@ -23,7 +23,6 @@ from offline_core.data.formats.sources.locations import FILESYSTEM, inside
 from offline_core.data.formats.sources.partitions import named_values, typed
 from offline_core.data.formats.sources.ray_reads import HARMLESS, OF_FILES, RayRead
 from offline_core.data.formats.sources.readers import FORMATS, format_by_content, formats_by_name, readers_of, refuse_pushdown
-from offline_core.data.formats.sources.scans import EPISODES
 from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.store import allowed_roots
 from offline_core.data.store.allowed_roots import is_limited
@@ -133,23 +132,22 @@ def open_source(
     if config.format not in ("auto", *FORMATS):
         meant = did_you_mean(str(config.format), ("auto", *FORMATS))
         raise ConfigError(f"There is no format {config.format!r}{meant}; there are auto, {', '.join(sorted(FORMATS))}.")
-    listing, found = listing or Listing(), dict[str, tuple[str, Location, dict[str, str | None]]]()
-    for place in config.places(paths):
-        format = _detected(place, listing) if config.format == "auto" else str(config.format)
-        if format == EPISODES:
-            raise ConfigError(f"{place.uri} holds episodes and not steps.")
-        for file, values in _files(place, format, listing):
-            found[file.uri] = (format, file, values)  # a file of two paths is read once
+    listing, places = listing or Listing(), config.places(paths)
+    formats = {_detected(place, listing) for place in places} if config.format == "auto" else {str(config.format)}
+    if len(formats) > 1:
+        raise ConfigError(f"{', '.join(paths)} are of different formats: {', '.join(sorted(formats))}; import each by itself.")
+    [format] = formats
+    found = {file.uri: (file, values) for place in places for file, values in _files(place, format, listing)}
     how = {
         "columns": None if config.columns is None else tuple(config.columns),
         "where": config.where,
         "arguments": {name: value for name, value in unwrapped(config.arguments).items() if name != FILESYSTEM},
         "max_expansion": config.max_expansion,
     }
-    partitions = typed([values for _, _, values in found.values()])
+    partitions = typed([values for _, values in found.values()])
     return [
         reader
-        for (format, file, _), values in zip(found.values(), partitions, strict=True)
+        for (file, _), values in zip(found.values(), partitions, strict=True)
         for reader in readers_of(format, file, values, **how)
     ]
 
@@ -186,31 +184,6 @@ def _files(place: Location, format: str, listing: Listing) -> list[tuple[Locatio
     if FORMATS[format].folder is not None:
         return [(file, {}) for file in FORMATS[format].reader.inside(place, listing)]
     return [(file, named_values(file, place)) for file in data_files(place, format, listing)]
-
-
-def episode_files(
-    paths: Sequence[str], config: SourceConfig = SourceConfig(), listing: Listing | None = None
-) -> list[Location]:
-    """The Parquet files at `paths`, which hold episodes; see `open_source`."""
-    _check_limits(EPISODES, config.arguments)
-    files = (file for place in config.places(paths) for file in data_files(place, "parquet", listing or Listing()))
-    return list({file.uri: file for file in files}.values())
-
-
-def format_of(paths: Sequence[str], config: SourceConfig, listing: Listing | None = None) -> str:
-    """The format of all paths, detected if it is `auto`.
-
-    Raises:
-        ConfigError: there are no paths, or their formats are unknown or differ.
-        LocationError: there are credentials in a path.
-    """
-    _check(paths)
-    if config.format != "auto":
-        return str(config.format)
-    found = {_detected(place, listing or Listing()) for place in config.places(paths)}
-    if len(found) != 1:
-        raise ConfigError(f"{', '.join(paths)} are of different formats: {', '.join(sorted(found))}; import each by itself.")
-    return found.pop()
 
 
 def _custom(config: SourceConfig, path: str) -> StepReader:

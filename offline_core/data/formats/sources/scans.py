@@ -220,6 +220,9 @@ EPISODES = "episodes"
 class EpisodeFile(FileReader):
     """Not a format of steps: Parquet with an episode a row in column `item`, which an import reads itself."""
 
+    pushes: ClassVar[tuple[str, ...]] = ("columns", "where")
+    takes_others: ClassVar[bool] = True  # what makes sense for steps alone is refused by the import
+
     def read(self) -> Iterator[pa.Table]:
         raise ConfigError(f"{self.uri} holds episodes and not steps.")
 

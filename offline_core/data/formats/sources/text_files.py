@@ -16,7 +16,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO, Any, ClassVar, NamedTuple, NoReturn, Self
+from typing import IO, Any, ClassVar, NoReturn, Self
 
 import numpy as np
 import polars as pl
@@ -117,7 +117,7 @@ class TextFile(ScannedFile):
         with tempfile.NamedTemporaryFile() as rest:
             good, bad = self._without_bad_lines(file, rest)
             if not good or not bad:
-                raise self.corrupt(bad[0].problem) if bad else unread
+                raise self.corrupt(bad[0][1]) if bad else unread
             yield from (Unreadable(self.uri, row, 1, CorruptFileError(f"{what}.")) for row, what in bad if row >= read)
             rows_before = np.array([row for row, _ in bad]) - np.arange(len(bad))  # of those that are copied
             arguments = {name: value for name, value in self.arguments.items() if name != "skip_lines"}
@@ -128,13 +128,13 @@ class TextFile(ScannedFile):
                 if batch.num_rows:
                     yield batch
 
-    def _without_bad_lines(self, file: Location, into: IO[bytes]) -> tuple[int, list[BadLine]]:
-        """(number of rows copied to `into`, the lines that are not rows)."""
-        good, bad = 0, list[BadLine]()
+    def _without_bad_lines(self, file: Location, into: IO[bytes]) -> tuple[int, list[tuple[int, str]]]:
+        """(number of rows copied to `into`, (number of the row, its problem) of each line that is not a row)."""
+        good, bad = 0, list[tuple[int, str]]()
         with contextlib.suppress(OSError), file.filesystem.open_input_stream(file.path) as stream:  # unpacks by the file's name
             for text, problem in self.rows_of(io.BufferedReader(stream), into):
                 if problem:
-                    bad.append(BadLine(good + len(bad), problem))
+                    bad.append((good + len(bad), problem))
                 else:
                     into.write(text)
                     good += 1
@@ -227,15 +227,6 @@ def _is_list(path: str) -> bool:
     with contextlib.suppress(OSError), pa.input_stream(path) as stream:
         return bool(stream.read(_HEAD_BYTES).lstrip().startswith(b"["))
     return False
-
-
-class BadLine(NamedTuple):
-    """A line that is not a row."""
-
-    row: int
-    """Its number among the rows."""
-    problem: str
-    """`line 3 …` and its problem."""
 
 
 def _objects(lines: Iterable[bytes]) -> Iterator[tuple[bytes, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,14 +23,8 @@ HALF = 0.5
 DAY = 86_400 * NANOSECONDS
 
 
-@dataclass
-class Found:
-    """A parameter of the import, why, and what it may be instead where that is to be decided."""
-
-    value: Any
-    reason: str
-    question: str = ""
-    candidates: Sequence[str] = ()
+Choice: TypeAlias = tuple[Any, str]
+"""(a parameter of the import, why)"""
 
 
 @dataclass
@@ -77,7 +71,7 @@ class OrderedRows:
         return np.diff(self.t).astype(np.float64)
 
 
-def order_and_first_t(clock: OrderedRows, has_ids: bool) -> dict[str, Found]:
+def order_and_first_t(clock: OrderedRows, has_ids: bool) -> dict[str, Choice]:
     """Not what `auto` says where whole numbers are no numbers of steps, or do not begin at 0."""
     if clock.is_timestamp or clock.t.dtype.kind == "f":
         return {}
@@ -85,23 +79,23 @@ def order_and_first_t(clock: OrderedRows, has_ids: bool) -> dict[str, Found]:
         numbers = np.unique(clock.t)
         if not has_ids or numbers[0] not in (0, 1) or numbers[-1] - numbers[0] + 1 != len(numbers):
             return {}
-        order = Found("t", "rows lie in no order, and column t numbers those of an episode")
-        return {"order": order, "first_t": Found(1, "the smallest t is 1")} if numbers[0] == 1 else {"order": order}
+        order = ("t", "rows lie in no order, and column t numbers those of an episode")
+        return {"order": order, "first_t": (1, "the smallest t is 1")} if numbers[0] == 1 else {"order": order}
     inside = clock.same & clock.same_file if has_ids else clock.same_file & (np.diff(clock.t) > 0)
     if not inside.any():
         return {}
     if (np.isin(clock.took()[inside], (0, 1))).mean() < HALF:
         usual = float(np.median(clock.took()[inside]))
-        return {"order": Found("time", f"column t does not count steps by one (by {usual:,.6g} mostly): it only sorts them")}
+        return {"order": ("time", f"column t does not count steps by one (by {usual:,.6g} mostly): it only sorts them")}
     begins = clock.t[np.append(True, ~inside)]
     values, counts = np.unique(begins, return_counts=True)
     first = int(values[np.argmax(counts)])
     if first != 0 and counts.max() > HALF * len(begins):
-        return {"first_t": Found(first, f"{counts.max():,} of {len(begins):,} episodes begin at t = {first}")}
+        return {"first_t": (first, f"{counts.max():,} of {len(begins):,} episodes begin at t = {first}")}
     return {}
 
 
-def ids_per(clock: OrderedRows | None, readers: Sequence[FirstRows], config: ImportConfig, trial: Trial) -> Found | None:
+def ids_per(clock: OrderedRows | None, readers: Sequence[FirstRows], config: ImportConfig, trial: Trial) -> Choice | None:
     """Where an id means one episode; None: everywhere, as is the default.
 
     Of what is tried by the import's own code the first one counts in which the fewest rows contradict each other, ids
@@ -120,7 +114,7 @@ def ids_per(clock: OrderedRows | None, readers: Sequence[FirstRows], config: Imp
         if found_here < worst:
             best, worst = per, found_here
     if best != "source":
-        return Found(best, f"ids come again in another {best} for other episodes")
+        return (best, f"ids come again in another {best} for other episodes")
     return None
 
 
@@ -129,7 +123,7 @@ def _contradictions(trial: Trial) -> int:
     return claims + trial.counts.alternating_ids + trial.counts.restarted_ids
 
 
-def _by_gaps(clock: OrderedRows) -> Found | None:
+def _by_gaps(clock: OrderedRows) -> Choice | None:
     """Tells by the times alone: nothing that new_obs or ends say."""
     took, pairs = clock.took(), clock.same & clock.adjacent
     inside = pairs & clock.same_file
@@ -140,18 +134,18 @@ def _by_gaps(clock: OrderedRows) -> Found | None:
     of_folder = changes & (np.diff(clock.folder) != 0)
     if changes.any() and is_gap[changes].mean() >= MOST:
         unit = "file" if (changes & ~of_folder).any() or not of_folder.any() else "folder"
-        return Found(unit, f"ids come again in the next {unit}, after a gap")
+        return (unit, f"ids come again in the next {unit}, after a gap")
     if of_folder.any() and is_gap[of_folder].mean() >= MOST:
-        return Found("folder", "ids come again in the next folder, after a gap")
+        return ("folder", "ids come again in the next folder, after a gap")
     if not clock.is_timestamp:
         return None
     new_date = pairs & (np.diff(clock.t // DAY) != 0)
     if new_date.any() and is_gap[new_date].mean() >= MOST and not is_gap[inside & ~new_date].any():
-        return Found("date", "ids come again on the next day (UTC), after a gap")
+        return ("date", "ids come again on the next day (UTC), after a gap")
     return None
 
 
-def max_gap(clock: OrderedRows, trial: Trial) -> Found | None:
+def max_gap(clock: OrderedRows, trial: Trial) -> Choice | None:
     """The largest gap inside an episode, if the steps have a regular pace and gaps lie between ids that come again."""
     if not clock.knows_gaps or not trial.counts.time_gaps or trial.counts.shortest_time_gap is None:
         return None
@@ -164,7 +158,7 @@ def max_gap(clock: OrderedRows, trial: Trial) -> Found | None:
     if not 0 < high <= MAX_SPREAD * low or proposed >= trial.counts.shortest_time_gap:
         return None
     seconds = "seconds" if clock.is_timestamp else "units of t"
-    return Found(
+    return (
         proposed,
         f"steps take {high / unit:,.6g} {seconds}; {trial.counts.time_gaps:,} gaps of at least "
         f"{trial.counts.shortest_time_gap:,.6g} {seconds} end an episode",

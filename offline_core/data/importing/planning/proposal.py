@@ -69,11 +69,11 @@ class Proposal:
         self.config = parse(ImportConfig, given)
         self.chosen[name] = reason
 
-    def take(self, name: str, found: episodes.Found | None) -> bool:
+    def take(self, name: str, found: episodes.Choice | None) -> bool:
         """Sets what was found; whether there was anything new."""
         before = self.config
         if found is not None:
-            self.set(name, found.value, found.reason)
+            self.set(name, *found)
         return self.config != before
 
 

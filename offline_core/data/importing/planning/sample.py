@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from offline_core.data.formats.sources.fingerprint import files_of
 from offline_core.data.formats.sources.first_rows import FirstRows
-from offline_core.data.formats.sources.opening import format_of
-from offline_core.data.formats.sources.readers import SOURCE_ROW
-from offline_core.data.formats.sources.scans import EPISODES
+from offline_core.data.formats.sources.listing import Listing
+from offline_core.data.formats.sources.opening import open_source
+from offline_core.data.formats.sources.readers import SOURCE_ROW, FileReader
+from offline_core.data.formats.sources.scans import EpisodeFile
 from offline_core.data.importing.column_values import SampleRows
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.reading import Source
 from offline_core.data.store.location import Location
 from offline_core.data.store.parquet_files import read_footer
 from offline_core.errors import ConfigError
@@ -58,16 +58,17 @@ def sampled(config: ImportConfig, source: Sequence[str]) -> SourceSample:
             f"{config.source.format} needs Ray, which a plan does not start. Name the files with source.format auto, or import "
             "without a plan: offline import says what it does not find."
         )
-    _, listing, files, readers, _ = Source.open(source, config.pushed_down)
-    format = EPISODES if files else format_of(source, config.source, listing)
-    every = files or readers
-    size = sum(bytes for each in every for _, bytes, _ in files_of(each, listing))
-    is_small = 0 < size <= SMALL_BYTES and len(every) <= SMALL_FILES
-    numbers = [*range(len(every))] if is_small else chosen(len(every))
-    if format == EPISODES:
-        looked = tuple(files[number] for number in numbers)
-        is_whole = len(looked) == len(files) and all(read_footer(file).num_row_groups < 2 for file in looked)
-        return SourceSample(format, len(files), size, looked, (), tuple(numbers), is_whole)
+    listing = Listing()
+    readers = open_source(source, config.pushed_down, listing)
+    first = readers[0]
+    format = first.format if config.source.format == "auto" and isinstance(first, FileReader) else str(config.source.format)
+    size = sum(bytes for each in readers for _, bytes, _ in files_of(each, listing))
+    is_small = 0 < size <= SMALL_BYTES and len(readers) <= SMALL_FILES
+    numbers = [*range(len(readers))] if is_small else chosen(len(readers))
+    if isinstance(first, EpisodeFile):
+        looked = tuple(each.location for number in numbers if isinstance(each := readers[number], EpisodeFile))
+        is_whole = len(looked) == len(readers) and all(read_footer(file).num_row_groups < 2 for file in looked)
+        return SourceSample(format, len(readers), size, looked, (), tuple(numbers), is_whole)
     held: list[FirstRows] = []
     for number in numbers:
         if sum(table.nbytes for each in held for table in each.tables) > MAX_BYTES:

@@ -16,13 +16,13 @@ from offline_core.data.episodes.index import episode_summary
 from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.listing import Listing
-from offline_core.data.formats.sources.step_reader import StepReader
+from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_files import EpisodeFiles, check_for_episodes
 from offline_core.data.importing.inference import inferred_spaces
 from offline_core.data.importing.joins import open_join
 from offline_core.data.importing.notes import notes_on, notes_on_choices
-from offline_core.data.importing.report import Counts, Findings, Unreadable
+from offline_core.data.importing.report import Counts, Findings
 from offline_core.data.importing.resolving import preparation_of, row_columns
 from offline_core.data.importing.row_columns import RowColumns
 from offline_core.data.importing.step_import import StepImport
@@ -80,7 +80,7 @@ def tried(readers: Sequence[FirstRows], config: ImportConfig) -> Trial:
     config = config.model_copy(update={"unreadable": "quarantine", "partitions": 1, "engine": "local"})
     mapped = (config.mapping.get(role) for role in (columns.ACTION_PROB, columns.ACTION_LOGP))
     trial = Trial(probabilities=[each for each in mapped if isinstance(each, str)])
-    found = Findings(trial.unreadable)
+    found = Findings(config.unreadable, trial.unreadable)
     try:
         preparation = preparation_of(config, readers, _joined(config))
         trial.spaces = preparation.spaces
@@ -99,12 +99,11 @@ def tried(readers: Sequence[FirstRows], config: ImportConfig) -> Trial:
 
 def tried_files(files: Sequence[Location], config: ImportConfig) -> Trial:
     """Likewise of the first row group of files that hold episodes."""
-    config = config.model_copy(update={"unreadable": "quarantine"})
     trial = Trial(order="episodes")
     try:
         check_for_episodes(config)
         trial.spaces = config.spaces()
-        job = EpisodeFiles(files, config, trial.unreadable, trial.spaces, groups_per_file=1)
+        job = EpisodeFiles(files, config, Findings("quarantine", trial.unreadable), trial.spaces, groups_per_file=1)
         for episodes, counts in job.read():
             trial.episodes += episodes
             trial.counts += counts

@@ -1,7 +1,7 @@
 // Values by name, inside the page or asked for where it is served, and the parts of a page that are drawn from them.
 const INLINE = JSON.parse(document.getElementById("data").textContent);
 const IS_SERVED = INLINE.values === null;
-const MOST_KNOWN = 200, SECONDS_BETWEEN_LOOKS = 3;
+const MOST_KNOWN = 200, SECONDS_BETWEEN_LOOKS = 3, SECONDS_WHILE_READ = 1;
 const KNOWN = new Map(); // by name: what came last, and the tag by which the server knows it
 
 // The value of a name such as ("episode", "recording", 3); undefined: there is none. It is the same object until it changes.
@@ -97,13 +97,15 @@ async function post(path, body) {
 }
 
 async function watch(told) {
+  let seconds = SECONDS_BETWEEN_LOOKS;
   try {
-    const { change, at: now } = await load("moment"); // another change whenever a file below the root did
+    const { change, at: now, unread } = await load("moment"); // another change whenever a file below the root did
     if (change !== watch.last && watch.last !== undefined) await refreshAll();
     watch.last = change;
-    told.textContent = ` · as of ${now} UTC, kept fresh`;
+    told.textContent = ` · as of ${now} UTC, ${unread ? `${counted(unread, "older file")} still to be read` : "kept fresh"}`;
+    if (unread) seconds = SECONDS_WHILE_READ;
   } catch (error) {
     told.textContent = error instanceof TypeError ? " · the server does not answer: this page is as it was" : ` · ${error.message}`;
   }
-  setTimeout(() => watch(told), 1000 * SECONDS_BETWEEN_LOOKS);
+  setTimeout(() => watch(told), 1000 * seconds);
 }

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import get_args
 
 import polars as pl
 import pytest
 
 from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.datasets.tags import read_tags
-from offline_core.data.formats.published import TABLE_FORMATS, TableFormat, delta
+from offline_core.data.formats.published import delta
 from offline_core.data.formats.published.iceberg import latest_metadata
-from offline_core.data.formats.publishing import PublishConfig, publish
+from offline_core.data.formats.publishing import PublishConfig, TableFormat, publish
 from offline_core.data.store.location import Location
 from offline_core.errors import SchemaError
 from offline_core.keeping.retention.config import ForgetConfig, VacuumConfig
@@ -31,7 +32,7 @@ def read(table: str, format: TableFormat) -> pl.DataFrame:
         return pl.scan_iceberg(metadata.uri).collect()
 
 
-@pytest.mark.parametrize("format", TABLE_FORMATS)
+@pytest.mark.parametrize("format", get_args(TableFormat))
 def test_polars_reads_the_version_that_was_published_last(tmp_path: Path, format: TableFormat) -> None:
     data, config = f"{tmp_path}/data", PublishConfig(format=format)
     write_dataset(data, [episode(number) for number in range(5)], max_rows_per_file=2)
@@ -82,7 +83,7 @@ def test_a_failure_leaves_the_version_that_a_table_shows(
     assert read_tags(Location.of(data)) == {"published-delta": 2}
 
 
-@pytest.mark.parametrize("format", TABLE_FORMATS)
+@pytest.mark.parametrize("format", get_args(TableFormat))
 def test_after_forgetting_the_version_is_published_again(tmp_path: Path, format: TableFormat) -> None:
     data, config = f"{tmp_path}/data", PublishConfig(format=format)
     write_dataset(data, [episode(number) for number in range(3)])

@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import Episode
+from offline_core.data.formats.sources.opening import open_source
+from offline_core.data.formats.sources.readers import FileReader
 from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
@@ -29,6 +31,13 @@ SEEDS: dict[str, str | list[str]] = {
 
 OBSERVATIONS = np.arange(14, dtype=np.float32).reshape(7, 2)
 """Of the two episodes of `steps`: four of the first, three of the second."""
+
+
+def format_of(path: str | Path) -> str:
+    """The format that is recognised there."""
+    reader = open_source([str(path)])[0]
+    assert isinstance(reader, FileReader)
+    return reader.format
 
 
 def steps(**changes: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from offline_core.data.formats.sources.fingerprint import files_of, fingerprint
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.opening import SourceConfig, open_source
 from offline_core.data.formats.sources.ray_reads import RayRead
+from offline_core.data.formats.sources.readers import FileReader
 from offline_core.data.store.location import Location
 from tests.data.formats.sources.factories import scalar_steps, write_steps
 
@@ -56,7 +57,7 @@ def test_folders_stand_for_all_below_them(tmp_path: Path) -> None:
     write_steps(tmp_path / "x" / "b.csv", scalar_steps())
     write_steps(tmp_path / "x" / "a" / "c.csv", scalar_steps())
     expected = [f"{tmp_path}/x/a/c.csv", f"{tmp_path}/x/b.csv"]
-    assert [path for path, _, _ in files_of(Location.of(str(tmp_path / "x")), Listing())] == expected
+    assert [path for path, _, _ in files_of(FileReader(Location.of(str(tmp_path / "x"))), Listing())] == expected
     assert [path for path, _, _ in files_of(RayRead("read_csv", (str(tmp_path / "x"),)), Listing())] == expected
 
 

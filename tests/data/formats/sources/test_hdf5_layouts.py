@@ -15,11 +15,11 @@ from gymnasium import spaces
 from minari.data_collector import EpisodeBuffer
 
 from offline_core.data.episodes.arrow import read_column
-from offline_core.data.formats.sources.opening import SourceConfig, format_of, open_source
+from offline_core.data.formats.sources.opening import SourceConfig, open_source
 from offline_core.data.formats.sources.step_reader import note_of
 from offline_core.errors import SchemaError, UnsafeDataError
 from tests.data.datasets.factories import Bomb
-from tests.data.formats.sources.factories import imported_episodes, tables_of
+from tests.data.formats.sources.factories import format_of, imported_episodes, tables_of
 
 RNG = np.random.default_rng(0)
 
@@ -58,7 +58,7 @@ def robomimic(*lengths: int) -> dict[str, Any]:
 def test_demonstrations_of_robomimic(tmp_path: Path) -> None:
     arrays = robomimic(*[3] * 11)
     path = write(tmp_path / "low_dim.hdf5", arrays)
-    assert format_of([str(path)], SourceConfig()) == "hdf5"
+    assert format_of(path) == "hdf5"
     table = read(path)
     ids = list(dict.fromkeys(table["eps_id"].to_pylist()))
     assert [each.partition("/")[2] for each in ids] == [f"demo_{n}" for n in range(11)], "in the order of their numbers"

@@ -10,8 +10,9 @@ import pytest
 
 import offline_core as offline
 from offline_core.data.formats.sources.first_rows import FirstRows
-from offline_core.data.formats.sources.opening import SourceConfig, format_of, open_source
+from offline_core.data.formats.sources.opening import SourceConfig, open_source
 from offline_core.errors import ConfigError, CorruptFileError
+from tests.data.formats.sources.factories import format_of
 
 TABLE = pa.table({"episode": [0, 0, 1, 1], "x": [[0.5, 1.0]] * 4, "is": [True, False] * 2, "a": ["l", "r"] * 2})
 
@@ -31,7 +32,7 @@ def test_a_dataset_is_its_files(tmp_path: Path, split: str) -> None:
     save(tmp_path / "x" / split, TABLE.slice(0, 2), TABLE.slice(2))
     if split:
         (tmp_path / "x/dataset_dict.json").write_text(json.dumps({"splits": [split]}))
-    assert format_of([f"{tmp_path}/x"], SourceConfig()) == "huggingface"
+    assert format_of(f"{tmp_path}/x") == "huggingface"
     readers = open_source([f"{tmp_path}/x"])
     rows = pa.concat_tables([batch for reader in readers for batch in reader.batches() if isinstance(batch, pa.Table)])
     assert [reader.uri for reader in readers] == [f"{tmp_path}/x/{split}".rstrip("/")]

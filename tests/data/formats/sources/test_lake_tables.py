@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 
 import offline_core as offline
-from offline_core.data.formats.sources.opening import SourceConfig, format_of, open_source
+from offline_core.data.formats.sources.opening import SourceConfig, open_source
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
 from offline_core.errors import ConfigError, CorruptFileError, SchemaError
+from tests.data.formats.sources.factories import format_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
 
@@ -75,7 +76,7 @@ def rows_of(path: Path, **config: object) -> pl.DataFrame:
 @pytest.mark.parametrize("format", WRITERS)
 def test_the_same_rows_in_their_order(tmp_path: Path, format: str) -> None:
     WRITERS[format](tmp_path / "table", steps(3))
-    assert format_of([f"{tmp_path}/table"], SourceConfig()) == format
+    assert format_of(f"{tmp_path}/table") == format
     read = rows_of(tmp_path / "table")
     assert read["_source_row"].to_list() == list(range(15))
     assert read.drop("_source_row").equals(pl.DataFrame(steps(3)))

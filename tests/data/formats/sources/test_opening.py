@@ -17,7 +17,7 @@ from offline_core.data.formats.sources import readers
 from offline_core.data.formats.sources.fingerprint import files_of
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.listing import Listing
-from offline_core.data.formats.sources.opening import SourceConfig, episode_files, format_of, open_source
+from offline_core.data.formats.sources.opening import SourceConfig, open_source
 from offline_core.errors import (
     ConfigError,
     DataError,
@@ -32,6 +32,7 @@ from tests.data.formats.sources.factories import (
     SCALARS,
     SEEDS,
     check_steps,
+    format_of,
     imported,
     imported_episodes,
     scalar_steps,
@@ -146,7 +147,7 @@ def test_datasets_of_ours_are_not_imported(tmp_path: Path) -> None:
 def test_the_format_shows_in_the_name(tmp_path: Path, name: str, format: str) -> None:
     columns, mapping = (scalar_steps(), SCALARS) if format == "csv" else (steps(), SEEDS)
     write_steps(tmp_path / name, columns)
-    assert format_of([str(tmp_path)], SourceConfig()) == format_of([str(tmp_path / name)], SourceConfig()) == format
+    assert format_of(tmp_path) == format_of(str(tmp_path / name)) == format
     check_steps(imported_episodes(tmp_path, tmp_path / name, mapping=mapping))
 
 
@@ -162,17 +163,17 @@ def test_the_format_shows_in_the_name(tmp_path: Path, name: str, format: str) ->
     ],
 )
 def test_the_formats_of_rllibs_recordings(rllib_recordings: Path, name: str, format: str) -> None:
-    assert format_of([str(rllib_recordings / name)], SourceConfig()) == format
+    assert format_of(str(rllib_recordings / name)) == format
 
 
 def test_sample_batches_by_their_content(tmp_path: Path) -> None:
     for name, text in (("rllib.json", SAMPLE_BATCH), ("blank.json", f"\n {SAMPLE_BATCH}")):
         (tmp_path / name).write_text(text)
-        assert format_of([str(tmp_path / name)], SourceConfig()) == "sample_batch"
+        assert format_of(str(tmp_path / name)) == "sample_batch"
     (tmp_path / "steps.json").write_text('{"obs": [1.0], "type": "SampleBatch"}\n')
     (tmp_path / "typed.json").write_text('{"type": "step", "obs": [1.0]}\n')
     for name in ("steps.json", "typed.json"):
-        assert format_of([str(tmp_path / name)], SourceConfig()) == "ndjson"
+        assert format_of(str(tmp_path / name)) == "ndjson"
 
 
 def test_rllibs_recorder_compresses_too(rllib_recordings: Path, tmp_path: Path) -> None:
@@ -180,7 +181,7 @@ def test_rllibs_recorder_compresses_too(rllib_recordings: Path, tmp_path: Path) 
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.write(first, "a.json")
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(second.read_bytes()))
-    formats = [format_of([str(tmp_path / name)], SourceConfig()) for name in ("a.zip", "b.json.gz")]
+    formats = [format_of(str(tmp_path / name)) for name in ("a.zip", "b.json.gz")]
     assert formats == ["zip", "sample_batch"] and found(tmp_path, format="sample_batch") == ["a.zip/a.json", "b.json.gz"]
     readers = [*open_source([str(tmp_path / "a.zip")]), *open_source([str(tmp_path / "b.json.gz")])]
     rows = sum(batch.num_rows for reader in readers for batch in reader.batches())
@@ -200,13 +201,13 @@ def test_compressed_text(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["x.hdf5", "x.h5"])
 def test_hdf5_files_by_their_names(tmp_path: Path, name: str) -> None:
     touch(tmp_path, name)
-    assert format_of([str(tmp_path)], SourceConfig()) == "hdf5"
+    assert format_of(tmp_path) == "hdf5"
 
 
 @pytest.mark.parametrize("mark", ["main_data.hdf5", "metadata.json"])
 def test_minari_is_a_folder(tmp_path: Path, mark: str) -> None:
     touch(tmp_path, f"data/{mark}", "data/0.arrow")
-    assert format_of([str(tmp_path)], SourceConfig()) == "minari"
+    assert format_of(tmp_path) == "minari"
     assert [reader.uri for reader in open_source([str(tmp_path)])] == [str(tmp_path)]
 
 
@@ -229,10 +230,10 @@ def test_places_of_several_formats(tmp_path: Path) -> None:
 
 def test_files_of_episodes_are_no_steps(rllib_recordings: Path) -> None:
     folder = str(rllib_recordings / "pendulum_episodes")
+    files = open_source([folder, folder])
     with pytest.raises(ConfigError, match="holds episodes and not steps"):
-        open_source([folder])
-    files = episode_files([folder, folder])
-    assert [file.path for file in files] == sorted(map(str, (rllib_recordings / "pendulum_episodes").rglob("*.parquet")))
+        next(iter(files[0].batches()))
+    assert [file.uri for file in files] == sorted(map(str, (rllib_recordings / "pendulum_episodes").rglob("*.parquet")))
 
 
 def test_an_unknown_format(tmp_path: Path) -> None:
@@ -276,7 +277,7 @@ def test_a_truncated_parquet_file_is_named(tmp_path: Path) -> None:
     write_steps(tmp_path / "x.parquet", steps())
     (tmp_path / "x.parquet").write_bytes((tmp_path / "x.parquet").read_bytes()[:-9])
     with pytest.raises(OfflineError, match=r"x\.parquet is no readable Parquet file"):
-        format_of([str(tmp_path)], SourceConfig())
+        format_of(tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -340,7 +341,7 @@ def test_a_format_is_one_decorated_class(tmp_path: Path, monkeypatch: pytest.Mon
             yield pa.table({"x": [self.arguments.get("first", 0), 1]})
 
     touch(tmp_path, "day=7/x.numbers")
-    assert format_of([str(tmp_path)], SourceConfig()) == "numbers"
+    assert format_of(tmp_path) == "numbers"
     [reader] = open_source([str(tmp_path)], SourceConfig(arguments={"first": 5}))
     assert [batch.to_pydict() for batch in reader.batches()] == [{"x": [5, 1], "day": [7, 7]}]
     assert [path for path, _, _ in files_of(reader, Listing())] == [reader.uri]

@@ -13,10 +13,18 @@ import pytest
 
 from offline_core.data.formats.sources import expansion
 from offline_core.data.formats.sources.first_rows import FirstRows
-from offline_core.data.formats.sources.opening import SourceConfig, format_of, open_source
+from offline_core.data.formats.sources.opening import SourceConfig, open_source
 from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.errors import ConfigError, CorruptFileError, EmptyDatasetError, OfflineError, UnsafeDataError
-from tests.data.formats.sources.factories import SCALARS, check_steps, imported_episodes, scalar_steps, tables_of, write_steps
+from tests.data.formats.sources.factories import (
+    SCALARS,
+    check_steps,
+    format_of,
+    imported_episodes,
+    scalar_steps,
+    tables_of,
+    write_steps,
+)
 
 
 def zipped(path: Path, **members: bytes | str) -> Path:
@@ -38,7 +46,7 @@ def test_a_file_in_a_zip_is_read_as_it_is_alone(tmp_path: Path, name: str) -> No
     path = zipped(
         tmp_path / "x.zip", **{f"logs/{name}": (tmp_path / name).read_bytes(), "__MACOSX/x.csv": b"", "readme.md": b""}
     )
-    assert format_of([str(path)], SourceConfig()) == "zip"
+    assert format_of(path) == "zip"
     check_steps(imported_episodes(tmp_path, path, mapping=SCALARS))
 
 
