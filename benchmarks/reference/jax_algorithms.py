@@ -72,7 +72,7 @@ class Algorithm:
 
     Arguments:
         observation, actions: numbers in one of each; of a list, how many actions there are.
-        given: settings of the suite (`benchmarks.reference.suite`); what is left out is as in the papers.
+        settings: those of the suite (`benchmarks.reference.suite`); what is left out is as in the papers.
         updates: of the whole training, in which a rate falls.
     """
 
