@@ -29,11 +29,11 @@ from offline_core.data.importing.linking import chain, distinct_rows, numbered, 
 from offline_core.data.importing.mapping import ColumnMapping
 from offline_core.data.importing.report import Counts, Findings
 from offline_core.data.importing.times import NANOSECONDS, alternating, has_timestamps, time_gaps
+from offline_core.data.importing.values import MAPS
 from offline_core.errors import EpisodeError
 
 STORED = -1
 """The number of the file that stored rows come from: the version that is appended to."""
-MAPS = (columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA)
 EMPTY_MAP = b"\x80"
 MAX_SHOWN_AGENTS = 5
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -23,16 +23,18 @@ from offline_core.data.formats.packed import PACKED, read_foreign_column
 from offline_core.data.formats.sources.names import ENDS, named
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.small_files import FilesRows
-from offline_core.data.formats.sources.step_reader import Unreadable
+from offline_core.data.formats.sources.step_reader import StepReader, Unreadable, note_of
 from offline_core.data.importing.action_units import EnvActions, Range, in_env_units
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.extras import extra_columns
-from offline_core.data.importing.mapping import ColumnMapping, map_columns
+from offline_core.data.importing.mapping import REQUIRED, ColumnMapping, map_columns, sources_of
 from offline_core.data.importing.masked import MASKS, masked_spaces, with_masks, without_masks
 from offline_core.data.importing.recognised import end_names, recognised, with_ends
 from offline_core.data.importing.row_columns import RowColumns
 from offline_core.data.importing.texts import LISTS, encode_hint, has_lists, is_text, number_type, parsed
 from offline_core.data.importing.values import (
+    MAPS,
+    NAMES,
     check_log_probabilities,
     check_within,
     conform,
@@ -50,11 +52,8 @@ from offline_core.data.inputs.row_steps import as_sql
 from offline_core.errors import ConfigError, DataError, NonFiniteError, SchemaError
 
 _NUMERIC = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
-_REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
-_MAPS = (columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA)
 _CANONICAL = {*columns.STEP_COLUMNS, *ENDS, columns.IS_FIRST, columns.ACTION_LOGP, columns.ACTION_DIST_INPUTS}
 """Names that mean what they mean without a mapping, too."""
-_NAMES = (columns.EPS_ID, columns.AGENT_ID, columns.MODULE_ID)
 
 PROBES = 64
 """So many rows of a table are tried one by one, evenly spread, to learn what its rows are like."""
@@ -94,6 +93,8 @@ class Prepared(NamedTuple):
     """By the number of the join, rows without one."""
     left_out: Mapping[str, str] = {}
     """Columns that are not mapped and cannot be kept, and why."""
+    note: str | None = None
+    """What the reader took for granted."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,23 @@ class Preparation:
     """None: not known yet, see `settled`."""
     notes: tuple[str, ...] = ()
     """What was recognised by its name."""
+
+    def of_reader(self, reader: StepReader, number: int) -> Iterator[tuple[Prepared, Preparation]]:
+        """(what becomes of each table of a reader, what prepared it): the first good rows say what the columns of all are.
+
+        Arguments:
+            number: of the reader's file.
+
+        Raises:
+            ConfigError: it gives something else than tables, or the parameters do not fit each other.
+            DataError: the rest cannot be read.
+        """
+        preparation, row = self, 0
+        for batch in reader.batches():
+            preparation = preparation.settled(batch, reader.uri)
+            prepared = preparation(batch, file=number, first_row=row, uri=reader.uri)
+            yield prepared._replace(note=note_of(batch)), preparation
+            row += batch.num_rows
 
     def settled(self, table: Any, uri: str) -> Preparation:
         """The same for tables like this one; as it is if the table says nothing, for no row of it is good.
@@ -306,7 +324,7 @@ class Preparation:
 
     def _extras(self, table: pa.Table) -> set[str]:
         """Columns that are not mapped, whose name has no meaning, and which the version that is appended to lacks."""
-        mapped = [source for each in self.mapping.values() for source in ([each] if isinstance(each, str) else each)]
+        mapped = sources_of(self.mapping, self.mapping)
         late = () if self.made is None else self.made.late
         return {*table.column_names} - {*self.mapping, *mapped, *late, *self.templates, *_CANONICAL}
 
@@ -337,8 +355,7 @@ class Preparation:
         rows = np.arange(len(last))
         rows[last] = steps[np.maximum(np.searchsorted(steps, rows[last]) - 1, 0)]
         own = {columns.OBS, columns.EPS_ID, columns.T, columns.AGENT_ID, *ENDS, columns.IS_FIRST}
-        sources = [self.mapping.get(name, name) for name in own]
-        kept = {each for source in sources for each in ([source] if isinstance(source, str) else source)}
+        kept = {*sources_of(self.mapping, own)}
         for number, name in enumerate(table.column_names):
             if name not in kept:
                 table = table.set_column(number, table.schema.field(number), table[name].take(pa.array(rows)))
@@ -375,13 +392,12 @@ class Preparation:
         of |= dict.fromkeys(self._masks)
         roles |= dict.fromkeys(self._masks, True)
         for name, is_number in (roles | {columns.REWARDS: True, columns.T: True, columns.ACTION_PROB: True}).items():
-            sources = self.mapping.get(name, name)
-            for source in [sources] if isinstance(sources, str) else sources:
+            for source in sources_of(self.mapping, [name]):
                 if source not in table.column_names or not is_text(table[source]):
                     continue
                 if name in of and not isinstance(of[name], gym.spaces.Text) and has_lists(table[source]):
                     found[source] = LISTS
-                elif is_number or not isinstance(sources, str):
+                elif is_number or isinstance(self.mapping.get(name), list):
                     found[source] = number_type(table[source], may_be_time=name == columns.T)
         return found
 
@@ -407,7 +423,7 @@ class Preparation:
         names = end_names(table.column_names)
         if SOURCE_FILE in names:
             raise SchemaError(f"There is a column {SOURCE_FILE}, a name that is taken here; rename it, or leave it out.")
-        if missing := [name for name in _REQUIRED if name not in names]:
+        if missing := [name for name in REQUIRED if name not in names]:
             likely = {name: found[0] for name in missing if (found := named(name, in_source))}
             line = ", ".join(f"{name}: {source}" for name, source in likely.items())
             hint = f"mapping: {{{line}}}" if likely else f"mapping, as -s mapping.{missing[0]}=NAME does"
@@ -418,8 +434,8 @@ class Preparation:
         if not self.templates:
             return
         lost, more = (
-            set(self.templates) - set(names) - set(_MAPS),
-            end_names(self._filled(table)) - set(self.templates) - set(_MAPS) - {*self._masks},
+            set(self.templates) - set(names) - set(MAPS),
+            end_names(self._filled(table)) - set(self.templates) - set(MAPS) - {*self._masks},
         )
         if lost or more:
             differ = [f"{what} {', '.join(sorted(which))}" for what, which in (("no", lost), ("also", more)) if which]
@@ -452,12 +468,11 @@ class Preparation:
     def _fills(self, table: pa.Table, rows: Collection[int]) -> dict[int, str]:
         """Of these rows, how the first raw column is filled that is needed and is null or NaN there."""
         found = dict[int, str]()
-        for role in (*_REQUIRED, *ENDS, columns.IS_FIRST):
-            sources = self.mapping.get(role, role)
-            for name in [sources] if isinstance(sources, str) else sources:
+        for role in (*REQUIRED, *ENDS, columns.IS_FIRST):
+            for name in sources_of(self.mapping, [role]):
                 if not rows or name not in table.column_names:
                     continue
-                value = "0" if role in _REQUIRED else "false"
+                value = "0" if role in REQUIRED else "false"
                 said = f" To fill it with a value, such as {value}: columns: {{fill: {{{name}: {value}}}}}."
                 if role == columns.OBS:
                     late = json.dumps({f"{name}_known": {"of": as_sql(name), "how": "last_known", "first": 0}})
@@ -469,7 +484,7 @@ class Preparation:
         return found
 
     def _in_canonical_types(self, table: pa.Table) -> pa.Table:
-        names = self._filled(table) | {*_REQUIRED, *self.templates, *ENDS} & set(table.column_names)
+        names = self._filled(table) | {*REQUIRED, *self.templates, *ENDS} & set(table.column_names)
         trees = {name: self._column(table, name) for name in table.column_names if name in names}
         trees = with_ends(trees)
         if columns.ACTION_LOGP in trees and {columns.ACTION_LOGP, columns.ACTION_PROB} & self.mapping.keys():
@@ -493,7 +508,7 @@ class Preparation:
         if found is not None:
             trees[CLIPPED] = found.clipped
         arrays = {name: tree if isinstance(tree, pa.Array) else to_arrow(tree, name) for name, tree in trees.items()}
-        fields = [pa.field(name, array.type, nullable=name in (*_MAPS, *_NAMES[1:])) for name, array in arrays.items()]
+        fields = [pa.field(name, array.type, nullable=name in (*MAPS, *NAMES[1:])) for name, array in arrays.items()]
         return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
 
     def _filled(self, table: pa.Table) -> set[str]:
@@ -501,9 +516,9 @@ class Preparation:
         return {each.name for each in table.schema if not pa.types.is_null(each.type)} - self._extras(table)
 
     def _column(self, table: pa.Table, name: str) -> Any:
-        if name in _MAPS:
+        if name in MAPS:
             return maps(table[name], name)
-        if name in _NAMES:
+        if name in NAMES:
             return ids(table[name], name, nullable=name != columns.EPS_ID)
         if name == columns.T and pa.types.is_temporal(table[name].type):
             return nanoseconds(table[name], name)
