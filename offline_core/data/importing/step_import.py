@@ -28,7 +28,7 @@ from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.small_files import small_files
-from offline_core.data.formats.sources.step_reader import StepReader, Unreadable, note_of
+from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.importing import extras
 from offline_core.data.importing.action_range import infer_range, steps_of_table
 from offline_core.data.importing.assembly import Assembled, assemble
@@ -335,13 +335,11 @@ class StepImport:
         """(rows of some readers in our columns, what prepared them); `found` gets what cannot be read, or raises it."""
         preparation = self.preparation
         for number in which:
-            reader, row, reached = self.readers[number], 0, 0
+            reader, reached = self.readers[number], 0
             try:
-                for batch in reader.batches():
-                    found.note(note_of(batch))
-                    preparation = preparation.settled(batch, reader.uri)
-                    prepared = preparation(batch, file=number, first_row=row, uri=reader.uri)
-                    row += batch.num_rows
+                for prepared, settled in preparation.of_reader(reader, number):
+                    preparation = settled
+                    found.note(prepared.note)
                     for each in prepared.bad:
                         found.refuse(each)
                         found.places.append((number, reached if each.row is None else each.row))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -146,12 +146,9 @@ def prepared(readers: Sequence[FirstRows], config: ImportConfig) -> pa.Table | N
     try:
         preparation = preparation_of(config, readers, _joined(config))
         for number, reader in enumerate(readers):
-            row = 0
-            for batch in reader.held:
-                preparation = preparation.settled(batch, reader.uri)
-                table = preparation(batch, file=number, first_row=row, uri=reader.uri).table
-                row += batch.num_rows
-                tables += [] if table is None else [table]
+            for made, settled in preparation.of_reader(replace(reader, error=None), number):
+                preparation = settled
+                tables += [] if made.table is None else [made.table]
     except OfflineError:
         return None
     return pa.concat_tables(tables) if tables else None
