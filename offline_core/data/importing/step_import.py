@@ -33,10 +33,11 @@ from offline_core.data.importing import extras
 from offline_core.data.importing.action_range import infer_range, steps_of_table
 from offline_core.data.importing.assembly import Assembled, assemble
 from offline_core.data.importing.config import IdsPer, ImportConfig
+from offline_core.data.importing.conversion import Types
 from offline_core.data.importing.episode_ids import SOURCE_FILE, unique_ids
 from offline_core.data.importing.exchange import PartWriter, read_part
 from offline_core.data.importing.imported import SOURCE_ID, Imported, remove_late
-from offline_core.data.importing.preparation import Preparation, Prepared, Types
+from offline_core.data.importing.preparation import Preparation, Prepared
 from offline_core.data.importing.report import Counts, Findings, Late
 from offline_core.data.importing.seen_files import SeenFiles, uris_of
 from offline_core.data.importing.step_order import ends_of, ids_lie_in_runs, lies_in_order, order_by, order_of, pace_of
