@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -98,16 +97,13 @@ class Conversion:
         """Empty arrays of the columns' types, once they are known."""
         return {} if self.types is None else self.types.templates
 
-    def _converter(self, table: pa.Table) -> functools.partial[pa.Table]:
-        return functools.partial(self._convert, numbers=self._numbers_in_text(table))
-
-    def _mapped(self, table: pa.Table, convert: functools.partial[pa.Table]) -> pa.Table:
+    def _mapped(self, table: pa.Table, numbers: Mapping[str, pa.DataType]) -> pa.Table:
         """No row of a table, under canonical names.
 
         Raises:
             SchemaError: its columns are not those of steps, or of earlier rows.
         """
-        mapped = map_columns(self._parsed(table.slice(0, 0), convert.keywords["numbers"]), self.mapping)
+        mapped = map_columns(self._parsed(table.slice(0, 0), numbers), self.mapping)
         self._check_columns(mapped, table.column_names)
         return mapped
 

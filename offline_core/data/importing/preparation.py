@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
@@ -108,8 +109,9 @@ class Preparation(Conversion):
             notes=tuple(notes),
         )
         table = prepared._with_fillers(table)
-        convert = prepared._converter(table)
-        mapped = prepared._mapped(table, convert)
+        numbers = prepared._numbers_in_text(table)
+        mapped = prepared._mapped(table, numbers)
+        convert = functools.partial(prepared._convert, numbers=numbers)
         if table.num_rows == 0:
             return prepared
         if self.types is not None:
@@ -157,11 +159,12 @@ class Preparation(Conversion):
                 return Prepared(None, bad, 0, without_partner)
             prepared = self if self.is_settled else self._for(table, stated)
             table = prepared._with_fillers(table)
-            convert = prepared._converter(table)
-            prepared._mapped(table, convert)
+            numbers = prepared._numbers_in_text(table)
+            prepared._mapped(table, numbers)
         except DataError as error:
             return Prepared(None, [*bad, Unreadable(uri, None, table.num_rows, error)], 0, without_partner)
         more: list[Unreadable] = []
+        convert = functools.partial(prepared._convert, numbers=numbers)
         parts = good_rows(convert, table, rows, uri, more)
         bad = sorted([*bad, *prepared._with_terminations(more, table, rows)], key=lambda each: each.row or 0)
         if not parts:
