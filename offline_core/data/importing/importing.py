@@ -15,7 +15,7 @@ from offline_core.data.importing.ends import IMPORT
 from offline_core.data.importing.episode_files import check_for_episodes
 from offline_core.data.importing.imported import Imported, remove_late
 from offline_core.data.importing.inference import inferred_spaces
-from offline_core.data.importing.notes import notes_on_choices, reasons_for_none
+from offline_core.data.importing.notes import reasons_for_none
 from offline_core.data.importing.planning.plan import settled
 from offline_core.data.importing.reading import Source, read
 from offline_core.data.importing.report import ImportResult, result_of
@@ -109,10 +109,8 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
             said = "".join(f" {reason}" for reason in reasons)
             raise EmptyDatasetError(f"There is no episode in {source.uri}: {found.counts}. No version was committed.{said}")
         examples = [part.episode for part in found.written if part.episode is not None]
-        spaces = inferred_spaces(found.declared, examples, found.statistics)
-        stated = next((each.action_space for each in examples), None)
-        declared = (None, found.declared[1] if stated is None else stated)
-        notes = [*choices, *found.notes(source), *notes_on_choices(declared, spaces, found.statistics)]
+        spaces, doubts = inferred_spaces(found.declared, examples, found.statistics)
+        notes = [*choices, *found.notes(source), *doubts]
         dataset = commit(
             output,
             found.files,

@@ -1,4 +1,4 @@
-"""Infer undeclared spaces from the types and values of the data."""
+"""Infer undeclared spaces from the types and values of the data, and say where they may be wrong."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ MAX_CHOICES = 65_536
 """Whole numbers that differ by more are amounts and not choices."""
 
 
-def inferred_spaces(declared: StoredSpaces, episodes: Sequence[Episode], statistics: Statistics) -> StoredSpaces:
-    """The declared spaces; where there is none, that of the first episode, or what its types and the values say."""
+def inferred_spaces(
+    declared: StoredSpaces, episodes: Sequence[Episode], statistics: Statistics
+) -> tuple[StoredSpaces, list[str]]:
+    """(the declared spaces; where there is none, that of the first episode, or what its types and the values say; notes)."""
     if not episodes:
-        return declared
+        return declared, []
     first, known = episodes[0], statistics.columns or {}
     own = (first.observation_space, first.action_space)
     trees = ((columns.OBS, first.observations), (columns.ACTIONS, first.actions))
@@ -30,7 +32,41 @@ def inferred_spaces(declared: StoredSpaces, episodes: Sequence[Episode], statist
     for space, said, (name, tree) in zip(declared, own, trees, strict=True):
         stated = said if space is None else space  # whether a space is true depends on its length
         found.append(inferred_space(tree, name, known) if stated is None else stated)
-    return _as_masks_say(found[0], found[1], inferred=declared[1] is None and own[1] is None)
+    is_inferred = declared[1] is None and own[1] is None
+    spaces = _as_masks_say(found[0], found[1], inferred=is_inferred)
+    return spaces, _notes(spaces, statistics, is_inferred=is_inferred)
+
+
+def _notes(found: StoredSpaces, statistics: Statistics, *, is_inferred: bool) -> list[str]:
+    """Whether a space cannot be told, or one of actions begins with choices that no row has, as ids from 1 make it."""
+    notes = [
+        f"The {what} space cannot be told, as for text, and nothing learns from it: give its values numbers by columns.encode, "
+        f"or map numbers to {name}."
+        for what, name, space in zip(("observation", "action"), (columns.OBS, columns.ACTIONS), found, strict=True)
+        if space is None
+    ]
+    return notes + (_notes_on_unused(found[1], statistics) if is_inferred else [])
+
+
+def _notes_on_unused(space: gym.Space[Any] | None, statistics: Statistics) -> list[str]:
+    known = (statistics.columns or {}).get(columns.ACTIONS)
+    if known is None or not isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
+        return []
+    least, most = ([int(number or 0) for number in numbers] for numbers in (known.min, known.max))
+    at = next((number for number, low in enumerate(least) if low > 0), None)
+    if at is None or (isinstance(space, gym.spaces.Discrete) and int(space.start) != 0):
+        return []
+    low, high = least[at], most[at]
+    of = f"{columns.ACTIONS}[{at}]" if len(least) > 1 else columns.ACTIONS
+    unused = "a choice 0" if low == 1 else f"choices 0 to {low - 1:,}"
+    if len(least) > 1:
+        remedy = "Declare action_space if there are no such choices."
+    else:
+        remedy = (
+            f"If ids begin at {low}, declare action_space: {{space: discrete, n: {high - low + 1}, start: {low}}}; or give "
+            "each value a code by columns.encode, with form: index."
+        )
+    return [f"The action space {space} has {unused} that no row has: {of} are {low} to {high}. {remedy}"]
 
 
 def _as_masks_say(observation: Any, action: Any, *, inferred: bool) -> StoredSpaces:

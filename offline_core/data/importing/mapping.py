@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -19,6 +19,16 @@ ColumnMapping: TypeAlias = Mapping[str, str | list[str]]
 """Canonical name → source column, as in `{"obs": "o_t", "dones": "d_t"}`; several source columns, a number or a vector each,
 are joined into one vector a step. What is not mapped keeps its name, and is an extra output unless that name is canonical.
 What is mapped to `action_prob` becomes `action_logp`, by its logarithm."""
+
+
+REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
+"""What each row has, unless it is no step."""
+
+
+def sources_of(mapping: ColumnMapping, names: Iterable[str]) -> list[str]:
+    """The source's columns for these canonical ones; what is not mapped has its own name."""
+    sources = [mapping.get(name, name) for name in names]
+    return [each for source in sources for each in ([source] if isinstance(source, str) else source)]
 
 
 def canonical_mapping(mapping: dict[str, str | list[str]]) -> dict[str, str | list[str]]:
@@ -39,7 +49,7 @@ def map_columns(table: pa.Table, mapping: ColumnMapping) -> pa.Table:
     Raises:
         SchemaError: a mapped column is missing, or an unmapped one already has the name it was to get.
     """
-    used = {source for sources in mapping.values() for source in _listed(sources)}
+    used = {*sources_of(mapping, mapping)}
     if missing := sorted(used - set(table.column_names)):
         close = difflib.get_close_matches(missing[0], table.column_names, n=1, cutoff=0.75)
         hint = f"did you mean {close[0]}? There" if close else "there"
@@ -77,7 +87,3 @@ def _joined(table: pa.Table, sources: list[str]) -> pa.Array:
         part.reshape(len(part), -1) if isinstance(part, np.ndarray) and len(part) else np.empty((0, 1)) for part in parts
     ]
     return to_arrow(np.concatenate(vectors, axis=1), "+".join(sources))
-
-
-def _listed(sources: str | list[str]) -> list[str]:
-    return [sources] if isinstance(sources, str) else sources

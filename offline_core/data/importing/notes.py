@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-import gymnasium as gym
-
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import columns
-from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.report import Counts
@@ -23,38 +20,6 @@ def notes_on(counts: Counts, statistics: Statistics) -> list[str]:
         *_notes_on_clipped(counts, statistics),
         *_notes_on_rewards(statistics),
     ]
-
-
-def notes_on_choices(declared: StoredSpaces, found: StoredSpaces, statistics: Statistics) -> list[str]:
-    """Whether a space cannot be told, or one of actions begins with choices that no row has, as ids from 1 make it."""
-    notes = [
-        f"The {what} space cannot be told, as for text, and nothing learns from it: give its values numbers by columns.encode, "
-        f"or map numbers to {name}."
-        for what, name, space in zip(("observation", "action"), (columns.OBS, columns.ACTIONS), found, strict=True)
-        if space is None
-    ]
-    return notes + _notes_on_unused(declared, found, statistics)
-
-
-def _notes_on_unused(declared: StoredSpaces, found: StoredSpaces, statistics: Statistics) -> list[str]:
-    space, known = found[1], (statistics.columns or {}).get(columns.ACTIONS)
-    if declared[1] is not None or known is None or not isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
-        return []
-    least, most = ([int(number or 0) for number in numbers] for numbers in (known.min, known.max))
-    at = next((number for number, low in enumerate(least) if low > 0), None)
-    if at is None or (isinstance(space, gym.spaces.Discrete) and int(space.start) != 0):
-        return []
-    low, high = least[at], most[at]
-    of = f"{columns.ACTIONS}[{at}]" if len(least) > 1 else columns.ACTIONS
-    unused = "a choice 0" if low == 1 else f"choices 0 to {low - 1:,}"
-    if len(least) > 1:
-        remedy = "Declare action_space if there are no such choices."
-    else:
-        remedy = (
-            f"If ids begin at {low}, declare action_space: {{space: discrete, n: {high - low + 1}, start: {low}}}; or give "
-            "each value a code by columns.encode, with form: index."
-        )
-    return [f"The action space {space} has {unused} that no row has: {of} are {low} to {high}. {remedy}"]
 
 
 def reasons_for_none(

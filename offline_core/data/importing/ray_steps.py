@@ -40,16 +40,12 @@ def ray_steps(config: ImportConfig, *, source: str | Sequence[str]) -> ray.data.
     joins = [open_join(join, Listing()) for join in config.columns.joins]
 
     def rows_of(number: int, preparation: Preparation) -> Iterator[tuple[pa.Table, Preparation]]:
-        first_row, reader = 0, readers[number]
-        for batch in reader.batches():
-            preparation = preparation.settled(batch, reader.uri)
-            prepared = preparation(batch, file=number, first_row=first_row, uri=reader.uri)
+        for prepared, settled in preparation.of_reader(readers[number], number):
             for each in prepared.bad:
                 raise each.located_error
-            check_alike(prepared.left_out, () if preparation.types is None else preparation.types.extras)
-            first_row += batch.num_rows
+            check_alike(prepared.left_out, () if settled.types is None else settled.types.extras)
             if prepared.table is not None:
-                yield prepared.table, preparation
+                yield prepared.table, settled
 
     looked = (found for number in range(len(readers)) for found in rows_of(number, preparation_of(config, readers, joins)))
     if (first := next((found for found in looked if found[0].num_rows), None)) is None:

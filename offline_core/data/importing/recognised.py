@@ -24,7 +24,7 @@ from offline_core.data.formats.sources.names import (
     parts_of,
     plain,
 )
-from offline_core.data.importing.mapping import ColumnMapping
+from offline_core.data.importing.mapping import ColumnMapping, sources_of
 from offline_core.data.importing.values import TRUTH
 from offline_core.errors import DataError
 
@@ -91,7 +91,7 @@ class _Recognition:
 
     @property
     def _unused(self) -> list[str]:
-        used = {name for sources in self.mapping.values() for name in ([sources] if isinstance(sources, str) else sources)}
+        used = {*sources_of(self.mapping, self.mapping)}
         return [name for name in self.table.column_names if name not in used]
 
     def _free(self, role: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -21,6 +21,7 @@ from offline_core.data.formats.sources.step_reader import StepReader
 from offline_core.data.importing.columns_config import ColumnsConfig, order_of
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.joins import OtherRows
+from offline_core.data.importing.mapping import sources_of
 from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.row_columns import UNKNOWN, RowColumns
 from offline_core.data.inputs.computing import stepped
@@ -75,7 +76,7 @@ def row_columns(
         ConfigError: an expression needs a column that is not there, or makes one that is.
         DataError: the first rows, or the files of a join, cannot be read.
     """
-    declared, mapped = config.columns, _mapped(config, config.mapping)
+    declared, mapped = config.columns, sources_of(config.mapping, config.mapping)
     dotted = {name for name in mapped if "." in name}
     if declared == ColumnsConfig() and not dotted:
         return None
@@ -84,7 +85,7 @@ def row_columns(
         return None
     table, uri = first
     others = [OtherRows.read(join, list(each)) for join, each in zip(declared.joins, joins, strict=True)]
-    wanted = declared.needed(_mapped(config, _INPUTS))
+    wanted = declared.needed(sources_of(config.mapping, _INPUTS))
     chosen = None if config.source.columns is None else frozenset(config.source.columns)
     made = RowColumns(RowSteps(columns=dict.fromkeys(wanted, "any")), joins=others, mapped=frozenset(mapped), chosen=chosen)
     sample: dict[str, pl.Series] = {each.name: each for each in made.raw(table, uri)}
@@ -95,7 +96,7 @@ def row_columns(
     made = dataclasses.replace(made, steps=steps, before=_before(declared, steps))
     made = _with_data(made, declared, readers, table.column_names)
     inputs, labels = _inputs(config, made.steps), _labels(config, made.steps)
-    if inputs is None and (late := [name for name in _mapped(config, [columns.OBS]) if name in declared.in_episode]):
+    if inputs is None and (late := [name for name in sources_of(config.mapping, [columns.OBS]) if name in declared.in_episode]):
         raise ConfigError(
             f"{late[0]} (columns.in_episode) can be a number of obs beside other numbers, and not beside lists or structs: "
             "name their fields, or make their numbers columns of their own."
@@ -132,12 +133,6 @@ def with_choices(declared: StoredSpaces, made: RowColumns | None) -> StoredSpace
 _INPUTS = (columns.OBS, columns.ACTIONS)
 
 
-def _mapped(config: ImportConfig, names: Iterable[str]) -> list[str]:
-    """The source's columns for these canonical ones."""
-    sources = [config.mapping.get(name, name) for name in names]
-    return [each for source in sources for each in ([source] if isinstance(source, str) else source)]
-
-
 def _tables(readers: Sequence[StepReader], names: Sequence[str] | None = None) -> Iterator[tuple[pa.Table, str]]:
     """The tables of readers with their URIs, of files only these columns if there are any."""
     for reader in readers:
@@ -170,10 +165,10 @@ def _check_late(config: ImportConfig, in_source: Sequence[str]) -> None:
     ConfigError: columns of earlier rows are mapped to more than obs, or there are new_obs, which would need them, too.
     """
     late = config.columns.in_episode.keys()
-    others = {*_mapped(config, [name for name in config.mapping if name != columns.OBS])} | {*columns.STEP_COLUMNS}
+    others = {*sources_of(config.mapping, [name for name in config.mapping if name != columns.OBS])} | {*columns.STEP_COLUMNS}
     if wrong := sorted(late & others):
         raise ConfigError(f"{wrong[0]} (columns.in_episode) can be a part of obs, or an extra column, and nothing else.")
-    obs = _mapped(config, [columns.OBS])
+    obs = sources_of(config.mapping, [columns.OBS])
     if twice := [name for name in late if obs.count(name) > 1]:
         raise ConfigError(f"{twice[0]} (columns.in_episode) can be one number of obs, and not several: name it there once.")
     space = config.spaces()[0] if config.columns.late_with_gaps else None
@@ -202,8 +197,8 @@ def _steps(config: ImportConfig, sample: Mapping[str, pl.Series]) -> RowSteps:
     declared = config.columns
     computed = {name: declared.of_rows[name] for name in order_of(declared.of_rows)}
     every = RowSteps(columns=dict.fromkeys(sample, "any"), computed=computed)
-    obs = _mapped(config, [columns.OBS])
-    inputs = every.of(_mapped(config, _INPUTS)).columns
+    obs = sources_of(config.mapping, [columns.OBS])
+    inputs = every.of(sources_of(config.mapping, _INPUTS)).columns
     kinds = {name: _kind(name, values, declared, name in inputs, name in obs) for name, values in sample.items()}
     read = {
         *declared.encode,
@@ -308,7 +303,7 @@ def _with_data(
 
 
 def _inputs(config: ImportConfig, steps: RowSteps) -> InputColumns | None:
-    names = _mapped(config, [columns.OBS])
+    names = sources_of(config.mapping, [columns.OBS])
     if not all(steps.columns.get(name, "any") != "any" or name in {*steps.computed, *steps.encode} for name in names):
         return None  # lists or structs, which no steps look into
     late = config.columns.in_episode.keys()
@@ -317,7 +312,7 @@ def _inputs(config: ImportConfig, steps: RowSteps) -> InputColumns | None:
     fill = {name: value for name, value in steps.fill.items() if name not in late}
     steps = steps.model_copy(update={"computed": computed, "columns": given, "fill": fill})
     labels = _labels(config, steps)
-    action = _mapped(config, [columns.ACTIONS])
+    action = sources_of(config.mapping, [columns.ACTIONS])
     return InputColumns(
         steps=steps.of(names), obs=names, action=action[0] if labels is not None and len(action) == 1 else None, labels=labels
     )
@@ -329,7 +324,7 @@ def _labels(config: ImportConfig, steps: RowSteps) -> list[str] | list[float] | 
     Raises:
         ConfigError: they cannot be such choices.
     """
-    names = _mapped(config, [columns.ACTIONS])
+    names = sources_of(config.mapping, [columns.ACTIONS])
     made = [name for name in names if name in {*steps.encode, *steps.bins}]
     if not made:
         return None

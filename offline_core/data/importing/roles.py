@@ -35,10 +35,10 @@ from offline_core.data.formats.sources.names import (
 )
 from offline_core.data.importing import column_values as values
 from offline_core.data.importing.column_values import SampleRows
+from offline_core.data.importing.mapping import REQUIRED
+from offline_core.data.importing.masked import MASKS
 from offline_core.data.importing.recognised import MIN_NAME, recognised
 
-REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
-MASKS = (ACTION_MASK, NEW_ACTION_MASK)
 KEPT = (columns.AGENT_ID, columns.MODULE_ID, columns.ACTION_DIST_INPUTS, columns.WEIGHTS_SEQ_NO)
 """Canonical names that no other program uses."""
 

@@ -28,15 +28,16 @@ from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.small_files import small_files
-from offline_core.data.formats.sources.step_reader import StepReader, Unreadable, note_of
+from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.importing import extras
 from offline_core.data.importing.action_range import infer_range, steps_of_table
 from offline_core.data.importing.assembly import Assembled, assemble
 from offline_core.data.importing.config import IdsPer, ImportConfig
+from offline_core.data.importing.conversion import Types
 from offline_core.data.importing.episode_ids import SOURCE_FILE, unique_ids
 from offline_core.data.importing.exchange import PartWriter, read_part
 from offline_core.data.importing.imported import SOURCE_ID, Imported, remove_late
-from offline_core.data.importing.preparation import Preparation, Prepared, Types
+from offline_core.data.importing.preparation import Preparation, Prepared
 from offline_core.data.importing.report import Counts, Findings, Late
 from offline_core.data.importing.seen_files import SeenFiles, uris_of
 from offline_core.data.importing.step_order import ends_of, ids_lie_in_runs, lies_in_order, order_by, order_of, pace_of
@@ -335,13 +336,11 @@ class StepImport:
         """(rows of some readers in our columns, what prepared them); `found` gets what cannot be read, or raises it."""
         preparation = self.preparation
         for number in which:
-            reader, row, reached = self.readers[number], 0, 0
+            reader, reached = self.readers[number], 0
             try:
-                for batch in reader.batches():
-                    found.note(note_of(batch))
-                    preparation = preparation.settled(batch, reader.uri)
-                    prepared = preparation(batch, file=number, first_row=row, uri=reader.uri)
-                    row += batch.num_rows
+                for prepared, settled in preparation.of_reader(reader, number):
+                    preparation = settled
+                    found.note(prepared.note)
                     for each in prepared.bad:
                         found.refuse(each)
                         found.places.append((number, reached if each.row is None else each.row))

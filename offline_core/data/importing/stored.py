@@ -23,11 +23,11 @@ from offline_core.data.episodes import Episode, columns, episodes_to_table
 from offline_core.data.episodes.arrow import empty_table, read_column, to_arrow
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.step_reader import Unreadable
-from offline_core.data.importing.assembly import STORED, Rows, same_rows
 from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.imported import SOURCE_ID, Imported, read_late, write_late
 from offline_core.data.importing.report import Counts, Findings
+from offline_core.data.importing.rows import STORED, SourceRows, same_rows
 from offline_core.data.store.location import Location
 from offline_core.errors import EpisodeError
 
@@ -197,7 +197,7 @@ class Remainder:
     cuts: list[pa.Table] = field(default_factory=list)
     left_out: list[pa.Table] = field(default_factory=list)
 
-    def add(self, rows: Rows | None) -> pl.DataFrame:
+    def add(self, rows: SourceRows | None) -> pl.DataFrame:
         """Takes note of rows that were assembled; returns `CUTS` of their parts, and whether these are kept."""
         if rows is None:
             return pl.DataFrame(CUTS.empty_table()).with_columns(kept=pl.lit(True))
@@ -225,7 +225,7 @@ class Remainder:
         ]
         return found[0], found[1]
 
-    def _rows(self, rows: Rows) -> pa.Table:
+    def _rows(self, rows: SourceRows) -> pa.Table:
         """Steps as canonical rows."""
         assert rows.ids is not None
         names = pa.array(rows.ids).take(rows.steps["id"].to_arrow())

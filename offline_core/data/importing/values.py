@@ -22,6 +22,8 @@ from offline_core.errors import NonFiniteError, SchemaError, SpaceError
 
 MAX_LOGP = 1e-3
 """Rounding makes a logarithm of 1 as large as that."""
+MAPS = (columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA)
+NAMES = (columns.EPS_ID, columns.AGENT_ID, columns.MODULE_ID)
 TRUTH = {
     **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
     **dict.fromkeys(("false", "f", "no", "n", "0"), False),
@@ -233,8 +235,9 @@ def check_log_probabilities(trees: Mapping[str, Nested], mapping: ColumnMapping)
 def empty_arrays(table: pa.Table) -> dict[str, Nested]:
     """Templates of a canonical table: arrays without rows, Arrow's for maps and names."""
     none = table.slice(0, 0)
-    arrow = {columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA, columns.EPS_ID, columns.AGENT_ID, columns.MODULE_ID}
-    return {name: none[name].combine_chunks() if name in arrow else read_column(none, name) for name in none.column_names}
+    return {
+        name: none[name].combine_chunks() if name in (*MAPS, *NAMES) else read_column(none, name) for name in none.column_names
+    }
 
 
 def like(tree: Nested, template: Nested, name: str) -> Nested:

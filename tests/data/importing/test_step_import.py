@@ -93,7 +93,7 @@ def test_the_seeds_example(tmp_path: Path, files: int, seed: int | None) -> None
 
 def test_rows_in_order_are_read_as_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And not held in memory: what is in order needs no linking."""
-    monkeypatch.setattr("offline_core.data.importing.assembly.chain", lambda *_: pytest.fail("linked"))
+    monkeypatch.setattr("offline_core.data.importing.rows.chain", lambda *_: pytest.fail("linked"))
     source = scattered(tmp_path / "in", without(ROWS, "eps_id", "t"), 1)
     assert sorted(parts(run_import(source, tmp_path / "out")[1])) == TAGS
 

@@ -43,14 +43,15 @@ class D4rlSink(FolderSink):
         self._rows = 0
         self._shapes: dict[str, tuple[Any, ...]] = {}
 
-    def _begin(self) -> None:
+    def _open(self) -> None:
         self._output = Hdf5Output(self.root.child(FILE).path)
         self._file = self._h5py.File(self._output, "w")
         self._file.attrs[INFOS_ARE_MAPS] = True
 
     def _close(self) -> None:
-        self._file.close()
-        self._output.close()
+        if self._file is not None:
+            self._file.close()
+            self._output.close()
 
     def write(self, episodes: Sequence[Episode]) -> None:
         """Appends episodes.
@@ -62,6 +63,9 @@ class D4rlSink(FolderSink):
             StorageError: the file cannot be written.
         """
         check_whole(episodes, "D4RL")
+        if self._file is None:
+            with self._writing():
+                self._open()
         for episode in episodes:
             arrays = _arrays(episode)
             found = {path: (array.dtype.kind, array.shape[1:]) for path, array in arrays.items()}

@@ -9,7 +9,6 @@ import json
 import os
 import posixpath
 import shutil
-import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Sequence
@@ -36,8 +35,8 @@ _HIDDEN = (TEMPORARY, ".lock", ".folder")
 class FolderSink:
     """Base of an `EpisodeSink` that fills a folder; a context manager whose clean exit makes the folder visible.
 
-    Subclasses write files below `root`: open them in `_begin`, complete them in `_finish`, and close them in `_close`, which
-    is called after errors, too.
+    Subclasses write files below `root`: open them when there is something to write, complete them in `_finish`, and close them
+    in `_close`, which is called after errors, too.
     """
 
     def __init__(self, location: Location, complete: Callable[[Location], None] | None) -> None:
@@ -48,12 +47,6 @@ class FolderSink:
 
     def __enter__(self) -> Self:
         self.root = self._folder.__enter__()
-        try:
-            with self._writing():
-                self._begin()
-        except BaseException:
-            self._folder.__exit__(*sys.exc_info())
-            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -70,8 +63,6 @@ class FolderSink:
 
     def _writing(self) -> contextlib.AbstractContextManager[None]:
         return storage_errors("write", self.uri)
-
-    def _begin(self) -> None: ...
 
     def _finish(self) -> None: ...
 

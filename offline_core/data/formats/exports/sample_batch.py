@@ -65,19 +65,16 @@ class SampleBatchWriter(FolderSink):
         self._file: IO[str] | None = None
         self._files = self._bytes = 0
 
-    def _begin(self) -> None:
-        if self._below:
-            self.root = self.root.child(self._below)
-        self.root.filesystem.create_dir(self.root.path, recursive=True)
-
     def write(self, batch: Mapping[str, Any]) -> None:
         """Appends a batch; see `line_of` for its errors."""
         line = line_of(batch, self.compress_columns) + "\n"
         with self._writing():
             if self._file is None or self._bytes >= self.max_file_size:
                 self._close()
+                folder = self.root.child(self._below) if self._below else self.root
+                folder.filesystem.create_dir(folder.path, recursive=True)
                 name = f"output_worker-0_{self._files}.json"
-                self._file = open(self.root.child(name).path, "w", encoding="utf-8")  # noqa: SIM115
+                self._file = open(folder.child(name).path, "w", encoding="utf-8")  # noqa: SIM115
                 self._files, self._bytes = self._files + 1, 0
             self._file.write(line)
         self._bytes += len(line)

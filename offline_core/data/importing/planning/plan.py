@@ -10,13 +10,14 @@ import pyarrow as pa
 from offline_core.data.formats.sources.scans import EPISODES
 from offline_core.data.formats.sources.step_reader import Unreadable, note_of
 from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.mapping import REQUIRED
 from offline_core.data.importing.planning import proposal
 from offline_core.data.importing.planning.result import Decision, ImportPlan, Refused
 from offline_core.data.importing.planning.sample import SourceSample, sampled
 from offline_core.data.importing.planning.schema import shown
 from offline_core.data.importing.planning.trial import MAX_REFUSED_SHARE, Trial, lengths, tried
 from offline_core.data.importing.report import QUARANTINE_ADVICE
-from offline_core.data.importing.roles import REQUIRED, in_order
+from offline_core.data.importing.roles import in_order
 from offline_core.errors import EmptyDatasetError, OfflineError
 from offline_core.runtime.code_permission import remember_code
 from offline_core.secrets import masked_text

@@ -20,13 +20,14 @@ from offline_core.data.importing import column_values as values
 from offline_core.data.importing.column_values import SampleRows
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE
+from offline_core.data.importing.mapping import REQUIRED
 from offline_core.data.importing.planning import episodes
 from offline_core.data.importing.planning.result import Decision
 from offline_core.data.importing.planning.sample import SourceSample, rows_of
 from offline_core.data.importing.planning.schema import Column, columns_of
 from offline_core.data.importing.planning.trial import Trial, lengths, made_by, prepared, tried, tried_files
 from offline_core.data.importing.resolving import encoded_elsewhere
-from offline_core.data.importing.roles import REQUIRED, Role, guessed_roles, has_single_steps
+from offline_core.data.importing.roles import Role, guessed_roles, has_single_steps
 from offline_core.data.importing.row_columns import UNKNOWN, RowColumns
 from offline_core.data.importing.step_order import says_where_episodes_end
 from offline_core.data.importing.texts import date_formats, read_dates, swapped_format

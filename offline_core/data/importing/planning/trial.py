@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_files import EpisodeFiles, check_for_episodes
 from offline_core.data.importing.inference import inferred_spaces
 from offline_core.data.importing.joins import open_join
-from offline_core.data.importing.notes import notes_on, notes_on_choices
+from offline_core.data.importing.notes import notes_on
 from offline_core.data.importing.report import Counts, Findings
 from offline_core.data.importing.resolving import preparation_of, row_columns
 from offline_core.data.importing.row_columns import RowColumns
@@ -122,10 +122,8 @@ def _finished(trial: Trial) -> Trial:
     found = StatisticsBuilder()
     found.add_episodes(trial.episodes)
     statistics = statistics.model_copy(update={"columns": found.result()})
-    stated = trial.episodes[0].action_space
-    declared = (None, trial.spaces[1] if stated is None else stated)
-    trial.spaces = inferred_spaces(trial.spaces, trial.episodes[:1], statistics)
-    trial.notes += [*notes_on(trial.counts, statistics), *notes_on_choices(declared, trial.spaces, statistics)]
+    trial.spaces, doubts = inferred_spaces(trial.spaces, trial.episodes[:1], statistics)
+    trial.notes += [*notes_on(trial.counts, statistics), *doubts]
     return trial
 
 
@@ -146,12 +144,9 @@ def prepared(readers: Sequence[FirstRows], config: ImportConfig) -> pa.Table | N
     try:
         preparation = preparation_of(config, readers, _joined(config))
         for number, reader in enumerate(readers):
-            row = 0
-            for batch in reader.held:
-                preparation = preparation.settled(batch, reader.uri)
-                table = preparation(batch, file=number, first_row=row, uri=reader.uri).table
-                row += batch.num_rows
-                tables += [] if table is None else [table]
+            for made, settled in preparation.of_reader(replace(reader, error=None), number):
+                preparation = settled
+                tables += [] if made.table is None else [made.table]
     except OfflineError:
         return None
     return pa.concat_tables(tables) if tables else None

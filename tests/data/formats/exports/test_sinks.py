@@ -49,10 +49,10 @@ def test_an_error_of_the_caller_leaves_no_file(tmp_path: Path, make: Callable[[]
     assert found(tmp_path) == []
 
 
-def test_an_error_at_the_beginning_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(D4rlSink, "_begin", lambda _: (tmp_path / "missing").read_bytes())
-    with pytest.raises(StorageError), D4rlSink(str(tmp_path / "out")):
-        pass
+def test_an_error_at_the_first_write_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(D4rlSink, "_open", lambda _: (tmp_path / "missing").read_bytes())
+    with pytest.raises(StorageError), D4rlSink(str(tmp_path / "out")) as sink:
+        sink.write([episode(0)])
     assert list(tmp_path.iterdir()) == []
 
 
