@@ -203,7 +203,7 @@ def test_open_episodes_need_a_q_function_that_looks_far_enough() -> None:
 # What the Q function says.
 
 
-@pytest.mark.parametrize(("start", "says"), [(50.0, "expects 950 less"), (990.0, ""), (2000.0, "expects 1000 more")])
+@pytest.mark.parametrize(("start", "says"), [(50.0, "expects 950 less"), (990.0, ""), (2000.0, "expects 1,000 more")])
 def test_a_q_function_on_another_scale_than_what_was_recorded_is_told(start: float, says: str) -> None:
     """Two episodes of one step that is paid 1000, whose Q is what it says of the start."""
     model = Model(np.full(2, start), np.full(2, 1000.0 - start), np.zeros(2))
