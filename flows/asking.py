@@ -28,9 +28,9 @@ def ask_for_import(config: ImportConfig, *, source: str | Sequence[str], output:
 
 def _ask(question: str, candidates: list[str]) -> str:
     if candidates:
-        say(f"{question[:1].upper()}{question[1:]}. Candidates, the likeliest first: {', '.join(candidates)}.")
+        say(f"{question}. Candidates, the likeliest first: {', '.join(candidates)}.")
     else:
-        say(f"{question[:1].upper()}{question[1:]}.")
+        say(f"{question}.")
     likeliest = candidates[0] if candidates else None
     shown = "" if likeliest is None else f" [{visible_line(likeliest)}]"
     answer: str = click.prompt(f"  Yours{shown}", default=likeliest, show_default=False)

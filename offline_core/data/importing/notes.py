@@ -13,6 +13,7 @@ from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.ends import notes_on_ends
 from offline_core.data.importing.report import Counts, Unreadable
+from offline_core.data.importing.times import above
 
 
 def notes_on(counts: Counts, statistics: Statistics) -> list[str]:
@@ -106,10 +107,11 @@ def _notes_on_clipped(counts: Counts, statistics: Statistics) -> list[str]:
 
 def _notes_on_times(counts: Counts) -> list[str]:
     notes = []
-    if counts.time_gaps:
+    if counts.time_gaps and counts.longest_time_gap is not None:
         notes.append(
             f"{counts.time_gaps:,} times so much time lies between two steps of one id that another episode begins there; "
-            f"{counts.shortest_time_gap:,.6g} (seconds, or the unit of t) at least. If these are no ends, set episodes.max_gap."
+            f"{counts.shortest_time_gap:,.6g} to {counts.longest_time_gap:,.6g} (seconds, or the unit of t). If these are no "
+            f"ends, set a larger one: episodes: {{max_gap: {above(counts.longest_time_gap):g}}}."
         )
     if counts.alternating_ids:
         notes.append(
