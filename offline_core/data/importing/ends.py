@@ -44,8 +44,11 @@ def notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
             f"The observation after {counts.repeated_last_obs:,} last steps is not in the source; the one before is repeated"
         )
         valued = counts.repeated_last_obs - statistics.terminated
-        goes_on = f", and what learns values uses it at {valued:,} of them, which do not terminate" if valued > 0 else ""
-        notes.append(f"{known}{goes_on}.")
+        goes_on = (
+            f", and what learns values uses it at {valued:,} of them, which do not terminate. If episodes end there by "
+            "themselves, map what says so to dones"
+        )
+        notes.append(f"{known}{goes_on if valued > 0 else ''}.")
     return notes
 
 
