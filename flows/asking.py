@@ -18,12 +18,13 @@ def ask_for_import(config: ImportConfig, *, source: str | Sequence[str], output:
     paths = [source] if isinstance(source, str) else list(source)
     plan = asked(config, paths, _ask)
     place = Location.of(output if output.endswith((".yaml", ".yml")) else f"{output.rstrip('/')}.yaml")
-    place.write(plan.yaml.encode())
+    data = output.removesuffix(".yaml").removesuffix(".yml")
+    command = plan.command(data, place.uri)
+    place.write(plan.yaml.replace(plan.command(), command, 1).encode())
     say(plan.verdict)
     for decision in plan.decisions:
         say(f"  {decision.name}: {decision.question}")
-    data = output.removesuffix(".yaml").removesuffix(".yml")
-    say(f"The parameters are in {place.uri}; go on with: {plan.command(data, place.uri)}")
+    say(f"The parameters are in {place.uri}; go on with: {command}")
 
 
 def _ask(question: str, candidates: list[str]) -> str:

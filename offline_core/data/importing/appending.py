@@ -58,8 +58,8 @@ def newest_import(output: str, config: ImportConfig, operation: Operation) -> Da
     if config.columns.in_episode:
         name = next(iter(config.columns.in_episode))
         raise ConfigError(
-            f"{name} (columns.in_episode) needs earlier rows, which a stored episode has not: leave append out, or set a constant "
-            "where a value is missing (columns.fill) and import anew."
+            f"{name} (columns.in_episode) needs earlier rows, which a stored episode has not: leave append out, or set a "
+            "constant where a value is missing (columns.fill) and import anew."
         )
     if base is None:
         if not is_dataset(output) and any(name.endswith(".parquet") for name in location.files()):
