@@ -18,19 +18,20 @@ def ask_for_import(config: ImportConfig, *, source: str | Sequence[str], output:
     paths = [source] if isinstance(source, str) else list(source)
     plan = asked(config, paths, _ask)
     yaml_file = Location.of(output if output.endswith((".yaml", ".yml")) else f"{output.rstrip('/')}.yaml")
-    yaml_file.write(plan.yaml.encode())
+    data = output.removesuffix(".yaml").removesuffix(".yml")
+    command = plan.command(data, yaml_file.uri)
+    yaml_file.write(plan.yaml.reyaml_file(plan.command(), command, 1).encode())
     say(plan.verdict)
     for decision in plan.decisions:
         say(f"  {decision.name}: {decision.question}")
-    data = output.removesuffix(".yaml").removesuffix(".yml")
-    say(f"The parameters are in {yaml_file.uri}; go on with: {plan.command(data, yaml_file.uri)}")
+    say(f"The parameters are in {yaml_file.uri}; go on with: {command}")
 
 
 def _ask(question: str, candidates: list[str]) -> str:
     if candidates:
-        say(f"{question[:1].upper()}{question[1:]}. Candidates, the likeliest first: {', '.join(candidates)}.")
+        say(f"{question}. Candidates, the likeliest first: {', '.join(candidates)}.")
     else:
-        say(f"{question[:1].upper()}{question[1:]}.")
+        say(f"{question}.")
     likeliest = candidates[0] if candidates else None
     shown = "" if likeliest is None else f" [{visible_line(likeliest)}]"
     answer: str = click.prompt(f"  Yours{shown}", default=likeliest, show_default=False)

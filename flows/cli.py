@@ -191,7 +191,7 @@ def inspect(place: str, version: int | None) -> None:
 @verb(
     "explain",
     [DATASET, Argument("policies", CANDIDATES, kind="candidates", is_required=True), VERSION],
-    click.Option(["--episode"], metavar="ID", help="Of the episode; the first if none is given."),
+    click.Option(["--episode"], metavar="ID", help="Of the episode; if none is given the first, or many of a log of one step."),
     click.Option(
         ["--noise"], type=float, metavar="NUMBER", help="Standard deviation of what answers one action of a Box, in its units."
     ),

@@ -240,6 +240,13 @@ def test_the_plan_of_an_import_is_its_parameters_too(tmp_path: Path, rllib_recor
     assert "parameters" in run("import", str(rllib_recordings / "pendulum_table"), "--plan")[1].splitlines()[0]
 
 
+def test_what_is_asked_for_is_written_with_the_command_that_goes_on(tmp_path: Path, rllib_recordings: Path) -> None:
+    source, data = str(rllib_recordings / "cartpole_json_plain"), str(tmp_path / "data")
+    code, shown = run("import", source, "--ask", "-o", data)
+    command = f"offline import {source} -o {data} -c {data}.yaml"
+    assert code == 0 and command in shown and f"# {command}\n" in Path(f"{data}.yaml").read_text()
+
+
 def test_inspect_shows_foreign_folders_too(rllib_recordings: Path) -> None:
     code, shown = run("inspect", str(rllib_recordings / "cartpole_episodes"))
     assert code == 0 and "Box(" in shown and "Discrete(2)" in shown and "60" in shown

@@ -33,11 +33,18 @@ from offline_core.errors import ConfigError, EmptyDatasetError, OfflineError
 from offline_core.runtime.reporting.card import Card, command
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, output, stage
+from offline_core.runtime.units import count_text
 
 log = logging.getLogger(__name__)
 
 SIDES = ("train", "held_out")
 BY_LOT, BY_TIME, BY_ID = "episodes", "time", "id"
+WITHIN = ("prune", "compact", "convert")
+"""Operations whose dataset has no episode that its only parent has not."""
+UNEVEN = 0.4
+"""Share of the steps from which on one value of a column, or one id, decides what is held out."""
+SHOWN = 5
+"""Held-out values in a message."""
 ROUNDING = 1e-9
 """Tolerance for the rounding of a share times the number of episodes."""
 
@@ -50,16 +57,18 @@ class SplitResult(Result):
     source: DatasetRef
     before: Statistics
     duplicates: int = Field(description="Episodes that go to the side of an earlier one: its copies and parts.")
+    warnings: list[str] = Field([], description="Why one side may not stand for the other.")
 
     def card(self) -> Card:
         return dataset_card(
             "Split",
             [self.train, self.held_out],
             {"train": self.train, "held out": self.held_out},
-            verdict="good",
-            word="Split",
+            verdict="fair" if self.warnings else "good",
+            word="Split, with a warning" if self.warnings else "Split",
             sentence=f"{self.train.episodes:,} episodes to train on, {self.held_out.episodes:,} held out.",
             facts={"From": self.source, "To train on": self.train, "Held out": self.held_out},
+            warnings=self.warnings,
             details={"Copies and parts next to their episode": self.duplicates} if self.duplicates else {},
             next=command("offline", "train", *reading(self.train)),
         )
@@ -99,20 +108,23 @@ def split(config: SplitConfig, *, dataset: str, output: str, version: int | None
             BegunVersion(stack.enter_context(prepared(uri)), operation, parents)
             for uri, operation in zip(uris, operations, strict=True)
         ]
-        written, duplicates = (split_by_id if config.by == BY_ID else split_by_lot)(config, source, sides)
-        report = {"duplicates": duplicates}
+        written, duplicates, warnings = (split_by_id if config.by == BY_ID else split_by_lot)(config, source, sides)
+        report = {"duplicates": duplicates, "warnings": warnings}
         first, second = (side.commit_copy(files, [source], report=report) for side, files in zip(sides, written, strict=True))
     log.info("Split into %s and %s", first.ref, second.ref)
     return _result(first, second, source)
 
 
 def held_out_beside(dataset: DatasetRef) -> str | None:
-    """Return the URI of the latest held-out side of the split that made this train side.
+    """Return the URI of the latest held-out side of the split that made this train side, or what it was pruned from.
 
     None if the dataset is no train side, or no held-out side lies next to it.
     """
     try:
         train = open_committed(dataset.uri, dataset.version)
+        while train.manifest.operation.name in WITHIN and len(train.manifest.parents) == 1:
+            [parent] = train.manifest.parents
+            train = open_committed(parent.uri, parent.version)
         held_out = open_committed(train.location.parent.child(SIDES[1]).uri)
     except OfflineError:
         return None
@@ -130,6 +142,7 @@ def _result(train: Dataset, held_out: Dataset, source: Dataset, *, reused: bool 
         source=source.ref,
         before=source.manifest.statistics,
         duplicates=train.manifest.report["duplicates"],
+        warnings=train.manifest.report.get("warnings", []),
         reused=reused,
     )
 
@@ -248,8 +261,10 @@ def held_out_by_id(ids: Iterable[str], config: SplitConfig) -> np.ndarray:
     return np.array([is_held_out(trajectory_of(eps_id)) for eps_id in ids], bool)
 
 
-def split_by_lot(config: SplitConfig, source: Dataset, sides: Sequence[BegunVersion]) -> tuple[list[WrittenFiles], int]:
-    """(what is written of both sides, episodes that are copies or parts of others).
+def split_by_lot(
+    config: SplitConfig, source: Dataset, sides: Sequence[BegunVersion]
+) -> tuple[list[WrittenFiles], int, list[str]]:
+    """(what is written of both sides, episodes that are copies or parts of others, warnings).
 
     Raises:
         ConfigError: a column of which equal values stay together is not there, or changes within an episode.
@@ -277,7 +292,30 @@ def split_by_lot(config: SplitConfig, source: Dataset, sides: Sequence[BegunVers
             for side in sides
         ]
         copy_episodes(source, index, held_out.astype(int), writers, what="split")
-    return [writer.written for writer in writers], len(index) - len(np.unique(_units(index, config)))
+    warnings = [] if groups is None else _about_largest(config, groups, index[columns.LENGTH].to_numpy(), held_out)
+    return [writer.written for writer in writers], len(index) - len(np.unique(_units(index, config))), warnings
+
+
+def _about_largest(config: SplitConfig, groups: np.ndarray, lengths: np.ndarray, held_out: np.ndarray) -> list[str]:
+    """On a value that stays together and has so many of the steps that sides are neither of the size asked for nor alike.
+
+    Arguments:
+        groups: (episodes,) a value of each.
+        lengths: (episodes,) their steps.
+    """
+    names, number = np.unique(groups, return_inverse=True)
+    shares = np.bincount(number, weights=lengths) / max(1, lengths.sum())
+    if (most := shares.max()) < UNEVEN:
+        return []
+    apart = np.unique(groups[held_out])
+    shown = f"{', '.join(apart[:SHOWN])}{', …' if len(apart) > SHOWN else ''}"
+    percent = 100 * lengths[held_out].sum() / lengths.sum()
+    return [
+        f"{config.by} has {len(names):,} values, and {names[shares.argmax()]} alone has {100 * most:.0f} % of the steps. "
+        f"Episodes with one value stay together, so {percent:.2g} % of the steps are held out, of "
+        f"{count_text(len(apart), 'value')} ({shown}), where {100 * config.held_out_fraction:g} % of the episodes were asked "
+        "for. What is held out may not be like the rest: split by a column with more values, or by episodes."
+    ]
 
 
 def _refuse_to_divide(source: Dataset, episodes: int) -> NoReturn:
@@ -289,13 +327,16 @@ def _refuse_to_divide(source: Dataset, episodes: int) -> NoReturn:
     )
 
 
-def split_by_id(config: SplitConfig, source: Dataset, sides: Sequence[BegunVersion]) -> tuple[list[WrittenFiles], int]:
-    """(what is written of both sides, parts of trajectories beside the first); of an append only what is new is read.
+def split_by_id(
+    config: SplitConfig, source: Dataset, sides: Sequence[BegunVersion]
+) -> tuple[list[WrittenFiles], int, list[str]]:
+    """(what is written of both sides, parts of trajectories beside the first, warnings); of an append only what is new is read.
 
     Raises:
         EmptyDatasetError: one of the sides would have no episode; nothing is written.
     """
-    ids = source.index([columns.EPS_ID])[columns.EPS_ID].to_list()
+    index = source.index([columns.EPS_ID, columns.LENGTH])
+    ids = index[columns.EPS_ID].to_list()
     held_out = held_out_by_id(ids, config)
     trajectories = len(set(map(trajectory_of, ids)))
     if trajectories == 1:
@@ -314,7 +355,10 @@ def split_by_id(config: SplitConfig, source: Dataset, sides: Sequence[BegunVersi
                 copy_episodes(part, index, to, [writer], what="split")
         return writer.written
 
-    return [
+    written = [
         written_by_file(side.folder, side.operation, source, functools.partial(write, side=number == 1), files=config.files)
         for number, side in enumerate(sides)
-    ], len(ids) - trajectories
+    ]
+    wholes = np.array([trajectory_of(eps_id) for eps_id in ids])
+    warnings = _about_largest(config, wholes, index[columns.LENGTH].to_numpy(), held_out)
+    return written, len(ids) - trajectories, warnings

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
 from offline_core.data.datasets.commit import commit, prepared
@@ -42,22 +44,28 @@ def newest_import(output: str, config: ImportConfig, operation: Operation) -> Da
     Raises:
         ConfigError: it holds something else than an import by the same parameters; the message names what differs.
     """
-    if found := [*(name for name, each in config.columns.encode.items() if each.categories == "auto")]:
-        raise ConfigError(f"The categories of {found[0]} are found in the data, which grows: name them by columns.encode.")
+    location = Location.of(output)
+    known, _ = numbers(location)
+    base = open_version(location, known[-1]) if known else None
+    if open_ended := [name for name, each in config.columns.encode.items() if each.categories == "auto"]:
+        raise ConfigError(
+            f"The categories of {', '.join(open_ended)} are found in the data, which grows: name them by columns.encode."
+            f"{_proposed(config, open_ended, _categories_of(base))}"
+        )
     if found := [name for name, each in config.columns.discretise.items() if each.needs_data]:
         raise ConfigError(f"The bins of {found[0]} are found in the data, which grows: declare their edges.")
     if config.columns.in_episode:
         name = next(iter(config.columns.in_episode))
-        raise ConfigError(f"{name} (columns.in_episode) needs earlier rows, which a stored episode has not: leave append out.")
-    location = Location.of(output)
-    known, _ = numbers(location)
-    if not known:
+        raise ConfigError(
+            f"{name} (columns.in_episode) needs earlier rows, which a stored episode has not: leave append out, or set a "
+            "constant where a value is missing (columns.fill) and import anew."
+        )
+    if base is None:
         if not is_dataset(output) and any(name.endswith(".parquet") for name in location.files()):
             raise ConfigError(
                 f"{output} holds Parquet files and no committed version, so nothing can be appended to it. Import them."
             )
         return None
-    base = open_version(location, known[-1])
     named, before = f"{output} version {known[-1]}", base.manifest.operation
     if before.stage != IMPORT:
         raise ConfigError(f"{named} was made by {before.stage}; only imports are appended to. Choose the folder of an import.")
@@ -70,7 +78,8 @@ def newest_import(output: str, config: ImportConfig, operation: Operation) -> Da
     settled = imported.settled or {}
     asked, now = before.config, operation.config
     again_so = {name: value for name, value in settled.items() if now.get(name) == asked.get(name)}
-    if differ := _differences(_with_defaults({**asked, **settled}), _with_defaults({**now, **again_so})):
+    asked = _with_categories({**asked, **settled}, _categories_of(base))
+    if differ := _differences(_with_defaults(asked), _with_defaults({**now, **again_so})):
         name, old, new = differ[0]
         raise ConfigError(
             f"{named} was imported with {name} {old!r}, not {new!r}. Append with the same parameters. Or: {again}"
@@ -81,6 +90,37 @@ def newest_import(output: str, config: ImportConfig, operation: Operation) -> Da
         )
         raise ConfigError(f"{named} was imported with other code of {', '.join(changed)}. {again}")
     return base
+
+
+def _categories_of(base: Dataset | None) -> dict[str, list[Any]]:
+    """The categories by which a version numbers its columns, whether they were named or found."""
+    inputs = None if base is None else base.manifest.input_columns
+    if inputs is None:
+        return {}
+    found = {name: [*each.categories] for name, each in inputs.steps.encode.items() if each.categories != "auto"}
+    return found if inputs.labels is None or inputs.action is None else {inputs.action: [*inputs.labels]} | found
+
+
+def _proposed(config: ImportConfig, names: Sequence[str], known: Mapping[str, list[Any]]) -> str:
+    """The line of YAML that names the categories of the version before; empty where they are not all known."""
+    if not {*names} <= known.keys():
+        return ""
+    encode = {
+        name: {**each.model_dump(exclude_defaults=True), "categories": known.get(name, each.categories)}
+        for name, each in config.columns.encode.items()
+    }
+    line = yaml.safe_dump({"encode": encode}, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True)
+    return f" Those of the version before: columns: {line.strip()}"
+
+
+def _with_categories(config: dict[str, Any], known: Mapping[str, list[Any]]) -> dict[str, Any]:
+    """The parameters with the categories that were found, so that an append may name the same ones."""
+    declared = config.get("columns") or {}
+    encode = {
+        name: {**each, "categories": known[name]} if name in known and each.get("categories", "auto") == "auto" else each
+        for name, each in (declared.get("encode") or {}).items()
+    }
+    return {**config, "columns": {**declared, "encode": encode}} if encode else config
 
 
 def append(config: ImportConfig, source: Source, output: str, operation: Operation, base: Dataset) -> ImportResult:

@@ -176,8 +176,9 @@ def _several_agents(rows: SourceRows, name: str, agents: list[str | int]) -> Epi
 def _count_times(rows: SourceRows, unit: int, counts: Counts) -> None:
     """Count gaps in time, and ids whose rows alternate between files."""
     counts.time_gaps = int(rows.steps["gap"].sum())
-    shortest = rows.steps.select(T.diff().filter(pl.col("gap")).min()).item()
-    counts.shortest_time_gap = None if shortest is None else shortest / unit
+    took = rows.steps.select(T.diff().filter(pl.col("gap"))).to_series().to_numpy()
+    if len(took):
+        counts.shortest_time_gap, counts.longest_time_gap = float(took.min()) / unit, float(took.max()) / unit
     is_told = rows.has_new_obs or rows.ids is None or (rows.steps["file"] == STORED).any()  # late rows may lie anywhere
     counts.alternating_ids = 0 if is_told else alternating(rows.steps["id"].to_numpy(), rows.steps["file"].to_numpy())
 

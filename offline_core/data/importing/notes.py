@@ -10,6 +10,7 @@ from offline_core.data.episodes import columns
 from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.report import Counts
+from offline_core.data.importing.times import above
 
 
 def notes_on(counts: Counts, statistics: Statistics) -> list[str]:
@@ -70,8 +71,11 @@ def _notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
             f"The observation after {counts.repeated_last_obs:,} last steps is not in the source; the one before is repeated"
         )
         valued = counts.repeated_last_obs - statistics.terminated
-        goes_on = f", and what learns values uses it at {valued:,} of them, which do not terminate" if valued > 0 else ""
-        notes.append(f"{known}{goes_on}.")
+        goes_on = (
+            f", and what learns values uses it at {valued:,} of them, which do not terminate. If episodes end there by "
+            "themselves, map what says so to dones"
+        )
+        notes.append(f"{known}{goes_on if valued > 0 else ''}.")
     return notes
 
 
@@ -104,10 +108,11 @@ def _notes_on_clipped(counts: Counts, statistics: Statistics) -> list[str]:
 
 def _notes_on_times(counts: Counts) -> list[str]:
     notes = []
-    if counts.time_gaps:
+    if counts.time_gaps and counts.longest_time_gap is not None:
         notes.append(
             f"{counts.time_gaps:,} times so much time lies between two steps of one id that another episode begins there; "
-            f"{counts.shortest_time_gap:,.6g} (seconds, or the unit of t) at least. If these are no ends, set episodes.max_gap."
+            f"{counts.shortest_time_gap:,.6g} to {counts.longest_time_gap:,.6g} (seconds, or the unit of t). If these are no "
+            f"ends, set a larger one: episodes: {{max_gap: {above(counts.longest_time_gap):g}}}."
         )
     if counts.alternating_ids:
         notes.append(

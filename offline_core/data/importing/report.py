@@ -41,7 +41,7 @@ def list_unreadable(root: Location, unreadable: Sequence[Unreadable]) -> str:
     return place.uri
 
 
-_SHORTEST = "shortest_time_gap"
+_SHORTEST, _LONGEST = "shortest_time_gap", "longest_time_gap"
 
 
 class Counts(BaseModel):
@@ -73,6 +73,7 @@ class Counts(BaseModel):
     shortest_time_gap: float | None = Field(
         None, description="The shortest of those, in seconds if t holds timestamps, else in its unit."
     )
+    longest_time_gap: float | None = Field(None, description="The longest of those, likewise.")
     alternating_ids: int = Field(0, description="Ids whose steps in order of time alternate between files.")
     late_starts: int = Field(0, description="Episodes whose first step is missing.")
     restarted_ids: int = Field(0, description="Episodes that go on under the id of one that had ended.")
@@ -85,9 +86,12 @@ class Counts(BaseModel):
     lone_rows: int = Field(0, description="Rows that are an episode each and terminate: nothing says what follows them.")
 
     def __add__(self, other: Counts) -> Counts:
-        numbers = {name: getattr(self, name) + getattr(other, name) for name in Counts.model_fields if name != _SHORTEST}
-        gaps = (each.shortest_time_gap for each in (self, other) if each.shortest_time_gap is not None)
-        return Counts(**numbers, shortest_time_gap=min(gaps, default=None))
+        summed = Counts.model_fields.keys() - {_SHORTEST, _LONGEST}
+        numbers = {name: getattr(self, name) + getattr(other, name) for name in summed}
+        shortest = (each.shortest_time_gap for each in (self, other) if each.shortest_time_gap is not None)
+        longest = (each.longest_time_gap for each in (self, other) if each.longest_time_gap is not None)
+        ends = {_SHORTEST: min(shortest, default=None), _LONGEST: max(longest, default=None)}
+        return Counts(**numbers, **ends)
 
     def with_unreadable(self, unreadable: Sequence[Unreadable]) -> Counts:
         """These, and the rows that cannot be read; here the account has to balance."""

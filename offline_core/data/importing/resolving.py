@@ -168,6 +168,12 @@ def _check_late(config: ImportConfig, in_source: Sequence[str]) -> None:
     others = {*sources_of(config.mapping, [name for name in config.mapping if name != columns.OBS])} | {*columns.STEP_COLUMNS}
     if wrong := sorted(late & others):
         raise ConfigError(f"{wrong[0]} (columns.in_episode) can be a part of obs, or an extra column, and nothing else.")
+    if late and config.episodes.order == "single_step":
+        raise ConfigError(
+            f"{min(late)} (columns.in_episode) needs earlier rows of its episode, and with episodes.order single_step each row "
+            "is an episode: it would have no value but `first`. Leave the column out, or set a value where one is missing: "
+            "columns.fill."
+        )
     obs = sources_of(config.mapping, [columns.OBS])
     if twice := [name for name in late if obs.count(name) > 1]:
         raise ConfigError(f"{twice[0]} (columns.in_episode) can be one number of obs, and not several: name it there once.")

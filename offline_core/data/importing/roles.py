@@ -225,13 +225,18 @@ def _ids(guess: Guess) -> None:
     if len(found) == 1 and (t is not None or not ends):
         guess.take(columns.EPS_ID, found[0], why)
     elif found and not ends:
-        guess.take(columns.EPS_ID, None, f"each of them {why}", found)
+        guess.take(columns.EPS_ID, None, f"several columns may name the episode of a row: each {why}", found)
     elif time is not None and t is not None and values.is_time(guess.column(time)):
         apart = values.apart_at_one_time(guess.rows, guess.left, t)
         if len(apart) == 1 and (arrow.is_text(guess.column(apart[0]).type) or has_word(apart[0], (*ID_WORDS, *THING_WORDS))):
             guess.take(columns.EPS_ID, apart[0], "tells apart the rows of one time", is_sure=False)
         elif apart:
-            guess.take(columns.EPS_ID, None, "each of them tells apart the rows of one time", apart)
+            guess.take(
+                columns.EPS_ID,
+                None,
+                "several columns may name the episode of a row: each tells apart the rows of one time",
+                apart,
+            )
 
 
 def _pairs(guess: Guess) -> None:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from offline_core.data.episodes import columns
 from offline_core.data.formats.sources.names import ENDS
+from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.scans import ParquetFile
 from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
 from offline_core.data.importing.config import EpisodesConfig, IdsPer
@@ -119,7 +120,8 @@ def order_of(rules: EpisodesConfig, table: pa.Table) -> str:
     if columns.NEW_OBS not in names and order == "single_step" and rules.last_new_obs == "drop":
         raise ConfigError("Single steps without new_obs would all be dropped; use last_new_obs: repeat.")
     if not says_where_episodes_end(names) and order != "single_step" and not (order == "t" and begins_anew(table)):
-        raise ConfigError(f"Nothing says where an episode ends: map a column to eps_id or to dones. There are {names}.")
+        shown = ", ".join(name for name in names if name not in (SOURCE_FILE, SOURCE_ROW))
+        raise ConfigError(f"Nothing says where an episode ends: map a column to eps_id or to dones. The columns are {shown}.")
     return order
 
 

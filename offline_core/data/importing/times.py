@@ -43,6 +43,21 @@ def time_gaps(t: np.ndarray, group: np.ndarray, starts: np.ndarray, max_gap: flo
     return gaps
 
 
+def below(gap: float) -> float:
+    """A largest gap of two digits at which this one still ends an episode."""
+    return _of_two_digits(0.9 * gap, np.floor)
+
+
+def above(gap: float) -> float:
+    """A largest gap of two digits at which this one ends none."""
+    return _of_two_digits(gap, np.ceil)
+
+
+def _of_two_digits(number: float, rounded: np.ufunc) -> float:
+    size = 10.0 ** (np.floor(np.log10(number)) - 1)
+    return float(f"{rounded(number / size) * size:.2g}")
+
+
 def has_timestamps(table: pa.Table) -> bool:
     """Whether column t holds nanoseconds since 1970, which do not number steps."""
     if columns.T not in table.column_names:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
+from offline_core.data.datasets.statistics import ColumnStatistics
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.containment import any_in_step
 from offline_core.data.episodes.nested import PATH_SEPARATOR
-from offline_core.data.importing.times import GAP_FACTOR, time_gaps
+from offline_core.data.importing.times import GAP_FACTOR, NANOSECONDS, below, time_gaps
+from offline_core.data.quality.result import Finding
 from offline_core.data.quality.rule import CountingRule
 from offline_core.data.quality.steps import StepBatch
 
@@ -54,11 +58,12 @@ class TimeJumps(CountingRule):
     name = "time_jumps"
     verdict = "warn"
     message = f"steps come over {GAP_FACTOR} times as long after it as is usual in their episode"
-    advice = "If these are several episodes, import again with episodes: {ids_per: date}, or with episodes: {max_gap: …}."
+    advice = "If these are several episodes, import again with episodes: {ids_per: date}"
 
     def __init__(self, *, is_declared: bool = False) -> None:
         super().__init__()
         self._is_declared = is_declared
+        self._shortest = np.inf  # of the jumps, in seconds or the unit of t
 
     def look(self, steps: StepBatch) -> None:
         times = steps.columns.get(columns.TIME)
@@ -70,7 +75,14 @@ class TimeJumps(CountingRule):
         back = np.zeros(len(steps), bool)
         back[steps.follows] = times[steps.follows] < times[steps.follows - 1]
         jumps &= ~steps.any_in_piece(back)[steps.episode]
+        if jumps.any():
+            unit = NANOSECONDS if times.dtype == np.int64 else 1
+            self._shortest = min(self._shortest, float((times[jumps] - times[np.flatnonzero(jumps) - 1]).min()) / unit)
         self.tally.steps(steps, jumps)
+
+    def finding(self, statistics: Mapping[str, ColumnStatistics]) -> Finding:
+        gap = f", or with episodes: {{max_gap: {below(self._shortest):g}}}" if np.isfinite(self._shortest) else ""
+        return self.tally.finding(self.name, self.verdict, self.message, f"{self.advice}{gap}.", is_broken=self.is_broken())
 
 
 class ObservationChain(CountingRule):

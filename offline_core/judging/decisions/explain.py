@@ -35,6 +35,8 @@ MOST_SEEN = 6
 """Columns of what was seen; those that change come first."""
 NAMED = 5
 """Ids of episodes in a message."""
+SPREAD = 500
+"""Episodes of a log of one step that are asked about, spread over all of it."""
 
 
 def explain(
@@ -47,10 +49,12 @@ def explain(
 ) -> Explanation:
     """Show for one episode of a log what was done, and what each policy would have done.
 
+    One choice says little: of a log of one step, such as clicks, it is 500 episodes, spread over all of it, if none is named.
+
     Arguments:
         dataset: URI of the log.
         policies: as candidates of a decision.
-        episode: its id; None: the first.
+        episode: its id; None: the first, or many of a log of one step.
         version: of the log; the latest if None.
         noise: see `OffPolicyConfig.noise`.
 
@@ -75,14 +79,20 @@ def explain(
     return Explanation(
         dataset=log.ref,
         episode=steps[0].episode,
+        episodes=len(steps) if episode is None and _is_of_one_step(log) else 1,
         policies={each.name: each.uri for each in contenders},
         steps=steps,
         more_seen=more,
     )
 
 
+def _is_of_one_step(log: Dataset) -> bool:
+    """Whether each episode is a choice by itself, as a click or an offer is."""
+    return log.manifest.statistics.lengths.max == 1
+
+
 def _episode(log: Dataset, eps_id: str | None, more: Sequence[str]) -> EpisodeBatch:
-    """All parts of one episode that have a step, flat, with the columns that policies need.
+    """All parts of one episode that have a step, flat, with the columns that policies need; or many episodes of one step.
 
     Raises:
         ConfigError: There is none.
@@ -91,6 +101,10 @@ def _episode(log: Dataset, eps_id: str | None, more: Sequence[str]) -> EpisodeBa
     ids = index[columns.EPS_ID].filter(index[columns.LENGTH] > 0).unique(maintain_order=True)
     wanted = ids[0] if eps_id is None and len(ids) else eps_id
     chosen = ((index[columns.EPS_ID] == wanted) & (index[columns.LENGTH] > 0)).to_numpy()
+    if eps_id is None and _is_of_one_step(log):
+        rows = np.flatnonzero((index[columns.LENGTH] > 0).to_numpy())
+        chosen = np.zeros(len(index), bool)
+        chosen[rows[np.linspace(0, len(rows) - 1, min(SPREAD, len(rows))).astype(int)]] = True
     if not chosen.any():
         close = difflib.get_close_matches(str(wanted), ids.head(10_000).to_list(), n=1)
         told = f"Did you mean {close[0]}? " if close else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 CHANCE = "chance of what was done"
 LONGEST = 40
 """Letters of a policy's name above its column."""
-MOST_SHOWN = 100
-"""Steps in the table of a card."""
+MOST_SHOWN, MOST_OF_MANY = 100, 10
+"""Steps in the table of a card, of one episode and of many."""
+MOST_ACTIONS = 20
+"""Different actions up to which a card says how often each was done, and would be."""
 
 
 class Choice(Part):
@@ -47,10 +50,11 @@ class ExplainedStep(Part):
 
 
 class Explanation(Result):
-    """One episode of a log, step by step, with what each policy would have done."""
+    """One episode of a log, step by step, or many of one step, with what each policy would have done."""
 
     dataset: DatasetRef
-    episode: str
+    episode: str = Field(description="Its id; of many that of the first one.")
+    episodes: int = Field(1, description="How many; more than one of a log of one step, spread over it.")
     policies: dict[str, str] = Field(description="The short name of each, and what names it.")
     steps: list[ExplainedStep]
     more_seen: int = Field(0, description="Numbers of an observation that are not shown.")
@@ -61,29 +65,58 @@ class Explanation(Result):
             name: [(float(each.step), chance) for each in self.steps if (chance := each.choices[name].chance) is not None]
             for name in self.policies
         }
-        known = {name: points for name, points in chances.items() if points}
+        known = {name: points for name, points in chances.items() if points} if self.episodes == 1 else {}
         picture = partial(figures.lines, named=known, x="step", y="probability of what was done")
         steps = count_text(len(self.steps), "step")
-        shown = f"the first {MOST_SHOWN} of {steps}; explanation.table() has all" if len(self.steps) > MOST_SHOWN else steps
+        most = MOST_SHOWN if self.episodes == 1 else MOST_OF_MANY
+        shown = f"the first {most} of {steps}; explanation.table() has all" if len(self.steps) > most else steps
+        paid = sum(each.reward for each in self.steps)
         return Card(
             "Explanation",
             word="Explained",
             sentence=f"Of {steps}, what was done is what these would do most likely: {agreeing}.",
             facts={
                 "Dataset": self.dataset,
-                "Episode": self.episode,
-                "Recorded return": number_text(sum(each.reward for each in self.steps)),
+                **(
+                    {"Episode": self.episode, "Recorded return": number_text(paid)}
+                    if self.episodes == 1
+                    else {
+                        "Episodes": f"{self.episodes:,} of one step, spread over the log",
+                        "Mean reward": number_text(paid / len(self.steps)),
+                    }
+                ),
                 **{f"Policy {name}": named for name, named in self.policies.items() if name != named},
             },
             sections=[
+                self._actions(),
                 steps_section(
-                    f"What each would do, and in brackets its {CHANCE} ({shown})", self.steps[:MOST_SHOWN], several=False
-                )
+                    f"What each would do, and in brackets its {CHANCE} ({shown})", self.steps[:most], several=self.episodes > 1
+                ),
             ],
             details={"Not shown": f"{count_text(self.more_seen, 'more number')} of each observation"} if self.more_seen else {},
             draw=figures.drawn(lambda: [picture]) if known else None,
             next=command("offline", "decide", self.dataset.uri, *self.policies.values()),
             about=(self.dataset.uri, self.dataset.version),
+        )
+
+    def _actions(self) -> Section:
+        """How often each action was done, what it was paid, and at how many steps it is a policy's most likely one."""
+        rewards: dict[str, list[float]] = {}
+        for each in self.steps:
+            rewards.setdefault(each.done, []).append(each.reward)
+        would = {name: Counter(each.choices[name].action for each in self.steps) for name in self.policies}
+        names = sorted({*rewards}.union(*would.values()))
+        if len(self.steps) == 1 or len(names) > MOST_ACTIONS:
+            return Section("How often each action")
+        rows = [
+            [name, len(paid := rewards.get(name, [])), number_text(sum(paid) / len(paid)) if paid else "–"]
+            + [would[policy][name] for policy in would]
+            for name in names
+        ]
+        return Section(
+            "How often each action was done, what it was paid, and how often each would do it most likely",
+            columns=["Action", "Done", "Mean reward", *map(_short, would)],
+            rows=rows,
         )
 
     def agreeing(self, name: str) -> int:
@@ -96,7 +129,8 @@ class Explanation(Result):
 
         rows = []
         for each in self.steps:
-            row: dict[str, object] = {"step": each.step, **each.seen, "done": each.done, "reward": each.reward}
+            row: dict[str, object] = {"episode": each.episode} if self.episodes > 1 else {}
+            row |= {"step": each.step, **each.seen, "done": each.done, "reward": each.reward}
             for name, choice in each.choices.items():
                 row |= {name: choice.action, f"{name}: {CHANCE}": choice.chance}
             rows.append(row)
@@ -114,9 +148,14 @@ def steps_section(title: str, steps: Sequence[ExplainedStep], *, several: bool) 
     columns = [
         *(["Episode"] if several else []),
         *("Step", *steps[0].seen, "Done", "Reward"),
-        *(name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in steps[0].choices),
+        *map(_short, steps[0].choices),
     ]
     return Section(title, columns=columns, rows=[_row(each, several) for each in steps])
+
+
+def _short(name: str) -> str:
+    """A policy's name above its column."""
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 
 def _row(step: ExplainedStep, several: bool) -> list[object]:

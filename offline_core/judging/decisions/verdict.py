@@ -149,7 +149,7 @@ def _rank(candidate: Candidate) -> float:
 
 def _reason(ranked: Sequence[Candidate]) -> str:
     first, *more = ranked[0].reasons
-    others = f" Its row has {count_text(len(more), 'more reason')}." if more else ""
+    others = f" The card's table of candidates has {count_text(len(more), 'more reason')}." if more else ""
     return f"Of {ranked[0].name}: {first.rstrip('.')}.{others}"
 
 

@@ -223,11 +223,11 @@ def about_q(episodes: Trajectories) -> Iterator[str]:
     scale = max(abs(episodes.returns.mean()), float(episodes.returns.std()))
     if abs(missing.mean()) > max(MOST_MISSING * scale, STANDARD_ERRORS * error):
         told = "less" if missing.mean() > 0 else "more"
+        recorded = number_text(episodes.returns.mean())
         yield (
             f"The Q function expects {number_text(abs(missing.mean()))} {told} of an episode than its recorded steps show, on "
-            f"average; the recorded return is {number_text(episodes.returns.mean())}. It has not learned how much the returns "
-            "are: fqe is as wrong as that, and so are dr and wdr where weights do not put it right. Raise fqe.updates or "
-            "fqe.target_rate."
+            f"average; the recorded return is {recorded}. It has not learned how much the returns are: fqe is "
+            "as wrong as that, and so are dr and wdr where weights do not put it right. Raise fqe.updates or fqe.target_rate."
         )
 
 

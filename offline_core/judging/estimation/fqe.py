@@ -166,10 +166,11 @@ def fit(
     steps = FQESteps(logged, policies, horizon)
     sizes = returns.std(), np.abs(returns).mean(), np.sqrt(np.square(steps.precise_rewards.numpy()).mean())
     scale = {"center": float(returns.mean()), "scale": float(max(sizes)) or 1.0}
+    updates = config.updates * len(policies) * (int(part.max()) + 1) * config.ensemble
     with (
         torch_threads(1),
         torch.random.fork_rng(devices=[]),
-        progress(config.updates * len(policies) * (int(part.max()) + 1) * config.ensemble, what="fit", unit="update") as bar,
+        progress(updates, what="fit Q functions", unit="update") as bar,
     ):
         functions: list[list[list[QFunction]]] = []
         for number in range(part.max() + 1):

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offline_core.data.curation.config import SplitConfig
+from offline_core.data.curation.config import PruningConfig, SplitConfig
+from offline_core.data.curation.prune import prune
 from offline_core.data.curation.split import SplitResult, chosen_to_hold_out, held_out_beside, split, tied
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import Episode, columns
@@ -164,10 +165,26 @@ def test_what_no_share_divides_is_said_to_be_too_few(by: str, tmp_path: Path) ->
         run_split(tmp_path, by=by)
 
 
+@pytest.mark.parametrize("by", ["ship", "id"])
+def test_a_value_with_most_of_the_steps_is_told(by: str, tmp_path: Path) -> None:
+    names = ["Dora"] * 6 + ["Ella", "Finn", "Greta"] if by == "ship" else [f"e{number}" for number in range(9)]
+    lengths = [20] * 9 if by == "ship" else [400] + [5] * 8
+    episodes = [replace(episode(i, steps=n), eps_id=f"e{i}") for i, n in enumerate(lengths)]
+    told = [replace(each, extras={"ship": np.array([name] * len(each))}) for each, name in zip(episodes, names, strict=True)]
+    write_dataset(tmp_path / "in", told)
+    result = run_split(tmp_path, by=by, held_out_fraction=0.3)
+    [warning] = result.warnings
+    assert warning.startswith(f"{by} has {len(set(names))} values, and {'Dora' if by == 'ship' else 'e0'} alone has ")
+    assert "where 30 % of the episodes were asked for" in warning and result.card().verdict == "fair"
+    assert run_split(tmp_path, by=by, held_out_fraction=0.3).warnings == result.warnings
+
+
 def test_the_held_out_side_is_found_beside_the_train_side(tmp_path: Path) -> None:
     write_dataset(tmp_path / "in", [episode(i) for i in range(8)])
     result = run_split(tmp_path)
     assert held_out_beside(result.train) == result.held_out.uri
+    pruned = prune(PruningConfig(where="length > 0"), dataset=result.train.uri, output=str(tmp_path / "pruned"))
+    assert held_out_beside(pruned.dataset) == result.held_out.uri
     assert held_out_beside(result.held_out) is None and held_out_beside(result.source) is None
     shutil.rmtree(result.held_out.uri)
     assert held_out_beside(result.train) is None

@@ -12,7 +12,9 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+import polars as pl
 import pytest
+import yaml
 
 import offline_core as offline
 from offline_core.data.datasets.dataset import Dataset, open_dataset, versions
@@ -417,6 +419,28 @@ def test_made_columns(tmp_path: Path) -> None:
     lagged = {"columns": {"in_episode": {"before": {"of": "speed", "first": 0}}}, "mapping": {"obs": ["speed", "before"]}}
     with pytest.raises(ConfigError, match="needs earlier rows, which a stored episode has not"):
         append(tmp_path / "in", tmp_path / "new", **{**config, **lagged})
+
+
+def test_an_append_names_the_categories_that_the_first_import_found(tmp_path: Path) -> None:
+    """And the error has the YAML that names them."""
+    names = ["Cut", "Hold"] * 4
+    rows = [
+        {"ship": ship, "t": t, "route": route, "step": names[t], "eur": 1.5}
+        for ship, route in (("a", "Hook"), ("b", "Hull"))
+        for t in range(6)
+    ]
+    mapping = {"eps_id": "ship", "obs": ["route"], "actions": "step", "rewards": "eur"}
+    given: dict[str, Any] = {"mapping": mapping, "columns": {"encode": {"route": "auto", "step": {"form": "index"}}}}
+    pl.DataFrame(rows).write_parquet(tmp_path / "one.parquet")
+    pl.DataFrame([row | {"ship": "c"} for row in rows[:6]]).write_parquet(tmp_path / "two.parquet")
+    run_import(tmp_path / "one.parquet", tmp_path / "out", **given)
+    both = [str(tmp_path / name) for name in ("one.parquet", "two.parquet")]
+    with pytest.raises(ConfigError, match="categories of route, step are found in the data") as raised:
+        append(both, tmp_path / "out", **given)
+    given["columns"] = yaml.safe_load(str(raised.value).partition(" columns: ")[2])
+    assert given["columns"]["encode"]["step"] == {"form": "index", "categories": ["Cut", "Hold"]}
+    _, found = append(both, tmp_path / "out", **given)
+    assert len(found) == 3
 
 
 @pytest.mark.parametrize("fill", [{}, {"rewards": 0}])

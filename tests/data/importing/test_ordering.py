@@ -55,7 +55,7 @@ def test_auto_without_new_obs() -> None:
         ({"order": "t"}, schema(t=pa.fixed_shape_tensor(pa.int64(), [1])), "holds times .* use order: time"),
         ({"order": "linked", "last_new_obs": "repeat"}, schema("new_obs"), "without a column new_obs"),
         ({"order": "single_step", "last_new_obs": "drop"}, schema("new_obs"), "would all be dropped"),
-        ({}, schema("eps_id", "terminateds"), "Nothing says where an episode ends"),
+        ({}, schema("eps_id", "terminateds", _source_file=pa.string()), r"to dones\. The columns are t, obs, new_obs\.$"),
     ],
 )
 def test_orders_that_cannot_be_had(rules: dict[str, Any], given: pa.Schema, message: str) -> None:

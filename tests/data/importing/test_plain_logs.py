@@ -69,6 +69,23 @@ def test_dates_whose_order_the_values_show_are_read(tmp_path: Path) -> None:
     assert [len(episode) for episode in data.episodes()] == [STEPS] * EPISODES
 
 
+def test_dates_in_a_column_that_is_called_t_are_read_too(tmp_path: Path) -> None:
+    path = csv(tmp_path / "x.csv", "episode,t,obs,action,reward", lambda e, t: f"{e},{t + 12:02}/03/2026,{t}.5,{t % 2},{t}")
+    plan = plan_of(path)
+    assert plan.is_ready and plan.config.mapping["t"] == "iso_time" and not plan.refused
+    assert "Encoding(" not in str(plan)
+
+
+def test_an_id_to_decide_is_all_that_is_asked_of_where_episodes_end(tmp_path: Path) -> None:
+    names = "Sailing ID,Route,Updated At,Seats,Step,Fare"
+    path = csv(
+        tmp_path / "x.csv", names, lambda e, t: f"S{e},R{e % 3},2026-03-{t + 12:02},{90 - t * 3},{['Cut', 'Hold'][t % 2]},{t}.5"
+    )
+    plan = plan_of(path)
+    assert "eps_id" in [decision.name for decision in plan.decisions]
+    assert "parameters" not in [decision.name for decision in plan.decisions]
+
+
 def test_dates_whose_order_nothing_shows_are_asked_for(tmp_path: Path) -> None:
     path = csv(tmp_path / "x.csv", "episode,date,obs,action,reward", lambda e, t: f"{e},{t + 1:02}/03/2026,{t}.5,{t % 2},{t}")
     plan = plan_of(path)

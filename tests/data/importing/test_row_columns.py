@@ -347,6 +347,7 @@ KNOWN = {"how": "last_known", "first": 0}
         (["energy", "b", "b"], {}, r"b .columns\.in_episode. can be one number of obs, and not several: name it there once"),
         (["b", "vector"], {}, r"b .* beside other numbers, and not beside lists or structs"),
         (["b"], {"observation_space": space_to_json(Box(0, 9, (1,), np.int64))}, "has gaps, which int64 has no number for"),
+        (["energy", "b"], {"episodes": {"order": "single_step"}}, "single_step each row is an episode: it would have no value"),
     ],
 )
 def test_where_a_column_of_earlier_rows_cannot_be(tmp_path: Path, obs: list[str], more: Row, message: str) -> None:

@@ -456,6 +456,7 @@ def test_times_that_jump(tmp_path: Path, format: Format) -> None:
     finding = the_finding(run_check(tmp_path / "timed", timed, format), "time_jumps")
     assert (finding.verdict, finding.count, finding.of) == ("warn", 1, 108)
     assert places(finding) == [("episode-31", 3)]
+    assert "episodes: {max_gap: 900}" in finding.advice  # of a jump by 1,010
     named = [replace(e, extras={"time": np.array(["noon"] * len(e))}) for e in clean(3)]
     assert run_check(tmp_path / "named", named, format).verdict == "pass"
 

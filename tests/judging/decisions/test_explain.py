@@ -18,6 +18,7 @@ from offline_core.judging.decisions.explain import explained
 from offline_core.judging.decisions.explanation import Explanation
 from offline_core.judging.estimation.observations import Observations, distribution_inputs
 from offline_core.policies.policy import Policy
+from tests.judging.decisions.test_candidates import clicks
 from tests.judging.estimation.chains import REWARDS, SPACES, TARGET, played, policy_of, recorded
 from tests.judging.estimation.test_box import bandit, gaussian
 from tests.judging.estimation.test_estimate import saved
@@ -53,7 +54,7 @@ def test_each_step_has_what_was_done_and_what_each_would_do(log: str, tmp_path: 
     table = found.table()
     assert table.height == len(states) and table[f"{RULE}: chance of what was done"].sum() == found.agreeing(RULE)
     card = found.card()
-    assert f"{RULE} in {found.agreeing(RULE)}" in card.sentence and len(card.sections[0].rows) == len(states)
+    assert f"{RULE} in {found.agreeing(RULE)}" in card.sentence and len(card.sections[1].rows) == len(states)
     assert card.markdown("") and Explanation.model_validate_json(found.model_dump_json()) == found
 
 
@@ -63,9 +64,22 @@ def test_an_episode_that_is_not_there_is_refused_with_those_that_are(log: str) -
     assert offline.explain(log, RULE).episode == "0" * 32
 
 
+def test_a_log_of_one_step_is_explained_by_many_episodes(tmp_path: Path) -> None:
+    dataset = clicks(tmp_path / "clicks", hour=np.arange(40) % 24)
+    rule = "rule:case when hour > 11 then 'bags' else 'hats' end"
+    found = offline.explain(dataset, rule)
+    assert (found.episodes, len(found.steps), found.table()["episode"].n_unique()) == (40, 40, 40)
+    card = found.card()
+    assert "Of 40 steps" in card.sentence and card.facts["Episodes"] == "40 of one step, spread over the log"
+    counted = {row[0]: row[1:] for row in card.sections[0].rows}
+    would = sum(each.choices[rule].action == "bags" for each in found.steps)
+    assert counted["bags"][2] == would and counted["bags"][0] + counted["hats"][0] == 40
+    assert len(offline.explain(dataset, rule, episode=found.episode).steps) == 1
+
+
 def test_one_action_of_a_box_has_no_chance_without_noise(tmp_path: Path) -> None:
     dataset = bandit(tmp_path / "box", gaussian(0.0, 0.6, squash=False), 3)
-    [step] = offline.explain(dataset, "rule:obs[1] / 2").steps
+    step = offline.explain(dataset, "rule:obs[1] / 2").steps[0]
     [choice], [noisy] = step.choices.values(), offline.explain(dataset, "rule:obs[1] / 2", noise=0.5).steps[0].choices.values()
     assert choice.action == f"{float(step.seen['obs[0]']) / 2:.6g}"[: len(choice.action)] and choice.chance is None
     density = np.exp(-(((float(step.done) - float(choice.action)) / 0.5) ** 2) / 2) / (0.5 * np.sqrt(2 * np.pi))

@@ -94,7 +94,8 @@ def test_who_could_not_be_judged_is_told_where_nothing_changes() -> None:
     judged, far = candidate("a", difference(0, 0.1, 1.0)), candidate("b", None, reasons=["too little of it.", "and more"])
     found = ruled(judged, far)
     assert found.verdict == "keep"
-    assert found.sentence.endswith("by 0). 1 candidate could not be judged. Of b: too little of it. Its row has 1 more reason.")
+    told = "1 candidate could not be judged. Of b: too little of it. The card's table of candidates has 1 more reason."
+    assert found.sentence.endswith(f"by 0). {told}")
     assert "could not be judged" not in ruled(judged).sentence
 
 

@@ -212,8 +212,8 @@ def note_on(format: str, arguments: Mapping[str, Any]) -> str | None:
         f"{name}: {str(value).lower() if isinstance(value, bool) else repr(value)}" for name, value in arguments.items()
     )
     return (
-        f"{format.upper()} files are read with {' and '.join(parts)}, as their first lines have it. If that is wrong, "
-        f"set others of source.arguments: {{{line}}}."
+        f"{format.upper()} files are read with {' and '.join(parts)} where their first lines show it, each file by its own. "
+        f"If that is wrong, set others of source.arguments: {{{line}}}."
     )
 
 

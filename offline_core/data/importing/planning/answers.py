@@ -15,6 +15,8 @@ from offline_core.data.inputs.row_steps import as_sql
 from offline_core.runtime.config import parse
 
 LAST_READING = "the last reading of the episode"
+ALL = "all of these"
+"""As the answer of what is a vector: all candidates."""
 LEAVE_OUT, KEEP_OUT = "leave these rows out", "stop here"
 MAX_ROUNDS = 20
 """Of questions: each plan may ask what the one before could not know."""
@@ -37,7 +39,7 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
         gaps = plan.gaps if config.unreadable == "fail" else {}
         if undecided:
             decision = undecided[0]
-            answer = ask(f"{decision.name}: {decision.question}", decision.candidates)
+            answer = _answer(decision, ask)
             config = _with_answer(config, decision, answer, [column.name for column in plan.columns])
         elif gaps:
             name, rows = next(iter(gaps.items()))
@@ -61,6 +63,15 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
             break
         plan = plan_import(config, source=paths)
     return plan
+
+
+def _answer(decision: Decision, ask: Callable[[str, list[str]], str]) -> str:
+    """The answer to one question: for observations all candidates are the likeliest, as the YAML of a plan proposes them."""
+    if decision.name != columns.OBS or len(decision.candidates) < 2:
+        return ask(f"{decision.name}: {decision.question}", decision.candidates)
+    question = f"{decision.name}: {decision.question}; several names have commas between them"
+    answer = ask(question, [ALL, *decision.candidates])
+    return ", ".join(decision.candidates) if answer == ALL else answer
 
 
 def _asked_of(plan: ImportPlan) -> ImportConfig:

@@ -133,7 +133,7 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
         step = roles[columns.T].sources[0]
         plan.notes.append(f"Nothing else says where an episode ends, so one begins wherever {step} begins anew.")
     stand_ins = _stand_ins(plan)
-    if stand_ins is None:
+    if stand_ins is None or (columns.EPS_ID in roles and roles[columns.EPS_ID].source is None):
         return plan
     if stand_ins:
         _with_stand_ins(plan, sample, readers, stand_ins)
@@ -209,13 +209,18 @@ def _names_few(column: pa.ChunkedArray) -> bool:
 def _with_read_dates(plan: Proposal, rows: SampleRows) -> Proposal:
     """With an expression that reads the dates of a source as times, where they are not by ISO 8601 and nothing is computed."""
     names = rows.table.column_names
-    if {columns.T, READ_TIME} & {*names, *plan.config.mapping} or plan.config.columns.computed:
+    if {columns.T, READ_TIME} & plan.config.mapping.keys() or READ_TIME in names or plan.config.columns.computed:
+        return plan
+    if columns.T in names and not values.is_unread_time(rows.table[columns.T]):
         return plan
     dated = [name for name in names if values.is_unread_time(rows.table[name])]
     for name in [*named(columns.T, dated), *dated]:
         if not (forms := date_formats(rows.table[name])):
             continue
         plan.set("columns.computed", {READ_TIME: read_dates(name, forms[0])}, f"{name} holds dates, which it reads as times")
+        if name == columns.T:  # the texts need another name, or there would be two columns of that one
+            mapping = {columns.T: READ_TIME, f"{columns.T}_as_text": columns.T, **plan.config.mapping}
+            plan.set("mapping", mapping, "the times are read from the texts of t")
         if len(forms) > 1 and forms[1] == swapped_format(forms[0]):
             question = (
                 f"the dates of {name} may begin with the day or the month; computed reads them as {forms[0]}: %d is the day"

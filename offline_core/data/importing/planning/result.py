@@ -241,8 +241,9 @@ def _episodes(plan: ImportPlan) -> Iterator[str]:
     if not plan.order:
         return
     yield "Episodes, of the rows that were read"
+    chosen = [(name, reason) for name, reason in plan.chosen.items() if reason and name not in (*_SAID, *_OF_ROWS)]
     rows = [["order", _ORDERS.get(plan.order, plan.order)]]
-    rows += [[name, f"{_value(plan, name)}: {reason}"] for name, reason in plan.chosen.items() if reason and name not in _SAID]
+    rows += [[name, f"{_value(plan, name)}: {reason}"] for name, reason in chosen]
     rows.append(["rows", str(counts)])
     if plan.lengths is not None:
         least, middle, most = plan.lengths
@@ -259,6 +260,8 @@ _CERTAIN = {"source.format", "columns.encode", "columns.computed", "observation_
 """Parameters whose choice loses nothing, and takes nothing for another."""
 _SAID = ("source.format", "source.columns", "unreadable")
 """What other parts of the page say."""
+_OF_ROWS = ("mapping", "columns.encode", "columns.computed")
+"""What is no rule of episodes: the YAML has it, with the reason as a comment."""
 _ORDERS = {
     "t": "t: column t numbers the steps",
     "time": "time: column t sorts the steps",

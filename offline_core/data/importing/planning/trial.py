@@ -29,7 +29,7 @@ from offline_core.data.importing.step_import import StepImport
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError
 
-_VALUE = re.compile(r"(?:, such as|says|holds) (?:'[^']*'|\"[^\"]*\"|[-+.\de]+)")
+_VALUE = re.compile(r"(?:, such as|says|holds|has the time) (?:'[^']*'|\"[^\"]*\"|[-+.\de]+)")
 MAX_REFUSED_SHARE = 0.05
 """More of the rows are not left out without a decision, and more wrong values of a column are a mistake of the column."""
 NOWHERE = Location.on_disk(".")

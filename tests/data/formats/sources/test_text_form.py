@@ -58,7 +58,7 @@ def test_encodings_that_are_recognised(encoding: str, name: str, content: str, t
             assert note is None
         else:
             form = name.split(".")[1].upper()
-            assert note is not None and f"{form} files are read with the encoding {encoding}, as their first lines" in note
+            assert note is not None and f"{form} files are read with the encoding {encoding} where their first lines" in note
             assert f"source.arguments: {{encoding: '{encoding}'}}." in note
     given = dataclasses.replace(reader, arguments={"encoding": encoding})
     assert read(given) == read(FirstRows.of(given)) == (ROWS, None)
@@ -69,7 +69,7 @@ def test_an_encoding_and_a_separator_are_one_note(tmp_path: Path) -> None:
     for each in (reader, FirstRows.of(reader)):
         rows, note = read(each)
         assert rows == ROWS and note is not None
-        assert "the encoding utf-16 and the separator ';' and decimal commas, as their first lines have it" in note
+        assert "the encoding utf-16 and the separator ';' and decimal commas where their first lines show it" in note
         assert "source.arguments: {encoding: 'utf-16', separator: ';', decimal_comma: true}" in note
 
 
@@ -101,8 +101,8 @@ def test_a_first_part_of_a_large_file_ends_with_a_whole_line(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (text(";"), "the separator ';', as"),
-        (text(";", ","), "the separator ';' and decimal commas, as"),
+        (text(";"), "the separator ';' where"),
+        (text(";", ","), "the separator ';' and decimal commas where"),
         (text("\t", ","), "source.arguments: {separator: '\\t', decimal_comma: true}"),
         (text("|"), "the separator '|'"),
         ("sep=;\n" + text(";"), "source.arguments: {separator: ';', skip_lines: 1}"),

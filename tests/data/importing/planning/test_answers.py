@@ -9,7 +9,7 @@ import pytest
 import offline_core as offline
 from examples.logs.hotel import write
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.planning.answers import LEAVE_OUT, asked
+from offline_core.data.importing.planning.answers import ALL, LEAVE_OUT, asked
 
 
 @pytest.mark.parametrize(("fill", "quarantined"), [("0", 0), (LEAVE_OUT, 7)])
@@ -53,3 +53,17 @@ def test_what_is_no_answer_is_asked_again(tmp_path: Path, answer: str) -> None:
     write(tmp_path / "logs", days=1)
     plan = asked(ImportConfig(), [str(tmp_path / "logs" / "pricing.csv")], lambda *_: answer)
     assert plan.decisions[0].name == "obs" and plan.config.mapping.keys().isdisjoint({"obs", "actions", "rewards"})
+
+
+def test_all_that_may_be_observed_is_offered_first(tmp_path: Path) -> None:
+    rows = [f"s{day},2026-05-{day + 1:02d}T0{hour}:00:00,{hour},{hour * 2},Hold,1.5" for day in range(4) for hour in range(6)]
+    (tmp_path / "log.csv").write_text("\n".join(["sailing,updated at,seats,load,step,eur", *rows, ""]))
+    given = {"eps_id": "sailing", "t": "updated at", "actions": "step", "rewards": "eur"}
+    questions = dict[str, list[str]]()
+
+    def ask(question: str, candidates: list[str]) -> str:
+        questions[question.partition(":")[0]] = candidates
+        return candidates[0]
+
+    plan = asked(ImportConfig(mapping=given), [str(tmp_path / "log.csv")], ask)
+    assert questions["obs"][0] == ALL and plan.config.mapping["obs"] == questions["obs"][1:] == ["seats", "load"]
