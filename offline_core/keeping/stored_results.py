@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+
+from pydantic_core import from_json
 
 from offline_core.data.datasets.folder_kind import kind_of_result
 from offline_core.data.store.json_files import without_checksum
@@ -33,7 +34,7 @@ def read_result(file: Location) -> Result | None:
     Raises:
         ValueError, LookupError, TypeError, CorruptFileError: it cannot be read.
     """
-    values = json.loads(without_checksum(file.read(), file.uri))["result"]
+    values = from_json(without_checksum(file.read(), file.uri))["result"]
     if (kind := kind_of_result(values)) is None:
         return None
     result: Result = load(MODELS[kind]).model_validate(values)

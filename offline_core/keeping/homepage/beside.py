@@ -6,7 +6,6 @@ from typing import Any
 
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.episodes import Episode, EpisodeBatch, columns
-from offline_core.judging.estimation.contenders import contenders_of
 from offline_core.keeping.homepage.signals import signals_of
 
 
@@ -20,6 +19,7 @@ def actions_beside(dataset: Dataset, episode: Episode, policy: str) -> dict[str,
         CheckpointError: the policy cannot be read.
         ConfigError: it does not fit the dataset.
     """
+    from offline_core.judging.estimation.contenders import contenders_of
     from offline_core.judging.estimation.estimate import check_fits
     from offline_core.judging.estimation.observations import Observations, columns_read, distribution_inputs
 

@@ -429,7 +429,7 @@ class ReportServer:
             log_level="warning",
             access_log=False,
             server_header=False,
-            timeout_graceful_shutdown=1,
+            timeout_graceful_shutdown=5,  # a look at a large root takes seconds
         )
         self._server = _quiet_server(settings)
 

@@ -122,7 +122,8 @@ class Site:
         datasets, runs, policies = (self.datasets, self.runs, self.policies)
         unfinished = [name for name, run in runs.items() if run["status"] == "not finished"]
         failed = [name for name, run in runs.items() if run["status"] == "failed"]
-        best = sorted(runs, key=lambda name: (runs[name]["return"] is None, -(runs[name]["return"] or 0)))[:BEST]
+        others = (name for name, run in runs.items() if run["status"] != "failed")
+        best = sorted(others, key=lambda name: (runs[name]["return"] is None, -(runs[name]["return"] or 0)))[:BEST]
         moves = {move["name"]: move for move in reversed(self.registry)}
         return {
             "root": self.found.root.uri,
@@ -137,6 +138,7 @@ class Site:
             "problems": sorted({*self.found.problems}),
             "bad": [[name, row["failed"]] for name, row in datasets.items() if row["verdict"] == "fail"][:MOST_ON_OVERVIEW],
             "unfinished": len(unfinished),
+            "failures": len(failed),
             "going_on": {name: runs[name] for name in unfinished[:UNFINISHED]},
             "failed": {name: runs[name] for name in failed[:UNFINISHED]},
             "aliases": [*moves.values()][::-1][:MOST_ON_OVERVIEW],

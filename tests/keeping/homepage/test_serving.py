@@ -352,7 +352,9 @@ def test_experiments_have_seeds_parameters_that_differ_and_the_sentence_of_a_fai
     assert {row["parameters"]["optimizer.learning_rate"] for row in swept.values()} == {0.001}
     failed = rows["sweep: learning_rate=1, seed 0"]
     assert failed["status"] == "failed" and "The loss is NaN at update 40" in failed["told"]
-    assert reading.value("overview")["failed"].keys() == {"sweep: learning_rate=1, seed 0"}
+    overview = reading.value("overview")
+    assert overview["failed"].keys() == {"sweep: learning_rate=1, seed 0"} and overview["failures"] == 1
+    assert len(overview["best"]) == len(rows) - 1 and not overview["best"].keys() & overview["failed"].keys()
 
 
 def test_names_of_others_are_only_text(reading: Asked) -> None:

@@ -23,11 +23,14 @@ function text(value, digits = 4) {
 const LONG_PATH = 48;
 function counted(count, one, many = `${one}s`) { return `${text(count)} ${count === 1 ? one : many}`; }
 
-// Long names break after separators rather than inside words; of a long path its end is shown.
+// Long names break after separators rather than inside words.
+function separated(name) { return name.includes(" ") ? [name] : name.split(/(?<=[/.,_=@])/).flatMap((each, i) => (i ? [el("wbr"), each] : [each])); }
+
+// The same; of a long path its end is shown.
 function broken(value) {
   const end = typeof value === "string" && value.length > LONG_PATH && value.split("/").slice(-2).join("/");
   if (end && end.length < value.length) return [el("span", { title: value }, "…/", broken(end))];
-  return typeof value === "string" && !value.includes(" ") ? value.split(/(?<=[/.,_=@])/).flatMap((each, i) => (i ? [el("wbr"), each] : [each])) : [value];
+  return typeof value === "string" ? separated(value) : [value];
 }
 
 function duration(seconds) {
@@ -47,7 +50,7 @@ function ticks(low, high, about) {
   const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough) || power;
   const found = [];
   for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + step * 1e-6; at += step) found.push(Number(at.toPrecision(10)));
-  return found;
+  return found.length > 1 ? found : ticks(low, high, 2 * about); // one number is no scale
 }
 
 function extent(values) {
@@ -75,9 +78,19 @@ function powers(low, high) {
   return found.filter((at) => at >= low && at <= high);
 }
 
+// Words in lines of about so many letters.
+function folded(words, letters) {
+  const lines = [""];
+  for (const word of words.split(" ")) {
+    if (lines.at(-1) && lines.at(-1).length + word.length >= letters) lines.push("");
+    lines.push([lines.pop(), word].filter(Boolean).join(" "));
+  }
+  return lines;
+}
+
 // Axes around a drawing; returns the element and what turns values into places. names: of the values 0, 1, … of y.
 function axes(xs, ys, { x, y, width = wide(), height = 220, left = 62, label, zero = false, isLog = false, names = null }) {
-  const right = 24, top = 10, bottom = x ? 38 : 22;
+  const said = x ? folded(x, width / 6) : [], right = 24, top = 10, bottom = 22 + 15 * said.length;
   const [x0, x1] = xs, [low, high] = ys, pad = zero ? 0 : (high - low) * 0.06, y0 = low - pad, y1 = high + (high - low) * 0.06;
   const px = (value) => left + ((value - x0) / (x1 - x0)) * (width - left - right);
   const py = (value) => height - bottom - ((value - y0) / (y1 - y0)) * (height - top - bottom);
@@ -90,7 +103,7 @@ function axes(xs, ys, { x, y, width = wide(), height = 220, left = 62, label, ze
     svg.append(el("text", { x: left - 6, y: py(at) + 4, "text-anchor": "end" }, words, names ? el("title", null, names[at]) : null));
   }
   for (const at of ticks(x0, x1, width / 120)) svg.append(el("text", { x: px(at), y: height - bottom + 15, "text-anchor": "middle" }, text(at)));
-  if (x) svg.append(el("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, x));
+  said.forEach((line, i) => svg.append(el("text", { x: said.length > 1 ? width / 2 : (left + width - right) / 2, y: height - 4 - 15 * (said.length - 1 - i), "text-anchor": "middle" }, line)));
   if (y) svg.append(el("text", { transform: `translate(12 ${(top + height - bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, y));
   return { svg, px, py, width, left, right: width - right, top, bottom: height - bottom, x0, x1 };
 }

@@ -32,8 +32,8 @@ function listOf(name, chosen, all, state, draw) {
   if (marked.size) columns.push({ name: "marked", stays: true, values: found.number.map((number) => (marked.has(number) ? "bad" : "")), cell: (row) => (marked.has(found.number[row]) ? mark("bad", "bad") : "–") });
   if (found.score) columns.push({ name: "outlier score (standard deviations)", values: found.score, number: true });
   if (found.reason && found.reason.some(Boolean)) columns.push({ name: "because", values: found.reason.map((each) => each || ""), class: "long" });
-  columns.push({ name: "opens", stays: true, values: why.map((each, row) => (hasSteps(name, found.number[row]) ? each || "steps" : "")), cell: (row) => (hasSteps(name, found.number[row]) ? why[row] || "steps" : "–") });
-  const list = table(columns, { caption: "episodes", state: `episodes ${name}`, sort: ["opens", false], chosen: new Set(chosen === null ? [] : [found.number.indexOf(chosen)]),
+  columns.push({ name: "chosen as", stays: true, values: why.map((each, row) => (hasSteps(name, found.number[row]) ? each : "")) });
+  const list = table(columns, { caption: "episodes", state: `episodes ${name}`, sort: ["chosen as", false], chosen: new Set(chosen === null ? [] : [found.number.indexOf(chosen)]),
     ordered: (order) => LISTED.set(name, order.map((row) => found.number[row]).filter((number) => hasSteps(name, number))) });
   const { return: returns, length: lengths } = all.histograms, finite = (values) => values.filter((value) => value !== null);
   const only = (values) => (new Set(finite(values)).size === 1 && all.total === all.number.length ? finite(values)[0] : null);
@@ -90,7 +90,7 @@ function episode(name, number, found) {
     const row = all.number.indexOf(number), isBad = all.marked.includes(number);
     marking.replaceChildren(...(IS_SERVED ? [el("button", { type: "button", class: "plain", "aria-pressed": String(isBad), onclick: () => setMark(!isBad) }, isBad ? "✗ Marked as bad" : "Mark as bad")] : isBad ? [mark("bad", "marked as bad")] : []));
     const why = all.chosen[number], because = all.reason && row >= 0 && all.reason[row];
-    return [why ? el("p", { class: "quiet" }, `Here as: ${why}.`) : null, because ? el("p", { class: "note fair" }, `Outlier: ${because}`) : null];
+    return [why ? el("p", { class: "quiet" }, `Chosen as: ${why}.`) : null, because ? el("p", { class: "note fair" }, `Outlier: ${because}`) : null];
   }).then((box) => reason.replaceChildren(box));
   const trouble = el("div");
   async function setMark(isBad) {

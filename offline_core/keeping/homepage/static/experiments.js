@@ -9,10 +9,10 @@ function runsTable(rows, options = {}) {
   const names = Object.keys(rows), runs = Object.values(rows), of = (key) => runs.map((run) => run[key]);
   const columns = [
     { name: "experiment", values: names, class: "long", cell: (i) => (runs[i].status === "failed" && !Object.keys(runs[i].points).length ? broken(names[i]) : el("a", { href: at("experiment", names[i]) }, broken(names[i]))) },
-    { name: "kind", values: of("kind"), class: "short" }, { name: "algorithm", values: of("algorithm"), class: "short" },
     { name: "result", values: of("status"), cell: (i) => mark(runs[i].level, runs[i].status), class: "short" },
     { name: "greedy return", values: of("return"), number: true, cell: (i) => returned(runs[i].return, runs[i].episodes) },
-    { name: "held-out loss", values: of("held_out"), number: true }, ...parameters(of("parameters")), { name: "seed", values: of("seed"), number: true },
+    { name: "held-out loss", values: of("held_out"), number: true },
+    { name: "kind", values: of("kind"), class: "short" }, { name: "algorithm", values: of("algorithm"), class: "short" }, ...parameters(of("parameters")), { name: "seed", values: of("seed"), number: true },
     ...(of("note").some(Boolean) ? [{ name: "note", values: of("note"), class: "long" }] : []),
     { name: "dataset", values: of("dataset"), class: "long" }, { name: "updates", values: of("updates"), number: true },
     { name: "time", values: of("seconds"), number: true, cell: (i) => duration(runs[i].seconds) }, { name: "made", values: of("made"), class: "short" },
@@ -32,7 +32,7 @@ function parameters(all) {
   });
 }
 
-const labelOf = (name, run) => (run.setting ? `${run.setting} (${name.split("/").pop()})` : name);
+const labelOf = (name, run) => (run.setting ? `${run.setting}, seed ${run.seed}` : name);
 
 function smoothed(y, weight) {
   let mean = null;
@@ -113,7 +113,7 @@ async function experiments() {
   return [box];
 }
 
-const failure = (name, run) => el("p", { class: "note bad" }, mark("bad", name), ` ${run.told}`);
+const failure = (name, run) => el("p", { class: "note bad" }, mark("bad", name), ` ${run.told} `, Object.keys(run.points).length ? el("a", { href: at("experiment", name) }, "Look") : null);
 
 // The parameters of some runs side by side, those that differ.
 function differences(chosen) {
@@ -169,9 +169,16 @@ const COMMON = ["return", "loss", "held-out loss"];
 
 // The curves of one experiment: those that all have, and what else its metrics tell.
 function drawnCurves(curves, x) {
-  const drawn = ([kind, [xs, ys]]) => el("div", null, el("h3", null, kind === "return" ? "Mean greedy return" : kind.replaceAll("_", " ")), lines([{ name: kind, x: xs, y: ys }], { width: wide(1 / 2), x, y: kind.replaceAll("_", " "), points: true }).figure);
-  const told = ([kind, [xs, ys]]) => el("p", null, `${kind}: ${text(ys[0])} after ${text(xs[0])} ${x}`);
-  const all = Object.entries(curves), common = all.filter(([kind]) => COMMON.includes(kind)), more = all.filter(([kind, [, ys]]) => !COMMON.includes(kind) && ys.length > 1);
-  return [el("div", { class: "columns" }, common.map((each) => (each[1][1].length > 1 ? drawn : told)(each))),
-    more.length ? el("details", null, el("summary", null, counted(more.length, "more metric")), el("div", { class: "columns" }, more.map(drawn))) : null];
+  const all = Object.entries(curves), isCommon = ([kind]) => COMMON.includes(kind), isDrawn = ([, [, ys]]) => ys.length > 1;
+  const common = all.filter((each) => isCommon(each) && isDrawn(each)), more = all.filter((each) => !isCommon(each) && isDrawn(each));
+  const told = all.filter((each) => isCommon(each) && !isDrawn(each));
+  return [common.length ? sideBySide(common, x) : null,
+    told.map(([kind, [xs, ys]]) => el("p", null, `${kind}: ${text(ys[0])} after ${text(xs[0])} ${x}`)),
+    more.length ? el("details", null, el("summary", null, counted(more.length, "more metric")), sideBySide(more, x)) : null];
+}
+
+function sideBySide(curves, x) {
+  const fit = Math.floor((MAIN.clientWidth + 32) / 384), width = wide(1 / Math.max(2, Math.min(curves.length, fit))); // as .columns lays them
+  return el("div", { class: "columns" }, curves.map(([kind, [xs, ys]]) => el("div", null, el("h3", null, kind === "return" ? "Mean greedy return" : kind.replaceAll("_", " ")),
+    lines([{ name: kind, x: xs, y: ys }], { width, x, y: kind.replaceAll("_", " "), points: true }).figure)));
 }

@@ -12,7 +12,7 @@ const ruled = (word) => (word === "warn" ? mark("fair", "warning") : verdict(wor
 const returned = (of, episodes) => (of === null ? "–" : `${text(of)}${episodes ? ` (n = ${text(episodes)})` : ""}`);
 const isLinked = () => /^https?:\/\//.test(runsUrl);
 const runLink = (id) => (id && isLinked() ? el("a", { href: `${runsUrl}/flow-run/${encodeURIComponent(id)}`, rel: "noreferrer" }, id.slice(0, 8)) : text(id));
-const title = (words) => el("h2", null, words);
+const title = (words) => el("h2", null, separated(words));
 
 async function overview() {
   return [await part([["overview"]], (all) => {
@@ -27,12 +27,13 @@ async function overview() {
       problems.length ? [title("Problems"), el("p", null, `${problems.length === 1 ? "One file" : `${text(problems.length)} files`} could not be read; the rest is in this page.`),
         table([column("file", problems, (each) => each[0], { class: "long" }), column("reason", problems, (each) => each[1])], { caption: "problems" }).element] : null,
       all.bad.length ? [title("Quality"), all.bad.map(([name, rules]) => el("p", { class: "note bad" }, mark("bad", name), ` failed its check: ${rules}. `, el("a", { href: at("dataset", name) }, "Look")))] : null,
+      all.decisions.length ? [title("Decisions"), all.decisions.map(decisionNote)] : null,
+      all.aliases.length ? [title("What runs"), all.aliases.map((each) => el("p", { class: "note grey" }, el("b", null, each.name), ` names ${each.fingerprint} since ${each.at} UTC: ${each.because || each.kind}`))] : null,
+      failed.length ? [title("Failed"), failed.map(([name, run]) => failure(name, run)),
+        all.failures > failed.length ? el("p", null, el("a", { href: "#experiments" }, `${text(all.failures - failed.length)} more`)) : null] : null,
       going.length ? [title("Not finished"), going.map(([name, run]) => el("p", { class: "note fair" },
         mark("fair", name), ` runs, or was stopped: ${text(run.updates)} updates, last metrics ${run.made} UTC. `, el("a", { href: at("experiment", name) }, "Look"))),
         all.unfinished > going.length ? el("p", null, el("a", { href: "#experiments" }, `${text(all.unfinished - going.length)} more`)) : null] : null,
-      failed.length ? [title("Failed"), failed.map(([name, run]) => failure(name, run))] : null,
-      all.aliases.length ? [title("What runs"), all.aliases.map((each) => el("p", { class: "note grey" }, el("b", null, each.name), ` names ${each.fingerprint} since ${each.at} UTC: ${each.because || each.kind}`))] : null,
-      all.decisions.length ? [title("Decisions"), all.decisions.map(decisionNote)] : null,
       counts.datasets ? [title("Datasets"), datasetsTable(all.datasets), counts.datasets > Object.keys(all.datasets).length ? el("p", null, el("a", { href: "#datasets" }, `All ${text(counts.datasets)} datasets`)) : null] : null,
       counts.experiments ? [title("Best experiments"), runsTable(all.best).element] : null,
     ];
@@ -45,6 +46,7 @@ function datasetsTable(rows) {
   const names = Object.keys(rows), all = Object.values(rows);
   return table([
     column("dataset", names, (name) => name, { cell: (i) => el("a", { href: at("dataset", names[i]) }, broken(names[i])), class: "long" }),
+    column("quality", all, (each) => each.verdict, { cell: (i) => verdict(all[i].verdict) }),
     column("version", all, (each) => each.version, { number: true }),
     column("made", all, (each) => each.made, { class: "short" }),
     column("by", all, (each) => each.by, { class: "short" }),
@@ -52,7 +54,6 @@ function datasetsTable(rows) {
     column("steps", all, (each) => each.steps, { number: true }),
     column("mean return", all, (each) => each.return, { number: true }),
     column("size", all, (each) => each.bytes, { number: true, cell: (i) => bytes(all[i].bytes) }),
-    column("quality", all, (each) => each.verdict, { cell: (i) => verdict(all[i].verdict) }),
   ], { caption: "datasets" }).element;
 }
 
@@ -133,18 +134,20 @@ function policyPage(name, row, each, curves) {
   if (!each || !row) return [el("p", null, "There is no such policy.")];
   return [
     el("p", null, el("a", { href: "#policies" }, "All policies")), title(name),
+    each.decisions.length + each.evaluations.length + each.estimates.length ? null : el("p", { class: "note grey" }, "It was never evaluated, estimated or decided on."),
+    each.decisions.map(decision),
+    each.evaluations.map((of) => [el("h3", null, `Evaluation in ${of.environment}`),
+      el("p", { class: `note ${of.level}` }, mark(of.level, of.status), ` ${of.told}`),
+      Object.keys(of.more).length ? facts(of.more) : null, histogram(of.returns, "return", of.std === 0 ? of.mean : null)]),
+    each.estimates.map((of) => [el("h3", null, `Estimate on ${of.dataset}`), el("p", { class: `note ${of.level}` }, mark(of.level, of.status), ` ${of.told}`),
+      el("p", { class: "quiet" }, `${of.actions} actions, ${of.gamma === 1 ? "" : `discount ${of.gamma}, `}intervals of ${100 * of.confidence} %`),
+      intervals(Object.entries(of.intervals), of.of), of.warnings.map((warning) => el("p", { class: "note fair" }, mark("fair", "Warning"), ` ${warning}`))]),
+    el("h3", null, "What made it"),
     facts({ fingerprint: each.fingerprint, made: `${row.made} UTC by ${row.by}`, from: each.from.join(", "), environment: row.environment, aliases: row.aliases,
       "return in training": returned(row.return, row.episodes), ...(each.experiment === null ? {} : { experiment: el("a", { href: at("experiment", each.experiment) }, each.experiment) }),
       ...(each.run ? { "made in run": runLink(each.run) } : {}), command: each.command ? el("code", null, each.command) : "" }),
-    curves ? drawnCurves(curves, each.x) : null,
     Object.keys(each.parameters).length ? el("details", null, el("summary", null, "Parameters that are not at their defaults"), facts(each.parameters)) : null,
-    each.evaluations.map((of) => [el("h3", null, `Evaluation in ${of.environment}`),
-      el("p", null, mark(of.level, of.status), ` ${of.told}`),
-      Object.keys(of.more).length ? facts(of.more) : null, histogram(of.returns, "return", of.std === 0 ? of.mean : null)]),
-    each.estimates.map((of) => [el("h3", null, `Estimate on ${of.dataset}`), el("p", null, mark(of.level, of.status), ` ${of.told}`),
-      el("p", { class: "quiet" }, `${of.actions} actions, ${of.gamma === 1 ? "" : `discount ${of.gamma}, `}intervals of ${100 * of.confidence} %`),
-      intervals(Object.entries(of.intervals), of.of), of.warnings.map((warning) => el("p", { class: "note fair" }, mark("fair", "Warning"), ` ${warning}`))]),
-    each.decisions.length ? [el("h3", null, "Decisions"), each.decisions.map(decision)] : null,
+    curves ? drawnCurves(curves, each.x) : null,
   ];
 }
 
