@@ -48,7 +48,7 @@ def collected(folder: Path) -> dict[str, Any]:
     cells: dict[tuple[str, str, str, str, int], Runs] = defaultdict(lambda: {side: [] for side in SIDES})
     data = {}
     for file in (folder / "cells").glob("*.json"):
-        task, kind, fingerprint, algorithm, updates, seed, side = file.stem.split("_")
+        task, kind, fingerprint, algorithm, updates, seed, side = file.stem.split(".")
         result = json.loads(file.read_text())
         data[task, kind, fingerprint] = result.pop("data")
         cells[task, kind, fingerprint, algorithm, int(updates)][side].append({"seed": int(seed), **result})

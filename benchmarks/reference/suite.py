@@ -102,7 +102,7 @@ class Cell:
     def file(self, folder: Path, side: str) -> Path:
         """Where its result is, once it is there."""
         names = (self.task, self.kind, self.data, self.algorithm, str(self.updates), str(self.seed), side)
-        return folder / "cells" / f"{'_'.join(names)}.json"
+        return folder / "cells" / f"{'.'.join(names)}.json"
 
     def order(self, data: str, minari: str) -> dict[str, Any]:
         """What a side is told, as JSON: the address of a dataset, and the folder of the same in Minari's format."""

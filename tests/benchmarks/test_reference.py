@@ -86,7 +86,7 @@ def test_an_earlier_page_is_gone_on_with(tmp_path: Path) -> None:
     earlier, now = tmp_path / "earlier", tmp_path / "now"
     earlier.mkdir()
     store(earlier, "ours", 261.0, 500.0)
-    store(earlier, "jax", 22.0, data="bb")
+    store(earlier, "jax", 22.0, algorithm="td3_bc", data="bb")
     measured = json.loads(json.dumps(collected(earlier)))
     restore(measured, now)
     store(now, "ours", 261.0, 500.0, 22.0)
@@ -126,7 +126,7 @@ def test_only_missing_sides_that_have_the_algorithm_are_run(tmp_path: Path) -> N
         run(cell_of("dcql"), tmp_path, data, tmp_path / "minari", ["d3rlpy", "single-file"], pythons)
 
     call()
-    assert [file.name for file in (tmp_path / "cells").iterdir()] == ["cartpole_expert_aa_dcql_50_0_d3rlpy.json"]
+    assert [file.name for file in (tmp_path / "cells").iterdir()] == ["cartpole.expert.aa.dcql.50.0.d3rlpy.json"]
     assert row_of(page_of(collected(tmp_path)), "dcql")[6] == "47.7 ± 0.0"
     peer.unlink()
     call()
