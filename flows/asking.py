@@ -20,7 +20,7 @@ def ask_for_import(config: ImportConfig, *, source: str | Sequence[str], output:
     yaml_file = Location.of(output if output.endswith((".yaml", ".yml")) else f"{output.rstrip('/')}.yaml")
     data = output.removesuffix(".yaml").removesuffix(".yml")
     command = plan.command(data, yaml_file.uri)
-    yaml_file.write(plan.yaml.reyaml_file(plan.command(), command, 1).encode())
+    yaml_file.write(plan.yaml.replace(plan.command(), command, 1).encode())
     say(plan.verdict)
     for decision in plan.decisions:
         say(f"  {decision.name}: {decision.question}")

@@ -100,8 +100,8 @@ def load_policy(uri: str | os.PathLike[str], manifest: PolicyManifest | None = N
     """
     uri, attempts = os.fspath(uri), 1
     if manifest is None:
-        given, (uri, manifest) = uri, find_policy(uri)
-        attempts = READ_ATTEMPTS if uri == given else 1  # a registered one is never replaced
+        address, (uri, manifest) = uri, find_policy(uri)
+        attempts = READ_ATTEMPTS if uri == address else 1  # a registered one is never replaced
     while (weights := _weights(uri, manifest, allow_code=allow_code)) is None:
         attempts -= 1
         if not attempts:

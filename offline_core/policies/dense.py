@@ -108,8 +108,8 @@ def _can_be_node(x: Tensor) -> bool:
 def _node(x: Tensor, layers: Sequence[Layer]) -> Tensor:
     tensors = [tensor for layer in layers for tensor in (layer.weight, layer.bias, layer.scale, layer.shift)]
     kinds = [ELEMENTWISE[type(layer.activation)] for layer in layers]
-    found: Tensor = _Dense.apply(kinds, x, *tensors)  # type: ignore[no-untyped-call]
-    return found
+    output: Tensor = _Dense.apply(kinds, x, *tensors)  # type: ignore[no-untyped-call]
+    return output
 
 
 class _Dense(torch.autograd.Function):
@@ -144,14 +144,14 @@ class _Dense(torch.autograd.Function):
         tensors, kept = context.saved_tensors[:count], list(context.saved_tensors[count:])
         x_learns, *learns = context.needs_input_grad[1:]
         several = _several(tensors)
-        found: list[list[Tensor]] = [[] for _ in tensors]
-        """Of each tensor, the gradients of the networks, the last one first."""
+        tensor_gradients: list[list[Tensor]] = [[] for _ in tensors]
+        """For each tensor, the gradients by network, the last network first."""
         of_x: Tensor | None = None
-        each = [gradients] if several is None else gradients.unbind()
-        for network, gradient in zip(reversed(_networks(tensors, several)), reversed(each), strict=True):
+        network_gradients = [gradients] if several is None else gradients.unbind()
+        for network, gradient in zip(reversed(_networks(tensors, several)), reversed(network_gradients), strict=True):
             for number in reversed(range(len(kinds))):
                 weight, _, scale, shift = network[number]
-                of_weight, of_bias, of_scale, of_shift = found[4 * number : 4 * number + 4]
+                of_weight, of_bias, of_scale, of_shift = tensor_gradients[4 * number : 4 * number + 4]
                 if scale is not None:
                     deviation, mean, after = kept.pop(), kept.pop(), kept.pop()
                     gradient, by_scale, by_shift = _aten.native_layer_norm_backward(
@@ -169,7 +169,7 @@ class _Dense(torch.autograd.Function):
                     gradient = product(gradient, weight.t())
             if x_learns:
                 of_x = gradient if of_x is None else of_x + gradient
-        return None, of_x, *(_side_by_side(*pair) for pair in zip(tensors, found, learns, strict=True))
+        return None, of_x, *(_side_by_side(*pair) for pair in zip(tensors, tensor_gradients, learns, strict=True))
 
 
 def _side_by_side(tensor: Tensor | None, parts: list[Tensor], learns: bool) -> Tensor | None:

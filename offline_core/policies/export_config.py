@@ -133,9 +133,9 @@ class PolicyExportResult(Result):
 
     def card(self) -> Card:
         largest = max((model.max_abs_difference for model in self.models.values()), default=0.0)
-        latencies: dict[str, object] = {f"policy, {batch}": each for batch, each in self.policy_latency.items()}
+        latencies: dict[str, object] = {f"policy, {batch}": latency for batch, latency in self.policy_latency.items()}
         for format, model in self.models.items():
-            latencies |= {f"{format}, {batch}": each for batch, each in model.latency.items()}
+            latencies |= {f"{format}, {batch}": latency for batch, latency in model.latency.items()}
         onnx = [f"{self.output}/{model.file}" for format, model in self.models.items() if format != "torch_export"]
         torch = [f"{self.output}/{model.file}" for format, model in self.models.items() if format == "torch_export"]
         return Card(

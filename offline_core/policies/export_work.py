@@ -149,27 +149,27 @@ def _decide(policy: Policy, batch: Observations) -> tuple[np.ndarray, np.ndarray
 def _difference(
     policy: Policy, format: str, found_outputs: tuple[np.ndarray, np.ndarray], batch: Observations, tolerance: float
 ) -> float:
-    """The largest difference of any output.
+    """Return the largest difference of any output.
 
     Actions are compared with those that the policy's head takes for the *export's* distribution inputs: between two
     actions of nearly the same probability rounding may decide, and neither is wrong.
 
     Raises:
-        ConfigError: it is too large, or an output has another shape or type.
+        ConfigError: the difference is too large, or an output has another shape or type.
     """
     actions, inputs = found_outputs
     with torch.inference_mode():
         consistent = policy.head.to_env(policy.head.mode(torch.from_numpy(inputs)))
     largest = 0.0
-    for name, found, expected in zip(OUTPUTS[::-1], (inputs, actions), (_decide(policy, batch)[1], consistent), strict=True):
-        if (found.shape, found.dtype) != (expected.shape, expected.dtype):
-            raise ConfigError(f"As {format}, {name} are {found.dtype}{found.shape}, not {expected.dtype}{expected.shape}.")
-        difference = np.abs(found.astype(np.float64) - expected)
-        allowed = tolerance * np.maximum(1.0, np.abs(expected)) if found.dtype.kind == "f" else 0.0
+    for name, output, expected in zip(OUTPUTS[::-1], (inputs, actions), (_decide(policy, batch)[1], consistent), strict=True):
+        if (output.shape, output.dtype) != (expected.shape, expected.dtype):
+            raise ConfigError(f"As {format}, {name} are {output.dtype}{output.shape}, not {expected.dtype}{expected.shape}.")
+        difference = np.abs(output.astype(np.float64) - expected)
+        allowed = tolerance * np.maximum(1.0, np.abs(expected)) if output.dtype.kind == "f" else 0.0
         if not (difference <= allowed).all():
             raise ConfigError(
                 f"The {format} export differs from the policy: {name} differ by up to {difference.max():.3g} in a batch of "
-                f"{len(found)}; the tolerance is {tolerance:g} (of the value, where that is above 1)."
+                f"{len(output)}; the tolerance is {tolerance:g} (of the value, where that is above 1)."
             )
         largest = max(largest, float(difference.max()))
     return largest
@@ -289,13 +289,13 @@ def _onnx(graph: Graph, leaves: tuple[Tensor, ...]) -> SerializedModel:
 
 
 def _run(data: bytes) -> SerializedModel:
-    """The model, loaded."""
+    """Load an ONNX model."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    return SerializedModel(data, lambda given: tuple(session.run(list(OUTPUTS), given)))
+    return SerializedModel(data, lambda inputs: tuple(session.run(list(OUTPUTS), inputs)))
 
 
 def _torch_export(graph: Graph, leaves: tuple[Tensor, ...]) -> SerializedModel:

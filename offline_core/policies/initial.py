@@ -10,15 +10,15 @@ from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy
 
 
-def check_network(uri: str, own: NetworkConfig, given: NetworkConfig) -> None:
+def check_network(uri: str, own: NetworkConfig, network: NetworkConfig) -> None:
     """Check that a network is that of the initial policy at `uri`.
 
     Raises:
         ConfigError: It is another one; the message names what differs.
     """
-    differing = [name for name in NetworkConfig.model_fields if getattr(own, name) != getattr(given, name)]
+    differing = [name for name in NetworkConfig.model_fields if getattr(own, name) != getattr(network, name)]
     if differing:
-        values = ", ".join(f"{name} is {getattr(own, name)!r} there and {getattr(given, name)!r} here" for name in differing)
+        values = ", ".join(f"{name} is {getattr(own, name)!r} there and {getattr(network, name)!r} here" for name in differing)
         raise ConfigError(
             f"The network is that of initial_policy {uri}, and {values}: leave 'network' as it is. If the algorithm sets this, "
             "begin with a policy that it trained."
@@ -55,6 +55,6 @@ def load_initial(
         initial.check_spaces(dataset, (policy.observation_space, policy.action_space))
     except ConfigError as error:
         raise ConfigError(f"initial_policy {uri} has other spaces than {dataset}: {error}") from error
-    if inputs is not None and initial.input_columns is not None and (found := initial.input_columns.differences(inputs)):
-        raise ConfigError(f"initial_policy {uri} and {dataset} make observations or actions in different ways: {found}.")
+    if inputs is not None and initial.input_columns is not None and (difference := initial.input_columns.differences(inputs)):
+        raise ConfigError(f"initial_policy {uri} and {dataset} make observations or actions in different ways: {difference}.")
     return initial

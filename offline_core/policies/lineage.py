@@ -95,16 +95,16 @@ def lineage(uri: str, version: int | None = None) -> Lineage:
 
 
 def episodes_in(graph: Lineage, *, beyond_splits: bool = True) -> list[Node]:
-    """The requested node, and the datasets and files whose episodes it holds or has learned from; nearest first.
+    """Return the requested node, and the datasets and files whose episodes it holds or has learned from; nearest first.
 
-    Neither the data of a policy that recorded, nor the held-out data of a training, which is the second parent of its
-    checkpoints. What its initial policy has learned from belongs to them.
+    The data that an initial policy has learned from counts. The data of a policy that recorded does not, nor the held-out
+    data of a training, which is the second parent of its checkpoints.
 
     Arguments:
         beyond_splits: include the source of a split, which also holds the episodes of the other side.
     """
-    found = [0]
-    for child in found:  # it grows meanwhile
+    numbers = [0]
+    for child in numbers:  # the list grows in the loop
         parents = [parent for parent, made in graph.edges if made == child]
         if graph.nodes[child].kind == "checkpoint":
             parents = [*parents[:1], *(parent for parent in parents[1:] if graph.nodes[parent].kind == "checkpoint")]
@@ -112,8 +112,8 @@ def episodes_in(graph: Lineage, *, beyond_splits: bool = True) -> list[Node]:
             parents = []
         else:
             parents = [parent for parent in parents if graph.nodes[parent].kind != "checkpoint"]
-        found += [parent for parent in parents if parent not in found]
-    return [graph.nodes[number] for number in found]
+        numbers += [parent for parent in parents if parent not in numbers]
+    return [graph.nodes[number] for number in numbers]
 
 
 def mermaid(graph: Lineage) -> str:
@@ -137,18 +137,18 @@ def mermaid(graph: Lineage) -> str:
 
 
 def outline(graph: Lineage) -> list[tuple[int, str]]:
-    """(depth, text) of the requested node and below it of what it was made from; what several were made from is named again."""
-    found: list[tuple[int, str]] = []
+    """Return (depth, text) of the requested node and, below it, of its ancestors; a shared ancestor is listed again."""
+    lines: list[tuple[int, str]] = []
     shown: set[int] = set()
     waiting = [(0, 0)]
     while waiting:
         number, depth = waiting.pop()
         name, *more = label(graph.nodes[number])
-        found.append((depth, f"{name}, see above" if number in shown else ", ".join([name, *more])))
+        lines.append((depth, f"{name}, see above" if number in shown else ", ".join([name, *more])))
         if number not in shown:
             waiting += [(parent, depth + 1) for parent, child in reversed(graph.edges) if child == number]
         shown.add(number)
-    return found
+    return lines
 
 
 def _look_up(named: Parent) -> tuple[Node, list[Parent]]:
@@ -184,7 +184,7 @@ def node_of(uri: str, manifest: Manifest | PolicyManifest) -> Node:
         created_at=manifest.created_at,
         provenance=manifest.provenance,
         fingerprint=manifest.fingerprint,
-        forgotten_episodes=sum(each.episodes for each in dataset.forgotten) if dataset else 0,
+        forgotten_episodes=sum(entry.episodes for entry in dataset.forgotten) if dataset else 0,
     )
 
 

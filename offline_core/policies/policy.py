@@ -122,10 +122,10 @@ class Policy(nn.Module):
             ConfigError: this policy cannot act there.
         """
         own_spaces = (self.observation_space, self.action_space)
-        for what, own, found in zip(("observation", "action"), own_spaces, spaces, strict=True):
-            if not _fits(own, found, self.network.image_layout):
+        for what, own, space in zip(("observation", "action"), own_spaces, spaces, strict=True):
+            if not _fits(own, space, self.network.image_layout):
                 policy = f"Policy {self.uri}" if self.uri else "The policy"
-                raise ConfigError(f"{policy} has the {what} space {own}, {where} has {found}.")
+                raise ConfigError(f"{policy} has the {what} space {own}, {where} has {space}.")
 
     def forward(self, observations: Nested) -> Tensor:
         """Observations → distribution inputs (B, inputs)."""
@@ -376,11 +376,11 @@ def _through(encoded: Tensor, hidden: nn.Module, memory: Memory | None) -> Tenso
     return torch.flatten(memory(by_step)[0], 0, 1)
 
 
-def _fits(own: gym.Space[Any], found: gym.Space[Any], layout: ImageLayout) -> bool:
-    if type(own) is not type(found):
+def _fits(own: gym.Space[Any], other: gym.Space[Any], layout: ImageLayout) -> bool:
+    if type(own) is not type(other):
         return False
-    if isinstance(own, gym.spaces.Dict) and isinstance(found, gym.spaces.Dict):
-        return own.keys() == found.keys() and all(_fits(own[key], found[key], layout) for key in own)
-    if isinstance(own, gym.spaces.Tuple) and isinstance(found, gym.spaces.Tuple):
-        return len(own) == len(found) and all(_fits(*pair, layout) for pair in zip(own, found, strict=True))
-    return gym.spaces.flatdim(own) == gym.spaces.flatdim(found) and (own.shape == found.shape or not is_image(own, layout))
+    if isinstance(own, gym.spaces.Dict) and isinstance(other, gym.spaces.Dict):
+        return own.keys() == other.keys() and all(_fits(own[key], other[key], layout) for key in own)
+    if isinstance(own, gym.spaces.Tuple) and isinstance(other, gym.spaces.Tuple):
+        return len(own) == len(other) and all(_fits(*pair, layout) for pair in zip(own, other, strict=True))
+    return gym.spaces.flatdim(own) == gym.spaces.flatdim(other) and (own.shape == other.shape or not is_image(own, layout))

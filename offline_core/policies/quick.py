@@ -82,8 +82,8 @@ def _encoding(policy: Policy) -> Function:
     def normalized(observations: Array) -> Array:
         scale = (1 / np.sqrt(variance + 1e-8)).astype(np.float32)
         flat = observations.reshape(len(observations), -1).astype(np.float32)
-        found: Array = np.clip((flat - mean.astype(np.float32)) * scale, -clip, clip)
-        return found
+        scaled: Array = np.clip((flat - mean.astype(np.float32)) * scale, -clip, clip)
+        return scaled
 
     return normalized
 

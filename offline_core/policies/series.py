@@ -33,14 +33,14 @@ def series_of(training: Location) -> list[KeptCheckpoint]:
         CheckpointError: One of its policies cannot be read.
     """
     folder = training.child(SERIES)
-    found = []
+    series = []
     for name in saved_in(training):
-        place = folder.child(name)
-        if place.child(POLICY_FILE).is_file():
-            metrics = read_policy_manifest(place.uri).metrics
+        checkpoint = folder.child(name)
+        if checkpoint.child(POLICY_FILE).is_file():
+            metrics = read_policy_manifest(checkpoint.uri).metrics
             measured = {key: value for key, value in metrics.items() if key != UPDATES}
-            found.append(KeptCheckpoint(updates=int(name), checkpoint=place.uri, metrics=measured))
-    return found
+            series.append(KeptCheckpoint(updates=int(name), checkpoint=checkpoint.uri, metrics=measured))
+    return series
 
 
 def saved_in(training: Location) -> list[str]:

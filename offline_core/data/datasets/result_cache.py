@@ -47,7 +47,7 @@ class _FoundMeanwhile(Exception):  # noqa: N818 - not an error
 class BegunResult:
     """A result that is being made: what the work of a stage is told."""
 
-    place: Location
+    file: Location
     """File of the result."""
     operation: Operation
     parents: Sequence[Parent]
@@ -57,7 +57,7 @@ class BegunResult:
     @property
     def folder(self) -> Location:
         """Folder in which the file and most outputs go."""
-        return self.place.parent
+        return self.file.parent
 
     @property
     def identity(self) -> str:
@@ -105,7 +105,7 @@ class StoredResult(Generic[Result]):
         begun = self._begun(stage)
         if not self.may_reuse:
             return None
-        known = load_result(begun.place, begun.identity, self.model, fingerprint=self.fingerprint)
+        known = load_result(begun.file, begun.identity, self.model, fingerprint=self.fingerprint)
         return known if known is not None and self.is_whole(known) else None
 
     def make(self, stage: Stage[..., Any], work: Callable[[BegunResult], Result]) -> Result:
@@ -117,10 +117,10 @@ class StoredResult(Generic[Result]):
         if self.is_beside:
             result = work(begun)
             try:
-                remove_partial_files_on_disk(begun.place.parent, recursive=False)
+                remove_partial_files_on_disk(begun.file.parent, recursive=False)
                 self._store(begun, result)
             except StorageError as error:
-                log.warning("The result is not kept at %s: %s", begun.place.uri, error)
+                log.warning("The result is not kept at %s: %s", begun.file.uri, error)
             return result
         is_started = is_held = False
         with contextlib.ExitStack() as held:
@@ -134,7 +134,7 @@ class StoredResult(Generic[Result]):
                 if (known := self.found(stage)) is not None:
                     raise _FoundMeanwhile(known)
                 _say_what_is_replaced(begun)
-                invalidate_result(begun.place)
+                invalidate_result(begun.file)
                 if self.has_states:
                     forget_failure(self.folder)
 
@@ -182,21 +182,21 @@ class StoredResult(Generic[Result]):
         if not self.may_reuse or not self.is_whole(result):
             return
         made = {name: self.fingerprint(name) or "" for name in self.outputs(result)}
-        store_result(begun.place, begun.identity, result, fingerprints=made)
+        store_result(begun.file, begun.identity, result, fingerprints=made)
 
 
 def _say_what_is_replaced(begun: BegunResult) -> None:
     """Work of hours must not go without a word because a default has changed or a folder was moved."""
-    if not begun.place.is_file():
+    if not begun.file.is_file():
         return
     try:
-        values = json.loads(without_checksum(begun.place.read(), begun.place.uri))
+        values = json.loads(without_checksum(begun.file.read(), begun.file.uri))
         recorded_uri, identity = values["place"], values["identity"]
     except (ValueError, LookupError, TypeError, RecursionError, CorruptFileError):
         return  # was said as it was looked for
-    if recorded_uri != begun.place.uri:
+    if recorded_uri != begun.file.uri:
         log.warning(
-            "The result at %s was made at %s, and its copy is not used: it is made again.", begun.place.uri, recorded_uri
+            "The result at %s was made at %s, and its copy is not used: it is made again.", begun.file.uri, recorded_uri
         )
     elif identity != begun.identity:
         log_replaced.info("%s holds the result of other settings, data, or code, which is replaced.", begun.folder.uri)

@@ -102,13 +102,13 @@ def export(config: ExportConfig, *, dataset: str, output: str, version: int | No
         BusyError: another run was first.
     """
     source = open_committed(dataset, version)
-    location, place = Location.of(output), result_place(config, output)
+    location, result_file = Location.of(output), result_place(config, output)
     about = _about(config, source)
     said: dict[str, Any] = {"about": about.facts} if about.facts else {}
     operation = Operation.of(export.name, config, version=export.version, **said)
     identity = identity_of(operation, [source.parent_entry])
-    if place and (found := load_result(place, identity, ExportResult, fingerprint=_sizes(place.parent).get)):
-        return found
+    if result_file and (stored := load_result(result_file, identity, ExportResult, fingerprint=_sizes(result_file.parent).get)):
+        return stored
     statistics = source.manifest.statistics
     result = ExportResult(
         source=source.ref,
@@ -116,11 +116,11 @@ def export(config: ExportConfig, *, dataset: str, output: str, version: int | No
         format=str(config.format),
         episodes=statistics.episodes,
         steps=statistics.steps,
-        folder=None if place is None else place.parent.uri,
+        folder=None if result_file is None else result_file.parent.uri,
     )
 
     def complete(temporary: Location) -> None:
-        store_result(temporary.child(RESULT_FILE), identity, result, fingerprints=_sizes(temporary), final=place)
+        store_result(temporary.child(RESULT_FILE), identity, result, fingerprints=_sizes(temporary), final=result_file)
 
     with (
         _sink(config, _environment(config, source), location.uri, complete, about) as sink,
@@ -141,21 +141,21 @@ def result_place(config: ExportConfig, output: str) -> Location | None:
 
 
 def check_export(config: ExportConfig, environment: EnvironmentSpec | None, *, output: str, dataset: str) -> None:
-    """Refuses at once what `export` would refuse before it writes.
+    """Check an export: raise at once what `export` would raise before it writes.
 
     Arguments:
         environment: that of the dataset which will be exported.
-        dataset: where it will be.
+        dataset: URI of the dataset that will be exported.
 
     Raises:
         ConfigError: there is no such format or writer, it does not take the arguments, or it would write over the dataset.
         LocationError: the output is not a single location.
     """
-    place = Location.of(output)
-    if place.uri == Location.of(dataset).uri:
+    location = Location.of(output)
+    if location.uri == Location.of(dataset).uri:
         raise ConfigError(f"{output} is recorded to and exported to: choose another output for the export.")
     if not config.is_own:
-        _sink(config, environment, place.uri, lambda _: None)
+        _sink(config, environment, location.uri, lambda _: None)
         return
     writer = import_object(config.format, "writer")
     try:

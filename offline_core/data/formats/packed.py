@@ -53,10 +53,10 @@ def read_foreign_column(table: pa.Table, name: str) -> Nested:
 
 
 def unpack_values(texts: Sequence[Any] | pa.ChunkedArray, name: str) -> np.ndarray:
-    """One array from a column whose values are packed one by one.
+    """Unpack a column whose values are packed one by one into one array.
 
     Raises:
-        DataError: one is not packed, cannot be unpacked, or differs from the others in shape.
+        DataError: a value is not packed, cannot be unpacked, or differs from the others in shape.
     """
     if (alike := _alike(texts)) is not None:
         return alike
@@ -71,8 +71,8 @@ def unpack_values(texts: Sequence[Any] | pa.ChunkedArray, name: str) -> np.ndarr
                 f"Column {name!r} unpacks to more than {unpacked:,} bytes from {packed:,}, like an archive bomb; refused. "
                 "If you trust it, unpack it first."
             )
-    if (found := load_alike(pickles)) is not None:
-        return found
+    if (array := load_alike(pickles)) is not None:
+        return array
     return nested.stack([load_array(data) for data in pickles], name)  # type: ignore[no-any-return]
 
 
@@ -167,24 +167,24 @@ class Pattern:
 
     @classmethod
     def of(cls, text: str, unpack: Unpack) -> Pattern | None:
-        """None if the numbers do not stand in the text at one place.
+        """Find the pattern of a text; None if its numbers are not one span of the text.
 
         Raises:
-            DataError: it cannot be unpacked.
+            DataError: the text cannot be unpacked.
         """
         pickle = unpack(text)
         array = load_array(pickle)
-        found = numbers_in(pickle, array.nbytes) if array.nbytes else None
-        if found is None:
+        span = numbers_in(pickle, array.nbytes) if array.nbytes else None
+        if span is None:
             return None
         frame, size = base64.b64decode(text), array.nbytes
-        at = frame.find(pickle[found])
+        at = frame.find(pickle[span])
         first, last = at // 3, -(-(at + size) // 3)
         if at < 0 or 4 * last >= len(text):  # the last characters may be padding
             return None
         probe = np.random.default_rng(0).bytes(size)
         for other in (probe, bytes(byte ^ 0xFF for byte in probe)):  # or a copy of the numbers, or their order, would differ
-            expected = pickle[: found.start] + other + pickle[found.stop :]
+            expected = pickle[: span.start] + other + pickle[span.stop :]
             changed = base64.b64encode(frame[:at] + other + frame[at + size :]).decode()
             if not _unpacks_to(changed, expected, unpack) or load_array(expected).tobytes() != other:
                 return None
@@ -200,15 +200,15 @@ class Pattern:
         rows = np.frombuffer(same.buffers()[2], np.uint8)[begin : begin + size].reshape(len(same), -1)
         digits = _DIGITS[rows[:, self.characters]]
         data = _joined(digits)
-        found = (digits < 64).all(axis=1)
+        matches = (digits < 64).all(axis=1)
         own = _joined(_DIGITS[self.text[np.newaxis, self.characters]])
         start, stop = self.characters.start, self.characters.stop
         first, last = self.numbers.start, self.numbers.stop
         around = ((rows, self.text, slice(start)), (rows, self.text, slice(stop, None)))
         for there, wanted, where in (*around, (data, own[0], slice(first)), (data, own[0], slice(last, None))):
-            found &= (there[:, where] == wanted[where]).all(axis=1)
-        fits[fits] = found
-        numbers = np.ascontiguousarray(data[found][:, self.numbers])
+            matches &= (there[:, where] == wanted[where]).all(axis=1)
+        fits[fits] = matches
+        numbers = np.ascontiguousarray(data[matches][:, self.numbers])
         return fits, numbers.view(self.array.dtype).reshape(len(numbers), *self.array.shape)
 
 

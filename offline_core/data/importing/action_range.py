@@ -48,9 +48,9 @@ class SampledSteps(NamedTuple):
     """RLlib recorded them: a column `weights_seq_no` exists."""
 
 
-def infer_range(found: Iterable[SampledSteps | None], space: gym.Space[Any] | None) -> tuple[Range | None, str | None]:
+def infer_range(batches: Iterable[SampledSteps | None], space: gym.Space[Any] | None) -> tuple[Range | None, str | None]:
     """`told_range` of the first steps of a source; (None, None) if their actions are no vectors of real numbers."""
-    steps = first_steps(found, space)
+    steps = first_steps(batches, space)
     return (None, None) if steps is None else told_range(steps, space)
 
 
@@ -64,21 +64,21 @@ def told_range(steps: SampledSteps, space: gym.Space[Any] | None) -> tuple[Range
         return None, None
     bounds = _bounds(space)
     beyond = 0.0 if bounds is None else _share_outside(steps.actions, bounds)
-    found = "units" if bounds is not None and _is_normalized(bounds) else better_range(steps, bounds)
+    scale = "units" if bounds is not None and _is_normalized(bounds) else better_range(steps, bounds)
     prefix = "" if not beyond else f"{beyond:.1%} of the first {len(steps.actions):,} actions lie outside the action space. "
-    if found == "normalized" and bounds is not None:
+    if scale == "normalized" and bounds is not None:
         reason = "What follows a step depends on its action as far as -1 and 1, and no further"
         done = "so actions are taken as normalised by RLlib, scaled to the bounds of the action space, and clipped"
         return NORMALIZED, f"{prefix}{reason}; {done}. Declare recorded_action_range if that is wrong."
     if not steps.by_rllib:
         return None, f"{prefix}They are imported as they are. {DECLARE}"
-    if found == "units" and bounds is not None:
+    if scale == "units" and bounds is not None:
         assert isinstance(space, gym.spaces.Box)
         prefix += "RLlib records samples before they are clipped; actions are clipped to the action space."
         return (space.low, space.high), prefix if beyond else None
-    if found == "units":
+    if scale == "units":
         return None, "Actions have an effect beyond -1 and 1, and are taken as in the units of the environment."
-    if found == "normalized":
+    if scale == "normalized":
         raise ConfigError(
             "RLlib recorded these actions normalised to [-1, 1]: beyond that they change nothing that follows. The bounds they "
             "are to be scaled to are not known: declare them by environment.id or by action_space."
@@ -152,7 +152,7 @@ def _share_outside(actions: np.ndarray, bounds: Range) -> float:
 
 
 def steps_of_table(table: pa.Table) -> SampledSteps | None:
-    """Of a canonical table; None if its actions are no vectors of real numbers."""
+    """The sampled steps of a canonical table; None if its actions are no vectors of real numbers."""
     names, first = table.column_names, table.slice(0, SAMPLED_STEPS)
     new_obs = read_column(first, columns.NEW_OBS) if columns.NEW_OBS in names else None
     actions = read_column(table, columns.ACTIONS)  # all, for one may lie outside the space
@@ -161,25 +161,25 @@ def steps_of_table(table: pa.Table) -> SampledSteps | None:
 
 
 def steps_of_episode(episode: Episode) -> SampledSteps | None:
-    """Likewise."""
+    """The sampled steps of an episode; None if its actions are no vectors of real numbers."""
     obs, new_obs = episode.get_observations(slice(0, -1)), episode.get_observations(slice(1, None))
     by_rllib = columns.WEIGHTS_SEQ_NO in episode.extras
     return _steps(episode.get_actions(), obs, new_obs, episode.get_rewards(), by_rllib=by_rllib)
 
 
-def first_steps(found: Iterable[SampledSteps | None], space: gym.Space[Any] | None) -> SampledSteps | None:
-    """Up to `SAMPLED_STEPS` of one shape, and only as many as show that nothing is in doubt."""
+def first_steps(batches: Iterable[SampledSteps | None], space: gym.Space[Any] | None) -> SampledSteps | None:
+    """Return up to `SAMPLED_STEPS` steps of one shape, and stop at the first batch that leaves no doubt about the range."""
     held: list[SampledSteps] = []
-    for steps in found:
+    for steps in batches:
         if steps is None or (held and _widths(steps) != _widths(held[0])):
             break
         held.append(steps)
-        if not is_in_doubt(steps, space) or sum(len(each.actions) for each in held) >= SAMPLED_STEPS:
+        if not is_in_doubt(steps, space) or sum(len(batch.actions) for batch in held) >= SAMPLED_STEPS:
             break
     if not held:
         return None
-    actions, obs, follows = (np.concatenate([each[i] for each in held])[:SAMPLED_STEPS] for i in range(3))
-    return SampledSteps(actions, obs, follows, any(each.by_rllib for each in held))
+    actions, obs, follows = (np.concatenate([batch[i] for batch in held])[:SAMPLED_STEPS] for i in range(3))
+    return SampledSteps(actions, obs, follows, any(batch.by_rllib for batch in held))
 
 
 def _steps(actions: Nested, obs: Nested, new_obs: Nested | None, rewards: Nested, *, by_rllib: bool) -> SampledSteps | None:

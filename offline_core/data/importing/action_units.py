@@ -59,7 +59,7 @@ def in_env_units(actions: Nested, extras: Mapping[str, Nested], recorded: Range,
     changed = clipped | (not in_units)
     of_width = width.reshape(-1) > 0
     ratio = np.where(of_width, width.reshape(-1) / span.reshape(-1), 1.0)
-    found: dict[str, np.ndarray] = {}
+    new_extras: dict[str, np.ndarray] = {}
     if columns.ACTION_LOGP in extras:
         logs = one_a_step(extras[columns.ACTION_LOGP], columns.ACTION_LOGP)
         is_float = logs.dtype.kind == "f"
@@ -73,11 +73,11 @@ def in_env_units(actions: Nested, extras: Mapping[str, Nested], recorded: Range,
             scaled = np.where(is_known, exact, scaled)
             mean = box.low.reshape(-1) + (gaussian.mean - low.reshape(-1)) * np.where(of_width, ratio, 0.0)
             moved = np.concatenate([mean, gaussian.log_std + np.log(ratio)], axis=1)
-            found[columns.ACTION_DIST_INPUTS] = np.where((is_known & changed)[:, None], moved, inputs).astype(inputs.dtype)
+            new_extras[columns.ACTION_DIST_INPUTS] = np.where((is_known & changed)[:, None], moved, inputs).astype(inputs.dtype)
         scaled = np.where(changed, np.where(clipped & ~is_known, np.nan, scaled), logs)
-        found[columns.ACTION_LOGP] = scaled.astype(logs.dtype if is_float else np.float64)
+        new_extras[columns.ACTION_LOGP] = scaled.astype(logs.dtype if is_float else np.float64)
     got = np.clip(values, box.low, box.high) if in_units else box.low + np.clip(share, 0, 1) * width
-    return EnvActions(got, found, clipped)
+    return EnvActions(got, new_extras, clipped)
 
 
 class _Gaussian(NamedTuple):

@@ -39,21 +39,21 @@ _FREE = {"append", "unreadable", "partitions", "files"}
 
 
 def newest_import(output: str, config: ImportConfig, operation: Operation) -> Dataset | None:
-    """The version to append to; None if `output` has none yet.
+    """Return the version to append to; None if `output` has none yet.
 
     Raises:
-        ConfigError: it holds something else than an import by the same parameters; the message names what differs.
+        ConfigError: `output` holds no import by the same parameters; the message names what differs.
     """
     location = Location.of(output)
-    known, _ = numbers(location)
-    base = open_version(location, known[-1]) if known else None
-    if open_ended := [name for name, each in config.columns.encode.items() if each.categories == "auto"]:
+    committed, _ = numbers(location)
+    base = open_version(location, committed[-1]) if committed else None
+    if open_ended := [name for name, encoding in config.columns.encode.items() if encoding.categories == "auto"]:
         raise ConfigError(
             f"The categories of {', '.join(open_ended)} are found in the data, which grows: name them by columns.encode."
             f"{_proposed(config, open_ended, _categories_of(base))}"
         )
-    if found := [name for name, each in config.columns.discretise.items() if each.needs_data]:
-        raise ConfigError(f"The bins of {found[0]} are found in the data, which grows: declare their edges.")
+    if names := [name for name, binning in config.columns.discretise.items() if binning.needs_data]:
+        raise ConfigError(f"The bins of {names[0]} are found in the data, which grows: declare their edges.")
     if config.columns.in_episode:
         name = next(iter(config.columns.in_episode))
         raise ConfigError(
@@ -97,8 +97,8 @@ def _categories_of(base: Dataset | None) -> dict[str, list[Any]]:
     inputs = None if base is None else base.manifest.input_columns
     if inputs is None:
         return {}
-    found = {name: [*each.categories] for name, each in inputs.steps.encode.items() if each.categories != "auto"}
-    return found if inputs.labels is None or inputs.action is None else {inputs.action: [*inputs.labels]} | found
+    observed = {name: [*encoding.categories] for name, encoding in inputs.steps.encode.items() if encoding.categories != "auto"}
+    return observed if inputs.labels is None or inputs.action is None else {inputs.action: [*inputs.labels]} | observed
 
 
 def _proposed(config: ImportConfig, names: Sequence[str], known: Mapping[str, list[Any]]) -> str:
@@ -106,8 +106,8 @@ def _proposed(config: ImportConfig, names: Sequence[str], known: Mapping[str, li
     if not {*names} <= known.keys():
         return ""
     encode = {
-        name: {**each.model_dump(exclude_defaults=True), "categories": known.get(name, each.categories)}
-        for name, each in config.columns.encode.items()
+        name: {**encoding.model_dump(exclude_defaults=True), "categories": known.get(name, encoding.categories)}
+        for name, encoding in config.columns.encode.items()
     }
     line = yaml.safe_dump({"encode": encode}, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True)
     return f" Those of the version before: columns: {line.strip()}"
@@ -117,14 +117,16 @@ def _with_categories(config: dict[str, Any], known: Mapping[str, list[Any]]) -> 
     """The parameters with the categories that were found, so that an append may name the same ones."""
     declared = config.get("columns") or {}
     encode = {
-        name: {**each, "categories": known[name]} if name in known and each.get("categories", "auto") == "auto" else each
-        for name, each in (declared.get("encode") or {}).items()
+        name: {**encoding, "categories": known[name]}
+        if name in known and encoding.get("categories", "auto") == "auto"
+        else encoding
+        for name, encoding in (declared.get("encode") or {}).items()
     }
     return {**config, "columns": {**declared, "encode": encode}} if encode else config
 
 
 def append(config: ImportConfig, source: Source, output: str, operation: Operation, base: Dataset) -> ImportResult:
-    """Commits the version after `base`, with what is new in the source; `base` itself if nothing is.
+    """Commit the version after `base` with what is new in the source; return `base` itself if nothing is new.
 
     Raises:
         VersionExistsError: another writer committed a version first.
@@ -138,18 +140,18 @@ def append(config: ImportConfig, source: Source, output: str, operation: Operati
     with prepared(output) as root:
         next_version(base.location, base)  # it may have been rewritten before the dataset was held
         stored = Stored.of(base, config.episodes)
-        found = read(fresh, config, root, seen, base=stored)
-        if found.input_columns and base.manifest.input_columns:
-            common_inputs([(str(base.ref), base.manifest.input_columns), (fresh.uri, found.input_columns)])
-        names = stored.parts(found.late.replaced)[columns.EPS_ID].to_list()
+        outcome = read(fresh, config, root, seen, base=stored)
+        if outcome.input_columns and base.manifest.input_columns:
+            common_inputs([(str(base.ref), base.manifest.input_columns), (fresh.uri, outcome.input_columns)])
+        names = stored.parts(outcome.late.replaced)[columns.EPS_ID].to_list()
         files, removed = files_without(base, stored.places, names, root, config.files)
-        files += found.files
-        imported = _merged(before.without(base.location, found.late.replaced), found)
+        files += outcome.files
+        imported = _merged(before.without(base.location, outcome.late.replaced), outcome)
         if not seen.new and files == base.manifest.files and imported == before:
-            return _nothing_new(base, seen, found)
-        statistics = statistics_without(base, removed, found.statistics, files)
-        done = _account(seen, found, base.statistics.steps, statistics.steps)
-        notes = [str(done), *found.notes(fresh)]
+            return _nothing_new(base, seen, outcome)
+        statistics = statistics_without(base, removed, outcome.statistics, files)
+        done = _account(seen, outcome, base.statistics.steps, statistics.steps)
+        notes = [str(done), *outcome.notes(fresh)]
         dataset = commit(
             output,
             files,
@@ -161,7 +163,7 @@ def append(config: ImportConfig, source: Source, output: str, operation: Operati
             environment=config.environment,
             observation_space=base.observation_space,
             action_space=base.action_space,
-            report=found.report(notes) | {"appended": done.model_dump()},
+            report=outcome.report(notes) | {"appended": done.model_dump()},
             kept=imported.kept,
             version=next_version(base.location, base),
         )
@@ -170,18 +172,18 @@ def append(config: ImportConfig, source: Source, output: str, operation: Operati
 
 
 def of_settled(asked: ImportConfig, config: ImportConfig) -> dict[str, Any]:
-    """What `config` settles that `asked` does not, as JSON."""
-    found = config.model_dump(mode="json", include={*_SETTLED}, exclude_unset=True)
+    """Return the parameters, as JSON, that were inferred: those in which `config` differs from `asked`."""
+    after = config.model_dump(mode="json", include={*_SETTLED}, exclude_unset=True)
     before = asked.model_dump(mode="json", include={*_SETTLED}, exclude_unset=True)
-    return {name: value for name, value in found.items() if value != before.get(name)}
+    return {name: value for name, value in after.items() if value != before.get(name)}
 
 
 def with_settled(config: ImportConfig, imported: Imported | None) -> ImportConfig:
-    """The parameters with those that the import before found by itself."""
+    """Return the parameters, completed by those that the earlier import inferred."""
     if imported is None or not imported.settled:
         return config
-    given = {name: getattr(config, name) for name in config.model_fields_set}
-    return parse(ImportConfig, {**given, **imported.settled})
+    parameters = {name: getattr(config, name) for name in config.model_fields_set}
+    return parse(ImportConfig, {**parameters, **imported.settled})
 
 
 def next_version(location: Location, base: Dataset | None) -> int:
@@ -198,23 +200,23 @@ def next_version(location: Location, base: Dataset | None) -> int:
     return 1 + max(known[-1:] + marked[-1:], default=0)
 
 
-def _nothing_new(base: Dataset, seen: SeenFiles, found: Read | None) -> ImportResult:
-    done = _account(seen, found, 0, 0)
+def _nothing_new(base: Dataset, seen: SeenFiles, outcome: Read | None) -> ImportResult:
+    done = _account(seen, outcome, 0, 0)
     note = f"Nothing is new, so version {base.manifest.version} stays the latest: {done}"
     log.info("%s: %s", base.ref, note)
-    counts = Counts() if found is None else found.counts
+    counts = Counts() if outcome is None else outcome.counts
     result = result_of(base, reused=True)
     return result.model_copy(update={"appended": done, "counts": counts, "notes": [note]})
 
 
-def _account(seen: SeenFiles, found: Read | None, steps_before: int, steps_after: int) -> Appended:
-    late = Late() if found is None else found.late
+def _account(seen: SeenFiles, outcome: Read | None, steps_before: int, steps_after: int) -> Appended:
+    late = Late() if outcome is None else outcome.late
     return Appended(
         files_seen=seen.seen,
         files_read_again=seen.again,
         files_new=seen.new,
         files_changed=seen.changed,
-        episodes_added=0 if found is None else found.counts.episodes - late.rebuilt,
+        episodes_added=0 if outcome is None else outcome.counts.episodes - late.rebuilt,
         episodes_unchanged=len(late.unchanged),
         episodes_completed=len(late.completed),
         episodes_corrected=len(late.corrected),
@@ -223,9 +225,9 @@ def _account(seen: SeenFiles, found: Read | None, steps_before: int, steps_after
     )
 
 
-def _merged(before: Imported, found: Read) -> Imported:
-    """What later appends have to know; of ids that were put together again, `before` has nothing any more."""
-    now = found.imported
+def _merged(before: Imported, outcome: Read) -> Imported:
+    """Return what later appends need from both imports. The ids that were built again are no longer in `before`."""
+    now = outcome.imported
     both = {
         "sources": now.sources,
         "joined": now.joined,
@@ -247,5 +249,5 @@ def _differences(before: Any, now: Any, at: str = "") -> list[tuple[str, Any, An
     """(name of the field, old value, new value) of all parameters that differ and may not."""
     if isinstance(before, dict) and isinstance(now, dict):
         names = [name for name in dict.fromkeys([*before, *now]) if at or name not in _FREE]
-        return [each for name in names for each in _differences(before.get(name), now.get(name), f"{at}{name}.")]
+        return [difference for name in names for difference in _differences(before.get(name), now.get(name), f"{at}{name}.")]
     return [] if before == now else [(at.rstrip("."), before, now)]

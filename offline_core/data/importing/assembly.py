@@ -56,19 +56,19 @@ def assemble(
     order: str,
     files: Sequence[str],
     spaces: StoredSpaces,
-    found: Findings,
+    findings: Findings,
     mapping: ColumnMapping,
     in_order: Callable[[pa.Table, np.ndarray], pa.Table] | None,
 ) -> Assembled:
-    """The episodes of a canonical step table.
+    """Build the episodes of a canonical step table.
 
     Arguments:
         table: columns of `columns.STEP_COLUMNS` as far as there are any, `SOURCE_FILE` and `SOURCE_ROW`, and extras. All
             rows of an episode are in it; those of the file `STORED` are of the version that is appended to.
         order: as `order_of` says.
         files: URIs by `SOURCE_FILE`, for messages and for ids of episodes that have none.
-        found: knows what could not be read, and gets the rows of episodes in which different rows claim the same place, or
-            one a place before the first; they are not counted.
+        findings: knows the rows that could not be read. Episodes are added to it, and not counted, if different rows claim
+            the same step, or a row claims a step before the first.
         mapping: what columns are called in the source, for messages.
         in_order: makes columns of earlier rows, given rows in order and (N,) bool which of them follow none.
 
@@ -82,9 +82,9 @@ def assemble(
         new = rows.steps.filter(FILE != STORED)  # what is stored stays as it is
         counts.rows -= len(rows)
         for file, number, terminated in new.group_by("file", maintain_order=True).agg(pl.len(), TERMINATED.sum()).iter_rows():
-            found.refuse(Unreadable(files[file], None, number, error, terminated))
+            findings.refuse(Unreadable(files[file], None, number, error, terminated))
 
-    rows = SourceRows.of(table, rules, files, found.places, mapping)
+    rows = SourceRows.of(table, rules, files, findings.places, mapping)
     if order == "single_step" and not {columns.NEW_OBS, columns.TERMINATEDS, columns.TRUNCATEDS} & {*table.column_names}:
         counts.lone_rows = len(rows)  # of a click or an offer nothing follows
         rows = rows.with_steps(rows.steps.with_columns(terminated=pl.lit(True)))
@@ -109,7 +109,7 @@ def assemble(
         if columns.TIME not in table.column_names:
             rows = replace(rows, table=rows.table.append_column(columns.TIME, rows.steps["t"].to_arrow()))
     rows = _completed(rows, rules, counts, order=order)
-    episodes = [replace(each, observation_space=spaces[0], action_space=spaces[1]).validate() for each in _episodes(rows)]
+    episodes = [replace(episode, observation_space=spaces[0], action_space=spaces[1]).validate() for episode in _episodes(rows)]
     counts.episodes, counts.steps = len(episodes), sum(map(len, episodes))
     return Assembled(episodes, counts, rows)
 
@@ -158,14 +158,14 @@ def _of_one_agent(rows: SourceRows, refuse: Refuse) -> SourceRows:
 def _several_agents(rows: SourceRows, name: str, agents: list[str | int]) -> EpisodeError:
     more = len(agents) - MAX_SHOWN_AGENTS
     shown = ", ".join(map(str, agents[:MAX_SHOWN_AGENTS])) + (f" and {more:,} more" if more > 0 else "")
-    source, eps_id = (str(rows.mapping.get(each, each)) for each in (name, columns.EPS_ID))
+    source, eps_id = (str(rows.mapping.get(column, column)) for column in (name, columns.EPS_ID))
     is_text = isinstance(agents[0], str)
     is_number = is_text and str(agents[0]).isdecimal()  # or was one before it became an id
     value, of = (f"'{agents[0]}'" if is_text else agents[0]), f"cast({source} as text)" if is_number else source
     one = f'source: {{where: "{of} = {value}"}}'
     kept = f", episode: {eps_id}" if eps_id == columns.EPS_ID else ""
-    each = f"columns: {{computed: {{by_agent: \"{eps_id} || '/' || {source}\"}}}}, mapping: {{eps_id: by_agent{kept}}}"
-    by_agent = f" To make an episode of each agent's steps: {each}." if rows.ids is not None else ""
+    yaml = f"columns: {{computed: {{by_agent: \"{eps_id} || '/' || {source}\"}}}}, mapping: {{eps_id: by_agent{kept}}}"
+    by_agent = f" To make an episode of each agent's steps: {yaml}." if rows.ids is not None else ""
     episode = f"The episode of {rows.where(0)}" if rows.ids is None else f"Episode {rows.name(0)}"
     return EpisodeError(
         f"{episode} has steps of {len(agents)} agents in column {source}: {shown}. To take one: {one}.{by_agent} If the column "

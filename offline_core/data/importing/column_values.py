@@ -44,7 +44,7 @@ class SampleRows:
 
     @property
     def with_values(self) -> SampleRows:
-        """Without the rows that have none."""
+        """The rows that have a value in any column."""
         filled = np.zeros(len(self), bool)
         for column in self.table.columns:
             filled |= column.is_valid().to_numpy()
@@ -102,9 +102,9 @@ def is_text(column: pa.ChunkedArray) -> bool:
 
 
 def is_whole(column: pa.ChunkedArray) -> bool:
-    """Whole numbers, also where a file has them as real ones."""
-    found = None if pa.types.is_boolean(column.type) else numbers(column)
-    return found is not None and bool((np.nan_to_num(found) == np.floor(np.nan_to_num(found))).all())
+    """Whether all values are whole numbers, also where a file stores them as floats."""
+    values = None if pa.types.is_boolean(column.type) else numbers(column)
+    return values is not None and bool((np.nan_to_num(values) == np.floor(np.nan_to_num(values))).all())
 
 
 def is_vector(column: pa.ChunkedArray) -> bool:
@@ -160,9 +160,12 @@ def grows(values: np.ndarray, same: np.ndarray) -> bool:
 
 
 def id_candidates(rows: SampleRows, names: Iterable[str], t: np.ndarray | None) -> list[str]:
-    """Columns that stay for a while, and change where t begins anew; without t, whose values do not come again in a file."""
+    """Return the columns that may be episode ids: they stay the same for a run of rows, and change where t begins anew.
+
+    Without t, each value has to come in a single run of a file.
+    """
     inside = np.diff(rows.file) == 0
-    found = []
+    candidates = []
     for name in names:
         column = rows.table[name]
         if not _may_name(column.type):
@@ -176,16 +179,16 @@ def id_candidates(rows: SampleRows, names: Iterable[str], t: np.ndarray | None) 
         if t is not None:
             anew = (np.diff(t)[changes] <= 0).mean() >= ALMOST_ALL
             if anew and grows(t, same):
-                found.append(name)
+                candidates.append(name)
         elif pc.count_distinct(column).as_py() >= changes.sum() + 1:
-            found.append(name)
-    return found
+            candidates.append(name)
+    return candidates
 
 
 def numbered_in_any_order(rows: SampleRows, names: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs of a column and one that numbers its rows from 0 or 1, as those of an episode, in whatever order the rows lie.
+    """Return pairs (episode id, t) of columns: t numbers the rows of each id from 0 or 1, in whatever order the rows lie.
 
-    No two rows have the same pair, though many would by chance, but for rows that are there twice.
+    Apart from duplicate rows, no two rows have the same pair, though by chance many would.
     """
     codes, pairs = dict[str, np.ndarray](), dict[str, float]()
     for name in names:
@@ -200,22 +203,22 @@ def numbered_in_any_order(rows: SampleRows, names: Iterable[str]) -> list[tuple[
     numbering = [name for name in codes if _counts_from_the_first(rows.table[name])]
     if not numbering or len(codes) == 1:
         return []
-    distinct, all_pairs, found = _distinct_rows(rows.table), len(rows) * (len(rows) - 1) / 2, []
+    distinct, all_pairs, candidates = _distinct_rows(rows.table), len(rows) * (len(rows) - 1) / 2, []
     for t in numbering:
-        for each in [name for name in codes if name != t and pairs[name] * pairs[t] / all_pairs >= CHANCES]:
-            if (codes[each].max() + 1) * (codes[t].max() + 1) < distinct:
+        for eps_id in [name for name in codes if name != t and pairs[name] * pairs[t] / all_pairs >= CHANCES]:
+            if (codes[eps_id].max() + 1) * (codes[t].max() + 1) < distinct:
                 continue
-            if len(np.unique(codes[each] * (codes[t].max() + 1) + codes[t])) == distinct:
-                found.append((each, t))
-    return found
+            if len(np.unique(codes[eps_id] * (codes[t].max() + 1) + codes[t])) == distinct:
+                candidates.append((eps_id, t))
+    return candidates
 
 
 def _counts_from_the_first(column: pa.ChunkedArray) -> bool:
-    """Whether all whole numbers from 0 or 1 to the largest come."""
+    """Whether the column has every whole number from 0 or 1 to its largest."""
     if not is_whole(column):
         return False
-    found = np.unique(numbers(column))  # type: ignore[arg-type]
-    return bool(found[0] in (0, 1) and found[-1] - found[0] + 1 == len(found))
+    distinct = np.unique(numbers(column))  # type: ignore[arg-type]
+    return bool(distinct[0] in (0, 1) and distinct[-1] - distinct[0] + 1 == len(distinct))
 
 
 def _distinct_rows(table: pa.Table) -> int:
@@ -224,11 +227,11 @@ def _distinct_rows(table: pa.Table) -> int:
 
 
 def apart_at_one_time(rows: SampleRows, names: Iterable[str], t: np.ndarray) -> list[str]:
-    """Columns that tell rows of the same time apart, as names of machines or rooms do."""
+    """Return the columns that tell rows of the same time apart, as names of machines or rooms do."""
     same_time = 1 - len(np.unique(t)) / max(1, len(t))
     if same_time < MIN_SHARED_TIMES:
         return []
-    found = []
+    candidates = []
     for name in names:
         column = rows.table[name]
         kind = column.type
@@ -244,23 +247,23 @@ def apart_at_one_time(rows: SampleRows, names: Iterable[str], t: np.ndarray) -> 
             continue
         pairs = np.unique(np.stack([codes.astype(np.float64), t]), axis=1).shape[1]
         if 1 - pairs / len(t) <= (1 - ALMOST_ALL) * same_time:
-            found.append(name)
-    return found
+            candidates.append(name)
+    return candidates
 
 
 def end_candidates(rows: SampleRows, names: Iterable[str], same: np.ndarray) -> list[str]:
-    """Flags that are set at last rows of runs and nowhere else.
+    """Return the flags that are set at the last rows of runs and nowhere else.
 
     Arguments:
         same: (N-1,) bool, the next row is of the same run.
     """
     last = np.append(~same, True)
-    found = []
+    candidates = []
     for name in names:
         column = rows.table[name]
         if column.null_count or not is_flag(column):
             continue
         flag = flags(read_column(rows.table, name), name)
         if 0 < flag.mean() <= RARE and last[flag].all():
-            found.append(name)
-    return found
+            candidates.append(name)
+    return candidates

@@ -140,19 +140,19 @@ class ColumnsConfig(Config):
 
     @property
     def of_rows(self) -> dict[str, str]:
-        """All expressions on single rows by the columns that they make."""
-        return self.computed | {name: each.of_row for name, each in self.in_episode.items()}
+        """All expressions on single rows, by the column that each computes."""
+        return self.computed | {name: column.of_row for name, column in self.in_episode.items()}
 
     @property
     def late_with_gaps(self) -> list[str]:
-        """The columns that have the last known value where there is none."""
-        return [name for name, each in self.in_episode.items() if each.how == "last_known"]
+        """The columns whose gaps are filled with the last known value."""
+        return [name for name, column in self.in_episode.items() if column.how == "last_known"]
 
     @property
     def needs_data(self) -> bool:
-        """Whether categories or bins are found in all rows."""
-        return any(each.categories == "auto" for each in self.encode.values()) or any(
-            each.needs_data for each in self.discretise.values()
+        """Whether categories or bins have to be inferred from all rows."""
+        return any(encoding.categories == "auto" for encoding in self.encode.values()) or any(
+            binning.needs_data for binning in self.discretise.values()
         )
 
     def needed(self, mapped: Sequence[str]) -> list[str]:
@@ -164,16 +164,16 @@ class ColumnsConfig(Config):
 
 
 def order_of(computed: Mapping[str, str]) -> list[str]:
-    """The names in an order in which each expression needs only earlier ones.
+    """Sort the names so that each expression needs only earlier ones.
 
     Raises:
-        ConfigError: an expression cannot be read, or some need one another in a circle.
+        ConfigError: an expression cannot be read, or expressions need one another in a cycle.
     """
     needs = {name: set(names_in(text)) & computed.keys() for name, text in computed.items()}
-    found: list[str] = []
-    while rest := [name for name in computed if name not in found]:
-        ready = [name for name in rest if needs[name] <= {*found}]
+    ordered: list[str] = []
+    while rest := [name for name in computed if name not in ordered]:
+        ready = [name for name in rest if needs[name] <= {*ordered}]
         if not ready:
             raise ConfigError(f"The computed columns {', '.join(rest)} need one another in a circle; break it.")
-        found += ready
-    return found
+        ordered += ready
+    return ordered

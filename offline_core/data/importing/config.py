@@ -161,9 +161,9 @@ class ImportConfig(Config):
         return self._with_masks((observation, action))
 
     def _with_masks(self, spaces: StoredSpaces) -> StoredSpaces:
-        found = masked_spaces(spaces, self.mapping)
-        without_masks(found, self.mapping)
-        return found
+        masked = masked_spaces(spaces, self.mapping)
+        without_masks(masked, self.mapping)
+        return masked
 
 
 class ConversionConfig(Config):

@@ -124,13 +124,13 @@ class Conversion:
             raise type(error)(str(error), column=error.column).with_rows(rows) from error
 
     def _numbers_in_text(self, table: pa.Table) -> dict[str, pa.DataType]:
-        """The columns of text where numbers, lists of them or times have to be, and what they are to be parsed as."""
+        """Map each column of text that has to hold numbers, lists of numbers or times to the type to parse it as."""
         spaces = self._columns_spaces
         observations, actions = (isinstance(space, _NUMERIC) for space in spaces)
         actions |= spaces[1] is None
         roles = {columns.OBS: observations, columns.NEW_OBS: observations, columns.ACTIONS: actions}
         of = dict(zip(roles, (spaces[0], *spaces), strict=True))
-        found: dict[str, pa.DataType] = {}
+        types: dict[str, pa.DataType] = {}
         of |= dict.fromkeys(self._masks)
         roles |= dict.fromkeys(self._masks, True)
         for name, is_number in (roles | {columns.REWARDS: True, columns.T: True, columns.ACTION_PROB: True}).items():
@@ -138,10 +138,10 @@ class Conversion:
                 if source not in table.column_names or not is_text(table[source]):
                     continue
                 if name in of and not isinstance(of[name], gym.spaces.Text) and has_lists(table[source]):
-                    found[source] = LISTS
+                    types[source] = LISTS
                 elif is_number or isinstance(self.mapping.get(name), list):
-                    found[source] = number_type(table[source], may_be_time=name == columns.T)
-        return found
+                    types[source] = number_type(table[source], may_be_time=name == columns.T)
+        return types
 
     def _parsed(self, table: pa.Table, numbers: Mapping[str, pa.DataType]) -> pa.Table:
         """The table with `numbers` in place of their texts."""
@@ -157,16 +157,19 @@ class Conversion:
         return table
 
     def _check_columns(self, table: pa.Table, in_source: Sequence[str]) -> None:
-        """Of a table under canonical names, and what its columns are called in the source.
+        """Check the columns of a table under canonical names.
+
+        Arguments:
+            in_source: the names of the columns in the source.
 
         Raises:
-        SchemaError: a column is missing, or the columns differ from those of earlier tables.
+            SchemaError: a column is missing, or the columns differ from those of earlier tables.
         """
         names = end_names(table.column_names)
         if SOURCE_FILE in names:
             raise SchemaError(f"There is a column {SOURCE_FILE}, a name that is taken here; rename it, or leave it out.")
         if missing := [name for name in REQUIRED if name not in names]:
-            likely = {name: found[0] for name in missing if (found := named(name, in_source))}
+            likely = {name: matches[0] for name in missing if (matches := named(name, in_source))}
             line = ", ".join(f"{name}: {source}" for name, source in likely.items())
             hint = f"mapping: {{{line}}}" if likely else f"mapping, as -s mapping.{missing[0]}=NAME does"
             raise SchemaError(
@@ -201,9 +204,9 @@ class Conversion:
             trees = with_masks(trees, self.spaces[1])
         for name in (columns.INFOS, *self.templates):  # maps come and go, for where all are empty some sources leave them out
             trees.setdefault(name, pa.nulls(table.num_rows, pa.binary()))
-        found = self._in_env_units(trees)
-        if found is not None:
-            trees |= found.extras | {columns.ACTIONS: conform(found.actions, self.spaces[1], columns.ACTIONS)}
+        env_actions = self._in_env_units(trees)
+        if env_actions is not None:
+            trees |= env_actions.extras | {columns.ACTIONS: conform(env_actions.actions, self.spaces[1], columns.ACTIONS)}
         if self.templates:
             trees = {name: like(trees[name], template, name) for name, template in self.templates.items()}
         for name, space in (
@@ -213,8 +216,8 @@ class Conversion:
         ):
             if space is not None and name in trees:
                 check_within(trees[name], space, name)
-        if found is not None:
-            trees[CLIPPED] = found.clipped
+        if env_actions is not None:
+            trees[CLIPPED] = env_actions.clipped
         arrays = {name: tree if isinstance(tree, pa.Array) else to_arrow(tree, name) for name, tree in trees.items()}
         fields = [pa.field(name, array.type, nullable=name in (*MAPS, *NAMES[1:])) for name, array in arrays.items()]
         return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
@@ -226,8 +229,8 @@ class Conversion:
         return {*table.column_names} - {*self.mapping, *mapped, *late, *self.templates, *_CANONICAL}
 
     def _filled(self, table: pa.Table) -> set[str]:
-        """The columns that have a type, and so may hold something, but for extra ones."""
-        return {each.name for each in table.schema if not pa.types.is_null(each.type)} - self._extras(table)
+        """The mapped columns that have a type, and so may hold values."""
+        return {field.name for field in table.schema if not pa.types.is_null(field.type)} - self._extras(table)
 
     def _column(self, table: pa.Table, name: str) -> Any:
         if name in MAPS:
@@ -274,8 +277,8 @@ class Conversion:
         return in_env_units(trees[columns.ACTIONS], trees, self.recorded_action_range, self.spaces[1])
 
     def _fills(self, table: pa.Table, rows: Collection[int]) -> dict[int, str]:
-        """Of these rows, how the first raw column is filled that is needed and is null or NaN there."""
-        found = dict[int, str]()
+        """Map each of these rows to advice on how to fill its first needed source column that is null or NaN."""
+        remedies = dict[int, str]()
         for role in (*REQUIRED, *ENDS, columns.IS_FIRST):
             for name in sources_of(self.mapping, [role]):
                 if not rows or name not in table.column_names:
@@ -288,12 +291,12 @@ class Conversion:
                         f" To go on with the last one of its episode: columns: {{in_episode: {late}}}, and that name in obs."
                     )
                 gaps = np.flatnonzero(pc.is_null(table[name], nan_is_null=True).to_numpy())
-                found = dict.fromkeys({*gaps.tolist()} & {*rows}, said) | found
-        return found
+                remedies = dict.fromkeys({*gaps.tolist()} & {*rows}, said) | remedies
+        return remedies
 
 
 def _text_inside(tree: Any) -> str | None:
-    """Where in a struct the first text lies; None: nowhere."""
+    """Return the path of the first text in a struct; None if it holds no text."""
     if isinstance(tree, np.ndarray):
         return None
     texts = (path for path, leaf in flatten(tree, "").items() if leaf.dtype.kind == "U")

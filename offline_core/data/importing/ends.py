@@ -15,21 +15,21 @@ MAX_ANCESTORS = 200
 
 
 def lost_terminations(dataset: Dataset) -> str | None:
-    """The import that this dataset comes from in which all terminations of a source were lost; None if there is none.
+    """Describe the import among the ancestors of a dataset that lost all terminations of its source; None if there is none.
 
     Terminations in rows that cannot be read do not count: a note reports them, and the flag itself may be corrupt.
-    Ancestors that no longer exist are passed over.
+    Ancestors that no longer exist are skipped.
     """
     waiting, seen = deque([dataset]), {(dataset.location.uri, dataset.manifest.version)}
     while waiting:
-        found = waiting.popleft()
-        if said := _lost(found.manifest):
-            return f"{found.location.uri} version {found.manifest.version} {said}"
-        for parent in found.manifest.parents:
-            place = (parent.uri, parent.version or 0)
-            if parent.kind != "dataset" or not parent.version or place in seen or len(seen) >= MAX_ANCESTORS:
+        child = waiting.popleft()
+        if said := _lost(child.manifest):
+            return f"{child.location.uri} version {child.manifest.version} {said}"
+        for parent in child.manifest.parents:
+            key = (parent.uri, parent.version or 0)
+            if parent.kind != "dataset" or not parent.version or key in seen or len(seen) >= MAX_ANCESTORS:
                 continue
-            seen.add(place)
+            seen.add(key)
             try:
                 ancestor = open_dataset(parent.uri, parent.version)
             except OfflineError:

@@ -35,7 +35,7 @@ Row: TypeAlias = "tuple[bytes | None, Place]"
 
 
 class Place(NamedTuple):
-    """Where an episode lies."""
+    """The position of an episode in the source."""
 
     file: Location
     group: int
@@ -72,19 +72,19 @@ class EpisodeFiles:
 
     files: Sequence[Location]
     config: ImportConfig
-    found: Findings
+    findings: Findings
     spaces: StoredSpaces = (None, None)
-    """The declared ones."""
+    """The declared spaces."""
     groups_per_file: int | None = None
     """The first row groups alone; None: all."""
     wholes: dict[str, tuple[str, Place]] = field(default_factory=dict)
-    """Content and place of whole episodes, by id."""
+    """Content and position of whole episodes, by id."""
     pieces: dict[str, dict[tuple[int, str], tuple[Episode, Place]]] = field(default_factory=dict)
-    """All others, by id, and by first step and content."""
+    """The pieces of episodes, by id, and by first step and content."""
     recorded_action_range: Range | None = None
-    """Declared, or found from the first steps once they are read."""
+    """Declared, or inferred from the first steps once they are read."""
     range_shapes: dict[str, tuple[int, ...]] | None = None
-    """The shapes of the steps it was found from; None: it was declared, or not found."""
+    """The shapes of the steps that the range was inferred from; None: it was declared, or not inferred."""
     notes: list[str] = field(default_factory=list)
     """What was inferred and not declared."""
     infers_range: bool = True
@@ -97,7 +97,7 @@ class EpisodeFiles:
         self.recorded_action_range, self.infers_range = recorded, False
 
     def read(self) -> Iterator[tuple[list[Episode], Counts]]:
-        """The episodes of a row group and what became of its steps; at the end, the episodes that lay there in pieces.
+        """Yield the episodes of each row group with their counts; at the end, the episodes that were stored in pieces.
 
         An episode is there twice if one of its id and content came before, as RLlib's recorder writes them. Steps that
         several pieces hold, or a piece and the whole episode, are taken once.
@@ -110,8 +110,8 @@ class EpisodeFiles:
         with progress(len(self.files), what="read", unit="file") as bar:
             for rows in self._with_range(self._rows(bar)):
                 episodes, counts = [], Counts()
-                for item, place in rows:
-                    episodes += self._taken(item, place, counts)
+                for item, position in rows:
+                    episodes += self._taken(item, position, counts)
                 yield _counted(episodes, counts)
         for eps_id, held in self.pieces.items():
             yield self._completed(self.wholes.get(eps_id), list(held.values()))
@@ -126,16 +126,16 @@ class EpisodeFiles:
             bar.update(1)
 
     def _with_range(self, groups: Iterator[list[Row]]) -> Iterator[list[Row]]:
-        """The same groups, after the range of recorded actions is inferred from the first of them, if it is not declared."""
+        """Yield the same groups, after the first of them gave the range of recorded actions if it is not declared."""
         held: list[list[Row]] = []
         if self.recorded_action_range is None and self.infers_range:
 
             def episodes() -> Iterator[Episode]:
                 for rows in groups:
                     held.append(rows)
-                    for item, place in rows:
+                    for item, position in rows:
                         with contextlib.suppress(DataError):  # reported when `read` reaches it
-                            yield self._prepared(item, place.file)[0]
+                            yield self._prepared(item, position.file)[0]
 
             sampled = episodes()
             if (first := next(sampled, None)) is not None:
@@ -155,31 +155,31 @@ class EpisodeFiles:
                 for number in range(parquet.num_row_groups)[: self.groups_per_file]:
                     yield _items(parquet, number)
         except DataError as error:  # and no StorageError: what is out of reach is not damaged
-            if self.found.rule == "fail":
+            if self.findings.rule == "fail":
                 raise
-            self.found.refuse(Unreadable(file.uri, None, 0, error))
+            self.findings.refuse(Unreadable(file.uri, None, 0, error))
 
-    def _taken(self, item: bytes | None, place: Place, counts: Counts) -> list[Episode]:
-        """The episode, if it is whole and new; takes note of pieces, which are counted when they are put together."""
+    def _taken(self, item: bytes | None, position: Place, counts: Counts) -> list[Episode]:
+        """Return the episode if it is whole and new. Pieces are noted, and counted when they are joined."""
         try:
-            episode, clipped = self._prepared(item, place.file)
+            episode, clipped = self._prepared(item, position.file)
             is_whole, content = episode.t_started == 0 and episode.is_done, content_of(episode)
-            if is_whole and self.wholes.setdefault(episode.eps_id, (content, place))[0] != content:
+            if is_whole and self.wholes.setdefault(episode.eps_id, (content, position))[0] != content:
                 raise EpisodeError(
                     f"Another episode {episode.eps_id} with other steps came before. If each file numbers its episodes by "
                     "itself, set episodes.ids_per: file."
                 )
         except DataError as error:
-            self._refuse(place, error)
+            self._refuse(position, error)
             return []
         if len(episode) == 0:
             counts.dropped_episodes += 1
             return []
         if not is_whole:
             held = self.pieces.setdefault(episode.eps_id, {})
-            is_new = held.setdefault((episode.t_started, content), (episode, place))[1] == place
+            is_new = held.setdefault((episode.t_started, content), (episode, position))[1] == position
         else:
-            is_new = self.wholes[episode.eps_id][1] == place
+            is_new = self.wholes[episode.eps_id][1] == position
         if not is_new:
             counts.duplicates += len(episode)
         else:
@@ -204,9 +204,9 @@ class EpisodeFiles:
             )
         if self.recorded_action_range is not None:
             action_space = episode.action_space if action_space is None else action_space
-            found = in_env_units(episode.actions, episode.extras, self.recorded_action_range, action_space)
-            episode = replace(episode, actions=found.actions, extras=episode.extras | found.extras)
-            clipped = int(found.clipped.sum())
+            env_actions = in_env_units(episode.actions, episode.extras, self.recorded_action_range, action_space)
+            episode = replace(episode, actions=env_actions.actions, extras=episode.extras | env_actions.extras)
+            clipped = int(env_actions.clipped.sum())
         if action_space is not None:
             actions = conform(episode.actions, action_space, columns.ACTIONS)
             episode = replace(episode, actions=actions, action_space=action_space)
@@ -223,26 +223,26 @@ class EpisodeFiles:
     def _completed(
         self, known: tuple[str, Place] | None, held: Sequence[tuple[Episode, Place]]
     ) -> tuple[list[Episode], Counts]:
-        """The episodes that pieces of one id make, besides the whole one that is known."""
+        """Return the episodes that the pieces of one id form, except for the whole episode that was returned before."""
         pieces = [piece for piece, _ in held]
         counts = Counts(rows=sum(map(len, pieces)))
         whole = None if known is None else self._again(known[1])
         try:
             parts, counts.duplicates = joined(pieces if whole is None else [whole, *pieces])
         except EpisodeError as error:
-            for _, place in held:
-                self._refuse(place, error)
+            for _, position in held:
+                self._refuse(position, error)
             return [], Counts()
         return _counted(completed(parts if whole is None else parts[1:], self.config.episodes, counts, whole=whole), counts)
 
-    def _again(self, place: Place) -> Episode:
-        """An episode that was read before."""
-        file = place.file
+    def _again(self, position: Place) -> Episode:
+        """Read an episode for the second time."""
+        file = position.file
         with parquet_errors(file.uri), open_parquet(file) as parquet:
-            return self._prepared(_items(parquet, place.group)[place.in_group], file)[0]
+            return self._prepared(_items(parquet, position.group)[position.in_group], file)[0]
 
-    def _refuse(self, place: Place, error: DataError) -> None:
-        self.found.refuse(Unreadable(place.file.uri, place.row, 1, error))
+    def _refuse(self, position: Place, error: DataError) -> None:
+        self.findings.refuse(Unreadable(position.file.uri, position.row, 1, error))
 
 
 def _items(parquet: pq.ParquetFile, group: int) -> list[bytes | None]:

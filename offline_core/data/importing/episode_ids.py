@@ -47,9 +47,13 @@ def unique_ids(table: pa.Table, per: IdsPer, files: Sequence[str]) -> pa.Table:
     return table.set_column(table.column_names.index(columns.EPS_ID), table.schema.field(columns.EPS_ID), names)
 
 
-def unique_id(eps_id: str, place: str) -> str:
-    """An id that no other file, folder or date has."""
-    return f"{eps_id}@{hashed(place, 8)}"
+def unique_id(eps_id: str, label: str) -> str:
+    """Return an id that differs from those of other files, folders or dates.
+
+    Arguments:
+        label: the file, folder or date.
+    """
+    return f"{eps_id}@{hashed(label, 8)}"
 
 
 def id_of_part(eps_id: str, t: int) -> str:

@@ -55,25 +55,28 @@ class PartWriter:
 
     def _writer(self, part: int, schema: pa.Schema) -> pa.RecordBatchFileWriter:
         if part not in self._open:
-            place = self.folder.child(f"{part:05d}/{self.name}.arrow")
-            stream = self._stack.enter_context(self._stream(place))
+            file = self.folder.child(f"{part:05d}/{self.name}.arrow")
+            stream = self._stack.enter_context(self._stream(file))
             self._open[part] = self._stack.enter_context(pa.ipc.new_file(stream, schema))
         return self._open[part]
 
     @contextlib.contextmanager
-    def _stream(self, place: Location) -> Iterator[IO[bytes]]:
-        """Files for an object store are written locally first: hundreds are open, and each upload would hold megabytes."""
-        if place.is_local:
-            place.filesystem.create_dir(place.parent.path, recursive=True)
-            with place.filesystem.open_output_stream(place.path) as stream:
+    def _stream(self, location: Location) -> Iterator[IO[bytes]]:
+        """Open a file to write. Files for an object store are written locally first.
+
+        Hundreds of files are open at once, and each upload would hold megabytes.
+        """
+        if location.is_local:
+            location.filesystem.create_dir(location.parent.path, recursive=True)
+            with location.filesystem.open_output_stream(location.path) as stream:
                 yield stream
             return
-        file = place.store.new_file(place.path)
+        file = location.store.new_file(location.path)
         try:
             yield file
-            place.store.put_file(file, place.path)
+            location.store.put_file(file, location.path)
         finally:
-            place.store.discard(file)
+            location.store.discard(file)
 
 
 def part_of(table: pa.Table, parts: int, *, ids_per_file: bool) -> np.ndarray:
@@ -87,11 +90,11 @@ def part_of(table: pa.Table, parts: int, *, ids_per_file: bool) -> np.ndarray:
 
 
 def read_part(folder: Location, part: int) -> pa.Table | None:
-    """All rows of a part, None if there are none."""
-    place = folder.child(f"{part:05d}")
+    """Read all rows of a part; None if there are none."""
+    part_folder = folder.child(f"{part:05d}")
     tables = []
-    for name in place.files():
-        file = place.child(name)
+    for name in part_folder.files():
+        file = part_folder.child(name)
         with storage_errors("read", file.uri), file.filesystem.open_input_file(file.path) as stream:
             rows = pa.ipc.open_file(stream.read_buffer())
             refuse_extension_types(rows.schema, file.uri)

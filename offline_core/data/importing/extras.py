@@ -18,15 +18,15 @@ from offline_core.errors import DataError, OfflineError, SchemaError
 def extra_columns(
     table: pa.Table, names: Collection[str], templates: Mapping[str, Nested] | None
 ) -> tuple[dict[str, pa.Array], dict[str, str]]:
-    """(the extra columns of good rows, those that cannot be kept, and why).
+    """(the extra columns of good rows; those that cannot be kept, and why).
 
-    Each row has all of them, so one that some rows lack has to be dropped of all; it is zeros here.
+    A column that some rows lack is dropped as a whole, as each row has all columns; here it is filled with zeros.
 
     Arguments:
         names: the columns of `table` that are not mapped.
         templates: empty arrays of the types in the first rows; None: these are the first.
     """
-    there = [each.name for each in table.schema if each.name in names and not pa.types.is_null(each.type)]
+    there = [field.name for field in table.schema if field.name in names and not pa.types.is_null(field.type)]
     arrays: dict[str, pa.Array] = {}
     left_out: dict[str, str] = {}
     if templates is not None:
@@ -60,12 +60,12 @@ def _array(table: pa.Table, name: str, template: Nested | None) -> pa.Array:
 
 
 def note_on(left_out: Mapping[str, str]) -> list[str]:
-    """One sentence on all of them, if there are any."""
+    """One note on all columns that are left out, if there are any."""
     if not left_out:
         return []
-    each = "; ".join(f"{name} ({why})" for name, why in sorted(left_out.items()))
+    reasons = "; ".join(f"{name} ({why})" for name, why in sorted(left_out.items()))
     return [
-        f"Columns that are not mapped are left out where they cannot be kept: {each}. What you need of them make by "
+        f"Columns that are not mapped are left out where they cannot be kept: {reasons}. What you need of them make by "
         "columns.fill or columns.computed."
     ]
 

@@ -82,12 +82,12 @@ def import_data(config: ImportConfig, *, source: str | Sequence[str], output: st
 
 
 def _import(config: ImportConfig, source: Source, output: str, operation: Operation) -> ImportResult:
-    """Imports all of a source.
+    """Import all of a source.
 
     Raises:
-        VersionExistsError: it was to be the first version to append to, and another writer was first.
+        VersionExistsError: `append` is set, and another writer committed the first version.
     """
-    # As the files were listed, before anything was read: who changes them meanwhile makes others of them.
+    # The fingerprints are of the files as they were listed: a file that changes while it is read is another source.
     parents = source.parents
     if not config.append and source.changes_show and (known := find_version(output, operation, parents)):
         return result_of(known, reused=True)
@@ -95,39 +95,39 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
     with prepared(output) as root:
         asked, choices = config, list[str]()
         try:
-            found = read(source, config, root, seen)
+            outcome = read(source, config, root, seen)
         except (ConfigError, DataError) as error:
             if source.episode_files:
                 raise
             config, choices = settled(config, source.paths, error, output)
             source = Source.of(source.paths, config)
-            found = read(source, config, root, seen)
-        imported = found.imported.model_copy(update={"settled": of_settled(asked, config)})
-        if found.counts.episodes == 0:
-            remove_late(root, [*found.imported.cuts, *found.imported.left_out])
-            reasons = reasons_for_none(found.counts, found.unreadable, config, found.quarantine)
+            outcome = read(source, config, root, seen)
+        imported = outcome.imported.model_copy(update={"settled": of_settled(asked, config)})
+        if outcome.counts.episodes == 0:
+            remove_late(root, [*outcome.imported.cuts, *outcome.imported.left_out])
+            reasons = reasons_for_none(outcome.counts, outcome.unreadable, config, outcome.quarantine)
             said = "".join(f" {reason}" for reason in reasons)
-            raise EmptyDatasetError(f"There is no episode in {source.uri}: {found.counts}. No version was committed.{said}")
-        examples = [part.episode for part in found.written if part.episode is not None]
-        spaces, doubts = inferred_spaces(found.declared, examples, found.statistics)
-        notes = [*choices, *found.notes(source), *doubts]
+            raise EmptyDatasetError(f"There is no episode in {source.uri}: {outcome.counts}. No version was committed.{said}")
+        examples = [part.episode for part in outcome.written if part.episode is not None]
+        spaces, doubts = inferred_spaces(outcome.declared, examples, outcome.statistics)
+        notes = [*choices, *outcome.notes(source), *doubts]
         dataset = commit(
             output,
-            found.files,
+            outcome.files,
             format=config.format,
             operation=operation,
-            statistics=found.statistics,
+            statistics=outcome.statistics,
             parents=parents,
-            input_columns=found.input_columns,
+            input_columns=outcome.input_columns,
             environment=config.environment,
             observation_space=spaces[0],
             action_space=spaces[1],
-            report=found.report(notes),
+            report=outcome.report(notes),
             kept=imported.kept,
             about=source.about,
             version=next_version(Location.of(output), None) if config.append else None,
         )
-    log.info("Imported %s: %s", dataset.ref, found.counts)
+    log.info("Imported %s: %s", dataset.ref, outcome.counts)
     if (missing := replaced(dataset)) is not None:
         log.warning("%s: %s", dataset.location.uri, missing)
     return result_of(dataset, replaced=missing)
@@ -145,9 +145,9 @@ def _listed(source: str | Sequence[str]) -> list[str]:
 
 
 def replaced(dataset: Dataset) -> str | None:
-    """What the version before holds and this one, the latest, does not; None if it holds all of that.
+    """Describe the episodes of the earlier version that the latest one, `dataset`, lacks; None if it lacks none.
 
-    Episodes are compared by their content. Where that cannot be read, the reason is a warning: the import itself is done.
+    Episodes are compared by their content. If that cannot be read, a warning is logged: the import itself is complete.
     """
     version = dataset.manifest.version
     earlier = [number for number in versions(dataset.location.uri) if number < version]
@@ -155,7 +155,7 @@ def replaced(dataset: Dataset) -> str | None:
         return None
     try:
         before = open_version(dataset.location, earlier[-1])
-        held, holds = (each.index([columns.CONTENT]) for each in (before, dataset))
+        held, holds = (stored.index([columns.CONTENT]) for stored in (before, dataset))
     except OfflineError as error:
         log.warning("What version %d of %s replaces is not known: %s", version, dataset.location.uri, error)
         return None

@@ -28,24 +28,24 @@ def inferred_spaces(
     first, known = episodes[0], statistics.columns or {}
     own = (first.observation_space, first.action_space)
     trees = ((columns.OBS, first.observations), (columns.ACTIONS, first.actions))
-    found = []
+    inferred = []
     for space, said, (name, tree) in zip(declared, own, trees, strict=True):
         stated = said if space is None else space  # whether a space is true depends on its length
-        found.append(inferred_space(tree, name, known) if stated is None else stated)
+        inferred.append(inferred_space(tree, name, known) if stated is None else stated)
     is_inferred = declared[1] is None and own[1] is None
-    spaces = _as_masks_say(found[0], found[1], inferred=is_inferred)
+    spaces = _as_masks_say(inferred[0], inferred[1], inferred=is_inferred)
     return spaces, _notes(spaces, statistics, is_inferred=is_inferred)
 
 
-def _notes(found: StoredSpaces, statistics: Statistics, *, is_inferred: bool) -> list[str]:
-    """Whether a space cannot be told, or one of actions begins with choices that no row has, as ids from 1 make it."""
+def _notes(spaces: StoredSpaces, statistics: Statistics, *, is_inferred: bool) -> list[str]:
+    """Note each space that cannot be inferred, and first actions that no row has, as with ids that begin at 1."""
     notes = [
         f"The {what} space cannot be told, as for text, and nothing learns from it: give its values numbers by columns.encode, "
         f"or map numbers to {name}."
-        for what, name, space in zip(("observation", "action"), (columns.OBS, columns.ACTIONS), found, strict=True)
+        for what, name, space in zip(("observation", "action"), (columns.OBS, columns.ACTIONS), spaces, strict=True)
         if space is None
     ]
-    return notes + (_notes_on_unused(found[1], statistics) if is_inferred else [])
+    return notes + (_notes_on_unused(spaces[1], statistics) if is_inferred else [])
 
 
 def _notes_on_unused(space: gym.Space[Any] | None, statistics: Statistics) -> list[str]:

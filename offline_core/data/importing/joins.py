@@ -82,27 +82,27 @@ class OtherRows:
         return {name: self.rows.schema[name] for name in self.join.columns}
 
     def joined(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-        """(the same rows in the same order with the columns, null where there is no partner; how many with keys have none).
+        """(the same rows in the same order with the columns of the join, null without a partner; how many keys lack a partner).
 
         Raises:
-            SchemaError: a key has another type here than there.
-            ConfigError: a key there is none of the type here, such as 1.5 where keys are whole numbers.
+            SchemaError: a key has different types on the two sides.
+            ConfigError: a key of the other side does not fit the type of this one, such as 1.5 where keys are whole numbers.
         """
         join = self.join
         there = self.rows.with_columns(pl.lit(True).alias(_FOUND))
         try:
             there = there.with_columns(_cast(join, there[name], frame.schema[name]) for name in join.on)
             if join.asof is None:
-                found = frame.join(there, on=join.on, how="left", maintain_order="left")
+                joined = frame.join(there, on=join.on, how="left", maintain_order="left")
             else:
-                found = self._as_of(frame, there)
+                joined = self._as_of(frame, there)
         except ConfigError:
             raise
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, TypeError, ValueError) as error:
             types = ", ".join(f"{name} ({frame.schema[name]}, there {self.rows.schema[name]})" for name in join.key_columns)
             raise SchemaError(f"The join with {', '.join(join.paths)} by {types} fails: {first_line(error)}.") from error
-        has_keys = found.select(pl.all_horizontal(pl.col(join.key_columns).is_not_null())).to_series()
-        return found.drop(_FOUND), int((has_keys & found[_FOUND].is_null()).sum())
+        has_keys = joined.select(pl.all_horizontal(pl.col(join.key_columns).is_not_null())).to_series()
+        return joined.drop(_FOUND), int((has_keys & joined[_FOUND].is_null()).sum())
 
     def _as_of(self, frame: pl.DataFrame, there: pl.DataFrame) -> pl.DataFrame:
         join = self.join
@@ -113,7 +113,7 @@ class OtherRows:
         own = frame.with_columns(at).with_row_index(_ROW).sort(_AT)
         theirs = there.with_columns(_cast(join, their_at, at.dtype)).drop(join.asof).sort(_AT)
         seconds = None if join.tolerance is None else datetime.timedelta(seconds=join.tolerance)
-        found = own.join_asof(
+        joined = own.join_asof(
             theirs,
             on=_AT,
             by=join.on or None,
@@ -121,23 +121,23 @@ class OtherRows:
             tolerance=seconds if own.schema[_AT].is_temporal() else join.tolerance,
             check_sortedness=False,
         )
-        return found.sort(_ROW).drop(_ROW, _AT)
+        return joined.sort(_ROW).drop(_ROW, _AT)
 
 
 def _cast(join: Join, values: pl.Series, dtype: pl.DataType) -> pl.Series:
-    """Keys as the type of those of the source; different ones stay different.
+    """Cast keys to the type that they have in the source.
 
     Raises:
-        ConfigError: one changes by that.
+        ConfigError: a key changes by the cast.
     """
-    found = values.cast(dtype)
-    changed = values.filter(found.cast(values.dtype).ne_missing(values))
+    converted = values.cast(dtype)
+    changed = values.filter(converted.cast(values.dtype).ne_missing(values))
     if len(changed):
         raise ConfigError(
             f"{len(changed):,} keys of {', '.join(join.paths)} ({values.dtype}) change when they become {dtype} as in the "
             f"source, {changed[0]!r} first: make both columns of one type."
         )
-    return found
+    return converted
 
 
 def _clock(values: pl.Series) -> pl.Series:

@@ -114,7 +114,7 @@ def _link_the_rest(before: np.ndarray, after: np.ndarray, done: np.ndarray, succ
     entering = pl.DataFrame({"state": state[len(outs) :], "in": ins}).with_columns(rank)
     links = leaving.join(entering, on=["state", "rank"])  # the r-th way out of a state goes with the r-th way into it
     successor[links["out"].to_numpy()] = links["in"].to_numpy()
-    crowded = pl.concat(each.filter(pl.col("rank") > 0)["state"] for each in (leaving, entering))
+    crowded = pl.concat(frame.filter(pl.col("rank") > 0)["state"] for frame in (leaving, entering))
     return int(links["state"].is_in(crowded.implode()).sum())
 
 
@@ -135,23 +135,23 @@ def _walk(successor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return order, starts
 
 
-def open_cycles(successor: np.ndarray, place: np.ndarray) -> None:
+def open_cycles(successor: np.ndarray, state: np.ndarray) -> None:
     """Change links so that none run in a cycle, with as few cuts as possible.
 
     Arguments:
         successor: (N,) the row that follows each, -1 for none; changed in place.
-        place: (N,) int; rows that start from the same observation, and may so take each other's place, share one.
+        state: (N,) int; rows that start from the same observation, and may so take each other's place, share one.
     """
     while len(inside := np.flatnonzero((cycle := cycles(successor)) >= 0)):
         outside = np.flatnonzero(cycle < 0)
-        door = np.full(place.max() + 1, -1)
-        door[place[outside[::-1]]] = outside[::-1]  # the first row of a chain at each place
-        touching = inside[door[place[inside]] >= 0]
+        door = np.full(state.max() + 1, -1)
+        door[state[outside[::-1]]] = outside[::-1]  # the first row of a chain from each state
+        touching = inside[door[state[inside]] >= 0]
         if len(touching):
             entry = touching[np.unique(cycle[touching], return_index=True)[1]]  # one for each cycle
-            _insert(successor, entry, door[place[entry]])
+            _insert(successor, entry, door[state[entry]])
         else:
-            successor[_inverse(successor)[_lowest(cycle[inside], place[inside])]] = -1
+            successor[_inverse(successor)[_lowest(cycle[inside], state[inside])]] = -1
 
 
 def cycles(successor: np.ndarray) -> np.ndarray:
@@ -192,12 +192,12 @@ def _insert(successor: np.ndarray, entry: np.ndarray, door: np.ndarray) -> None:
     successor[before[from_chain]] = entry[from_chain]
 
 
-def _lowest(cycle: np.ndarray, place: np.ndarray) -> np.ndarray:
+def _lowest(cycle: np.ndarray, state: np.ndarray) -> np.ndarray:
     """The smallest row of each set of cycles that touch one another, directly or through others."""
     label, before = cycle, None
     while before is None or (label != before).any():
         before = label
-        for meeting in (place, cycle):
+        for meeting in (state, cycle):
             lowest = np.full(meeting.max() + 1, label.max())
             np.minimum.at(lowest, meeting, label)
             label = lowest[meeting]
@@ -251,16 +251,16 @@ def copied(same: np.ndarray, group: np.ndarray, unit: np.ndarray) -> np.ndarray:
         starts = np.cumsum(kinds[inner]) - kinds[inner]
         its = np.arange(kinds[inner].sum()) + np.repeat(first[inner] - starts, kinds[inner])
         wanted = np.repeat(outer, kinds[inner]) * base + content[its]
-        found = np.minimum(np.searchsorted(entries, wanted), len(entries) - 1)
-        there = (entries[found] == wanted) & (count[found] >= count[its])
+        index = np.minimum(np.searchsorted(entries, wanted), len(entries) - 1)
+        there = (entries[index] == wanted) & (count[index] >= count[its])
         return np.logical_and.reduceat(there, starts)
 
     # Who holds all of a unit holds its rarest row too: those are tried, the largest first.
     by_content = np.lexsort((owner, -size[owner], content))
-    place = np.empty(len(owner), np.int64)
-    place[by_content] = np.arange(len(owner))
+    rank = np.empty(len(owner), np.int64)
+    rank[by_content] = np.arange(len(owner))
     rarest = np.lexsort((np.bincount(content)[content], owner))[first]
-    candidate, own = np.searchsorted(content[by_content], content[rarest]), place[rarest]
+    candidate, own = np.searchsorted(content[by_content], content[rarest]), rank[rarest]
     is_copy = np.zeros(len(size), bool)
     while len(left := np.flatnonzero(~is_copy & (candidate < own))):
         is_copy[left] = holds(owner[by_content[candidate[left]]], left)

@@ -26,9 +26,9 @@ REQUIRED = (columns.OBS, columns.ACTIONS, columns.REWARDS)
 
 
 def sources_of(mapping: ColumnMapping, names: Iterable[str]) -> list[str]:
-    """The source's columns for these canonical ones; what is not mapped has its own name."""
+    """Return the source's columns for these canonical ones. A column that is not mapped keeps its name."""
     sources = [mapping.get(name, name) for name in names]
-    return [each for source in sources for each in ([source] if isinstance(source, str) else source)]
+    return [column for source in sources for column in ([source] if isinstance(source, str) else source)]
 
 
 def canonical_mapping(mapping: dict[str, str | list[str]]) -> dict[str, str | list[str]]:

@@ -58,13 +58,13 @@ def without_masks(spaces: StoredSpaces, mapping: ColumnMapping) -> StoredSpaces:
 
 
 def with_masks(trees: Mapping[str, Any], action_space: gym.Space[Any] | None) -> dict[str, Any]:
-    """Canonical columns, with the masks in the observations.
+    """Return the canonical columns with the masks as a part of the observations.
 
     Raises:
         SchemaError: `new_obs` has no mask.
-        SpaceError: a mask is none, allows nothing, or forbids the action of its step.
+        SpaceError: a mask is invalid, allows no action, or forbids the action of its step.
     """
-    found = {name: tree for name, tree in trees.items() if name not in MASKS}
+    merged = {name: tree for name, tree in trees.items() if name not in MASKS}
     masks, actions = _masks(trees[ACTION_MASK], ACTION_MASK), trees[columns.ACTIONS]
     whole = isinstance(actions, np.ndarray) and (actions.dtype.kind in "iu" or action_space is not None)
     if not whole or (action_space is None and actions.size != len(actions)):
@@ -75,18 +75,18 @@ def with_masks(trees: Mapping[str, Any], action_space: gym.Space[Any] | None) ->
     space = gym.spaces.Discrete(masks.shape[1]) if action_space is None else action_space
     if (problem := action_masks.problem(masks, actions, space)) is not None:
         raise SpaceError(f"Where the action is {actions[problem[0]][0]}, {problem[1]}: {masks[problem[0]][0].tolist()}.")
-    found[columns.OBS] = {ACTION_MASK: masks, OBSERVATIONS: trees[columns.OBS]}
+    merged[columns.OBS] = {ACTION_MASK: masks, OBSERVATIONS: trees[columns.OBS]}
     if columns.NEW_OBS in trees:
         if NEW_ACTION_MASK not in trees:
             raise SchemaError(
                 f"Column {columns.NEW_OBS!r} has no mask of actions: map it as mapping.{NEW_ACTION_MASK}, or leave "
                 f"{columns.NEW_OBS} out by source.columns and set episodes.last_new_obs."
             )
-        found[columns.NEW_OBS] = {
+        merged[columns.NEW_OBS] = {
             ACTION_MASK: _masks(trees[NEW_ACTION_MASK], NEW_ACTION_MASK),
             OBSERVATIONS: trees[columns.NEW_OBS],
         }
-    return found
+    return merged
 
 
 def _masks(tree: Any, name: str) -> np.ndarray:

@@ -26,10 +26,10 @@ def notes_on(counts: Counts, statistics: Statistics) -> list[str]:
 def reasons_for_none(
     counts: Counts, unreadable: Sequence[Unreadable], config: ImportConfig, quarantine: str | None
 ) -> list[str]:
-    """Why an import gives no episode, as far as known, and what to do."""
+    """Say why an import gives no episode, as far as known, and what to do."""
     reasons = []
     if unreadable:
-        (reason, most), *others = Counter(str(each.error) for each in unreadable).most_common()
+        (reason, most), *others = Counter(str(failure.error) for failure in unreadable).most_common()
         more = f", and {len(others):,} other reasons" if others else ""
         reasons.append(f"Of what cannot be read most ({most:,} of {len(unreadable):,}) has this reason{more}: {reason}")
         reasons.append(f"The first is {unreadable[0].place}; all are listed in {quarantine}.")

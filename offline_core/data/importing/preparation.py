@@ -46,7 +46,7 @@ class Prepared(NamedTuple):
     clipped_actions: int = 0
     """Good rows whose action lay outside the range it was recorded in."""
     without_partner: Sequence[int] = ()
-    """By the number of the join, rows without one."""
+    """How many rows have no partner, by the number of the join."""
     left_out: Mapping[str, str] = {}
     """Columns that are not mapped and cannot be kept, and why."""
     note: str | None = None
@@ -129,14 +129,14 @@ class Preparation(Conversion):
         return replace(prepared, types=types._replace(extras=extras, left_out=left_out))
 
     def without_extras(self, names: Iterable[str]) -> Preparation:
-        """The same without these columns that are not mapped."""
+        """Return the same preparation without these extra columns."""
         if self.types is None:
             return self
-        left = {name: each for name, each in self.types.extras.items() if name not in {*names}}
+        left = {name: template for name, template in self.types.extras.items() if name not in {*names}}
         return replace(self, types=self.types._replace(extras=left))
 
     def __call__(self, table: Any, *, file: int, first_row: int, uri: str) -> Prepared:
-        """What becomes of a table, in the types of `settled`.
+        """Prepare a table, in the types of `settled`.
 
         Raises:
             ConfigError: the reader gives something else than tables, or the parameters do not fit each other.
@@ -166,7 +166,7 @@ class Preparation(Conversion):
         more: list[Unreadable] = []
         convert = functools.partial(prepared._convert, numbers=numbers)
         parts = good_rows(convert, table, rows, uri, more)
-        bad = sorted([*bad, *prepared._with_terminations(more, table, rows)], key=lambda each: each.row or 0)
+        bad = sorted([*bad, *prepared._with_terminations(more, table, rows)], key=lambda failure: failure.row or 0)
         if not parts:
             return Prepared(None, bad, 0, without_partner)
         kept = np.concatenate([numbers for _, numbers in parts])
@@ -215,22 +215,24 @@ class Preparation(Conversion):
     def _with_made(
         self, made: RowColumns, table: pa.Table, rows: np.ndarray, uri: str
     ) -> tuple[pa.Table, np.ndarray, list[Unreadable], Sequence[int]]:
-        """(the good rows with the columns that are made, their numbers, the bad ones, rows without a partner by join)."""
-        table, found, without_partner = made(table, uri)
-        if not found:
+        """(the good rows with the computed columns, their numbers, the bad rows, how many rows have no partner by join)."""
+        table, bad_rows, without_partner = made(table, uri)
+        if not bad_rows:
             return table, rows, [], without_partner
-        bad = self._with_terminations([Unreadable(uri, int(rows[row]), 1, error) for row, error in sorted(found)], table, rows)
+        bad = self._with_terminations(
+            [Unreadable(uri, int(rows[row]), 1, error) for row, error in sorted(bad_rows)], table, rows
+        )
         good = np.ones(len(rows), bool)
-        good[[row for row, _ in found]] = False
+        good[[row for row, _ in bad_rows]] = False
         return table.filter(pa.array(good)), rows[good], bad, without_partner
 
     def _with_terminations(self, bad: list[Unreadable], table: pa.Table, rows: np.ndarray) -> list[Unreadable]:
-        """The same, which say whether they terminate an episode."""
+        """Return the same rows, marked if they terminate an episode."""
         if not bad:
             return []
-        numbers = np.array([each.row for each in bad], np.int64)
+        numbers = np.array([failure.row for failure in bad], np.int64)
         terminated = self._terminations(table.take(pa.array(np.searchsorted(rows, numbers))))
-        return [each._replace(terminations=int(flag)) for each, flag in zip(bad, terminated, strict=True)]
+        return [failure._replace(terminations=int(flag)) for failure, flag in zip(bad, terminated, strict=True)]
 
     def _with_extras(self, good: pa.Table, table: pa.Table) -> tuple[pa.Table, dict[str, str]]:
         """(converted rows with those columns of their source that are not mapped, those that cannot be kept)"""

@@ -41,14 +41,14 @@ def ray_steps(config: ImportConfig, *, source: str | Sequence[str]) -> ray.data.
 
     def rows_of(number: int, preparation: Preparation) -> Iterator[tuple[pa.Table, Preparation]]:
         for prepared, settled in preparation.of_reader(readers[number], number):
-            for each in prepared.bad:
-                raise each.located_error
+            for failure in prepared.bad:
+                raise failure.located_error
             check_alike(prepared.left_out, () if settled.types is None else settled.types.extras)
             if prepared.table is not None:
                 yield prepared.table, settled
 
-    looked = (found for number in range(len(readers)) for found in rows_of(number, preparation_of(config, readers, joins)))
-    if (first := next((found for found in looked if found[0].num_rows), None)) is None:
+    looked = (batch for number in range(len(readers)) for batch in rows_of(number, preparation_of(config, readers, joins)))
+    if (first := next((batch for batch in looked if batch[0].num_rows), None)) is None:
         raise EmptyDatasetError(f"There are no rows at {source}.")
     looked.close()
 

@@ -43,20 +43,20 @@ class Source(NamedTuple):
     paths: list[str]
     listing: Listing
     readers: list[StepReader]
-    """Of steps; or all of files of episodes."""
+    """Readers of steps; or, all of them, of files of episodes."""
     joins: Sequence[tuple[Join, list[StepReader]]] = ()
-    """With the readers of each."""
+    """The joins, and the readers of each."""
 
     @classmethod
     def of(cls, paths: Sequence[str], config: ImportConfig) -> Source:
-        """With all columns that are needed, and joins; raises what `open_source` does."""
+        """Open a source with all columns that are needed, and its joins; raises what `open_source` does."""
         listing = Listing()
         readers = open_source(paths, config.pushed_down, listing)
         return cls(list(paths), listing, readers, [(join, open_join(join, listing)) for join in config.columns.joins])
 
     @property
     def episode_files(self) -> list[Location]:
-        """Those that hold an episode a row; empty if the source has a step a row."""
+        """The files that hold an episode a row; empty if the source has a step a row."""
         return [reader.location for reader in self.readers if isinstance(reader, EpisodeFile)]
 
     @property
@@ -75,20 +75,20 @@ class Source(NamedTuple):
         return [Parent(kind="files", uri=uri, fingerprint=fingerprint(files, self.listing)) for uri, files in every]
 
     def seen(self, before: Imported, *, hashed: bool) -> SeenFiles:
-        """Its files, and those of joins, held against what an import has read."""
-        found = seen_files(self.readers, self.listing, before.sources, hashed=hashed)
+        """Compare its files, and those of joins, with the files that an earlier import has read."""
+        files = seen_files(self.readers, self.listing, before.sources, hashed=hashed)
         joined = [reader for _, readers in self.joins for reader in readers]
         joins = seen_files(joined, self.listing, before.joined, hashed=hashed)
-        return found.with_joins(self.readers, self.listing, joins)
+        return files.with_joins(self.readers, self.listing, joins)
 
     @property
     def changes_show(self) -> bool:
         every = (self.readers, *(readers for _, readers in self.joins))
-        return all(changes_show(each, self.listing) for each in every)
+        return all(changes_show(readers, self.listing) for readers in every)
 
     @property
     def uses_ray(self) -> bool:
-        return any(isinstance(reader, RayRead) for each in (self.readers, *(r for _, r in self.joins)) for reader in each)
+        return any(isinstance(reader, RayRead) for readers in (self.readers, *(r for _, r in self.joins)) for reader in readers)
 
     def only(self, numbers: Sequence[int]) -> Source:
         """Some of its readers."""
@@ -136,28 +136,30 @@ class Read:
 
 
 def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, *, base: Stored | None = None) -> Read:
-    """Writes the episodes of a source below `root`; where there is a `base`, those that it has not.
+    """Write the episodes of a source below `root`; with a `base`, only those that it lacks.
 
     Raises:
         ConfigError: the parameters do not fit the source.
         DataError: something cannot be read, and `unreadable` is "fail".
     """
     uses_ray = config.engine == "ray" or source.uses_ray
-    found, declared, inputs = Findings(config.unreadable), config.spaces(), None
+    findings, declared, inputs = Findings(config.unreadable), config.spaces(), None
     with ray_session() if uses_ray else contextlib.nullcontext(), temporary_folder(root) as folder:
         if files := source.episode_files:
-            job = EpisodeFiles(files, config, found, declared)
+            job = EpisodeFiles(files, config, findings, declared)
             if base is not None:
                 job.fix_range(base.imported.action_range)
-            episodes = job.read() if base is None else (base.without_known(*each, found, source.uri) for each in job.read())
+            episodes = (
+                job.read() if base is None else (base.without_known(*batch, findings, source.uri) for batch in job.read())
+            )
             written = [write(root, "part", episodes, config)]
             notes, imported = job.notes, Imported(sources=seen.sources).with_rows(None, job.recorded_action_range)
         else:
             preparation = preparation_of(config, source.readers, [readers for _, readers in source.joins])
             inputs = inputs_of(config, preparation.made)
             steps = StepImport.of(source.readers, config, root, folder, source.listing, preparation, base)
-            written, notes = steps.run(found)
-            imported, declared = steps.imported(seen, source.listing, found), steps.preparation.spaces
-    counts = sum((part.counts for part in written), Counts()).with_unreadable(found.unreadable)
-    quarantine = list_unreadable(root, found.unreadable) if found.unreadable else None
-    return Read(written, counts, found.unreadable, quarantine, notes, found.late, imported, declared, inputs)
+            written, notes = steps.run(findings)
+            imported, declared = steps.imported(seen, source.listing, findings), steps.preparation.spaces
+    counts = sum((part.counts for part in written), Counts()).with_unreadable(findings.unreadable)
+    quarantine = list_unreadable(root, findings.unreadable) if findings.unreadable else None
+    return Read(written, counts, findings.unreadable, quarantine, notes, findings.late, imported, declared, inputs)

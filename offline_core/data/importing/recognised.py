@@ -48,12 +48,12 @@ def recognised(
 
 
 def _by_role(mapping: ColumnMapping, names: Collection[str]) -> dict[str, str | list[str]]:
-    """The mapping, without what a reader has under its canonical name already."""
-    found = dict(mapping)
+    """Return the mapping without the columns that a reader has already renamed to their canonical names."""
+    by_role = dict(mapping)
     for role, source in mapping.items():
         if isinstance(source, str) and role in names and source not in names and plain(source) in SYNONYMS.get(role, ()):
-            del found[role]
-    return found
+            del by_role[role]
+    return by_role
 
 
 @dataclass
@@ -70,16 +70,18 @@ class _Recognition:
             if role in self.mapping:
                 continue
             if role == columns.NEW_OBS:
-                found: str | list[str] | None = self._next_observations()
+                source: str | list[str] | None = self._next_observations()
             else:
-                found = next((name for name in self._free(role) if name == role or _is_flag(self.table[name])), None)
-            if found is None:
+                source = next((name for name in self._free(role) if name == role or _is_flag(self.table[name])), None)
+            if source is None:
                 continue
             if role == columns.IS_LAST and not is_rlds:
                 if columns.DONES not in self.mapping:
-                    self._take(columns.DONES, found, f"each row is a step; if those are none, as in RLDS, map is_last: {found}")
+                    self._take(
+                        columns.DONES, source, f"each row is a step; if those are none, as in RLDS, map is_last: {source}"
+                    )
                 continue
-            self._take(role, found)
+            self._take(role, source)
         self.notes += self._left()
         return self.mapping, self.notes
 
@@ -126,9 +128,9 @@ class _Recognition:
         column = self.table[name]
         if len(obs) == 1 and arrow.is_text(column.type):
             return bool(arrow.is_text(self.table[obs[0]].type))
-        shapes = [_shapes(self.table, each) for each in (name, *obs)]
+        shapes = [_shapes(self.table, source) for source in (name, *obs)]
         if isinstance(self.mapping.get(columns.OBS), list):
-            sizes = [None if shape is None else int(sum(np.prod(each) for each in shape.values())) for shape in shapes]
+            sizes = [None if shape is None else int(sum(np.prod(leaf) for leaf in shape.values())) for shape in shapes]
             return sizes[0] is not None and None not in sizes and sizes[0] == sum(size or 0 for size in sizes[1:])
         return shapes[0] is not None and shapes[0] == shapes[1]
 
@@ -183,29 +185,30 @@ def _is_flag(column: pa.ChunkedArray) -> bool:
 
 
 def end_names(names: Collection[str]) -> set[str]:
-    """The names of columns once ends are resolved, as `with_ends` does it."""
-    found = set(names) - {columns.DONES}
+    """Return the names that columns have after `with_ends`."""
+    resolved = set(names) - {columns.DONES}
     if {columns.DONES, columns.IS_LAST} & set(names):
-        found |= {columns.TRUNCATEDS if columns.TERMINATEDS in names else columns.TERMINATEDS}
-    return found
+        resolved |= {columns.TRUNCATEDS if columns.TERMINATEDS in names else columns.TERMINATEDS}
+    return resolved
 
 
 def with_ends(trees: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns with `terminateds` and `truncateds` of flags that say only that an episode ends.
+    """Return the columns with `terminateds` and `truncateds` in place of flags that only say that an episode ends.
 
-    Where such a flag is set, an end that is no termination is a truncation, and one that is no truncation a termination.
+    Where such a flag is set, an end that is no termination is a truncation. If there is no column of terminations, an
+    end that is no truncation is a termination.
     """
-    found = dict(trees)
-    done = found.pop(columns.DONES, None)
-    last = found.get(columns.IS_LAST)
-    ends = [each for each in (done, last) if each is not None]
+    resolved = dict(trees)
+    done = resolved.pop(columns.DONES, None)
+    last = resolved.get(columns.IS_LAST)
+    ends = [flags for flags in (done, last) if flags is not None]
     if not ends:
-        return found
+        return resolved
     either = np.logical_or.reduce(ends)
-    truncated = found.get(columns.TRUNCATEDS)
-    if columns.TERMINATEDS in found:
-        more = either & ~found[columns.TERMINATEDS]
-        found[columns.TRUNCATEDS] = more if truncated is None else truncated | more
+    truncated = resolved.get(columns.TRUNCATEDS)
+    if columns.TERMINATEDS in resolved:
+        more = either & ~resolved[columns.TERMINATEDS]
+        resolved[columns.TRUNCATEDS] = more if truncated is None else truncated | more
     else:
-        found[columns.TERMINATEDS] = either if truncated is None else either & ~truncated
-    return found
+        resolved[columns.TERMINATEDS] = either if truncated is None else either & ~truncated
+    return resolved

@@ -28,17 +28,23 @@ QUARANTINE_ADVICE = " With unreadable: quarantine, such rows are listed and the 
 
 
 def list_unreadable(root: Location, unreadable: Sequence[Unreadable]) -> str:
-    """Writes a JSON line for each below `root`; returns where."""
+    """Write a JSON line for each row or file that cannot be read to a file below `root`; return its URI."""
     lines = [
         json.dumps(
-            {"uri": each.uri, "row": each.row, "rows": each.rows, "error": type(each.error).__name__, "reason": str(each.error)}
+            {
+                "uri": failure.uri,
+                "row": failure.row,
+                "rows": failure.rows,
+                "error": type(failure.error).__name__,
+                "reason": str(failure.error),
+            }
         )
-        for each in unreadable
+        for failure in unreadable
     ]
-    place = root.child(f"{QUARANTINE}/{digest(lines)}.ndjson")
-    place.write(("\n".join(lines) + "\n").encode())
-    log.warning("%d rows or files cannot be read; they are listed in %s", len(unreadable), place.uri)
-    return place.uri
+    file = root.child(f"{QUARANTINE}/{digest(lines)}.ndjson")
+    file.write(("\n".join(lines) + "\n").encode())
+    log.warning("%d rows or files cannot be read; they are listed in %s", len(unreadable), file.uri)
+    return file.uri
 
 
 _SHORTEST, _LONGEST = "shortest_time_gap", "longest_time_gap"
@@ -88,16 +94,16 @@ class Counts(BaseModel):
     def __add__(self, other: Counts) -> Counts:
         summed = Counts.model_fields.keys() - {_SHORTEST, _LONGEST}
         numbers = {name: getattr(self, name) + getattr(other, name) for name in summed}
-        shortest = (each.shortest_time_gap for each in (self, other) if each.shortest_time_gap is not None)
-        longest = (each.longest_time_gap for each in (self, other) if each.longest_time_gap is not None)
+        shortest = (counts.shortest_time_gap for counts in (self, other) if counts.shortest_time_gap is not None)
+        longest = (counts.longest_time_gap for counts in (self, other) if counts.longest_time_gap is not None)
         ends = {_SHORTEST: min(shortest, default=None), _LONGEST: max(longest, default=None)}
         return Counts(**numbers, **ends)
 
     def with_unreadable(self, unreadable: Sequence[Unreadable]) -> Counts:
-        """These, and the rows that cannot be read; here the account has to balance."""
-        rows = sum(each.rows for each in unreadable)
-        files = len({each.uri for each in unreadable if each.rows == 0})
-        terminations = sum(each.terminations for each in unreadable)
+        """Add the rows that cannot be read. All rows must be accounted for by now, or an AssertionError is raised."""
+        rows = sum(failure.rows for failure in unreadable)
+        files = len({failure.uri for failure in unreadable if failure.rows == 0})
+        terminations = sum(failure.terminations for failure in unreadable)
         whole = self + Counts(
             rows=rows,
             quarantined_rows=rows,
@@ -158,9 +164,9 @@ class Findings:
     clipped_actions: int = 0
     """Steps whose action lay outside the range they were recorded in."""
     without_partner: Counter[int] = field(default_factory=Counter)
-    """By the number of the join, rows without one."""
+    """How many rows have no partner, by the number of the join."""
     waiting: set[int] = field(default_factory=set)
-    """Numbers of the files with such rows."""
+    """Numbers of the files with rows that have no partner."""
     extras: dict[str, str] = field(default_factory=dict)
     """Columns of the source that are not mapped and cannot be kept, and why."""
     notes: list[str] = field(default_factory=list)

@@ -67,13 +67,13 @@ def encoded_elsewhere(config: ImportConfig) -> dict[str, str]:
 def row_columns(
     config: ImportConfig, readers: Sequence[StepReader], joins: Sequence[Sequence[StepReader]]
 ) -> RowColumns | None:
-    """What is done with the rows of these readers before the mapping; None if nothing is.
+    """Return what is done with the rows of these readers before the mapping; None if nothing is.
 
     Arguments:
         joins: the readers of each join's files.
 
     Raises:
-        ConfigError: an expression needs a column that is not there, or makes one that is.
+        ConfigError: an expression needs a column that does not exist, or computes one that does.
         DataError: the first rows, or the files of a join, cannot be read.
     """
     declared, mapped = config.columns, sources_of(config.mapping, config.mapping)
@@ -84,12 +84,12 @@ def row_columns(
     if first is None or (declared == ColumnsConfig() and dotted <= {*first[0].column_names}):
         return None
     table, uri = first
-    others = [OtherRows.read(join, list(each)) for join, each in zip(declared.joins, joins, strict=True)]
+    others = [OtherRows.read(join, list(join_readers)) for join, join_readers in zip(declared.joins, joins, strict=True)]
     wanted = declared.needed(sources_of(config.mapping, _INPUTS))
     chosen = None if config.source.columns is None else frozenset(config.source.columns)
     made = RowColumns(RowSteps(columns=dict.fromkeys(wanted, "any")), joins=others, mapped=frozenset(mapped), chosen=chosen)
-    sample: dict[str, pl.Series] = {each.name: each for each in made.raw(table, uri)}
-    sample |= {each.name: each for other in others for each in other.rows.select(other.join.columns)}
+    sample: dict[str, pl.Series] = {series.name: series for series in made.raw(table, uri)}
+    sample |= {series.name: series for other in others for series in other.rows.select(other.join.columns)}
     _check(declared, table.column_names, sample)
     _check_late(config, table.column_names)
     steps = _steps(config, sample)
@@ -195,7 +195,7 @@ def _check_late(config: ImportConfig, in_source: Sequence[str]) -> None:
 
 
 def _steps(config: ImportConfig, sample: Mapping[str, pl.Series]) -> RowSteps:
-    """The steps, with categories and bins that need no data.
+    """Return the steps, with the categories and bins that need no data.
 
     Raises:
         ConfigError: an expression does not fit the types of the columns.
@@ -210,7 +210,7 @@ def _steps(config: ImportConfig, sample: Mapping[str, pl.Series]) -> RowSteps:
         *declared.encode,
         *declared.discretise,
         *declared.fill,
-        *(each for text in computed.values() for each in names_in(text)),
+        *(name for text in computed.values() for name in names_in(text)),
     }
     read |= {name for name in obs if name in inputs}
     gaps = {name for late in declared.late_with_gaps for name in names_in(declared.in_episode[late].of)}
@@ -223,28 +223,28 @@ def _steps(config: ImportConfig, sample: Mapping[str, pl.Series]) -> RowSteps:
         try:
             stepped(own, empty)
         except SchemaError as error:
-            numbers = {each: "number" for each in own.columns if _is_mostly_numbers(sample[each])}
+            numbers = {column: "number" for column in own.columns if _is_mostly_numbers(sample[column])}
             steps = steps.model_copy(update={"columns": steps.columns | numbers})
             try:
                 stepped(steps.of([name]), empty)
             except SchemaError:
                 raise ConfigError(str(error)) from error
-    known = {name: each for name, each in declared.encode.items() if each.categories != "auto"}
-    bins = {name: each.bins(np.empty(0)) for name, each in declared.discretise.items() if not each.needs_data}
+    known = {name: encoding for name, encoding in declared.encode.items() if encoding.categories != "auto"}
+    bins = {name: binning.bins(np.empty(0)) for name, binning in declared.discretise.items() if not binning.needs_data}
     return steps.model_copy(update={"encode": known, "bins": bins})
 
 
 def _before(declared: ColumnsConfig, steps: RowSteps) -> RowSteps:
-    """The steps that make the keys of joins.
+    """Return the steps that compute the keys of joins.
 
     Raises:
-        ConfigError: they need what a join adds.
+        ConfigError: a key needs a column that a join adds.
     """
-    found = steps.of(name for join in declared.joins for name in join.key_columns)
+    key_steps = steps.of(name for join in declared.joins for name in join.key_columns)
     for join in declared.joins:
-        if late := sorted(found.columns.keys() & {*join.columns}):
+        if late := sorted(key_steps.columns.keys() & {*join.columns}):
             raise ConfigError(f"A key of a join is computed from {', '.join(late)}, which a join adds; joins come before that.")
-    return found.model_copy(update={"encode": {}, "bins": {}})
+    return key_steps.model_copy(update={"encode": {}, "bins": {}})
 
 
 def _kind(name: str, values: pl.Series, declared: ColumnsConfig, is_input: bool, is_obs: bool) -> Kind:
@@ -274,16 +274,16 @@ def _is_mostly_numbers(values: pl.Series) -> bool:
 def _with_data(
     made: RowColumns, declared: ColumnsConfig, readers: Sequence[StepReader], in_source: Sequence[str]
 ) -> RowColumns:
-    """With the categories and bins that all rows together make; rows that cannot be read are left to the import itself."""
-    auto = [name for name, each in declared.encode.items() if each.categories == "auto"]
-    binned = [name for name, each in declared.discretise.items() if each.needs_data]
+    """Return `made` with the categories and bins of all rows. Rows that cannot be read are skipped: the import reports them."""
+    auto = [name for name, encoding in declared.encode.items() if encoding.categories == "auto"]
+    binned = [name for name, binning in declared.discretise.items() if binning.needs_data]
     if not auto and not binned:
         return made
     plain = made.steps.model_copy(update={"encode": {}, "bins": {}}).of([*auto, *binned])
     reading = dataclasses.replace(made, steps=plain, mapped=frozenset())
     roots = {root_of(dict.fromkeys(in_source), name) for name in declared.needed([])}
     names = [name for name in in_source if name in roots]
-    found: dict[str, set[Any]] = {name: set() for name in auto}
+    categories: dict[str, set[Any]] = {name: set() for name in auto}
     numbers: dict[str, list[np.ndarray]] = {name: [] for name in binned}
     for reader in readers:
         with contextlib.suppress(DataError):
@@ -291,18 +291,21 @@ def _with_data(
                 frame, *_ = reading.frame(table, uri)
                 for name in auto:
                     values = frame[name] if frame[name].dtype == pl.String else frame[name].cast(pl.Float64)
-                    found[name] |= {*values.drop_nulls().unique().to_list()}
-                    if len(found[name]) > MAX_CATEGORIES:
+                    categories[name] |= {*values.drop_nulls().unique().to_list()}
+                    if len(categories[name]) > MAX_CATEGORIES:
                         raise ConfigError(
                             f"Column {name!r} has more than {MAX_CATEGORIES} different values: too many for categories. Name "
                             "those that matter, with other: true for the rest, or compute coarser ones."
                         )
                 for name in binned:
-                    found_here = frame[name].cast(pl.Float64).drop_nulls().to_numpy()
-                    numbers[name].append(found_here[np.isfinite(found_here)])
-    if empty := [name for name in auto if not found[name]]:
+                    column = frame[name].cast(pl.Float64).drop_nulls().to_numpy()
+                    numbers[name].append(column[np.isfinite(column)])
+    if empty := [name for name in auto if not categories[name]]:
         raise ConfigError(f"Column {empty[0]!r} has no values to find categories in.")
-    encode = {n: e.model_copy(update={"categories": sorted(found[n])}) if n in found else e for n, e in declared.encode.items()}
+    encode = {
+        n: e.model_copy(update={"categories": sorted(categories[n])}) if n in categories else e
+        for n, e in declared.encode.items()
+    }
     bins = {name: declared.discretise[name].bins(np.concatenate([*parts, np.empty(0)])) for name, parts in numbers.items()}
     steps = made.steps.model_copy(update={"encode": encode, "bins": made.steps.bins | bins})
     return dataclasses.replace(made, steps=steps)
@@ -314,9 +317,9 @@ def _inputs(config: ImportConfig, steps: RowSteps) -> InputColumns | None:
         return None  # lists or structs, which no steps look into
     late = config.columns.in_episode.keys()
     computed = {name: text for name, text in steps.computed.items() if name not in late}
-    given = steps.columns | dict.fromkeys((name for name in names if name in late), "number")
+    kinds = steps.columns | dict.fromkeys((name for name in names if name in late), "number")
     fill = {name: value for name, value in steps.fill.items() if name not in late}
-    steps = steps.model_copy(update={"computed": computed, "columns": given, "fill": fill})
+    steps = steps.model_copy(update={"computed": computed, "columns": kinds, "fill": fill})
     labels = _labels(config, steps)
     action = sources_of(config.mapping, [columns.ACTIONS])
     return InputColumns(

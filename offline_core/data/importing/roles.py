@@ -62,7 +62,7 @@ class Role(BaseModel):
 
     @property
     def needs_mapping(self) -> bool:
-        """Not so where the source has it under its canonical name, but for masks, which are none unless they are mapped."""
+        """Whether the column has another name than the role. Masks always need a mapping: without it, a column is no mask."""
         if self.name in MASKS:
             return self.source is not None
         return self.source is not None and self.source != self.name
@@ -95,14 +95,15 @@ class Guess:
         return source if isinstance(source, str) and source in self.rows.table.column_names else None
 
 
-def guessed_roles(rows: SampleRows, given: Mapping[str, str | list[str]], changed: Collection[str] = ()) -> dict[str, Role]:
-    """The roles that are given or found, and those of `REQUIRED` that are not, with candidates.
+def guessed_roles(rows: SampleRows, mapping: Mapping[str, str | list[str]], changed: Collection[str] = ()) -> dict[str, Role]:
+    """Return the roles that are mapped or guessed, and the others of `REQUIRED`, with candidates.
 
     Arguments:
-        changed: columns that are made or changed before the mapping.
+        mapping: the declared roles.
+        changed: columns that are computed or changed before the mapping.
     """
     guess = Guess(rows)
-    for name, source in given.items():
+    for name, source in mapping.items():
         target = CANONICAL.get(name, name)
         guess.roles[target] = Role(name=target, source=source, reason="given", is_given=True)
     _by_canonical_name(guess)
@@ -128,10 +129,10 @@ def in_order(roles: Mapping[str, Role]) -> list[Role]:
 
 
 def _masks(guess: Guess) -> None:
-    """One that an import would refuse is no mask: without that of `new_obs`, or the other way round."""
+    """Drop guessed masks that an import would refuse, as one of `obs` and `new_obs` would have none."""
     needed = {ACTION_MASK, NEW_ACTION_MASK} if columns.NEW_OBS in guess.roles else {ACTION_MASK}
-    found = {name for name in MASKS if name in guess.roles}
-    for name in found if found < needed else found - needed:
+    masks = {name for name in MASKS if name in guess.roles}
+    for name in masks if masks < needed else masks - needed:
         if not guess.roles[name].is_given:
             del guess.roles[name]
 
@@ -162,32 +163,32 @@ def _by_name(guess: Guess, name: str) -> None:
     left = guess.left
     if name == columns.OBS:
         later = {*named(columns.NEW_OBS, left), *parts_of(columns.NEW_OBS, left), *following(left).values()}
-        left = [each for each in left if each not in later]
-    found = [each for each in named(name, left) if _fits(name, guess.column(each))]
-    if name == columns.T and len(found) > 1:  # what numbers the steps before what times them
-        found.sort(key=lambda each: not values.is_whole(guess.column(each)))
-    if found:
-        guess.take(name, found[0], f"another name for {name}", found[1:], is_sure=len(plain(found[0])) >= MIN_NAME)
-    elif name in VECTORS and (parts := [each for each in parts_of(name, left) if _is_number(guess.column(each))]):
+        left = [column for column in left if column not in later]
+    matches = [column for column in named(name, left) if _fits(name, guess.column(column))]
+    if name == columns.T and len(matches) > 1:  # what numbers the steps before what times them
+        matches.sort(key=lambda column: not values.is_whole(guess.column(column)))
+    if matches:
+        guess.take(name, matches[0], f"another name for {name}", matches[1:], is_sure=len(plain(matches[0])) >= MIN_NAME)
+    elif name in VECTORS and (parts := [part for part in parts_of(name, left) if _is_number(guess.column(part))]):
         joined = parts[0] if len(parts) == 1 else parts
         reason = f"the name{'s' * (len(parts) > 1)} begin{'s' * (len(parts) == 1)} with another one for {name}"
-        guess.take(name, joined, reason, is_sure=all(each[-1].isdecimal() for each in parts))
+        guess.take(name, joined, reason, is_sure=all(part[-1].isdecimal() for part in parts))
 
 
 def _inside_structs(guess: Guess) -> None:
-    for each in guess.left:
-        kind = guess.column(each).type
+    for column in guess.left:
+        kind = guess.column(column).type
         for child in kind if pa.types.is_struct(kind) else ():
             for name, known in SYNONYMS.items():
                 if plain(child.name) in known and name not in guess.roles:
-                    guess.take(name, f"{each}.{child.name}", f"another name for {name}, inside {each}")
+                    guess.take(name, f"{column}.{child.name}", f"another name for {name}, inside {column}")
 
 
 def _time(guess: Guess) -> None:
     if columns.T in guess.roles:
         return
-    if found := [name for name in guess.left if values.is_time(guess.column(name))]:
-        guess.take(columns.T, found[0], "the values are times", found[1:])
+    if times := [name for name in guess.left if values.is_time(guess.column(name))]:
+        guess.take(columns.T, times[0], "the values are times", times[1:])
         return
     eps_id = guess.source_of(columns.EPS_ID)
     inside = np.diff(guess.rows.file) == 0
@@ -209,23 +210,23 @@ def _ids(guess: Guess) -> None:
         return
     time = guess.source_of(columns.T)
     t = None if time is None else values.numbers(guess.column(time), may_be_time=True)
-    found = values.id_candidates(guess.rows, guess.left, t)
-    if not found and t is not None:  # one after another in time
+    candidates = values.id_candidates(guess.rows, guess.left, t)
+    if not candidates and t is not None:  # one after another in time
         named_so = [name for name in guess.left if has_word(name, (*ID_WORDS, *THING_WORDS))]
-        if len(found := values.id_candidates(guess.rows, named_so, None)) == 1:
-            guess.take(columns.EPS_ID, found[0], "comes in runs, none of them twice, and is named like an id")
+        if len(candidates := values.id_candidates(guess.rows, named_so, None)) == 1:
+            guess.take(columns.EPS_ID, candidates[0], "comes in runs, none of them twice, and is named like an id")
             return
-        found = []
+        candidates = []
     why = (
         "stays the same while t grows, and changes where t begins anew"
         if t is not None
         else "comes in runs, none of them twice"
     )
     ends = {*ENDS} & guess.roles.keys()
-    if len(found) == 1 and (t is not None or not ends):
-        guess.take(columns.EPS_ID, found[0], why)
-    elif found and not ends:
-        guess.take(columns.EPS_ID, None, f"several columns may name the episode of a row: each {why}", found)
+    if len(candidates) == 1 and (t is not None or not ends):
+        guess.take(columns.EPS_ID, candidates[0], why)
+    elif candidates and not ends:
+        guess.take(columns.EPS_ID, None, f"several columns may name the episode of a row: each {why}", candidates)
     elif time is not None and t is not None and values.is_time(guess.column(time)):
         apart = values.apart_at_one_time(guess.rows, guess.left, t)
         if len(apart) == 1 and (arrow.is_text(guess.column(apart[0]).type) or has_word(apart[0], (*ID_WORDS, *THING_WORDS))):
@@ -240,14 +241,14 @@ def _ids(guess: Guess) -> None:
 
 
 def _pairs(guess: Guess) -> None:
-    """An id and the number of the step of rows that lie in no order."""
+    """Guess the id and the step number of rows that lie in no order."""
     if not has_single_steps(guess.roles):
         return
-    found = values.numbered_in_any_order(guess.rows, guess.left)
-    named_so = [pair for pair in found if has_word(pair[1], TIME_WORDS) and not has_word(pair[0], TIME_WORDS)]
-    if len(found) != 1 and len(named_so) != 1:
+    pairs = values.numbered_in_any_order(guess.rows, guess.left)
+    named_so = [pair for pair in pairs if has_word(pair[1], TIME_WORDS) and not has_word(pair[0], TIME_WORDS)]
+    if len(pairs) != 1 and len(named_so) != 1:
         return
-    ((eps_id, t),) = named_so if len(found) != 1 else found
+    ((eps_id, t),) = named_so if len(pairs) != 1 else pairs
     guess.take(columns.EPS_ID, eps_id, f"no two of its rows have the same {t}, in whatever order rows lie", is_sure=False)
     guess.take(columns.T, t, f"numbers the rows of each {eps_id}, in whatever order rows lie", is_sure=False)
 
@@ -262,24 +263,27 @@ def _ends(guess: Guess) -> None:
         same = (np.diff(guess.rows.file) == 0) & (np.diff(t) > 0)
     else:
         return
-    if found := values.end_candidates(guess.rows, guess.left, same):
+    if candidates := values.end_candidates(guess.rows, guess.left, same):
         reason = "true in last rows of episodes and nowhere else"
-        guess.take(columns.TERMINATEDS, found[0], reason, found[1:], is_sure=False)
+        guess.take(columns.TERMINATEDS, candidates[0], reason, candidates[1:], is_sure=False)
 
 
 def _probability(guess: Guess) -> None:
-    """A column with a name and values of probabilities; of densities only in a log of single steps: things have some."""
+    """Guess the column of action probabilities by its name and values.
+
+    Densities count only in a log of single steps: elsewhere things have densities, too, and `p` may be a pressure.
+    """
     if {columns.ACTION_PROB, columns.ACTION_LOGP} & guess.roles.keys():
         return
     actions = guess.source_of(columns.ACTIONS)
     is_choice = actions is not None and (values.is_text(guess.column(actions)) or values.is_whole(guess.column(actions)))
     is_single = has_single_steps(guess.roles)
-    known = [([*PROBABILITY_NAMES] if is_single else [each for each in PROBABILITY_NAMES if len(each) > 1], 1.0)]  # p: pressure
+    known = [([*PROBABILITY_NAMES] if is_single else [name for name in PROBABILITY_NAMES if len(name) > 1], 1.0)]  # p: pressure
     known += [([*DENSITY_NAMES], np.inf)] * (is_single and not is_choice)
     for names, most in known:
-        for name in [each for each in guess.left if plain(each) in names]:
-            found = values.numbers(guess.column(name))
-            if found is not None and len(found) and ((found > 0) & (found <= most)).all():
+        for name in [name for name in guess.left if plain(name) in names]:
+            numbers = values.numbers(guess.column(name))
+            if numbers is not None and len(numbers) and ((numbers > 0) & (numbers <= most)).all():
                 what = "probability" if most == 1 else "density"
                 guess.take(columns.ACTION_PROB, name, f"named like a {what}, and all values may be one", is_sure=False)
                 return
@@ -291,7 +295,7 @@ def has_single_steps(roles: Collection[str]) -> bool:
 
 
 def _the_rest(guess: Guess) -> None:
-    """What an import needs and no name says: candidates, and no guess but for the only vectors."""
+    """List candidates for the roles that an import needs and no name tells; only lone vectors are guessed as observations."""
     after = {*following(guess.rows.table.column_names).values()}
     left = [name for name in guess.left if not (has_word(name, PROBABILITIES) or name in after or _tells_apart(guess, name))]
     single = [name for name in left if _is_number(guess.column(name))]
@@ -312,14 +316,16 @@ def _the_rest(guess: Guess) -> None:
     ):
         if name in guess.roles:
             continue
-        found = sorted(
-            (each for each in pool if each not in taken),
-            key=lambda each: (
-                (len(likely), True) if (at := first_word(each, likely)) is None else (at, plain(each) != likely[at])
+        candidates = sorted(
+            (column for column in pool if column not in taken),
+            key=lambda column: (
+                (len(likely), True) if (at := first_word(column, likely)) is None else (at, plain(column) != likely[at])
             ),
         )
-        guess.take(name, None, reason, [*dict.fromkeys(found)])
-        if name != columns.OBS and (sure := [each for each in found if has_word(each, likely)] or words * (pool is not single)):
+        guess.take(name, None, reason, [*dict.fromkeys(candidates)])
+        if name != columns.OBS and (
+            sure := [column for column in candidates if has_word(column, likely)] or words * (pool is not single)
+        ):
             taken += sure[:1]
 
 

@@ -47,13 +47,13 @@ class RowColumns:
     """Columns that become what they are once rows are in order; until then they are what they are of."""
 
     def __call__(self, table: pa.Table, uri: str) -> tuple[pa.Table, list[BadRow], list[int]]:
-        """(the rows with the new columns, those of them that are of no use, rows without a partner by the number of the join).
+        """(the rows with the new columns, the rejected rows, how many rows have no partner by the number of the join).
 
         Raises:
             SchemaError: a column is missing, or does not have the type that a step needs.
         """
         frame, bad, without_partner = self.frame(table, uri)
-        return self._written(table, frame), list({each.row: each for each in reversed(bad)}.values()), without_partner
+        return self._written(table, frame), list({bad_row.row: bad_row for bad_row in reversed(bad)}.values()), without_partner
 
     def frame(self, table: pa.Table, uri: str) -> tuple[pl.DataFrame, list[BadRow], list[int]]:
         """(the columns that are read and made, the rows that are of no use, rows without a partner by join)."""
@@ -126,13 +126,13 @@ class RowColumns:
         return table
 
     def _places(self) -> dict[str, int]:
-        """Where the vector of observations has the columns that need earlier rows."""
-        found, place = dict[str, int](), 0
+        """The index in the observation vector of each column that needs earlier rows."""
+        offsets, offset = dict[str, int](), 0
         for name in self.inputs.obs if self.inputs is not None else ():
-            found |= {name: place} if name in self.late else {}
+            offsets |= {name: offset} if name in self.late else {}
             encoding = self.steps.encode.get(name)
-            place += encoding.size if encoding is not None and encoding.form == "one_hot" else 1
-        return found
+            offset += encoding.size if encoding is not None and encoding.form == "one_hot" else 1
+        return offsets
 
     @property
     def _made(self) -> set[str]:

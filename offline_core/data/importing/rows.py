@@ -79,7 +79,7 @@ class SourceRows:
         """The rows in the order of the source.
 
         Arguments:
-            lost: (file, row) of what could not be read.
+            lost: (file, row) of rows that could not be read.
         """
         count, names = table.num_rows, table.column_names
         file, row = (table[name].to_numpy().astype(np.int64) for name in (SOURCE_FILE, SOURCE_ROW))
@@ -98,7 +98,7 @@ class SourceRows:
                 short: pl.Series(pc.fill_null(table[name], False).to_numpy()) if name in names else pl.lit(False)
                 for short, name in flags.items()
             },
-            lost=pl.Series(np.searchsorted(np.sort([_place(*each) for each in lost]), _place(file, row))),
+            lost=pl.Series(np.searchsorted(np.sort([_place(*position) for position in lost]), _place(file, row))),
             lacks=pl.Series(sum((_is_empty(table[name]).astype(int) for name in MAPS if name in names), np.zeros(count, int))),
         )
         taken = {columns.EPS_ID, columns.T, *flags.values(), SOURCE_FILE, SOURCE_ROW}
@@ -251,12 +251,12 @@ def _remedy(rows: SourceRows, line: int, by_number: bool) -> str:
 
 
 def same_rows(one: pa.Table, other: pa.Table) -> np.ndarray:
-    """(N,) bool: row i of both says the same; a map that is empty contradicts none."""
+    """(N,) bool: row i of both tables is equal; an empty map is equal to every map."""
     same = np.ones(one.num_rows, bool)
     for name in one.column_names if one.num_rows else ():
         left, right = one[name].combine_chunks(), other[name].combine_chunks()
         if pa.types.is_binary(left.type):
-            left, right = (pc.if_else(pc.equal(each, EMPTY_MAP), pa.scalar(None, each.type), each) for each in (left, right))
+            left, right = (pc.if_else(pc.equal(side, EMPTY_MAP), pa.scalar(None, side.type), side) for side in (left, right))
             same &= pc.fill_null(pc.equal(left, right), True).to_numpy(zero_copy_only=False)
         elif arrow.is_text(left.type):
             equal = pc.fill_null(pc.equal(left, right), False)

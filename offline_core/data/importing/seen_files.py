@@ -50,30 +50,31 @@ class SeenFiles(NamedTuple):
 
 def uris_of(reader: StepReader, listing: Listing) -> list[str]:
     """The files of a reader."""
-    return [place.uri for place, _ in located_files(reader, listing)]
+    return [file.uri for file, _ in located_files(reader, listing)]
 
 
 def seen_files(readers: Sequence[StepReader], listing: Listing, before: Sequence[SourceFile], *, hashed: bool) -> SeenFiles:
-    """Compares files by size and time of change, and where these differ by SHA-256.
+    """Compare files with earlier ones by size and time of change, and by SHA-256 where these differ.
 
-    A file of another name is another file, also with equal content: names may say what is in it. It is hashed before it is
-    read: a file that is written meanwhile is changed the next time.
+    A file of another name is another file, also with equal content: names may say what is in it. Files are hashed before
+    they are read, so a file that is written meanwhile counts as changed the next time.
 
     Arguments:
         hashed: False leaves out the SHA-256 of files that are to be read.
     """
     known = {file.uri: file for file in before}
-    found = [located_files(reader, listing) for reader in readers]
+    located = [located_files(reader, listing) for reader in readers]
     stated = [
-        [SourceFile(uri=place.uri, bytes=info.size, changed_ns=info.mtime_ns) for place, info in files] for files in found
+        [SourceFile(uri=location.uri, bytes=info.size, changed_ns=info.mtime_ns) for location, info in files]
+        for files in located
     ]
     doubtful = {
-        file.uri: place
-        for files, places in zip(stated, found, strict=True)
-        for file, (place, _) in zip(files, places, strict=True)
+        file.uri: location
+        for files, locations in zip(stated, located, strict=True)
+        for file, (location, _) in zip(files, locations, strict=True)
         if not _looks_equal(file, known.get(file.uri))
     }
-    hashes = several(lambda place: size_and_hash(place)[1], doubtful.values() if hashed else ())
+    hashes = several(lambda location: size_and_hash(location)[1], doubtful.values() if hashed else ())
     sha256 = dict(zip(doubtful, hashes, strict=False))
     fresh = {uri for uri in doubtful if uri not in known or not hashed or known[uri].sha256 != sha256[uri]}
     to_read = [number for number, files in enumerate(stated) if not files or any(file.uri in fresh for file in files)]

@@ -85,7 +85,7 @@ class StepImport:
     base: Stored | None = None
     """The version that is appended to."""
     order: str = ""
-    """As `order_of` says; empty if there are no rows."""
+    """The order of rows, as of `order_of`; empty if there are no rows."""
     schema: pa.Schema = pa.schema([])  # noqa: RUF009
     """Of the rows in canonical columns."""
     notes: tuple[str, ...] = ()
@@ -125,7 +125,7 @@ class StepImport:
         return job
 
     def _looked(self) -> StepImport:
-        """With what the first rows say."""
+        """Return the same import, completed by what the first rows tell: columns, order and range of actions."""
         config, every = self.config, range(len(self.readers))
         with contextlib.closing(self._prepared(every, Findings(config.unreadable))) as tables:  # or Ray's tasks would go on
             if (first := next(tables, None)) is None:
@@ -134,10 +134,10 @@ class StepImport:
             notes: list[str | None] = []
             if config.recorded_action_range is None:
                 rest = itertools.chain([table], (more for more, _ in tables))
-                found, note = infer_range(map(steps_of_table, rest), preparation.spaces[1])
-                preparation = replace(preparation, recorded_action_range=found)
+                action_range, note = infer_range(map(steps_of_table, rest), preparation.spaces[1])
+                preparation = replace(preparation, recorded_action_range=action_range)
                 notes.append(note)
-        schema = pa.schema([each for each in table.schema if each.name not in (SOURCE_FILE, SOURCE_ROW)])
+        schema = pa.schema([field for field in table.schema if field.name not in (SOURCE_FILE, SOURCE_ROW)])
         job = replace(self, preparation=preparation, schema=schema)
         notes += preparation.notes
         try:
@@ -172,136 +172,140 @@ class StepImport:
     def _files(self) -> list[str]:
         return [reader.uri for reader in self.readers]
 
-    def run(self, found: Findings) -> tuple[list[WrittenEpisodes], list[str]]:
-        """(what was written, part by part; notes); what cannot be read is added to `found`."""
-        written = self._written(found)
-        written[0].counts.clipped_actions = found.clipped_actions
+    def run(self, findings: Findings) -> tuple[list[WrittenEpisodes], list[str]]:
+        """(the episodes written, by part; notes). What cannot be read is added to `findings`."""
+        written = self._written(findings)
+        written[0].counts.clipped_actions = findings.clipped_actions
         made = self.preparation.made
-        of_joins = [] if made is None else made.notes(found.without_partner)
-        return written, [*self.notes, *found.notes, *extras.note_on(found.extras), *of_joins]
+        of_joins = [] if made is None else made.notes(findings.without_partner)
+        return written, [*self.notes, *findings.notes, *extras.note_on(findings.extras), *of_joins]
 
-    def imported(self, seen: SeenFiles, listing: Listing, found: Findings) -> Imported:
-        """What appends to this import have to know."""
+    def imported(self, seen: SeenFiles, listing: Listing, findings: Findings) -> Imported:
+        """Return what later appends to this import need to know."""
         files = [uris_of(reader, listing) for reader in self.readers]
-        waiting = {uri for number in found.waiting for uri in files[number]}
+        waiting = {uri for number in findings.waiting for uri in files[number]}
         imported = Imported(
             sources=seen.having_read({uri for uris in files for uri in uris}, waiting),
             joined=seen.joined,
             order=self.order,
-            cuts=found.cuts,
-            left_out=found.left_out,
+            cuts=findings.cuts,
+            left_out=findings.left_out,
         )
-        return imported.with_rows(self.without_extras(found.extras).schema, self.preparation.recorded_action_range)
+        return imported.with_rows(self.without_extras(findings.extras).schema, self.preparation.recorded_action_range)
 
     def without_extras(self, names: Iterable[str]) -> StepImport:
-        """The same without these extra columns, which some rows lack."""
+        """Return the same import without these extra columns, which some rows lack."""
         dropped = {*names} - self.preparation.templates.keys()
         if not dropped:
             return self
-        schema = pa.schema([each for each in self.schema if each.name not in dropped])
+        schema = pa.schema([field for field in self.schema if field.name not in dropped])
         return replace(self, preparation=self.preparation.without_extras(dropped), schema=schema)
 
-    def _written(self, found: Findings) -> list[WrittenEpisodes]:
+    def _written(self, findings: Findings) -> list[WrittenEpisodes]:
         if not self.has_ids and self.order != "linked":
-            return self._written_in_order([range(len(self.readers))], found)
+            return self._written_in_order([range(len(self.readers))], findings)
         if not self.has_ids or self.parts == 1:
-            return [self._written_of(self._all_rows(found), "part", found)]
+            return [self._written_of(self._all_rows(findings), "part", findings)]
         groups = _groups(self.sizes)
         if ids_lie_in_runs(self.readers, self.sizes, groups, self.preparation.source_of(columns.EPS_ID)):
-            return self._written_in_order(groups, found)
+            return self._written_in_order(groups, findings)
         read_with = "local" if any(isinstance(reader, RayRead) for reader in self.readers) else self.config.engine
         with progress(len(groups), what="read", unit="part") as bar:
             for more in map_items(read_with, self._scatter, groups):
-                found += more
+                findings += more
                 bar.update(1)
-        job, parts = self.without_extras(found.extras), range(self.parts)
+        job, parts = self.without_extras(findings.extras), range(self.parts)
         shares = [parts[i : i + PARTS_PER_TASK] for i in range(0, len(parts), PARTS_PER_TASK)]
         written = []
         with progress(len(shares), what="write", unit="part") as bar:
-            for part, more in map_items(self.config.engine, functools.partial(job._gather, found.places), shares):
+            for part, more in map_items(self.config.engine, functools.partial(job._gather, findings.places), shares):
                 written.append(part)
-                found += replace(more, places=[])
+                findings += replace(more, places=[])
                 bar.update(1)
         return written
 
-    def assembled(self, found: Findings) -> Iterator[tuple[list[Episode], Counts]]:
-        """All episodes, put together in this process; of rows with ids, all at once."""
+    def assembled(self, findings: Findings) -> Iterator[tuple[list[Episode], Counts]]:
+        """Build all episodes in this process. Rows with ids are built all at once."""
         if not self.has_ids and self.order != "linked":
-            for _ in self._prepared(range(len(self.readers)), first := Findings(found.rule)):
+            for _ in self._prepared(range(len(self.readers)), first := Findings(findings.rule)):
                 pass
             job = self.without_extras(first.extras)
-            yield from (job._new(*rows, found) for rows in job._in_order(range(len(self.readers)), found))
+            yield from (job._new(*rows, findings) for rows in job._in_order(range(len(self.readers)), findings))
         else:
-            for table, _ in self._all_rows(found):
-                yield self._assembled(table, found)[:2]
+            for table, _ in self._all_rows(findings):
+                yield self._assembled(table, findings)[:2]
 
     def _scatter(self, group: range) -> Findings:
-        found, ids_per_file = Findings(self.config.unreadable), self.config.episodes.ids_per == "file"
+        findings, ids_per_file = Findings(self.config.unreadable), self.config.episodes.ids_per == "file"
         with PartWriter(self.folder, f"{group.start:08d}", parts=self.parts, ids_per_file=ids_per_file) as writer:
-            for table in self._prepared_together(group, found):
+            for table in self._prepared_together(group, findings):
                 writer.write(table)
-        return found
+        return findings
 
     def _gather(self, places: list[tuple[int, int]], parts: range) -> tuple[WrittenEpisodes, Findings]:
-        found = Findings(self.config.unreadable, places=places)
+        findings = Findings(self.config.unreadable, places=places)
         tables = (read_part(self.folder, part) for part in parts)
         wanted = ((self._in_schema(table), self.order) for table in tables if table is not None)
-        return self._written_of(wanted, f"part-{parts.start:05d}", found), found
+        return self._written_of(wanted, f"part-{parts.start:05d}", findings), findings
 
-    def _written_in_order(self, groups: Sequence[range], found: Findings) -> list[WrittenEpisodes]:
-        """Writes rows that lie in order as they are read; once more where an extra column changes on the way."""
-        first = Findings(found.rule)
+    def _written_in_order(self, groups: Sequence[range], findings: Findings) -> list[WrittenEpisodes]:
+        """Write rows that lie in order as they are read. If an extra column changes on the way, all are written again."""
+        first = Findings(findings.rule)
         written = self._written_groups(groups, first)
         job = self.without_extras(first.extras)
         if job.schema != self.schema:
             discard(self.root, (file for part in written for file in part.files))
             remove_late(self.root, [*first.cuts, *first.left_out])
-            first = Findings(found.rule, extras=first.extras, notes=first.notes)
+            first = Findings(findings.rule, extras=first.extras, notes=first.notes)
             written = job._written_groups(groups, first)
-        found += first
+        findings += first
         return written
 
-    def _written_groups(self, groups: Sequence[range], found: Findings) -> list[WrittenEpisodes]:
+    def _written_groups(self, groups: Sequence[range], findings: Findings) -> list[WrittenEpisodes]:
         written = []
         with progress(len(groups), what="import", unit="part") as bar:
             for part, more in map_items(self.config.engine if self.has_ids else "local", self._written_group, groups):
                 written.append(part)
-                found += more
+                findings += more
                 bar.update(1)
         return written
 
     def _written_group(self, which: range) -> tuple[WrittenEpisodes, Findings]:
-        found = Findings(self.config.unreadable)
+        findings = Findings(self.config.unreadable)
         prefix = f"part-{which.start:05d}" if len(which) < len(self.readers) else "part"
-        return self._written_of(prefetched(self._in_order(which, found)), prefix, found), found
+        return self._written_of(prefetched(self._in_order(which, findings)), prefix, findings), findings
 
-    def _all_rows(self, found: Findings) -> list[tuple[pa.Table, str]]:
-        """All rows in one table, with their order; none if there are none."""
-        tables = list(self._prepared_together(range(len(self.readers)), found))
-        job = self.without_extras(found.extras)
+    def _all_rows(self, findings: Findings) -> list[tuple[pa.Table, str]]:
+        """All rows in one table, with their order; an empty list if there are no rows."""
+        tables = list(self._prepared_together(range(len(self.readers)), findings))
+        job = self.without_extras(findings.extras)
         return [(pa.concat_tables([job._in_schema(table) for table in tables]), self.order)] if tables else []
 
     def _in_schema(self, table: pa.Table) -> pa.Table:
         """Rows that were read before it was known which extra columns are left out."""
         return table.select([name for name in table.column_names if name in {SOURCE_FILE, SOURCE_ROW, *self.schema.names}])
 
-    def _written_of(self, rows: Iterable[tuple[pa.Table, str]], prefix: str, found: Findings) -> WrittenEpisodes:
-        """Writes the episodes of tables, with their order, that each hold all rows of some; and beside them what they leave."""
+    def _written_of(self, rows: Iterable[tuple[pa.Table, str]], prefix: str, findings: Findings) -> WrittenEpisodes:
+        """Write the episodes of tables that each hold all rows of their episodes, and next to them the rows left over.
+
+        Arguments:
+            rows: tables, each with its order.
+        """
         if not self.can_merge:
-            return write(self.root, prefix, prefetched(self._new(*each, found) for each in rows), self.config)
-        schema = self.without_extras(found.extras).schema
+            return write(self.root, prefix, prefetched(self._new(table, order, findings) for table, order in rows), self.config)
+        schema = self.without_extras(findings.extras).schema
         remainder = Remainder(schema, self.config.episodes.first_t if self.order == "t" else None)
-        episodes = prefetched(self._merged(table, found, remainder) for table, _ in rows)  # while those before are written
+        episodes = prefetched(self._merged(table, findings, remainder) for table, _ in rows)  # while those before are written
         written = write(self.root, prefix, episodes, self.config)
         cuts, left_out = remainder.written(self.root, prefix)
-        found.cuts += cuts
-        found.left_out += left_out
+        findings.cuts += cuts
+        findings.left_out += left_out
         return written
 
-    def _merged(self, table: pa.Table, found: Findings, remainder: Remainder) -> tuple[list[Episode], Counts]:
-        """Episodes of new rows and of the stored ones of the same ids."""
+    def _merged(self, table: pa.Table, findings: Findings, remainder: Remainder) -> tuple[list[Episode], Counts]:
+        """Build episodes of new rows and of the stored rows of the same ids."""
         if self.base is None:
-            made = self._assembled(table, found)
+            made = self._assembled(table, findings)
             remainder.add(made.rows)
             return made.episodes, made.counts
         table = unique_ids(table, self.config.episodes.ids_per, self._files)
@@ -309,14 +313,14 @@ class StepImport:
         joined = with_stored(table, self.base.rows(late)) if late else Joined(table)
         counts = Counts(rows=joined.known, duplicates=joined.known)
         if not joined.rows.num_rows:
-            found.late += Late(unchanged={*joined.unchanged})
+            findings.late += Late(unchanged={*joined.unchanged})
             return [], counts
-        made = self._assembled(joined.rows, found, per="source")
+        made = self._assembled(joined.rows, findings, per="source")
         parts = remainder.add(made.rows)
         again = {*parts[SOURCE_ID].to_list()} & late  # others were refused, and stay as they are
         corrected = again & joined.corrected.keys()
         stored = sum(joined.stored.get(name, 0) for name in again)
-        found.late += Late(
+        findings.late += Late(
             {*joined.unchanged},
             again - corrected - joined.unchanged,
             corrected,
@@ -327,66 +331,67 @@ class StepImport:
         counts += made.counts
         return made.episodes, counts.model_copy(update={"rows": counts.rows - stored, "stored_rows": stored})
 
-    def _new(self, table: pa.Table, order: str, found: Findings) -> tuple[list[Episode], Counts]:
-        """Episodes of rows that have no place in stored ones."""
-        episodes, counts, _ = self._assembled(table, found, order=order)
-        return (episodes, counts) if self.base is None else self.base.without_known(episodes, counts, found, self._files[0])
+    def _new(self, table: pa.Table, order: str, findings: Findings) -> tuple[list[Episode], Counts]:
+        """Build episodes of rows that cannot be merged with stored ones."""
+        episodes, counts, _ = self._assembled(table, findings, order=order)
+        return (episodes, counts) if self.base is None else self.base.without_known(episodes, counts, findings, self._files[0])
 
-    def _prepared(self, which: Iterable[int], found: Findings) -> Generator[tuple[pa.Table, Preparation]]:
-        """(rows of some readers in our columns, what prepared them); `found` gets what cannot be read, or raises it."""
+    def _prepared(self, which: Iterable[int], findings: Findings) -> Generator[tuple[pa.Table, Preparation]]:
+        """Yield (rows in canonical columns, what prepared them) of readers; `findings` lists or raises what cannot be read."""
         preparation = self.preparation
         for number in which:
             reader, reached = self.readers[number], 0
             try:
                 for prepared, settled in preparation.of_reader(reader, number):
                     preparation = settled
-                    found.note(prepared.note)
-                    for each in prepared.bad:
-                        found.refuse(each)
-                        found.places.append((number, reached if each.row is None else each.row))
-                    self._note(prepared, [number], found)
+                    findings.note(prepared.note)
+                    for failure in prepared.bad:
+                        findings.refuse(failure)
+                        findings.places.append((number, reached if failure.row is None else failure.row))
+                    self._note(prepared, [number], findings)
                     if (table := prepared.table) is not None and table.num_rows:
                         reached = table[SOURCE_ROW][-1].as_py() + 1
                         yield table, preparation
             except DataError as error:  # and no StorageError: what is out of reach is not damaged
-                if found.rule == "fail":
+                if findings.rule == "fail":
                     raise
-                found.refuse(Unreadable(reader.uri, None, 0, error))
-                found.places.append((number, reached))
+                findings.refuse(Unreadable(reader.uri, None, 0, error))
+                findings.places.append((number, reached))
 
-    def _prepared_together(self, which: Iterable[int], found: Findings) -> Iterator[pa.Table]:
-        """As `_prepared`, in larger tables: small files are read and converted many at a time; a thread reads ahead."""
+    def _prepared_together(self, which: Iterable[int], findings: Findings) -> Iterator[pa.Table]:
+        """Yield the rows of `_prepared` in larger tables: small files are converted together, and a thread reads ahead."""
         for numbers, rows in prefetched(small_files(self.readers, self.sizes, which)):
             prepared = None if rows is None else self.preparation.together(rows)
             if prepared is None or prepared.table is None:
-                yield from (table for table, _ in self._prepared(numbers, found))
+                yield from (table for table, _ in self._prepared(numbers, findings))
             else:
-                self._note(prepared, numbers, found)
+                self._note(prepared, numbers, findings)
                 yield prepared.table
 
     @staticmethod
-    def _note(prepared: Prepared, numbers: Sequence[int], found: Findings) -> None:
-        """Take note of what became of rows of these files."""
-        found.clipped_actions += prepared.clipped_actions
-        found.without_partner.update({join: count for join, count in enumerate(prepared.without_partner) if count})
-        found.waiting |= {*numbers} if any(prepared.without_partner) else set()
-        found.extras |= {name: why for name, why in prepared.left_out.items() if name not in found.extras}
+    def _note(prepared: Prepared, numbers: Sequence[int], findings: Findings) -> None:
+        """Add what became of the rows of these files to `findings`."""
+        findings.clipped_actions += prepared.clipped_actions
+        findings.without_partner.update({join: count for join, count in enumerate(prepared.without_partner) if count})
+        findings.waiting |= {*numbers} if any(prepared.without_partner) else set()
+        findings.extras |= {name: why for name, why in prepared.left_out.items() if name not in findings.extras}
 
-    def _in_order(self, which: range, found: Findings) -> Iterator[tuple[pa.Table, str]]:
-        """(rows of whole episodes, their order) as soon as their end is read; without ids, the rest from the first rows that do
-        not lie in order is to be linked.
+    def _in_order(self, which: range, findings: Findings) -> Iterator[tuple[pa.Table, str]]:
+        """Yield (rows of whole episodes, their order) as soon as their end is read.
+
+        Without ids, all rows from the first that do not lie in order are yielded at the end, to be linked.
         """
         waiting: list[pa.Table] = []
         if self.has_ids:
-            tables: Iterator[pa.Table] = self._prepared_together(which, found)
+            tables: Iterator[pa.Table] = self._prepared_together(which, findings)
         else:
-            tables = (table for table, _ in self._prepared(which, found))
+            tables = (table for table, _ in self._prepared(which, findings))
         for table in tables:
             if self.may_link and not lies_in_order(table):
                 yield pa.concat_tables([*waiting, table, *tables]), "linked"
                 return
             cut = self._last_end(table)
-            if cut and (not self.has_ids or sum(each.nbytes for each in (*waiting, table)) >= RUN_BYTES):
+            if cut and (not self.has_ids or sum(rows.nbytes for rows in (*waiting, table)) >= RUN_BYTES):
                 yield pa.concat_tables([*waiting, table.slice(0, cut)]), self.order
                 waiting, table = [], table.slice(cut)
             if table.num_rows:
@@ -403,9 +408,13 @@ class StepImport:
             ends = np.ones(table.num_rows, bool) if self.order == "single_step" else ends_of(table)
         return int(np.flatnonzero(ends)[-1]) + 1 if ends.any() else 0
 
-    def _assembled(self, table: pa.Table, found: Findings, *, order: str | None = None, per: IdsPer | None = None) -> Assembled:
-        """Arguments:
-        per: in place of the config's `ids_per`.
+    def _assembled(
+        self, table: pa.Table, findings: Findings, *, order: str | None = None, per: IdsPer | None = None
+    ) -> Assembled:
+        """Build the episodes of a table.
+
+        Arguments:
+            per: replaces the config's `ids_per`.
         """
         rules = self.config.episodes
         made = self.preparation.made
@@ -415,7 +424,7 @@ class StepImport:
             order=order or self.order,
             files=self._files,
             spaces=self.preparation.spaces,
-            found=found,
+            findings=findings,
             mapping=self.preparation.mapping,
             in_order=None if made is None else made.in_order,
         )

@@ -62,12 +62,12 @@ class Stored:
 
     @classmethod
     def of(cls, dataset: Dataset, rules: EpisodesConfig) -> Stored:
-        """Reads the ids of all episodes and nothing else of them."""
+        """Read the ids of all episodes, and no steps."""
         imported = Imported.of(dataset.manifest)
         assert imported is not None
         places = dataset.index([columns.EPS_ID, columns.ROW_GROUP])
-        found = [read_late(dataset.location, entry) for entry in imported.cuts]
-        cuts = pl.DataFrame(pa.concat_tables([CUTS.empty_table(), *found]))
+        tables = [read_late(dataset.location, entry) for entry in imported.cuts]
+        cuts = pl.DataFrame(pa.concat_tables([CUTS.empty_table(), *tables]))
         waiting = {
             name
             for entry in imported.left_out
@@ -92,7 +92,7 @@ class Stored:
         return [episode for batch in chosen_episodes(self.dataset, self.places, names) for episode in batch]
 
     def rows(self, ids: Collection[str]) -> pa.Table:
-        """All rows of these ids of the source, in episodes or left out, under canonical names, from the file `STORED`."""
+        """Return all rows of these source ids, in episodes or left out, under canonical names, as rows of the file `STORED`."""
         schema = self.imported.row_schema
         parts = {name: (source, t, is_open) for source, name, t, is_open in self.parts(ids).iter_rows()}
         tables = [
@@ -104,16 +104,16 @@ class Stored:
             for entry in self.imported.left_out:
                 rows = read_late(self.dataset.location, entry)
                 tables.append(rows.filter(pc.is_in(rows[columns.EPS_ID], wanted)).cast(schema))
-        found = pa.concat_tables([empty_table(schema), *tables])
-        found = found.append_column(SOURCE_FILE, pa.array(np.full(found.num_rows, STORED, np.int32)))
-        return found.append_column(SOURCE_ROW, pa.array(np.arange(found.num_rows, dtype=np.int64)))
+        table = pa.concat_tables([empty_table(schema), *tables])
+        table = table.append_column(SOURCE_FILE, pa.array(np.full(table.num_rows, STORED, np.int32)))
+        return table.append_column(SOURCE_ROW, pa.array(np.arange(table.num_rows, dtype=np.int64)))
 
     def without_known(
-        self, episodes: Sequence[Episode], counts: Counts, found: Findings, uri: str
+        self, episodes: Sequence[Episode], counts: Counts, findings: Findings, uri: str
     ) -> tuple[list[Episode], Counts]:
-        """(the episodes that this version has not, their counts), where steps have no place of their own.
+        """(the episodes that this version lacks, their counts), for steps that have no t of their own.
 
-        Equal ones of the same id are duplicates. Others are refused, as where their steps belong is not known.
+        An equal episode of the same id is a duplicate. A different one is refused, as its steps cannot be merged.
 
         Arguments:
             uri: of the source, for messages.
@@ -130,7 +130,7 @@ class Stored:
             counts.steps -= len(episode)
             if before == episode:
                 counts.duplicates += len(episode)
-                found.late.unchanged.add(episode.eps_id)
+                findings.late.unchanged.add(episode.eps_id)
                 continue
             counts.rows -= len(episode)
             error = EpisodeError(
@@ -138,7 +138,7 @@ class Stored:
                 f"{self.dataset.manifest.version}. Only rows with an id and a t, or a time, can be merged with those of "
                 "earlier imports: map columns to eps_id and t, and import all again into another dataset."
             )
-            found.refuse(Unreadable(uri, None, len(episode), error, int(episode.terminated)))
+            findings.refuse(Unreadable(uri, None, len(episode), error, int(episode.terminated)))
         return new, counts
 
 
@@ -158,10 +158,10 @@ class Joined(NamedTuple):
 
 
 def with_stored(new: pa.Table, stored: pa.Table) -> Joined:
-    """New rows win where they differ; equal ones are left out.
+    """Merge new rows with stored ones. Where they differ, the new row wins; new rows that equal stored ones are left out.
 
     Arguments:
-        new, stored: rows in the same columns, with `SOURCE_FILE` and `SOURCE_ROW`; of stored ones no two of one place.
+        new, stored: rows in the same columns, with `SOURCE_FILE` and `SOURCE_ROW`; no two stored rows are of the same step.
     """
     lines, old = (_places(table).with_row_index("line") for table in (new, stored))
     pairs = lines.join(old, on=[columns.EPS_ID, columns.T], how="inner", suffix="_old").select("line", "line_old")
@@ -176,7 +176,7 @@ def with_stored(new: pa.Table, stored: pa.Table) -> Joined:
     old = old.with_columns(kept=~pl.col("gives_way") & ~pl.col(columns.EPS_ID).is_in(list(unchanged)))
     rest = new.filter(lines["is_known"].not_().to_arrow())
     left = stored.filter(old["kept"].to_arrow()).select(rest.column_names).cast(rest.schema)
-    again, corrected = (dict(old.filter(each)[columns.EPS_ID].value_counts().iter_rows()) for each in ("kept", "gives_way"))
+    again, corrected = (dict(old.filter(flag)[columns.EPS_ID].value_counts().iter_rows()) for flag in ("kept", "gives_way"))
     return Joined(pa.concat_tables([left, rest]), int(lines["is_known"].sum()), again, corrected, frozenset(unchanged))
 
 
@@ -217,13 +217,13 @@ class Remainder:
         return parts
 
     def written(self, root: Location, name: str) -> tuple[list[FileEntry], list[FileEntry]]:
-        """(files of cuts, files of rows left out) below `root`."""
+        """Write below `root`: (files of cuts, files of rows left out)."""
         cuts, left_out = ([table for table in tables if table.num_rows] for tables in (self.cuts, self.left_out))
-        found = [
+        files = [
             [write_late(root, f"{what}-{name}", pa.concat_tables(tables))] if tables else []
             for what, tables in (("cuts", cuts), ("rows", left_out))
         ]
-        return found[0], found[1]
+        return files[0], files[1]
 
     def _rows(self, rows: SourceRows) -> pa.Table:
         """Steps as canonical rows."""
@@ -256,8 +256,8 @@ def canonical(
             return own[field.name]
         if field.name not in there:
             return pa.nulls(table.num_rows, field.type)
-        found = table[field.name]
-        return found if found.type == field.type else found.cast(field.type)
+        values = table[field.name]
+        return values if values.type == field.type else values.cast(field.type)
 
     return pa.Table.from_arrays([column(field) for field in schema], schema=schema)
 

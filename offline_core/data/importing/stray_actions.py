@@ -36,7 +36,7 @@ class ActionCounts:
         self.seen: dict[Dimension, dict[int, Seen]] = {}
 
     def add(self, episodes: Iterable[Episode]) -> None:
-        """Takes in the steps of these episodes."""
+        """Add the steps of these episodes."""
         batch = [episode for episode in episodes if len(episode)]
         for path in [] if not batch else nested.flatten(batch[0].actions, columns.ACTIONS):
             leaves = [nested.flatten(episode.get_actions(), columns.ACTIONS)[path] for episode in batch]
@@ -44,9 +44,9 @@ class ActionCounts:
                 continue
             offsets = np.cumsum([0, *map(len, leaves)])
             for number, values in enumerate(np.concatenate(leaves).reshape(offsets[-1], -1).T):
-                found = np.unique(values, return_index=True, return_counts=True)
+                distinct = np.unique(values, return_index=True, return_counts=True)
                 into = self.seen.setdefault((path, number), {})
-                for value, row, count in zip(*(part.tolist() for part in found), strict=True):
+                for value, row, count in zip(*(part.tolist() for part in distinct), strict=True):
                     in_batch = int(np.searchsorted(offsets, row, "right")) - 1
                     seen = Seen(count, batch[in_batch].eps_id, batch[in_batch].t_started + row - int(offsets[in_batch]))
                     if value in into or len(into) <= MAX_VALUES:

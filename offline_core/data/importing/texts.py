@@ -151,37 +151,37 @@ def _as_json(cells: list[str]) -> list[str]:
 
 def is_other_date(texts: pa.ChunkedArray) -> bool:
     """Whether most are dates that are not written by ISO 8601."""
-    found = pc.sum(pc.match_substring_regex(texts, _OTHER_DATE)).as_py() or 0
-    return bool(2 * found > len(texts) - texts.null_count)
+    count = pc.sum(pc.match_substring_regex(texts, _OTHER_DATE)).as_py() or 0
+    return bool(2 * count > len(texts) - texts.null_count)
 
 
 def date_formats(texts: pa.ChunkedArray) -> list[str]:
-    """The formats of `strptime` by which all dates can be read, that of the most even steps first; empty: there is none."""
+    """Return the `strptime` formats that can read all dates, the one with the most even steps first; empty if there is none."""
     dates = pl.Series(texts.drop_null().cast(pa.large_string()).slice(0, MAX_DATES)).str.strip_chars()
-    found: dict[str, float] = {}
+    seconds_by_format: dict[str, float] = {}
     for form in _formats_of(dates[0]) if len(dates) else []:
         kind = pl.Datetime("us") if "%M" in form else pl.Date
         times = dates.str.strptime(kind, form, strict=False).cast(pl.Datetime("us"))
         if not times.null_count() and (times.dt.year() >= EARLIEST_YEAR).all():
-            found[form] = float(times.diff().dt.total_seconds().abs().sum() or 0)
-    return sorted(found, key=lambda form: found[form])
+            seconds_by_format[form] = float(times.diff().dt.total_seconds().abs().sum() or 0)
+    return sorted(seconds_by_format, key=lambda form: seconds_by_format[form])
 
 
 def _formats_of(text: str) -> list[str]:
-    """Those that fit one date by its form; two, where the month may come first."""
-    if (found := _DATE_PARTS.fullmatch(text)) is None:
+    """Return the formats that fit a date; two, if the month may come first."""
+    if (match := _DATE_PARTS.fullmatch(text)) is None:
         return []
     clock = ""
-    if found["gap"]:
-        clock = found["gap"] + ("%I:%M" if found["half"] else "%H:%M") + (":%S" if found["seconds"] else "")
-        clock += ("%.f" if found["fraction"] else "") + (f"{found['half'][:-2]}%p" if found["half"] else "")
-    if found["first"]:
-        return [found["to"].join(("%Y", "%m", "%d")) + clock]
-    if found["named"]:
-        return [found["of"].join(("%d", "%b", "%Y" if len(found["last"]) == 4 else "%y")) + clock]
-    year = "%Y" if len(found["year"]) == 4 else "%y"
-    form = found["by"].join(("%d", "%m", year)) + clock
-    return [form] if found["by"] == "." else [form, swapped_format(form)]
+    if match["gap"]:
+        clock = match["gap"] + ("%I:%M" if match["half"] else "%H:%M") + (":%S" if match["seconds"] else "")
+        clock += ("%.f" if match["fraction"] else "") + (f"{match['half'][:-2]}%p" if match["half"] else "")
+    if match["first"]:
+        return [match["to"].join(("%Y", "%m", "%d")) + clock]
+    if match["named"]:
+        return [match["of"].join(("%d", "%b", "%Y" if len(match["last"]) == 4 else "%y")) + clock]
+    year = "%Y" if len(match["year"]) == 4 else "%y"
+    form = match["by"].join(("%d", "%m", year)) + clock
+    return [form] if match["by"] == "." else [form, swapped_format(form)]
 
 
 def read_dates(name: str, form: str) -> str:

@@ -22,22 +22,22 @@ def is_filesystem(value: Any) -> bool:
 class UserFilesystemStore(Store):
     """A store that only reads; another process gets the object as it pickles itself."""
 
-    given: Any = field(repr=False)
+    user_filesystem: Any = field(repr=False)
     """A filesystem of PyArrow or fsspec."""
 
     @property
     def filesystem(self) -> fs.FileSystem:
-        return as_pyarrow(self.given)
+        return as_pyarrow(self.user_filesystem)
 
     @property
     def is_local(self) -> bool:
         """It serves files of this machine."""
-        return isinstance(self.given, fs.LocalFileSystem | LocalFileSystem)
+        return isinstance(self.user_filesystem, fs.LocalFileSystem | LocalFileSystem)
 
     @property
     def scheme(self) -> str:
         """The scheme of its URIs, for messages."""
-        if isinstance(self.given, fs.FileSystem):
-            return str(self.given.type_name).replace("::", "-")
-        protocol = self.given.protocol
+        if isinstance(self.user_filesystem, fs.FileSystem):
+            return str(self.user_filesystem.type_name).replace("::", "-")
+        protocol = self.user_filesystem.protocol
         return str(protocol if isinstance(protocol, str) else protocol[0])

@@ -158,7 +158,7 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
     recorded, estimates = _estimated(config, episodes)
     open_episodes, share = int(is_open.sum()), unrecorded_share(episodes)
     result = OffPolicyResult(
-        uri=begun.place.uri,
+        uri=begun.file.uri,
         checkpoint=contender.uri,
         recording=None if contender.recording is None else contender.recording.ref,
         dataset=opened.ref,

@@ -62,7 +62,7 @@ def evaluate(config: EvaluationConfig, *, policy: str) -> Made[EvaluationResult]
     from offline_core.policies.rollouts.rollouts import rollouts
     from offline_core.runtime.torch_settings import torch_threads
 
-    user_metrics = [UserMetric(each) for each in config.metrics]
+    user_metrics = [UserMetric(metric) for metric in config.metrics]
     seed = derive_seed(config.seed, "evaluate_policy")
     with torch_threads(1), progress(config.episodes, what="evaluate", unit="episode") as bar:  # as a training's evaluations do
         played = rollouts(
@@ -80,7 +80,7 @@ def evaluate(config: EvaluationConfig, *, policy: str) -> Made[EvaluationResult]
     log.info("Policy %s: return %.1f ± %.1f over %d episodes of %s", policy, mean, std, config.episodes, environment.id)
     return EvaluationResult(
         actions="sampled" if config.explore else "greedy",
-        uri=begun.place.uri,
+        uri=begun.file.uri,
         checkpoint=policy,
         environment=environment.id,
         metrics=metrics,
@@ -113,8 +113,8 @@ class UserMetric:
     def result(self) -> dict[str, float]:
         """See `Metric`."""
         with user_errors(self._what, "at the end", ConfigError):
-            found = self._metric.result()
-            numbers = dict(found)
+            values = self._metric.result()
+            numbers = dict(values)
         for name, value in numbers.items():
             if not (isinstance(name, str) and isinstance(value, Real) and math.isfinite(value)):
                 raise ConfigError(f"The {self._what} gives {name!r}: {value!r}; result() has to give finite numbers by name.")
@@ -122,15 +122,15 @@ class UserMetric:
 
 
 def with_results(metrics: Mapping[str, float], user_metrics: Sequence[UserMetric]) -> dict[str, float]:
-    """`metrics`, and the results of user metrics.
+    """Add the results of user metrics to `metrics`.
 
     Raises:
         ConfigError: a name is taken, or a value is not a finite number.
     """
     together = dict(metrics)
     for metric in user_metrics:
-        found = metric.result()
-        if twice := sorted(found.keys() & {*together, *EPISODE_METRICS}):
+        results = metric.result()
+        if twice := sorted(results.keys() & {*together, *EPISODE_METRICS}):
             raise ConfigError(f"The metric {metric.path} calls a result {twice[0]!r}, which is the name of another; rename it.")
-        together |= found
+        together |= results
     return together

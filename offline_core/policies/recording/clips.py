@@ -87,9 +87,9 @@ def make_clips(config: RecordingConfig, policy: str, manifest: PolicyManifest, d
                 break
             for eps_id, film in _filmed(config, player, task, manifest.fingerprint, missing):
                 del missing[eps_id]
-                place = folder.child(f"{eps_id}{film.ending}")
-                place.write(film.close())
-                made[eps_id] = place.uri
+                file = folder.child(f"{eps_id}{film.ending}")
+                file.write(film.close())
+                made[eps_id] = file.uri
                 bar.update(1)
     for eps_id in missing:
         log.warning("%s: no clip of episode %s, which does not come out as it was recorded.", dataset.location.uri, eps_id)
@@ -115,7 +115,7 @@ class _Take:
 def _filmed(
     config: RecordingConfig, policy: Policy, task: EpisodesToPlay, identity: str, wanted: dict[str, float]
 ) -> list[tuple[str, Film]]:
-    """The clips of those of the wanted episodes that belong to a task, if they come out as they were recorded."""
+    """Return (id, clip) of the wanted episodes of a task that come out as they were recorded."""
     assert config.environment is not None and config.seed is not None
     played = Played.of(
         config.environment, task, identity=identity, num_envs=config.envs_per_recorder, seed=config.seed, explore=config.explore
@@ -127,9 +127,9 @@ def _filmed(
         for k in range(quota[copy])
         if (name := played.eps_id(copy, k)) in wanted
     }
-    found: list[tuple[str, Film]] = []
+    clips: list[tuple[str, Film]] = []
     if not own:
-        return found
+        return clips
     with contextlib.closing(_rendering(config.environment, played.num_envs)) as env:
         rate = float(env.metadata.get("render_fps") or DEFAULT_FRAMES_PER_SECOND)
         loop = EnvironmentLoop(
@@ -151,8 +151,8 @@ def _filmed(
                 finished[copy] += 1
                 take = takes.pop(copy, None)
                 if take and np.isclose(sum(take.rewards), wanted[take.eps_id], rtol=1e-5, equal_nan=True):
-                    found.append((take.eps_id, take.film))
-    return found
+                    clips.append((take.eps_id, take.film))
+    return clips
 
 
 def _shoot(env: VectorEnv, takes: dict[int, _Take]) -> None:

@@ -154,10 +154,10 @@ def _up_to(episodes: Iterator[tuple[str, Episode]], steps: int) -> Iterator[tupl
 
 
 def mixed(streams: Mapping[str, tuple[float, Iterable[Episode]]]) -> Iterator[tuple[str, Episode]]:
-    """(name of the stream, episode), whole episodes, until the stream whose turn it is has no more.
+    """Yield (name of the stream, episode) until the stream whose turn it is has no more episodes.
 
-    Next is always the stream that is furthest behind its share of the steps, the first of equals. So shares hold at any
-    moment, up to an episode, and the same streams give the same mixture.
+    The next stream is always the one that is furthest behind its share of the steps; the first of equals. So shares hold at
+    any moment, up to an episode, and the same streams give the same mixture.
 
     Arguments:
         streams: (weight, episodes) by name; weights need not add up to 1.
@@ -173,7 +173,7 @@ def mixed(streams: Mapping[str, tuple[float, Iterable[Episode]]]) -> Iterator[tu
     steps = dict.fromkeys(streams, 0)
     while streams:
         total = sum(steps.values())
-        name = max(shares, key=lambda each: shares[each] * total - steps[each] if total else shares[each])
+        name = max(shares, key=lambda stream: shares[stream] * total - steps[stream] if total else shares[stream])
         episode = next(iterators[name], None)
         if episode is None:
             return

@@ -34,9 +34,9 @@ class EpisodesToPlay:
 
 
 def episodes_to_play(*, rounds: int, episodes: int, num_recorders: int) -> list[EpisodesToPlay]:
-    """The tasks of all recorders, fixed before anything is played: each round's episodes shared out evenly."""
-    each = shares(episodes, num_recorders).tolist()
-    return [EpisodesToPlay(r, recorder, share) for r in range(rounds) for recorder, share in enumerate(each) if share]
+    """Return the tasks of all recorders, fixed before any episode is played. The episodes of a round are shared evenly."""
+    episode_counts = shares(episodes, num_recorders).tolist()
+    return [EpisodesToPlay(r, recorder, share) for r in range(rounds) for recorder, share in enumerate(episode_counts) if share]
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,12 +36,12 @@ class RecorderShare(Part):
 
     @classmethod
     def of(cls, node: str, written: Sequence[Written]) -> RecorderShare:
-        """What one recorder wrote on `node`."""
+        """Sum up what one recorder wrote on `node`."""
         return cls(
             node=node,
-            episodes=sum(each.statistics.episodes for each in written),
-            steps=sum(each.statistics.steps for each in written),
-            seconds=sum(each.seconds for each in written),
+            episodes=sum(part.statistics.episodes for part in written),
+            steps=sum(part.statistics.steps for part in written),
+            seconds=sum(part.seconds for part in written),
         )
 
 

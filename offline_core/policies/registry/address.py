@@ -31,16 +31,16 @@ class Address(NamedTuple):
         return count_moves(self.entry) > 0
 
     def move(self) -> Move:
-        """The move that says what the alias names.
+        """Return the last move of the alias, which says what it names.
 
         Raises:
             CheckpointError: The registry, the name or the alias does not exist; it lists those that do.
             CorruptFileError: A move is missing or damaged.
         """
-        if (found := last_move(self.entry, self.alias)) is not None:
-            if (why := found.wrong_signature(self.entry.uri.rpartition("/")[2])) is not None:
-                log.warning("Move %d of %s, %s, %s.", found.number, self.entry.uri, found, why)
-            return found
+        if (move := last_move(self.entry, self.alias)) is not None:
+            if (why := move.wrong_signature(self.entry.uri.rpartition("/")[2])) is not None:
+                log.warning("Move %d of %s, %s, %s.", move.number, self.entry.uri, move, why)
+            return move
         missing = f"There is no policy at {self.entry.uri}@{self.alias}:"
         if self.exists:
             raise CheckpointError(f"{missing} {self.entry.uri} has the aliases {_listed(read_history(self.entry).aliases)}.")
@@ -78,6 +78,6 @@ def read_registry(uri: str) -> list[History]:
 
 
 def _listed(names: Iterable[str]) -> str:
-    found = [*names]
-    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-    return f"{', '.join(found[:MOST_NAMED])}{more}"
+    all_names = [*names]
+    more = f" and {len(all_names) - MOST_NAMED} more" if len(all_names) > MOST_NAMED else ""
+    return f"{', '.join(all_names[:MOST_NAMED])}{more}"

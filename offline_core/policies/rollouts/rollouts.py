@@ -27,12 +27,12 @@ class Rollouts:
 
     @classmethod
     def joined(cls, parts: Sequence[Rollouts]) -> Rollouts:
-        """The episodes of all parts, in this order."""
-        each = [np.zeros(len(part.returns), bool) if part.successes is None else part.successes for part in parts]
+        """Join the episodes of all parts, in this order."""
+        successes = [np.zeros(len(part.returns), bool) if part.successes is None else part.successes for part in parts]
         return cls(
             np.concatenate([part.returns for part in parts]),
             np.concatenate([part.lengths for part in parts]),
-            None if all(part.successes is None for part in parts) else np.concatenate(each),
+            None if all(part.successes is None for part in parts) else np.concatenate(successes),
         )
 
     @property

@@ -80,7 +80,7 @@ def assembled(*files: Sequence[Row], **rules: Any) -> tuple[list[Episode], Count
 def assembled_from(table: pa.Table, uris: list[str], **rules: Any) -> tuple[list[Episode], Counts]:
     """What `assemble` makes of a table of rows out of these files."""
     config = TypeAdapter(EpisodesConfig).validate_python(rules)
-    how: dict[str, Any] = {"spaces": (None, None), "found": Findings("fail"), "mapping": {}, "in_order": None}
+    how: dict[str, Any] = {"spaces": (None, None), "findings": Findings("fail"), "mapping": {}, "in_order": None}
     made = assemble(table, config, order=order_of(config, table), files=uris, **how)
     balanced(made.counts)
     return made.episodes, made.counts

@@ -54,11 +54,11 @@ class D4rlSink(FolderSink):
             self._output.close()
 
     def write(self, episodes: Sequence[Episode]) -> None:
-        """Appends episodes.
+        """Append episodes.
 
         Raises:
-            EpisodeError: one is a piece, or has infos that are not arrays or names that HDF5 cannot hold.
-            SchemaError: one differs from earlier ones in names, types or shapes.
+            EpisodeError: an episode is a piece, has infos that are not arrays, or names that HDF5 cannot hold.
+            SchemaError: an episode differs from earlier ones in names, types or shapes.
             SpaceError: observations or actions are tuples, which D4RL cannot hold.
             StorageError: the file cannot be written.
         """
@@ -68,9 +68,9 @@ class D4rlSink(FolderSink):
                 self._open()
         for episode in episodes:
             arrays = _arrays(episode)
-            found = {path: (array.dtype.kind, array.shape[1:]) for path, array in arrays.items()}
-            self._shapes = self._shapes or found
-            if other := min((p for p in found.keys() | self._shapes if found.get(p) != self._shapes.get(p)), default=None):
+            shapes = {path: (array.dtype.kind, array.shape[1:]) for path, array in arrays.items()}
+            self._shapes = self._shapes or shapes
+            if other := min((p for p in shapes.keys() | self._shapes if shapes.get(p) != self._shapes.get(p)), default=None):
                 raise SchemaError(f"Episode {episode.eps_id} and earlier ones differ in {other!r}; D4RL has one form.")
             infos = _infos(episode)
             with self._writing(), self._output.written():
@@ -121,9 +121,9 @@ class D4rlSink(FolderSink):
 
 
 def _arrays(episode: Episode) -> dict[str, np.ndarray]:
-    """The arrays of an episode by their paths in the file."""
+    """Return the arrays of an episode by their paths in the file."""
     last = np.arange(len(episode)) == len(episode) - 1
-    found = {
+    arrays = {
         **_paths(episode.get_observations(slice(0, -1)), "observations", episode.eps_id),
         **_paths(episode.get_actions(), "actions", episode.eps_id),
         "rewards": episode.get_rewards(),
@@ -135,10 +135,10 @@ def _arrays(episode: Episode) -> dict[str, np.ndarray]:
     }
     check_names(episode.extras, f"outputs of episode {episode.eps_id}")
     for name in episode.extras:
-        if name in found or name == columns.INFOS:
+        if name in arrays or name == columns.INFOS:
             raise EpisodeError(f"Episode {episode.eps_id} has an output {name!r}, a name that D4RL uses; rename it.")
-        found |= _paths(episode.get_extra(name), name, episode.eps_id)
-    return found
+        arrays |= _paths(episode.get_extra(name), name, episode.eps_id)
+    return arrays
 
 
 def _infos(episode: Episode) -> dict[str, np.ndarray]:
@@ -150,13 +150,13 @@ def _infos(episode: Episode) -> dict[str, np.ndarray]:
 
 
 def _with_masks(arrays: dict[str, Any], steps: int) -> dict[str, Any]:
-    """Adds a mask of every key, as other episodes may lack it."""
-    found: dict[str, Any] = {}
+    """Add a mask for every key, as other episodes may lack the key."""
+    masked: dict[str, Any] = {}
     for key, tree in arrays.items():
         if not (key.startswith("_") and key[1:] in arrays):
-            found[key] = _with_masks(tree, steps) if isinstance(tree, dict) else tree
-            found[f"_{key}"] = arrays.get(f"_{key}", np.ones(steps, bool))
-    return found
+            masked[key] = _with_masks(tree, steps) if isinstance(tree, dict) else tree
+            masked[f"_{key}"] = arrays.get(f"_{key}", np.ones(steps, bool))
+    return masked
 
 
 def _paths(tree: Nested, name: str, eps_id: str) -> dict[str, np.ndarray]:

@@ -117,12 +117,12 @@ class LeRobotSink(FolderSink):
                 self._append(episode, frames)
 
     def _check(self, frames: Frames, eps_id: str) -> None:
-        found = {name: feature_of(array) for name, array in frames.items()}
-        self._features = self._features or found
-        for name in sorted(found.keys() | self._features.keys()):
+        features = {name: feature_of(array) for name, array in frames.items()}
+        self._features = self._features or features
+        for name in sorted(features.keys() | self._features.keys()):
             now, before = (
                 "no such feature" if one is None else f"{one['dtype']} of shape {one['shape']}"
-                for one in (found.get(name), self._features.get(name))
+                for one in (features.get(name), self._features.get(name))
             )
             if now != before:
                 raise SchemaError(
@@ -360,16 +360,16 @@ def with_statistics(frames: Frames) -> Frames:
 
 
 def episode_statistics(frames: Frames) -> dict[str, pa.Array]:
-    """Columns `stats/<feature>/<statistic>` of one episode; infinite where float64 is too small."""
-    found: dict[str, pa.Array] = {}
+    """Return the columns `stats/<feature>/<statistic>` of one episode; infinite where float64 is too small."""
+    statistics: dict[str, pa.Array] = {}
     for name, array in with_statistics(frames).items():
         numbers = array.reshape(len(array), -1).astype(np.float64)
         with np.errstate(over="ignore"):
             values = {"min": numbers.min(0), "max": numbers.max(0), "mean": numbers.mean(0), "std": numbers.std(0)}
         for statistic, value in values.items():
-            found[f"stats/{name}/{statistic}"] = pa.array([value.tolist()], pa.list_(pa.float64()))
-        found[f"stats/{name}/count"] = pa.array([[len(array)]], pa.list_(pa.int64()))
-    return found
+            statistics[f"stats/{name}/{statistic}"] = pa.array([value.tolist()], pa.list_(pa.float64()))
+        statistics[f"stats/{name}/count"] = pa.array([[len(array)]], pa.list_(pa.int64()))
+    return statistics
 
 
 def dataset_statistics(statistics: Mapping[str, ColumnStatistics]) -> dict[str, dict[str, list[Any]]]:
@@ -378,5 +378,11 @@ def dataset_statistics(statistics: Mapping[str, ColumnStatistics]) -> dict[str, 
 
 
 def _summary(one: ColumnStatistics) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {"min": one.min, "max": one.max, "mean": one.mean, "std": one.std, "count": [max(one.count)]}
-    return found | {name: one.quantile(share) for name, share in QUANTILES.items()}
+    summary: dict[str, list[Any]] = {
+        "min": one.min,
+        "max": one.max,
+        "mean": one.mean,
+        "std": one.std,
+        "count": [max(one.count)],
+    }
+    return summary | {name: one.quantile(share) for name, share in QUANTILES.items()}

@@ -43,13 +43,13 @@ def latest_metadata(table: Location) -> Location | None:
 
 
 def open_table(metadata: Location, properties: Mapping[str, Any] = {}) -> StaticTable:
-    """The table of a metadata file; of that file's own properties none decides how files are opened.
+    """Open the table of a metadata file. The properties in that file do not decide how files are opened.
 
     Arguments:
-        properties: of pyiceberg's, from the caller.
+        properties: settings of pyiceberg, from the caller.
 
     Raises:
-        UnsafeDataError: the properties name code, or say where requests go.
+        UnsafeDataError: the properties in the file name code, or addresses for requests.
     """
     from pyiceberg.catalog.noop import NoopCatalog
     from pyiceberg.io import load_file_io
@@ -58,15 +58,15 @@ def open_table(metadata: Location, properties: Mapping[str, Any] = {}) -> Static
 
     uri, name = metadata.uri, "static-table"
     io = load_file_io(dict(properties), location=uri)
-    found = FromInputFile.table_metadata(io.new_input(uri))
-    for each in found.properties:
-        if (each.endswith("impl") and each not in _OF_JAVA) or each.startswith(_WHERE):
+    table_metadata = FromInputFile.table_metadata(io.new_input(uri))
+    for key in table_metadata.properties:
+        if (key.endswith("impl") and key not in _OF_JAVA) or key.startswith(_WHERE):
             raise UnsafeDataError(
-                f"{uri} sets {each!r}, by which a reader would run code or send requests elsewhere. If you trust the table, "
+                f"{uri} sets {key!r}, by which a reader would run code or send requests elsewhere. If you trust the table, "
                 "remove that property from it, and give settings of the store by variables.",
                 uri=uri,
             )
-    return StaticTable((name, uri), found, uri, io, NoopCatalog(name))
+    return StaticTable((name, uri), table_metadata, uri, io, NoopCatalog(name))
 
 
 def check_files(table: StaticTable, snapshot_id: int | None) -> None:

@@ -13,21 +13,21 @@ _SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int6
 
 
 def published_schema(dataset: Dataset) -> pa.Schema:
-    """The columns of all files together, in the order of the first.
+    """Return the columns of all files, in the order of their first occurrence.
 
     Raises:
-        SchemaError: two files differ in the type of a column, or a table cannot hold it.
+        SchemaError: two files differ in the type of a column, or a table cannot hold its type.
     """
-    found: dict[str, pa.Field] = {}
+    fields: dict[str, pa.Field] = {}
     for entry in dataset.manifest.files:
         for field in read_footer(dataset.location.child(entry.path), entry.footer_sha256).schema.to_arrow_schema():
             plain = pa.field(field.name, _plain(field.type, field.name, dataset), nullable=True)
-            if found.setdefault(field.name, plain) != plain:
+            if fields.setdefault(field.name, plain) != plain:
                 raise SchemaError(
                     f"{dataset.location.child(entry.path).uri} has {plain.type} in column {field.name}, and an earlier file "
-                    f"{found[field.name].type}: a table has one type a column. Convert the dataset first."
+                    f"{fields[field.name].type}: a table has one type a column. Convert the dataset first."
                 )
-    return pa.schema([*found.values()])
+    return pa.schema([*fields.values()])
 
 
 def _plain(kind: pa.DataType, name: str, dataset: Dataset) -> pa.DataType:
@@ -38,7 +38,7 @@ def _plain(kind: pa.DataType, name: str, dataset: Dataset) -> pa.DataType:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return pa.list_(pa.field("element", _plain(kind.value_type, name, dataset), nullable=True))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(each.name, _plain(each.type, name, dataset), nullable=True) for each in kind])
+        return pa.struct([pa.field(field.name, _plain(field.type, name, dataset), nullable=True) for field in kind])
     if pa.types.is_large_string(kind):
         return pa.string()
     if pa.types.is_large_binary(kind):

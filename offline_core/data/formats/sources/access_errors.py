@@ -15,23 +15,23 @@ def raise_if_out_of_reach(error: BaseException, uri: str) -> None:
     Raises:
         StorageError: a server or a disk does not answer, or denies access.
     """
-    for each in list(_chain(error)):  # raising one of them below changes its context
-        known = as_os_error(each) if isinstance(each, Exception) else None
+    for cause in list(_chain(error)):  # raising one of them below changes its context
+        known = as_os_error(cause) if isinstance(cause, Exception) else None
         if known is None or known.errno is None:  # decoders raise OSError, too, but without errno
             continue
         try:
             with storage_errors("read", uri):
-                raise each
-        except StorageError as found:
-            if found.may_pass or each is error:  # an earlier missing file may be irrelevant
+                raise cause
+        except StorageError as storage_error:
+            if storage_error.may_pass or cause is error:  # an earlier missing file may be irrelevant
                 raise
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and its causes: HTTP clients wrap network errors."""
+    """Yield the error and its causes: HTTP clients wrap network errors."""
     seen: set[int] = set()
-    each: BaseException | None = error
-    while each is not None and id(each) not in seen:  # an error may be its own cause
-        yield each
-        seen.add(id(each))
-        each = each.__cause__ or each.__context__
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:  # an error may be its own cause
+        yield cause
+        seen.add(id(cause))
+        cause = cause.__cause__ or cause.__context__

@@ -57,10 +57,10 @@ class _Table(NamedTuple):
     at: int
 
     def field(self, number: int) -> int | None:
-        """Where a field is; None if it is left out."""
+        """Return the position of a field; None if it is left out."""
         vtable = self.at - _int32(self.data, self.at)
-        place = 4 + 2 * number
-        offset = _uint16(self.data, vtable + place) if place < _uint16(self.data, vtable) else 0
+        entry = 4 + 2 * number
+        offset = _uint16(self.data, vtable + entry) if entry < _uint16(self.data, vtable) else 0
         return self.at + offset if offset else None
 
     def table(self, number: int) -> _Table | None:

@@ -85,14 +85,14 @@ def _long(file: IO[bytes], *, is_end: bool = False) -> int | None:
 
 
 def _unpacked_sizes(packed: bytes, codec: bytes) -> Iterator[int]:
-    """The size of a block when unpacked, in pieces; Polars knows no other codecs."""
+    """Yield sizes of pieces that add up to the unpacked size of a block; Polars knows no other codecs."""
     if codec == b"deflate":
         unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
         while not unpacker.eof and packed:
             yield len(unpacker.decompress(packed, _PIECE_BYTES))
             packed = unpacker.unconsumed_tail
     elif codec == b"snappy":  # begins with its size when unpacked
-        yield sum((byte & 0x7F) << 7 * place for place, byte in enumerate(_preamble(packed)))
+        yield sum((byte & 0x7F) << 7 * position for position, byte in enumerate(_preamble(packed)))
     else:
         yield len(packed)
 
@@ -105,9 +105,9 @@ def _preamble(packed: bytes) -> Iterator[int]:
 
 
 def _of_nothing(schema: Any, inside: str = "") -> str | None:
-    """The name of a field with lists or maps of values that take no bytes; None if there is none."""
+    """Return the name of a field with lists or maps of values that take no bytes; None if there is none."""
     if isinstance(schema, list):
-        return next(filter(None, (_of_nothing(each, inside) for each in schema)), None)
+        return next(filter(None, (_of_nothing(branch, inside) for branch in schema)), None)
     if not isinstance(schema, dict):
         return None
     for field in schema.get("fields", ()):

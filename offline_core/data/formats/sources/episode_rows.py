@@ -92,7 +92,7 @@ class EpisodeRows:
 
     @classmethod
     def of(cls, table: pa.Table, uri: str) -> EpisodeRows | None:
-        """None if these rows are no episodes."""
+        """Detect how rows hold episodes; None if these rows are no episodes."""
         rows = pl.DataFrame(table)
         if not rows.height or not may_hold_episodes(rows.schema):
             return None
@@ -105,7 +105,7 @@ class EpisodeRows:
         inner: dict[str, Any] = {name: kind.inner for name, kind in rows.schema.items() if isinstance(kind, pl.List)}
         if records:
             counted, longer = records[0], {records[0]: 0}
-            names = [*rows.columns, *(each.name for each in inner[counted].fields)]
+            names = [*rows.columns, *(field.name for field in inner[counted].fields)]
         else:
             names, rewards, actions = rows.columns, named(columns.REWARDS, rows.columns), named(columns.ACTIONS, inner)
             rewards = [name for name in rewards if name in inner]
@@ -134,7 +134,7 @@ class EpisodeRows:
         return cls(uri, longer, counted, bool(ids), says_end, note)
 
     def steps(self, table: pa.Table) -> Iterator[pa.Table | Unreadable]:
-        """The steps of some rows, numbered in `SOURCE_ROW`; rows with lists of other lengths are `Unreadable`."""
+        """Yield the steps of some rows, numbered in `SOURCE_ROW`; rows with lists of different lengths are `Unreadable`."""
         rows = _in_parts(pl.DataFrame(table)).with_columns(pl.col(self.counted).list.len().fill_null(0).alias(_COUNT))
         if SOURCE_ROW not in rows.columns:
             rows = rows.with_row_index(SOURCE_ROW)
@@ -149,9 +149,9 @@ class EpisodeRows:
         note = f"{self.note} {empty:,} rows of {self.uri} hold no step." if empty else self.note
         rows = self._exploded(rows.filter(~pl.any_horizontal(*wrong.values()), pl.col(_COUNT) > 0))
         if rows.height:
-            found = rows.drop(SOURCE_ROW).with_row_index(SOURCE_ROW, self.steps_before).drop(_COUNT, _LAST)
+            steps = rows.drop(SOURCE_ROW).with_row_index(SOURCE_ROW, self.steps_before).drop(_COUNT, _LAST)
             self.steps_before += rows.height
-            yield with_note(_as_one(found).to_arrow().replace_schema_metadata(table.schema.metadata), note)
+            yield with_note(_as_one(steps).to_arrow().replace_schema_metadata(table.schema.metadata), note)
 
     def _exploded(self, rows: pl.DataFrame) -> pl.DataFrame:
         alone = [name for name in rows.columns if name not in self.longer]
@@ -168,20 +168,20 @@ class EpisodeRows:
                 if (after := self._after(whole, rows.columns)) is not None:
                     made.append(pl.col(name).list.slice(1).alias(name.replace(whole, after, 1)))
         wide = rows.with_columns(made)
-        found = wide.explode(*(expr.meta.output_name() for expr in made if expr.meta.output_name() != columns.EPS_ID), *(
+        steps = wide.explode(*(expr.meta.output_name() for expr in made if expr.meta.output_name() != columns.EPS_ID), *(
             name for name, more in self.longer.items() if not more
         ))  # fmt: skip
-        if isinstance(found.schema[self.counted], pl.Struct):
-            fields = found[self.counted].struct.fields
-            taken = {*found.columns, *fields}
-            found = found.rename({name: _unused(f"episode_{name}", taken) for name in fields if name in found.columns})
-            found = found.unnest(self.counted)
+        if isinstance(steps.schema[self.counted], pl.Struct):
+            fields = steps[self.counted].struct.fields
+            taken = {*steps.columns, *fields}
+            steps = steps.rename({name: _unused(f"episode_{name}", taken) for name in fields if name in steps.columns})
+            steps = steps.unnest(self.counted)
         is_last = pl.col(_LAST) == pl.col(_COUNT) - 1
         alone = [name for name in rows.columns if plain(name) in AT_END and not rows.schema[name].is_nested()]
-        found = found.with_columns(_is_set(name, rows.schema[name]) & is_last for name in alone)
-        if not named(columns.T, self.longer) and columns.T not in found.columns:
-            found = found.with_columns(pl.col(_LAST).alias(columns.T))
-        return found if self.says_end else found.with_columns(is_last.alias(columns.TRUNCATEDS))
+        steps = steps.with_columns(_is_set(name, rows.schema[name]) & is_last for name in alone)
+        if not named(columns.T, self.longer) and columns.T not in steps.columns:
+            steps = steps.with_columns(pl.col(_LAST).alias(columns.T))
+        return steps if self.says_end else steps.with_columns(is_last.alias(columns.TRUNCATEDS))
 
     def _after(self, name: str, names: Iterable[str]) -> str | None:
         """The name for what follows each step of a column; None if it has none."""
@@ -196,7 +196,7 @@ def _are_steps(kind: pl.DataType) -> bool:
     """Whether it is a list of records with actions and rewards."""
     if not isinstance(kind, pl.List | pl.Array) or not isinstance(kind.inner, pl.Struct):
         return False
-    names = [each.name for each in kind.inner.fields]
+    names = [field.name for field in kind.inner.fields]
     return bool(named(columns.ACTIONS, names) and named(columns.REWARDS, names))
 
 
@@ -247,18 +247,18 @@ def _longer(rows: pl.DataFrame, name: str, counted: str) -> int | None:
 
 
 def _in_parts(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows with the parts of records of lists as columns, and arrays of fixed size as lists."""
+    """Return the rows with the fields of records of lists as columns, and arrays of fixed size as lists."""
     while records := [name for name in rows.columns if _has_lists(rows.schema[name])]:
         for name in records:
             kind: Any = rows.schema[name]
-            parts = [pl.col(name).struct.field(each.name).alias(f"{name}{_PART}{each.name}") for each in kind.fields]
+            parts = [pl.col(name).struct.field(field.name).alias(f"{name}{_PART}{field.name}") for field in kind.fields]
             rows = rows.with_columns(parts).drop(name)
     return rows.with_columns(pl.col(name).arr.to_list() for name, kind in rows.schema.items() if isinstance(kind, pl.Array))
 
 
 def _has_lists(kind: Any) -> bool:
     return isinstance(kind, pl.Struct) and any(
-        isinstance(each.dtype, pl.List | pl.Array) or _has_lists(each.dtype) for each in kind.fields
+        isinstance(field.dtype, pl.List | pl.Array) or _has_lists(field.dtype) for field in kind.fields
     )
 
 

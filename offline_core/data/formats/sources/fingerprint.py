@@ -19,23 +19,23 @@ FileFacts = tuple[str, int, int | None]
 
 def files_of(reader: StepReader, listing: Listing) -> list[FileFacts]:
     """The files that a reader reads, or those below its folder; empty if it does not read files."""
-    return [file for place in _places(reader) for file in _facts(place, listing)]
+    return [file for location in _places(reader) for file in _facts(location, listing)]
 
 
 def located_files(reader: StepReader, listing: Listing) -> list[tuple[Location, fs.FileInfo]]:
-    """As `files_of`, each with its location."""
+    """Return the files of `files_of`, each with its location."""
     return [
-        (place.child(name) if name else place, info)
-        for place in _places(reader)
-        for name, info in _below(place, listing).items()
+        (location.child(name) if name else location, info)
+        for location in _places(reader)
+        for name, info in _below(location, listing).items()
         if info.type == fs.FileType.File
     ]
 
 
 def changes_show(readers: Sequence[StepReader], listing: Listing) -> bool:
     """Whether the fingerprint detects changes: all sources are files whose storage has times of changes."""
-    found = [[_facts(place, listing) for place in _places(reader)] or [[]] for reader in readers]
-    every = [files for places in found for files in places]
+    by_reader = [[_facts(location, listing) for location in _places(reader)] or [[]] for reader in readers]
+    every = [files for locations in by_reader for files in locations]
     return all(files and all(changed is not None for _, _, changed in files) for files in every)
 
 
@@ -46,7 +46,7 @@ def fingerprint(readers: Sequence[StepReader], listing: Listing) -> str:
 
 def facts(uri: str, listing: Listing) -> list[FileFacts]:
     """The facts of a file, or of those below a folder; empty for a URI that only a user's reader or Ray understands."""
-    return [file for place in located([uri], {}) for file in _facts(place, listing)]
+    return [file for location in located([uri], {}) for file in _facts(location, listing)]
 
 
 def _places(reader: StepReader) -> Sequence[Location]:
@@ -55,10 +55,10 @@ def _places(reader: StepReader) -> Sequence[Location]:
     return located([reader.uri], {}) if places is None else places
 
 
-def _below(place: Location, listing: Listing) -> dict[str, fs.FileInfo]:
-    return listing.below(place) if listing.is_folder(place) else {"": listing.info(place)}
+def _below(location: Location, listing: Listing) -> dict[str, fs.FileInfo]:
+    return listing.below(location) if listing.is_folder(location) else {"": listing.info(location)}
 
 
-def _facts(place: Location, listing: Listing) -> list[FileFacts]:
-    infos = _below(place, listing).values()
+def _facts(location: Location, listing: Listing) -> list[FileFacts]:
+    infos = _below(location, listing).values()
     return sorted((info.path, info.size, info.mtime_ns) for info in infos if info.type == fs.FileType.File)

@@ -57,8 +57,8 @@ class FirstRows:
             error = None
             try:
                 held.extend(reader.batches())
-            except DataError as found:
-                error = found
+            except DataError as raised:
+                error = raised
             return cls(reader.uri, tuple(held), error, True)
         rows, size = 0, 0
         error, is_whole = None, True
@@ -76,8 +76,8 @@ class FirstRows:
                     if rows == FIRST_ROWS or size > COLUMNAR_BYTES:
                         is_whole &= rows < FIRST_ROWS and size <= COLUMNAR_BYTES
                         break
-        except DataError as found:
-            error = found
+        except DataError as raised:
+            error = raised
         return cls(reader.uri, tuple(held), error, is_whole)
 
     def batches(self) -> Iterator[pa.Table | Unreadable]:
@@ -88,7 +88,7 @@ class FirstRows:
 
     @property
     def tables(self) -> list[pa.Table]:
-        return [each for each in self.held if isinstance(each, pa.Table) and each.num_rows]
+        return [batch for batch in self.held if isinstance(batch, pa.Table) and batch.num_rows]
 
 
 def rows_to_read(file: Location) -> int | None:

@@ -62,8 +62,8 @@ class Hdf5File(FileReader):
         """See `FileReader`; flat files have no `eps_id`: episodes end where a flag is set."""
         with _opened(self.location) as (file, size):
             check_hdf5(file, Expansion(self.uri, size, self.max_expansion))
-            if (found := _episodes(file, self.uri)) is not None:
-                yield from joined(self._of_episodes(*found), BATCH_BYTES)
+            if (episodes := _episodes(file, self.uri)) is not None:
+                yield from joined(self._of_episodes(*episodes), BATCH_BYTES)
             else:
                 yield from self._flat(file)
 
@@ -81,11 +81,11 @@ class Hdf5File(FileReader):
         for first, last in parts:
             for start in range(first, last, step):
                 rows = slice(start, min(start + step, last))
-                found = {name: _read(tree, name, rows) for name, tree in arrays.items()}
+                batch = {name: _read(tree, name, rows) for name, tree in arrays.items()}
                 if is_buffer:
                     is_first = np.arange(rows.start, rows.stop) == (first if parts[first, last] else -1)
-                    found[columns.IS_FIRST] = pa.array(is_first)
-                table = pa.table(found)
+                    batch[columns.IS_FIRST] = pa.array(is_first)
+                table = pa.table(batch)
                 yield table if note is None else with_note(table, note)
 
     def _of_episodes(self, groups: dict[str, Any], others: list[str]) -> Iterator[pa.Table]:
@@ -100,7 +100,7 @@ class Hdf5File(FileReader):
             yield with_note(table, " ".join(notes)) if notes else table
 
     def _columns(self, group: Any, *, is_episode: bool = False) -> dict[str, Nested]:
-        """HDF5 datasets, nested as their groups are, by the names of their columns."""
+        """Return the HDF5 datasets by the names of their columns, nested as their groups are."""
         if missing := [name for name in self.own_columns or () if name not in group]:
             raise SchemaError(f"{self.uri} has no {', '.join(missing)}; it has {', '.join(group)}.")
         roles = canonical(group)
@@ -110,7 +110,7 @@ class Hdf5File(FileReader):
                 f"{self.uri} is not laid out like D4RL's files, or those of Minari, robomimic or tianshou: it has "
                 f"{', '.join(group)} and lacks {', '.join(lacking)}."
             )
-        found: dict[str, Nested] = {}
+        trees: dict[str, Nested] = {}
         for name, value in group.items():
             role, is_array = roles.get(name, name), hasattr(value, "shape")
             is_about = name in _NO_STEPS and (not is_array or name == _NO_STEPS[0]) and name not in (self.own_columns or ())
@@ -126,10 +126,10 @@ class Hdf5File(FileReader):
                 flat = {role: tree}
             else:
                 flat = {path.replace(nested.PATH_SEPARATOR, "_"): leaf for path, leaf in nested.flatten(tree, name).items()}
-            if twice := found.keys() & flat.keys():
+            if twice := trees.keys() & flat.keys():
                 raise SchemaError(f"{self.uri} has two columns {', '.join(sorted(twice))}; rename one of them in the file.")
-            found |= flat
-        return found
+            trees |= flat
+        return trees
 
 
 def _tree(value: Any, path: str, chosen: Collection[str] | None) -> Nested:
@@ -170,29 +170,29 @@ def _hdf5_errors(uri: str) -> Iterator[None]:
 
 
 def _episodes(file: Any, uri: str) -> tuple[dict[str, Any], list[str]] | None:
-    """(the groups that are episodes, in the order of their numbers, the names of others beside them); None: it is flat."""
+    """(the groups that are episodes, sorted by number; the names of other groups next to them); None if the file is flat."""
     if "columns" in file and "num_episodes" in file:
         return _of_d3rlpy(file, uri), []
     for base in (file, file.get("data")):
         if not hasattr(base, "items") or named(columns.ACTIONS, base):
             continue
-        found = {name: group for name, group in base.items() if hasattr(group, "items") and named(columns.ACTIONS, group)}
-        if found and _BUFFER not in found:
-            others = [name for name, group in base.items() if hasattr(group, "items") and name not in (*found, *_NO_STEPS)]
+        groups = {name: group for name, group in base.items() if hasattr(group, "items") and named(columns.ACTIONS, group)}
+        if groups and _BUFFER not in groups:
+            others = [name for name, group in base.items() if hasattr(group, "items") and name not in (*groups, *_NO_STEPS)]
             return dict(
-                sorted(found.items(), key=lambda item: [int(part) for part in re.findall(r"\d+", item[0])] or [0])
+                sorted(groups.items(), key=lambda item: [int(part) for part in re.findall(r"\d+", item[0])] or [0])
             ), others
     return None
 
 
 def _of_d3rlpy(file: Any, uri: str) -> dict[str, Any]:
-    """The arrays of each episode, which are `<name>_<episode>`, and those of a tuple `<name>_<episode>_<part>`.
+    """Return the arrays of each episode, which are `<name>_<episode>`, and those of a tuple `<name>_<episode>_<part>`.
 
     Raises:
-        CorruptFileError: there are none, or not as many as the file says.
+        CorruptFileError: there are no episodes, or not as many as the file says.
     """
     names, count = file["columns"].asstr()[()].tolist(), int(file["num_episodes"][()])
-    found: dict[str, Any] = {}
+    episodes: dict[str, Any] = {}
     for number in range(count if names else 0):
         parts = {name: file.get(f"{name}_{number}") for name in names}
         for name in (name for name, array in parts.items() if array is None):
@@ -200,17 +200,17 @@ def _of_d3rlpy(file: Any, uri: str) -> dict[str, Any]:
             parts[name] = {f"_index_{i}": file[path] for i, path in enumerate(itertools.takewhile(file.__contains__, paths))}
         if lacking := [name for name, part in parts.items() if part == {}]:
             raise CorruptFileError(f"{uri} says {count:,} episodes, and episode {number} has no {', '.join(lacking)}.", uri=uri)
-        found[str(number)] = parts
-    if not found:
+        episodes[str(number)] = parts
+    if not episodes:
         raise CorruptFileError(f"{uri} holds no episode: it names no columns, or none.", uri=uri)
-    return found
+    return episodes
 
 
 def _in_order(file: Any, count: int, uri: str) -> dict[tuple[int, int], bool]:
-    """Ranges of rows of a replay buffer → whether an environment begins; the oldest first, in the part of each environment.
+    """Map ranges of rows of a replay buffer to whether an environment begins there. For each environment, the oldest is first.
 
     Raises:
-        SchemaError: it does not say how full it is.
+        SchemaError: the buffer does not say how full it is.
     """
     try:
         if "_lengths" in file:
@@ -226,12 +226,12 @@ def _in_order(file: Any, count: int, uri: str) -> dict[tuple[int, int], bool]:
         raise SchemaError(
             f"{uri} has {_BUFFER} and does not say, as buffers of tianshou do, which rows are filled; save the arrays."
         )
-    found: dict[tuple[int, int], bool] = {}
+    begins: dict[tuple[int, int], bool] = {}
     for start, stop, size, next_row in spans:
         ranges = [(start, start + size)] if size < stop - start else [(next_row, stop), (start, next_row)]
-        ranges = [each for each in ranges if each[1] > each[0]]
-        found |= {each: each == ranges[0] for each in ranges}
-    return found
+        ranges = [span for span in ranges if span[1] > span[0]]
+        begins |= {span: span == ranges[0] for span in ranges}
+    return begins
 
 
 def _values(leaf: Any, rows: Any) -> np.ndarray:

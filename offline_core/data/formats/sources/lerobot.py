@@ -113,20 +113,20 @@ class LeRobotDataset(FileReader):
 
     def _files(self) -> list[Location]:
         data = self.location.child("data")
-        found = [data.child(name) for name in data.files() if name.endswith(".parquet")]
-        if not found:
+        files = [data.child(name) for name in data.files() if name.endswith(".parquet")]
+        if not files:
             raise DatasetNotFoundError(f"There are no Parquet files in {data.uri}: fetch the dataset with its data.")
-        return found
+        return files
 
     def _features(self) -> dict[str, Any]:
         features: Any = self._info().get("features")
         try:
-            found = {str(name): dict(feature, dtype=str(feature["dtype"])) for name, feature in features.items()}
+            by_name = {str(name): dict(feature, dtype=str(feature["dtype"])) for name, feature in features.items()}
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptFileError(f"{self.uri}/{INFO} does not list the features of the dataset: {error!r}.") from error
-        if not any(name == "action" or name.startswith("action.") for name in found):
-            raise SchemaError(f"{self.uri} has no feature action; it has {', '.join(found)}.")
-        return found
+        if not any(name == "action" or name.startswith("action.") for name in by_name):
+            raise SchemaError(f"{self.uri} has no feature action; it has {', '.join(by_name)}.")
+        return by_name
 
     def _info(self) -> dict[str, Any]:
         file = self.location.child(INFO)
@@ -233,19 +233,19 @@ def _ends(arrays: dict[str, np.ndarray], is_last: np.ndarray) -> tuple[np.ndarra
 
 
 def _tree(arrays: dict[str, np.ndarray], prefix: str, alone: str, space: gym.Space[Any] | None) -> Nested:
-    """The features of an observation or action as one tree, structured by the space if known, else by their names."""
+    """Return the features of an observation or action as one tree, structured by the space if known, else by names."""
     if space is not None:
         leaves = space_leaves(space, prefix)
         stored = {path: alone if path == prefix else path.replace(nested.PATH_SEPARATOR, ".") for path in leaves}
         if missing := sorted(set(stored.values()) - arrays.keys()):
             raise SchemaError(f"There is no feature {', '.join(missing)}, which the space {space} needs.")
         return nested.unflatten({path: _shaped(arrays[stored[path]], leaf) for path, leaf in leaves.items()}, prefix, space)
-    found = {name: array for name, array in arrays.items() if name == prefix or name.startswith(f"{prefix}.")}
-    if not found:
+    matching = {name: array for name, array in arrays.items() if name == prefix or name.startswith(f"{prefix}.")}
+    if not matching:
         raise SchemaError(f"There is no feature {prefix} except cameras; it has {', '.join(arrays)}.")
-    if len(found) == 1 and alone in found:
-        return found[alone]
-    return {name.removeprefix(prefix).removeprefix(".") or prefix: array for name, array in found.items()}
+    if len(matching) == 1 and alone in matching:
+        return matching[alone]
+    return {name.removeprefix(prefix).removeprefix(".") or prefix: array for name, array in matching.items()}
 
 
 def _shaped(array: np.ndarray, space: gym.Space[Any]) -> np.ndarray:

@@ -43,19 +43,19 @@ class Listing:
         return bool(self.info(location).type == fs.FileType.Directory)
 
     def below(self, folder: Location, *, recursive: bool = True) -> dict[str, fs.FileInfo]:
-        """Files and folders by their paths relative to this folder, sorted; empty if there is no folder."""
+        """Return files and folders by their paths relative to this folder, sorted; empty if there is no folder."""
         key = (folder.uri, recursive)
         if key not in self._below:
-            found = folder.listed(recursive=recursive)
+            infos = folder.listed(recursive=recursive)
             base = folder.path.strip("/")
-            named = {info.path.strip("/").removeprefix(base).lstrip("/"): info for info in found}
+            named = {info.path.strip("/").removeprefix(base).lstrip("/"): info for info in infos}
             self._below[key] = dict(sorted(named.items()))
             for name, info in named.items():
                 self._infos.setdefault(folder.child(name).uri, info)
         return self._below[key]
 
     def matches(self, folder: Location, pattern: Sequence[str]) -> Iterator[Location]:
-        """The files and folders below `folder` whose path matches `pattern`; ** is any number of folders.
+        """Yield the files and folders below `folder` whose path matches `pattern`; ** is any number of folders.
 
         Raises:
             ConfigError: the pattern has ** in a part with something else.
@@ -67,10 +67,10 @@ class Listing:
         if _ANY_DEPTH in part and part != _ANY_DEPTH:
             raise ConfigError(f"{part!r}: ** must be a whole part of a pattern, as in logs/**/*.csv.")
         if not WILDCARDS & set(part):
-            place = folder.child(part)
-            place.check_allowed()
-            if rest or self.info(place).type != fs.FileType.NotFound:
-                yield from self.matches(place, rest)
+            child = folder.child(part)
+            child.check_allowed()
+            if rest or self.info(child).type != fs.FileType.NotFound:
+                yield from self.matches(child, rest)
             return
         wanted = re.compile(glob_translate("/".join(pattern) if part == _ANY_DEPTH else part))
         for name, info in self.below(folder, recursive=part == _ANY_DEPTH).items():

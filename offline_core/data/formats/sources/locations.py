@@ -27,15 +27,15 @@ def located(paths: Sequence[str], arguments: Mapping[str, Any]) -> list[Location
     filesystem = arguments.get(FILESYSTEM)
     if filesystem is not None:
         return [inside(filesystem, path) for path in paths]
-    found = []
+    locations = []
     for path in paths:
         try:
-            found.append(Location.of(path))
+            locations.append(Location.of(path))
         except LocationError:  # only a user's reader or Ray understands it
             if is_limited():
                 raise
             continue
-    return found
+    return locations
 
 
 def inside(filesystem: Any, path: str) -> Location:
@@ -60,8 +60,8 @@ def inside(filesystem: Any, path: str) -> Location:
 
 def _within(store: UserFilesystemStore, path: str) -> str:
     """The path as the filesystem itself names it."""
-    if isinstance(store.given, AbstractFileSystem):
-        return str(store.given._strip_protocol(path))
+    if isinstance(store.user_filesystem, AbstractFileSystem):
+        return str(store.user_filesystem._strip_protocol(path))
     if store.scheme == HDFS and path.startswith(f"{HDFS}:"):
         return hadoop_place(hadoop_uri(path.removeprefix(f"{HDFS}:")), {})[0]
     return path.partition("://")[2] or path

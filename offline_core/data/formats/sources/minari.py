@@ -95,11 +95,11 @@ def _opened(data: Location, expansion: Expansion) -> Any:
 
 
 def _episodes(dataset: Any) -> Iterator[pa.Table]:
-    """The steps of each episode, with the spaces; infos are arrays of shape (T+1, …), and masked ones dicts."""
+    """Yield the steps of each episode, with the spaces; infos are arrays of shape (T+1, …), and masked ones dicts."""
     count = dataset.storage.total_episodes
     attributes = dataset.storage.get_episode_metadata(range(count))
     own = dataset.storage.metadata.get(SPACES)  # exactly as they were before an export
-    spaces = (dataset.observation_space, dataset.action_space) if own is None else [space_from_json(each) for each in own]
+    spaces = (dataset.observation_space, dataset.action_space) if own is None else [space_from_json(encoded) for encoded in own]
     metadata = space_metadata(*spaces)
     for number, (data, attrs) in enumerate(zip(dataset.storage.get_episodes(range(count)), attributes, strict=True)):
         eps_id, length = str(attrs.get(columns.EPS_ID) or f"{dataset.id}/{number}"), len(data["rewards"])

@@ -170,10 +170,10 @@ def plain(name: str) -> str:
 
 
 def named(role: str, names: Iterable[str]) -> list[str]:
-    """Those of the names that are others for a role, the likeliest first."""
+    """Return the names that are synonyms of a role, the likeliest first."""
     known = SYNONYMS[role]
-    found = [name for name in names if plain(name) in known]
-    return sorted(found, key=lambda name: known.index(plain(name)))
+    matches = [name for name in names if plain(name) in known]
+    return sorted(matches, key=lambda name: known.index(plain(name)))
 
 
 def parts_of(role: str, names: Iterable[str]) -> list[str]:
@@ -189,16 +189,16 @@ def parts_of(role: str, names: Iterable[str]) -> list[str]:
 
 
 def following(names: Iterable[str]) -> dict[str, str]:
-    """By the name of a column the one that has it after the step: `temp` has `next_temp`, or `temp_next`, or `temp'`."""
+    """Map columns to those with their value after the step: `temp` to `next_temp`, `temp_next` or `temp'`."""
     known = {plain(name): name for name in names}
-    found = dict[str, str]()
+    next_names = dict[str, str]()
     for whole, name in known.items():
         words = whole.split("_")
         for number, word in enumerate(words):
             before = "_".join(words[:number] + words[number + 1 :])
             if word in _NEXT_WORDS and before in known:
-                found.setdefault(known[before], name)
-    return found
+                next_names.setdefault(known[before], name)
+    return next_names
 
 
 def has_word(name: str, words: Iterable[str]) -> bool:
@@ -207,6 +207,6 @@ def has_word(name: str, words: Iterable[str]) -> bool:
 
 
 def first_word(name: str, words: Iterable[str]) -> int | None:
-    """The place of the first of the words that occurs in a name."""
+    """Return the index of the first of the words that occurs in a name."""
     there = {plain(name), *plain(name).split("_")}
-    return next((place for place, word in enumerate(words) if word in there), None)
+    return next((index for index, word in enumerate(words) if word in there), None)

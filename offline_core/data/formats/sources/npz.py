@@ -71,10 +71,10 @@ def _rows(arrays: dict[str, np.ndarray], uri: str) -> pa.Table:
 
 
 def _steps(episodes: list[dict[str, np.ndarray]], uri: str) -> pa.Table:
-    found = [episode_steps(arrays, id_in_file(uri, str(number))) for number, arrays in enumerate(episodes)]
-    notes = dict.fromkeys(note for _, own in found for note in own)
-    names = found[0][0]
-    table = pa.table({name: to_arrow(nested.concatenate([steps[name] for steps, _ in found]), name) for name in names})
+    parts = [episode_steps(arrays, id_in_file(uri, str(number))) for number, arrays in enumerate(episodes)]
+    notes = dict.fromkeys(note for _, own in parts for note in own)
+    names = parts[0][0]
+    table = pa.table({name: to_arrow(nested.concatenate([steps[name] for steps, _ in parts]), name) for name in names})
     return with_note(table, " ".join([f"{uri} is read as {len(episodes):,} trajectories.", *notes]))
 
 

@@ -132,22 +132,22 @@ def open_source(
     if config.format not in ("auto", *FORMATS):
         meant = did_you_mean(str(config.format), ("auto", *FORMATS))
         raise ConfigError(f"There is no format {config.format!r}{meant}; there are auto, {', '.join(sorted(FORMATS))}.")
-    listing, places = listing or Listing(), config.places(paths)
-    formats = {_detected(place, listing) for place in places} if config.format == "auto" else {str(config.format)}
+    listing, locations = listing or Listing(), config.places(paths)
+    formats = {_detected(location, listing) for location in locations} if config.format == "auto" else {str(config.format)}
     if len(formats) > 1:
         raise ConfigError(f"{', '.join(paths)} are of different formats: {', '.join(sorted(formats))}; import each by itself.")
     [format] = formats
-    found = {file.uri: (file, values) for place in places for file, values in _files(place, format, listing)}
+    files = {file.uri: (file, values) for location in locations for file, values in _files(location, format, listing)}
     how = {
         "columns": None if config.columns is None else tuple(config.columns),
         "where": config.where,
         "arguments": {name: value for name, value in unwrapped(config.arguments).items() if name != FILESYSTEM},
         "max_expansion": config.max_expansion,
     }
-    partitions = typed([values for _, values in found.values()])
+    partitions = typed([values for _, values in files.values()])
     return [
         reader
-        for (file, _), values in zip(found.values(), partitions, strict=True)
+        for (file, _), values in zip(files.values(), partitions, strict=True)
         for reader in readers_of(format, file, values, **how)
     ]
 
@@ -179,11 +179,11 @@ def _check_limits(format: str, arguments: Mapping[str, object]) -> None:
         )
 
 
-def _files(place: Location, format: str, listing: Listing) -> list[tuple[Location, dict[str, str | None]]]:
-    """(what a reader reads, the values in the names of its folders) of all that is at a location."""
+def _files(location: Location, format: str, listing: Listing) -> list[tuple[Location, dict[str, str | None]]]:
+    """Return (file or folder of a reader, the values in the names of its folders) for all that a location holds."""
     if FORMATS[format].folder is not None:
-        return [(file, {}) for file in FORMATS[format].reader.inside(place, listing)]
-    return [(file, named_values(file, place)) for file in data_files(place, format, listing)]
+        return [(file, {}) for file in FORMATS[format].reader.inside(location, listing)]
+    return [(file, named_values(file, location)) for file in data_files(location, format, listing)]
 
 
 def _custom(config: SourceConfig, path: str) -> StepReader:
@@ -210,7 +210,7 @@ def _check(paths: Sequence[str]) -> None:
 
 
 def _detected(location: Location, listing: Listing) -> str:
-    """The format of a location, by names and first bytes."""
+    """Detect the format of a location by names and first bytes."""
     if listing.is_folder(location):
         names = listing.below(location).keys()
         if (whole := next((name for name, form in FORMATS.items() if form.folder and form.folder(names)), None)) is not None:
@@ -221,11 +221,11 @@ def _detected(location: Location, listing: Listing) -> str:
     if other := first_of_kind.get(()):
         cure = _cure(other.path) or f"set the format: {', '.join(sorted(FORMATS))}."
         raise ConfigError(f"The name of {other.uri} has no known suffix; {cure}")
-    found = {format_by_content(file, kinds): file.uri for kinds, file in first_of_kind.items()}
-    if len(found) > 1:
-        differ = "; ".join(f"{format}, as {uri}" for format, uri in found.items())
+    formats = {format_by_content(file, kinds): file.uri for kinds, file in first_of_kind.items()}
+    if len(formats) > 1:
+        differ = "; ".join(f"{format}, as {uri}" for format, uri in formats.items())
         raise ConfigError(f"There are files of different formats at {location.uri} ({differ}). Name the format to import.")
-    return next(iter(found))
+    return next(iter(formats))
 
 
 def _cure(*names: str) -> str:
@@ -233,29 +233,29 @@ def _cure(*names: str) -> str:
 
 
 def data_files(location: Location, format: str | None, listing: Listing) -> list[Location]:
-    """The file itself, or the files that match a pattern, or those below a folder with a suffix of `format` (None: any)."""
+    """Return the file itself, the files that match a pattern, or those in a folder with a suffix of `format` (None: any)."""
     is_there = listing.info(location).type != fs.FileType.NotFound
-    places = [location] if is_there else _matches(location, listing)
-    found = [file for place in places for file in ([place] if listing.is_file(place) else _below(place, format, listing))]
-    if not found:
+    locations = [location] if is_there else _matches(location, listing)
+    files = [file for entry in locations for file in ([entry] if listing.is_file(entry) else _below(entry, format, listing))]
+    if not files:
         raise EmptyDatasetError(
             f"There are no data files ({', '.join(suffixes_of(format))}) at {location.uri}. "
-            f"{_cure(*(name for place in places for name in listing.below(place)))} For other names, give the format and a "
+            f"{_cure(*(name for entry in locations for name in listing.below(entry)))} For other names, give the format and a "
             "pattern such as folder/**/*.dat."
         )
-    return list({file.uri: file for file in found}.values())
+    return list({file.uri: file for file in files}.values())
 
 
 def _matches(pattern: Location, listing: Listing) -> list[Location]:
-    """The files and folders that match, without hidden ones."""
+    """Return the files and folders that match a pattern, without hidden ones."""
     folder, parts = pattern, list[str]()
     while WILDCARDS & set(folder.path):
         folder, parts = folder.parent, [posixpath.basename(folder.uri), *parts]
-    found = sorted(listing.matches(folder, parts), key=lambda place: place.uri) if parts else []
-    if not found:
+    matches = sorted(listing.matches(folder, parts), key=lambda match: match.uri) if parts else []
+    if not matches:
         pattern.check_bucket()
         raise DatasetNotFoundError(f"There is nothing at {pattern.uri}. Check the path; a pattern needs * or **.")
-    return [place for place in found if not _is_hidden(posixpath.basename(place.uri))]
+    return [match for match in matches if not _is_hidden(posixpath.basename(match.uri))]
 
 
 def _below(folder: Location, format: str | None, listing: Listing) -> list[Location]:

@@ -20,7 +20,7 @@ Values = Mapping[str, int | str | None]
 
 
 def named_values(file: Location, source: Location) -> dict[str, str | None]:
-    """The values of folders named `key=value` that hold a file: folders below the source, or at the end of its path.
+    """Return the values of folders named `key=value` that hold a file: folders below the source, or at the end of its path.
 
     Arguments:
         source: the file, a folder above it, or a pattern that it matches.
@@ -31,20 +31,20 @@ def named_values(file: Location, source: Location) -> dict[str, str | None]:
     while _FOLDER.fullmatch(posixpath.basename(base)):
         base = posixpath.dirname(base)
     folders = posixpath.dirname(file.path).removeprefix(base).split("/")
-    found = [match.groups() for folder in folders if (match := _FOLDER.fullmatch(folder))]
-    return {unquote(name): None if value == _NO_VALUE else unquote(value) for name, value in found}
+    pairs = [match.groups() for folder in folders if (match := _FOLDER.fullmatch(folder))]
+    return {unquote(name): None if value == _NO_VALUE else unquote(value) for name, value in pairs}
 
 
 def typed(values: Sequence[Mapping[str, str | None]]) -> list[Values]:
-    """The same with whole numbers if all values of a name are, as in PyArrow; others stay text."""
+    """Convert values to whole numbers if all values of a name are whole numbers, as PyArrow does; others stay text."""
     every: dict[str, list[str]] = {}
-    for each in values:
-        for name, value in each.items():
+    for file_values in values:
+        for name, value in file_values.items():
             every.setdefault(name, []).extend([] if value is None else [value])
     numbers = {name for name, texts in every.items() if all(map(_WHOLE_NUMBER.fullmatch, texts))}
     return [
-        {name: int(value) if value is not None and name in numbers else value for name, value in each.items()}
-        for each in values
+        {name: int(value) if value is not None and name in numbers else value for name, value in file_values.items()}
+        for file_values in values
     ]
 
 

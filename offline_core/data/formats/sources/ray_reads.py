@@ -138,19 +138,23 @@ class RayRead:
             raise CorruptFileError(f"ray.data.{self.method} cannot read {self.uri}: {reason}.") from error
 
     def _source_arguments(self) -> dict[str, Any]:
-        """The arguments for the source: paths, or else the first required argument that is not given.
+        """Return the arguments for the source: paths, or else the first required argument that is missing.
 
         Raises:
-            ConfigError: it takes one text, and there are several.
+            ConfigError: the function takes one text, and there are several.
         """
         parameters = inspect.signature(self._function).parameters.values()
-        asked = [each.name for each in parameters if each.kind not in _MANY]
+        asked = [parameter.name for parameter in parameters if parameter.kind not in _MANY]
         if self.reads_files:
             if asked[0] in self.arguments:
                 raise ConfigError(f"Give the paths of ray.data.{self.method} as the source, not as its argument {asked[0]}.")
             paths, elsewhere = self._paths()
             return {asked[0]: paths if asked[0] == "paths" or len(paths) > 1 else paths[0], **elsewhere}
-        needed = [each.name for each in parameters if each.kind not in _MANY and each.default is inspect.Parameter.empty]
+        needed = [
+            parameter.name
+            for parameter in parameters
+            if parameter.kind not in _MANY and parameter.default is inspect.Parameter.empty
+        ]
         unnamed = [name for name in needed if name not in self.arguments]
         if unnamed and len(self.paths) > 1:
             raise ConfigError(f"ray.data.{self.method} reads one {unnamed[0]} at a time; import each by itself.")
@@ -166,12 +170,12 @@ class RayRead:
             return list(self.paths), {}
         if any(path.partition("://")[0].lower() not in ("file", *schemes()) for path in self.paths if "://" in path):
             return list(self.paths), {}  # only Ray knows the scheme
-        places = [Location.of(path) for path in self.paths]
-        if all(place.is_local for place in places):
-            return [place.path for place in places], {}
-        if len({place.store for place in places}) > 1:
+        locations = [Location.of(path) for path in self.paths]
+        if all(location.is_local for location in locations):
+            return [location.path for location in locations], {}
+        if len({location.store for location in locations}) > 1:
             raise ConfigError(f"{self.uri} are in different filesystems; import each by itself.")
-        return [place.path for place in places], {"filesystem": pickled_filesystem(places[0].store)}
+        return [location.path for location in locations], {"filesystem": pickled_filesystem(locations[0].store)}
 
     def _check_columns(self, batch: pa.Table) -> None:
         """Raise for missing columns, which Ray ignores."""
@@ -220,9 +224,9 @@ def read_filtered(read: Callable[..., Any], arguments: Mapping[str, Any]) -> Any
     )
 
 
-def _expression(given: Any) -> pc.Expression:
+def _expression(condition: Any) -> pc.Expression:
     try:
-        return given if isinstance(given, pc.Expression) else pq.filters_to_expression(given)
+        return condition if isinstance(condition, pc.Expression) else pq.filters_to_expression(condition)
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"source.arguments.{FILTER} is not a filter: {error}. From Python it is an expression such as "

@@ -77,8 +77,8 @@ class FileReader:
         """(a reader of the same URI that ends after the first rows, if that is quicker; whether rows are missing there)."""
         yield self, False
 
-    def each(self) -> list[FileReader]:
-        """Those that read what it says: itself, unless it holds several files."""
+    def readers(self) -> list[FileReader]:
+        """The readers of its contents: itself, unless it holds several files."""
         return [self]
 
     @classmethod
@@ -128,13 +128,13 @@ def readers_of(name: str, location: Location, partition: Values, **how: Any) -> 
         raise ConfigError(f"The format {name} does not take these arguments: {', '.join(other)}; it takes {allowed}.")
     if location.path.lower().endswith(f".{ZIP}") and name != ZIP and form.folder is None:
         form, how = FORMATS[ZIP], how | {"of": name}
-    return form.reader(location, partition=partition, **how).each()
+    return form.reader(location, partition=partition, **how).readers()
 
 
 def formats_by_name(path: str) -> tuple[str, ...]:
-    """The formats that a file of this name can have, those first that are told by what is in it."""
-    found = [name for name, form in FORMATS.items() if path.lower().endswith(tuple(form.suffixes))]
-    return tuple(sorted(found, key=lambda name: FORMATS[name].content is None))
+    """Return the formats that a file of this name can have; those that its first bytes tell come first."""
+    names = [name for name, form in FORMATS.items() if path.lower().endswith(tuple(form.suffixes))]
+    return tuple(sorted(names, key=lambda name: FORMATS[name].content is None))
 
 
 def format_by_content(file: Location, names: Sequence[str]) -> str:

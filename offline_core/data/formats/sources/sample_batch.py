@@ -93,7 +93,7 @@ class SampleBatchFile(FileReader):
             yield dataclasses.replace(self, location=file), is_cut
 
     def read(self) -> Iterator[pa.Table | Unreadable]:
-        """Several lines at a time; see `FileReader`.
+        """Read several lines at a time; see `FileReader`.
 
         A line is unreadable if it is not JSON (such as the last line of a killed recorder) or not a batch. So is a line with a
         column that cannot be unpacked, lacks one value of one shape a step, or differs from earlier lines. Messages name
@@ -105,31 +105,31 @@ class SampleBatchFile(FileReader):
         pending: list[_Steps] = []
         size = 0
         try:
-            for found in self._found():
-                if isinstance(found, _Steps):
-                    pending.append(found)
-                    size += found.size
-                if isinstance(found, Unreadable) or size >= MAX_BATCH_BYTES:
+            for line in self._lines():
+                if isinstance(line, _Steps):
+                    pending.append(line)
+                    size += line.size
+                if isinstance(line, Unreadable) or size >= MAX_BATCH_BYTES:
                     yield from _tables(pending, self.uri)
                     pending, size = [], 0
-                if isinstance(found, Unreadable):
-                    yield found
+                if isinstance(line, Unreadable):
+                    yield line
         except OfflineError:
             yield from _tables(pending, self.uri)
             raise
         yield from _tables(pending, self.uri)
 
-    def _found(self) -> Iterator[_Steps | Unreadable]:
-        """The steps of each line."""
+    def _lines(self) -> Iterator[_Steps | Unreadable]:
+        """Yield the steps of each line."""
         layout: dict[str, str] | None = None
         modules: set[str] = set()
         for where, text in numbered_lines(self.location, self.max_expansion):
             steps: _Steps | None = None
             try:
                 record = parsed(text)
-                found = _modules(record)
-                modules |= found.keys()
-                chosen = self._chosen(found.get(self.module_id or next(iter(found), "")))
+                batches = _modules(record)
+                modules |= batches.keys()
+                chosen = self._chosen(batches.get(self.module_id or next(iter(batches), "")))
                 of_several = "policy_batches" in record
                 steps = None if chosen is None else _steps(chosen, self.uri, where, len(text), by_agent=of_several)
                 if steps is not None:
@@ -467,16 +467,16 @@ def states_by_step(arrays: dict[str, Nested], lengths: np.ndarray) -> dict[str, 
         full[first] = starts
         return full
 
-    found = dict(arrays)
+    by_step = dict(arrays)
     for name, tree in arrays.items():
         if name.startswith(_IN) and nested.length(tree, name) == len(lengths) != steps:
             after = arrays.get(out := name.replace(_IN, _OUT))
             if after is None:
-                found[name] = nested.map_leaves(lambda leaf: spread(leaf, None), tree)
+                by_step[name] = nested.map_leaves(lambda leaf: spread(leaf, None), tree)
             else:
                 _check_alike(out, after, name, tree, steps)
-                found[name] = nested.map_leaves(spread, tree, after)
-    return found
+                by_step[name] = nested.map_leaves(spread, tree, after)
+    return by_step
 
 
 def _check_alike(out: str, after: Nested, name: str, starts: Nested, steps: int) -> None:

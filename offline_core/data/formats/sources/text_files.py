@@ -74,13 +74,13 @@ class TextFile(ScannedFile):
                     return
                 self.check_expansion(file, self.expansion(file.path))
             with as_utf8(file, self.arguments.get(_ENCODING)) as (text, encoding):
-                found = self.recognised(text)
+                recognised = self.recognised(text)
                 is_noted = encoding is not None and encoding != UTF8_WITH_MARK and _ENCODING not in self.arguments
-                note = note_on(self.format, {_ENCODING: encoding, **found} if is_noted else found)
-                for batch in dataclasses.replace(self, arguments={**self.of_utf8(), **found})._rows(text):
+                note = note_on(self.format, {_ENCODING: encoding, **recognised} if is_noted else recognised)
+                for batch in dataclasses.replace(self, arguments={**self.of_utf8(), **recognised})._rows(text):
                     if isinstance(batch, pa.Table):
-                        for each in filter(None, (note, note_on_twice(batch.column_names))):
-                            batch = with_note(batch, each)
+                        for notice in filter(None, (note, note_on_twice(batch.column_names))):
+                            batch = with_note(batch, notice)
                     yield batch
 
     def recognised(self, text: Location) -> dict[str, Any]:
@@ -196,9 +196,9 @@ class JsonFile(TextFile):
         with pa.input_stream(path) as stream:  # unpacks by the file's name
             text = stream.read()
         self._check_list(path, text)
-        found = pl.read_json(io.BytesIO(text), **arguments).lazy()
-        found = found if rows is None else found.head(rows)
-        return found if row_index_name is None else found.with_row_index(row_index_name)
+        frame = pl.read_json(io.BytesIO(text), **arguments).lazy()
+        frame = frame if rows is None else frame.head(rows)
+        return frame if row_index_name is None else frame.with_row_index(row_index_name)
 
     def check_columns(self, path: str, schema: pl.Schema) -> None:
         """Each row gets a value of every name that any row has: a megabyte with other names in each line becomes gigabytes."""

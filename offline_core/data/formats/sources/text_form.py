@@ -46,9 +46,9 @@ def is_utf8(declared: str) -> bool:
         ConfigError: there is no such encoding of text.
     """
     try:
-        found = codecs.lookup(declared.removesuffix("-lossy"))
-        if isinstance(found.incrementaldecoder().decode(b""), str):
-            return found.name == "utf-8"
+        codec = codecs.lookup(declared.removesuffix("-lossy"))
+        if isinstance(codec.incrementaldecoder().decode(b""), str):
+            return codec.name == "utf-8"
     except (LookupError, TypeError, AttributeError) as error:
         raise ConfigError(f"There is no encoding {declared!r}, such as utf-16, cp1252 or latin-1.") from error
     raise ConfigError(f"{declared} is no encoding of text, such as utf-16, cp1252 or latin-1.")
@@ -121,8 +121,8 @@ class Decoder:
             ) from error
 
 
-def separators(file: Location, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments `separator` and `decimal_comma` for a CSV file in UTF-8, as far as they are neither given nor usual."""
+def separators(file: Location, declared: Mapping[str, Any]) -> dict[str, Any]:
+    """Infer the arguments for a CSV file in UTF-8 that are neither declared nor the defaults, such as `separator`."""
     try:
         with file.filesystem.open_input_stream(file.path) as stream:
             head = stream.read(HEAD_BYTES)
@@ -132,33 +132,33 @@ def separators(file: Location, given: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     text = head.decode("utf-8-sig", "replace")
     raw = text.splitlines()[: None if len(head) < HEAD_BYTES else -1]
-    found: dict[str, Any] = {} if "\n" in text or "\r" not in text else {"eol_char": "\r"}
-    separator, first = given.get("separator"), next((n for n, line in enumerate(raw) if line.strip()), 0)
+    inferred: dict[str, Any] = {} if "\n" in text or "\r" not in text else {"eol_char": "\r"}
+    separator, first = declared.get("separator"), next((n for n, line in enumerate(raw) if line.strip()), 0)
     if raw and separator is None and (excels := _EXCELS.fullmatch(raw[first])):
         separator, first = excels[1], first + 1
-        found["separator"] = separator
+        inferred["separator"] = separator
     first = _header(raw, first, separator)
     if first and any(line.strip() for line in raw[:first]):
-        found["skip_lines"] = first
+        inferred["skip_lines"] = first
     raw = [line for line in raw[first:] if line.strip()]
     lines = [_QUOTED.sub("", line) for line in raw]
     if not lines:
         return {}
     if separator is None and (separator := _separator(lines[0], lines[1:])) != ",":
-        found["separator"] = separator
-    if separator != "," and "decimal_comma" not in given:
+        inferred["separator"] = separator
+    if separator != "," and "decimal_comma" not in declared:
         values = [value for line in lines[1:] for value in line.split(separator)]
         if any(map(_DECIMAL_COMMA.fullmatch, values)) and not any(map(_DECIMAL_POINT.fullmatch, values)):
-            found["decimal_comma"] = True
+            inferred["decimal_comma"] = True
     if _are_values(lines[0].split(separator)):
-        found["has_header"] = False
+        inferred["has_header"] = False
     if (
-        not {"null_values", "new_columns"} & given.keys()
-        and "has_header" not in found
+        not {"null_values", "new_columns"} & declared.keys()
+        and "has_header" not in inferred
         and (missing := _missing(raw, str(separator)))
     ):
-        found["null_values"] = missing
-    return found
+        inferred["null_values"] = missing
+    return inferred
 
 
 def _header(lines: list[str], first: int, separator: str | None) -> int:
@@ -218,18 +218,20 @@ def note_on(format: str, arguments: Mapping[str, Any]) -> str | None:
 
 
 def note_on_twice(names: Sequence[str]) -> str | None:
-    """What the header has twice, in a sentence; None: nothing."""
-    found = [(match[1], name) for name in names if (match := re.fullmatch(r"(.*)_duplicated_\d+", name)) and match[1] in names]
-    if not found:
+    """Return a sentence on names that the header has twice; None if there are none."""
+    repeated = [
+        (match[1], name) for name in names if (match := re.fullmatch(r"(.*)_duplicated_\d+", name)) and match[1] in names
+    ]
+    if not repeated:
         return None
-    shown = ", ".join(f"{name} (the next one is {again})" for name, again in found)
+    shown = ", ".join(f"{name} (the next one is {again})" for name, again in repeated)
     return f"The header has columns of one name: {shown}."
 
 
 def _separator(header: str, lines: list[str]) -> str:
-    """What most columns of the header are separated by, if each line has it as often, or there is no comma."""
-    count = {each: header.count(each) for each in _SEPARATORS}
-    best = max(_SEPARATORS, key=lambda each: count[each])
+    """Return the separator of most columns of the header, if each line has as many, or the header has no comma."""
+    count = {separator: header.count(separator) for separator in _SEPARATORS}
+    best = max(_SEPARATORS, key=lambda separator: count[separator])
     is_sure = bool(lines) and all(line.count(best) == count[best] for line in lines)
     return best if count[best] > count[","] and (is_sure or not (count[","] or best == " ")) else ","
 

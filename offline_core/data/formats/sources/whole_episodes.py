@@ -32,11 +32,13 @@ MAX_REPEATED_BYTES = 2**28
 
 
 def check_repeated(sizes: Mapping[str, int], where: str) -> None:
-    """Raises:
-    UnsafeDataError: the values of an episode come to too much if each step has them.
+    """Check the memory that values of an episode take if each step repeats them.
+
+    Raises:
+        UnsafeDataError: they take too much.
     """
     if sum(sizes.values()) > MAX_REPEATED_BYTES:
-        name = max(sizes, key=lambda each: sizes[each])
+        name = max(sizes, key=lambda column: sizes[column])
         raise UnsafeDataError(
             f"{where}: {name} is one value an episode, and comes to {sizes[name]:,} bytes if each step has it. Choose other "
             "columns by source.columns."
@@ -44,11 +46,11 @@ def check_repeated(sizes: Mapping[str, int], where: str) -> None:
 
 
 def canonical(names: Iterable[str]) -> dict[str, str]:
-    """Names of arrays → canonical ones, for the likeliest of each role."""
+    """Map the likeliest array of each role to its canonical name."""
     names = [*names]
-    found = {each[0]: role for role in ROLES if (each := named(role, names))}
+    roles = {matches[0]: role for role in ROLES if (matches := named(role, names))}
     return (
-        found if columns.DONES in found.values() else found | {name: columns.DONES for name in names if name == _EPISODE_ENDS}
+        roles if columns.DONES in roles.values() else roles | {name: columns.DONES for name in names if name == _EPISODE_ENDS}
     )
 
 
@@ -59,7 +61,7 @@ def id_in_file(uri: str, name: str) -> str:
 
 
 def episode_steps(arrays: Mapping[str, Nested], eps_id: str) -> tuple[dict[str, Nested], list[str]]:
-    """(columns of shape (T, …), what was taken for granted) of one episode.
+    """Return (columns of shape (T, …), notes on assumptions) of one episode.
 
     What has T+1 rows begins before the first step: observations give the last next observation, infos are those after each
     step. A single value is repeated; of how the episode ends, it is that of the last step.
@@ -76,40 +78,40 @@ def episode_steps(arrays: Mapping[str, Nested], eps_id: str) -> tuple[dict[str, 
     steps = len(actions[0])
     last = np.arange(steps) == steps - 1
     repeated = dict[str, int]()
-    found: dict[str, Nested] = {columns.EPS_ID: np.full(steps, eps_id), columns.T: np.arange(steps)}
+    step_columns: dict[str, Nested] = {columns.EPS_ID: np.full(steps, eps_id), columns.T: np.arange(steps)}
     for name, tree in arrays.items():
         role = roles.get(name, name)
         longer = {_longer(leaf, steps) for leaf in nested.leaves(tree)}
         match longer.pop() if len(longer) == 1 else None, role:
             case 0, _:
-                found[role] = tree
+                step_columns[role] = tree
             case 1, columns.OBS:
-                found[role] = _rows(tree, slice(0, -1))
+                step_columns[role] = _rows(tree, slice(0, -1))
                 if columns.NEW_OBS not in roles.values():
-                    found[columns.NEW_OBS] = _rows(tree, slice(1, None))
+                    step_columns[columns.NEW_OBS] = _rows(tree, slice(1, None))
             case 1, columns.REWARDS | columns.TERMINATEDS | columns.TRUNCATEDS | columns.DONES:
-                found[role] = _after_each_step(np.asarray(tree), name, eps_id)
+                step_columns[role] = _after_each_step(np.asarray(tree), name, eps_id)
             case 1, _:
-                found[role] = _rows(tree, slice(1, None) if name.startswith(columns.INFOS) else slice(0, -1))
+                step_columns[role] = _rows(tree, slice(1, None) if name.startswith(columns.INFOS) else slice(0, -1))
             case -1, _ if plain(name) in AT_END:
-                found[role] = last & (np.asarray(tree).reshape(()) != 0)
+                step_columns[role] = last & (np.asarray(tree).reshape(()) != 0)
             case -1, _:
                 repeated[name] = sum(leaf.nbytes for leaf in nested.leaves(tree)) * steps
                 check_repeated(repeated, eps_id)
-                found[role] = nested.map_leaves(lambda leaf: np.broadcast_to(leaf, (steps, *leaf.shape)), tree)
+                step_columns[role] = nested.map_leaves(lambda leaf: np.broadcast_to(leaf, (steps, *leaf.shape)), tree)
             case _ if nested.leaves(tree):
                 listed = ", ".join(f"{path} {leaf.shape}" for path, leaf in nested.flatten(tree, name).items())
                 raise SchemaError(
                     f"Episode {eps_id} has {steps} actions and {listed}; choose the columns of steps by source.columns."
                 )
     notes = []
-    if not any(named(role, found) for role in ENDS):
-        found[columns.TRUNCATEDS] = last
+    if not any(named(role, step_columns) for role in ENDS):
+        step_columns[columns.TRUNCATEDS] = last
         notes.append(END_IS_CUT)
-    if columns.REWARDS not in found:
-        found[columns.REWARDS] = np.zeros(steps, np.float32)
+    if columns.REWARDS not in step_columns:
+        step_columns[columns.REWARDS] = np.zeros(steps, np.float32)
         notes.append(NO_REWARDS)
-    return found, notes
+    return step_columns, notes
 
 
 def _after_each_step(values: np.ndarray, name: str, eps_id: str) -> np.ndarray:
@@ -137,10 +139,10 @@ def _rows(tree: Nested, rows: slice) -> Nested:
 
 
 def with_details(table: pa.Table, lengths: Sequence[int], details: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """The steps with what their episodes have besides: agent_id, module_id, custom_data, and infos, one more than steps."""
-    each = pa.array(np.repeat(np.arange(len(lengths)), lengths))
+    """Add to the steps what their episodes have: agent_id, module_id, custom_data, and infos, one more than steps."""
+    episode_index = pa.array(np.repeat(np.arange(len(lengths)), lengths))
     for name in (columns.AGENT_ID, columns.MODULE_ID):
-        table = table.append_column(name, pa.array([own.get(name) for own in details], pa.string()).take(each))
+        table = table.append_column(name, pa.array([own.get(name) for own in details], pa.string()).take(episode_index))
     infos = [own.get(columns.INFOS) or [{}] * (length + 1) for own, length in zip(details, lengths, strict=True)]
     if any(map(any, infos)):
         packed = [pack(info, where=columns.INFOS) for own in infos for info in own[1:]]
@@ -151,17 +153,19 @@ def with_details(table: pa.Table, lengths: Sequence[int], details: Sequence[Mapp
     ):
         if any(values):
             cells = [pack(value, where=name) if value else None for value in values]
-            first = np.isin(np.arange(len(each)), np.cumsum([0, *lengths[:-1]]))
-            table = table.append_column(name, pc.if_else(pa.array(first), pa.array(cells, pa.binary()).take(each), None))
+            first = np.isin(np.arange(len(episode_index)), np.cumsum([0, *lengths[:-1]]))
+            table = table.append_column(
+                name, pc.if_else(pa.array(first), pa.array(cells, pa.binary()).take(episode_index), None)
+            )
     return table
 
 
 def joined(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
-    """Consecutive tables of one schema as one, up to about so many bytes."""
+    """Join consecutive tables of one schema, up to about `size` bytes each."""
     waiting: list[pa.Table] = []
     for table in tables:
         is_other = bool(waiting) and not table.schema.equals(waiting[0].schema, check_metadata=True)
-        if is_other or sum(each.nbytes for each in waiting) >= size:
+        if is_other or sum(batch.nbytes for batch in waiting) >= size:
             yield pa.concat_tables(waiting)
             waiting = []
         waiting.append(table)

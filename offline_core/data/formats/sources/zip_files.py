@@ -55,8 +55,8 @@ class ZipFile(FileReader):
     def uri(self) -> str:
         return f"{self.location.uri}/{self.member}" if self.member else self.location.uri
 
-    def each(self) -> list[FileReader]:
-        """A reader for each file of a known format; for an archive that cannot be read this one, which says so.
+    def readers(self) -> list[FileReader]:
+        """Return a reader for each file of a known format. An archive that cannot be read is its own reader, which raises why.
 
         Raises:
             ConfigError: there are files of several formats.
@@ -65,13 +65,13 @@ class ZipFile(FileReader):
         """
         try:
             with self._archive() as (archive, size):
-                sizes = {each.filename: each.file_size for each in archive.infolist()}
+                sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
         except CorruptFileError:
             return [self]
         names = [name for name in sorted(sizes) if not any(part[:1] in (".", "_") for part in name.split("/"))]
         kinds = {name: formats_by_name(name) for name in names}
-        found = [name for name, own in kinds.items() if own and self.format not in own and self.of in (None, *own)]
-        if not found:
+        members = [name for name, own in kinds.items() if own and self.format not in own and self.of in (None, *own)]
+        if not members:
             raise EmptyDatasetError(
                 f"{self.uri} holds no file of a known format: {', '.join(names[:5]) or 'nothing'}. Unpack it first."
             )
@@ -80,11 +80,11 @@ class ZipFile(FileReader):
                 f"{self.uri} lists {len(sizes):,} files, and its list is read again for each of them; {MAX_FILES:,} are the "
                 "most. Unpack it first."
             )
-        Expansion(self.uri, size, self.max_expansion).add(sum(sizes[name] for name in found))  # no more is ever unpacked
-        formats = {kinds[name][-1] for name in found}
+        Expansion(self.uri, size, self.max_expansion).add(sum(sizes[name] for name in members))  # no more is ever unpacked
+        formats = {kinds[name][-1] for name in members}
         if self.of is None and len(formats) > 1:
             raise ConfigError(f"{self.uri} holds files of the formats {', '.join(sorted(formats))}: unpack it first.")
-        return [dataclasses.replace(self, member=name) for name in found]
+        return [dataclasses.replace(self, member=name) for name in members]
 
     def batches(self) -> Iterator[pa.Table | Unreadable]:
         """See `StepReader`."""

@@ -23,7 +23,7 @@ MAX_ROUNDS = 20
 
 
 def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]], str]) -> ImportPlan:
-    """Return a plan of which nothing is left to decide, as far as answers can say it.
+    """Return a plan with nothing left to decide, as far as answers can settle it.
 
     Arguments:
         ask: is given a question and the candidates, the likeliest first, and returns the answer: one of them, several with
@@ -34,7 +34,7 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
     """
     plan = plan_import(config, source=paths)
     for _ in range(MAX_ROUNDS):
-        undecided = [each for each in plan.decisions if each.name not in ("rows", "columns", "parameters")]
+        undecided = [decision for decision in plan.decisions if decision.name not in ("rows", "columns", "parameters")]
         config = _asked_of(plan)
         gaps = plan.gaps if config.unreadable == "fail" else {}
         if undecided:
@@ -48,13 +48,13 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
             candidates = [*([LAST_READING] if is_reading else []), "0", LEAVE_OUT]
             answer = ask(f"{name}: {rows:,} of the rows that were read have no value there; what to put in", candidates)
             if answer == LAST_READING and is_reading:
-                column = next(each for each in plan.columns if each.name == name)
+                column = next(column for column in plan.columns if column.name == name)
                 least = str(column.minimum or 0)
                 first = ask(f"{name}: what stands before the first reading of an episode", [least, str(column.maximum or 0)])
                 config = _with_last_reading(config, name, first)
             else:
                 config = _with_filled(config, name, answer)
-        elif any(each.name == "rows" for each in plan.decisions) and config.unreadable == "fail":
+        elif any(decision.name == "rows" for decision in plan.decisions) and config.unreadable == "fail":
             answer = ask("rows: some cannot be imported, for the reasons on the page of the plan", [LEAVE_OUT, KEEP_OUT])
             if answer != LEAVE_OUT:
                 break
@@ -75,20 +75,20 @@ def _answer(decision: Decision, ask: Callable[[str, list[str]], str]) -> str:
 
 
 def _asked_of(plan: ImportPlan) -> ImportConfig:
-    """The plan's parameters, of which it is for a person to say whether rows are left out, and so which one is the first."""
-    given = {name: getattr(plan.config, name) for name in plan.config.model_fields_set}
+    """Return the plan's parameters without the choices that a person has to make: which rows are left out, and the first t."""
+    parameters = {name: getattr(plan.config, name) for name in plan.config.model_fields_set}
     if "unreadable" in plan.chosen:
-        del given["unreadable"]
+        del parameters["unreadable"]
     if "episodes.first_t" in plan.chosen:
         episodes = plan.config.episodes
-        given["episodes"] = {name: getattr(episodes, name) for name in episodes.model_fields_set - {"first_t"}}
-    return parse(ImportConfig, given)
+        parameters["episodes"] = {name: getattr(episodes, name) for name in episodes.model_fields_set - {"first_t"}}
+    return parse(ImportConfig, parameters)
 
 
 def _with_answer(config: ImportConfig, decision: Decision, answer: str, known: list[str]) -> ImportConfig:
-    """The parameters with an answer; as they are where it names no column, which is asked for again."""
+    """Return the parameters with an answer; unchanged if it names no column, so that the question is asked again."""
     is_one = answer.strip() in {*known, *decision.candidates}
-    names = [answer.strip()] if is_one else [each.strip() for each in answer.split(",") if each.strip()]
+    names = [answer.strip()] if is_one else [part.strip() for part in answer.split(",") if part.strip()]
     is_open = decision.name in ("ids_per", "dates") or names == ["single_step"]
     if not names or not (is_open or {*names} <= {*known, *decision.candidates}):
         return config
@@ -100,7 +100,9 @@ def _with_answer(config: ImportConfig, decision: Decision, answer: str, known: l
         case "episodes":
             return _with(config, mapping={**config.mapping, columns.EPS_ID: names[0]})
         case "dates":
-            computed = {name: re.sub("'[^']*'", f"'{names[0]}'", each) for name, each in config.columns.computed.items()}
+            computed = {
+                name: re.sub("'[^']*'", f"'{names[0]}'", expression) for name, expression in config.columns.computed.items()
+            }
             return _with(config, columns=config.columns.model_copy(update={"computed": computed}))
         case name:
             is_vector = name == columns.OBS or len(names) > 1
@@ -108,13 +110,13 @@ def _with_answer(config: ImportConfig, decision: Decision, answer: str, known: l
 
 
 def _with_last_reading(config: ImportConfig, name: str, first: str) -> ImportConfig:
-    """The parameters with the last known value of an observed column; as they are where the answer is no number."""
+    """Return the parameters with the gaps of an observed column filled by its last value; unchanged without a number."""
     try:
         late = InEpisode(of=as_sql(name), how="last_known", first=float(first))
     except ValueError:
         return config
     made = f"{name}_known"
-    obs = [made if each == name else each for each in config.mapping[columns.OBS]]
+    obs = [made if column == name else column for column in config.mapping[columns.OBS]]
     config = _with(config, mapping={**config.mapping, columns.OBS: obs})
     return _with(config, columns=config.columns.model_copy(update={"in_episode": {**config.columns.in_episode, made: late}}))
 
@@ -130,5 +132,5 @@ def _with_filled(config: ImportConfig, name: str, answer: str) -> ImportConfig:
 
 
 def _with(config: ImportConfig, **changes: Any) -> ImportConfig:
-    given = {name: getattr(config, name) for name in config.model_fields_set}
-    return parse(ImportConfig, {**given, **changes})
+    parameters = {name: getattr(config, name) for name in config.model_fields_set}
+    return parse(ImportConfig, {**parameters, **changes})

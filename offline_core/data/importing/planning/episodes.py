@@ -45,7 +45,7 @@ class OrderedRows:
 
     @classmethod
     def of(cls, table: pa.Table, readers: Sequence[FirstRows], numbers: Sequence[int]) -> OrderedRows | None:
-        """None without a column t."""
+        """Sort the rows of a table; None if it has no column t."""
         if columns.T not in table.column_names:
             return None
         t = read_column(table, columns.T).reshape(table.num_rows)
@@ -67,12 +67,12 @@ class OrderedRows:
         )
 
     def took(self) -> np.ndarray:
-        """(N-1,) float64 from each row to the next."""
+        """(N-1,) float64: the time from each row to the next."""
         return np.diff(self.t).astype(np.float64)
 
 
 def order_and_first_t(clock: OrderedRows, has_ids: bool) -> dict[str, Choice]:
-    """Not what `auto` says where whole numbers are no numbers of steps, or do not begin at 0."""
+    """Choose an order and a first t other than the defaults if whole numbers do not count steps, or do not begin at 0."""
     if clock.is_timestamp or clock.t.dtype.kind == "f":
         return {}
     if not clock.knows_gaps:
@@ -96,35 +96,35 @@ def order_and_first_t(clock: OrderedRows, has_ids: bool) -> dict[str, Choice]:
 
 
 def ids_per(clock: OrderedRows | None, readers: Sequence[FirstRows], config: ImportConfig, trial: Trial) -> Choice | None:
-    """Where an id means one episode; None: everywhere, as is the default.
+    """Choose the scope in which an id means one episode; None: the whole source, as is the default.
 
-    Of what is tried by the import's own code the first one counts in which the fewest rows contradict each other, ids
-    alternate between files, or begin again after an end. Where times sort the steps, a change of file or date that nearly
-    always comes with a gap, and hardly anything else does, is one too.
+    Each scope is tried by the import's own code. The first one wins in which the fewest rows contradict each other, and the
+    fewest ids alternate between files or begin again after an end. Where times sort the steps, a change of file or date
+    that nearly always comes with a gap limits ids, too, if gaps hardly come elsewhere.
     """
-    if trial.order == "time" and clock is not None and (found := _by_gaps(clock)) is not None:
-        return found
+    if trial.order == "time" and clock is not None and (choice := _by_gaps(clock)) is not None:
+        return choice
     if not (worst := _contradictions(trial)):
         return None
     several = len({folder_of(reader.uri) for reader in readers}) > 1
     best = "source"
     for per in (["folder"] if several else []) + ["file"] * (len(readers) > 1):
         episodes = config.episodes.model_copy(update={"ids_per": per})
-        found_here = _contradictions(tried(readers, config.model_copy(update={"episodes": episodes})))
-        if found_here < worst:
-            best, worst = per, found_here
+        count = _contradictions(tried(readers, config.model_copy(update={"episodes": episodes})))
+        if count < worst:
+            best, worst = per, count
     if best != "source":
         return (best, f"ids come again in another {best} for other episodes")
     return None
 
 
 def _contradictions(trial: Trial) -> int:
-    claims = sum(each.rows for each in trial.unreadable if "claim to be step" in str(each.error))
+    claims = sum(failure.rows for failure in trial.unreadable if "claim to be step" in str(failure.error))
     return claims + trial.counts.alternating_ids + trial.counts.restarted_ids
 
 
 def _by_gaps(clock: OrderedRows) -> Choice | None:
-    """Tells by the times alone: nothing that new_obs or ends say."""
+    """Choose the scope of ids by gaps in time alone, without new_obs and ends."""
     took, pairs = clock.took(), clock.same & clock.adjacent
     inside = pairs & clock.same_file
     if not inside.any():

@@ -11,7 +11,7 @@ from offline_core.data.formats.sources.scans import EPISODES
 from offline_core.data.formats.sources.step_reader import Unreadable, note_of
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.mapping import REQUIRED
-from offline_core.data.importing.planning import proposal
+from offline_core.data.importing.planning.proposal import Proposal, of_episodes, proposed
 from offline_core.data.importing.planning.result import Decision, ImportPlan, Refused
 from offline_core.data.importing.planning.sample import SourceSample, sampled
 from offline_core.data.importing.planning.schema import shown
@@ -41,10 +41,10 @@ def plan_import(config: ImportConfig, *, source: str | Sequence[str], output: st
     paths = [source] if isinstance(source, str) else list(source)
     sample = sampled(config, paths)
     if sample.format == EPISODES:
-        return _plan(paths, sample, proposal.of_episodes(config, sample))
+        return _plan(paths, sample, of_episodes(config, sample))
     if not any(reader.tables for reader in sample.readers):
         _raise_why(sample, paths)
-    return _plan(paths, sample, proposal.proposed(config, sample))
+    return _plan(paths, sample, proposed(config, sample))
 
 
 def settled(
@@ -77,14 +77,14 @@ def _raise_why(sample: SourceSample, paths: Sequence[str]) -> None:
     for reader in sample.readers:
         if reader.error is not None:
             raise reader.error
-        for each in reader.held:
-            if isinstance(each, Unreadable):
-                raise each.located_error
+        for batch in reader.held:
+            if isinstance(batch, Unreadable):
+                raise batch.located_error
     raise EmptyDatasetError(f"There are no rows in {', '.join(paths)}: {len(sample.numbers):,} of {sample.files:,} files read.")
 
 
-def _plan(paths: Sequence[str], sample: SourceSample, found: proposal.Proposal) -> ImportPlan:
-    trial = found.trial or Trial()
+def _plan(paths: Sequence[str], sample: SourceSample, proposal: Proposal) -> ImportPlan:
+    trial = proposal.trial or Trial()
     steps = lengths(trial)
     middle = (int(steps.min()), int(np.median(steps)), int(steps.max())) if len(steps) else None
     space = [None if space is None else str(space) for space in trial.spaces]
@@ -96,11 +96,11 @@ def _plan(paths: Sequence[str], sample: SourceSample, found: proposal.Proposal) 
         files_read=len(sample.numbers),
         is_whole=sample.is_whole,
         first_rows=_first_rows(sample),
-        columns=found.columns,
-        roles=in_order(found.roles),
-        left_out=found.left_out,
-        chosen=found.chosen,
-        decisions=[*_undecided_roles(found), *found.decisions, *_wrong_columns(found, trial), *_undecided_rows(trial)],
+        columns=proposal.columns,
+        roles=in_order(proposal.roles),
+        left_out=proposal.left_out,
+        chosen=proposal.chosen,
+        decisions=[*_undecided_roles(proposal), *proposal.decisions, *_wrong_columns(proposal, trial), *_undecided_rows(trial)],
         order=trial.order,
         counts=trial.counts,
         lengths=middle,
@@ -108,8 +108,8 @@ def _plan(paths: Sequence[str], sample: SourceSample, found: proposal.Proposal) 
         observation_space=space[0],
         action_space=space[1],
         refused=[Refused(rows=rows, reason=reason, first=first) for reason, rows, first in trial.reasons],
-        notes=[*dict.fromkeys([*found.notes, *trial.notes, *_notes_of(sample)])],
-        config=found.config,
+        notes=[*dict.fromkeys([*proposal.notes, *trial.notes, *_notes_of(sample)])],
+        config=proposal.config,
     )
 
 
@@ -119,14 +119,14 @@ def _notes_of(sample: SourceSample) -> list[str]:
 
 
 def _first_ids(trial: Trial, sample: SourceSample) -> list[str]:
-    """Without the ids of later parts where rows between them may just not have been read."""
-    found: list[str] = []
+    """Return the first ids, without those of later parts if rows between the parts may not have been read."""
+    eps_ids: list[str] = []
     for episode in trial.episodes:
-        if sample.is_whole or not any(episode.eps_id.startswith(f"{eps_id}@") for eps_id in found):
-            found.append(episode.eps_id)
-        if len(found) == SHOWN_IDS:
+        if sample.is_whole or not any(episode.eps_id.startswith(f"{eps_id}@") for eps_id in eps_ids):
+            eps_ids.append(episode.eps_id)
+        if len(eps_ids) == SHOWN_IDS:
             break
-    return found
+    return eps_ids
 
 
 def _first_rows(sample: SourceSample) -> list[dict[str, str]]:
@@ -138,21 +138,21 @@ def _first_rows(sample: SourceSample) -> list[dict[str, str]]:
     return [{name: shown(values[name][row]) for name in names} for row in range(first.num_rows)]
 
 
-def _undecided_roles(found: proposal.Proposal) -> list[Decision]:
+def _undecided_roles(proposal: Proposal) -> list[Decision]:
     return [
         Decision(name=role.name, question=role.reason, candidates=role.candidates)
-        for role in in_order(found.roles)
+        for role in in_order(proposal.roles)
         if role.source is None and (role.name in REQUIRED or role.candidates)
     ]
 
 
-def _wrong_columns(found: proposal.Proposal, trial: Trial) -> list[Decision]:
-    """To leave out only the rows whose value cannot be would keep others that are as wrong."""
+def _wrong_columns(proposal: Proposal, trial: Trial) -> list[Decision]:
+    """Ask to correct the columns that are mistaken as a whole: other rows may be as wrong as those that are refused."""
     decisions = []
     for name, rows in trial.wrong_columns.items():
-        role = next((role for role in found.roles.values() if name in (role.name, *role.sources)), None)
+        role = next((role for role in proposal.roles.values() if name in (role.name, *role.sources)), None)
         source = role.sources[0] if role is not None and role.name == name and role.sources else name
-        column = next((each for each in found.columns if each.name == source), None)
+        column = next((column for column in proposal.columns if column.name == source), None)
         run = f" They run from {column.minimum} to {column.maximum}." if column is not None and column.minimum else ""
         question = (
             f"column {source} has to be corrected: {rows / trial.counts.rows:.0%} of its values cannot be "

@@ -56,25 +56,25 @@ class Proposal:
     trial: Trial | None = None
 
     def set(self, name: str, value: Any, reason: str) -> None:
-        """Sets a parameter, unless it is given: `format`, `episodes.order`."""
+        """Set a parameter such as `format` or `episodes.order`, unless it is declared."""
         group, _, last = name.rpartition(".")
         inner = getattr(self.config, group) if group else self.config
         if last in inner.model_fields_set and name not in self.chosen:
             return
-        given = {each: getattr(self.config, each) for each in self.config.model_fields_set}
+        parameters = {field: getattr(self.config, field) for field in self.config.model_fields_set}
         if group:
-            held = {each: getattr(inner, each) for each in inner.model_fields_set}
-            given[group] = type(inner)(**{**held, last: value})
+            held = {field: getattr(inner, field) for field in inner.model_fields_set}
+            parameters[group] = type(inner)(**{**held, last: value})
         else:
-            given[last] = value
-        self.config = parse(ImportConfig, given)
+            parameters[last] = value
+        self.config = parse(ImportConfig, parameters)
         self.chosen[name] = reason
 
-    def take(self, name: str, found: episodes.Choice | None) -> bool:
-        """Sets what was found; whether there was anything new."""
+    def take(self, name: str, choice: episodes.Choice | None) -> bool:
+        """Set a choice, if there is one; return whether the parameters changed."""
         before = self.config
-        if found is not None:
-            self.set(name, *found)
+        if choice is not None:
+            self.set(name, *choice)
         return self.config != before
 
 
@@ -98,7 +98,7 @@ def _quarantine(plan: Proposal, trial: Trial) -> None:
 
 
 def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
-    """The parameters for the columns of a sample, and for those that are made of them as declared."""
+    """Propose parameters for the columns of a sample, and for those that are computed from them."""
     first = rows_of(sample.readers)
     before = _with_read_dates(_encoded(config, first), first)
     config = before.config
@@ -124,7 +124,7 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
     if mapping:
         plan.config = plan.config.model_copy(update={"mapping": {**mapping, **config.mapping}})
         plan.config = parse(
-            ImportConfig, {each: getattr(plan.config, each) for each in {*plan.config.model_fields_set, "mapping"}}
+            ImportConfig, {field: getattr(plan.config, field) for field in {*plan.config.model_fields_set, "mapping"}}
         )
     if not says_where_episodes_end(roles) and plan.config.episodes.order != "single_step":
         if not _counts_anew(plan, rows):
@@ -144,7 +144,7 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
 
 
 def _with_gaps(rows: SampleRows, names: Iterable[str]) -> SampleRows:
-    """With nulls where the last known values of these columns come once rows are in order."""
+    """Return rows with nulls where these columns get their last known value once rows are in order."""
     table = rows.table
     for name in names:
         if name in table.column_names:
@@ -155,20 +155,20 @@ def _with_gaps(rows: SampleRows, names: Iterable[str]) -> SampleRows:
 
 
 def _encoded(config: ImportConfig, rows: SampleRows) -> Proposal:
-    """With numbers for the texts of a column that has a name of actions, and of those that observations are made of.
+    """Encode the texts of a column that is named like actions, and of columns mapped to observations, as numbers.
 
-    Not where something else is declared: a space, or how the column is encoded.
+    Columns with a declared space or encoding stay as they are.
     """
     plan = Proposal(config)
     mapped, there = config.mapping.get(columns.ACTIONS), rows.table.column_names
     actions = named(columns.ACTIONS, there)[:1] if mapped is None else [mapped] if isinstance(mapped, str) else []
     observed = config.mapping.get(columns.OBS)  # a single column of text is an observation as it is
     is_declared = config.environment is not None
-    found = {each: "index" for each in actions if not (is_declared or config.action_space)}
+    forms = {name: "index" for name in actions if not (is_declared or config.action_space)}
     if isinstance(observed, list) and not (is_declared or config.observation_space):
-        found |= dict.fromkeys(observed, "one_hot")
+        forms |= dict.fromkeys(observed, "one_hot")
     new, reasons = dict[str, Any](), []
-    for name, form in found.items():
+    for name, form in forms.items():
         if name not in {*there} - {*config.columns.made} - {*config.columns.encode}:
             continue
         column = rows.table[name]
@@ -189,15 +189,15 @@ def _encoded(config: ImportConfig, rows: SampleRows) -> Proposal:
 
 
 def _no_probabilities(plan: Proposal) -> list[str]:
-    """On columns that are named like the probability of an action, which their values are not."""
+    """Note the columns that are named like the probability of an action, but have other values."""
     if {columns.ACTION_PROB, columns.ACTION_LOGP} & plan.roles.keys():
         return []
     used = {name for role in plan.roles.values() for name in role.sources}
     return [
-        f"Column {each.name} is an extra output: it is named like a probability, and its values run from {each.minimum} to "
-        f"{each.maximum}. If it is that of what was done, correct it and set mapping.action_prob: {each.name}."
-        for each in plan.columns
-        if plain(each.name) in PROBABILITY_NAMES and each.name not in used and each.is_number
+        f"Column {column.name} is an extra output: it is named like a probability, and its values run from {column.minimum} to "
+        f"{column.maximum}. If it is that of what was done, correct it and set mapping.action_prob: {column.name}."
+        for column in plan.columns
+        if plain(column.name) in PROBABILITY_NAMES and column.name not in used and column.is_number
     ]
 
 
@@ -207,7 +207,7 @@ def _names_few(column: pa.ChunkedArray) -> bool:
 
 
 def _with_read_dates(plan: Proposal, rows: SampleRows) -> Proposal:
-    """With an expression that reads the dates of a source as times, where they are not by ISO 8601 and nothing is computed."""
+    """Add an expression that reads dates that are not written by ISO 8601 as times, if no column is computed."""
     names = rows.table.column_names
     if {columns.T, READ_TIME} & plan.config.mapping.keys() or READ_TIME in names or plan.config.columns.computed:
         return plan
@@ -231,16 +231,18 @@ def _with_read_dates(plan: Proposal, rows: SampleRows) -> Proposal:
 
 
 def _stand_ins(plan: Proposal) -> dict[str, str] | None:
-    """Any numbers for what is to decide of obs, actions and rewards, which do not matter for order, ids and gaps."""
+    """Choose stand-ins for undecided obs, actions and rewards: any column does, as order, ids and gaps do not need them."""
     kinds = {column.name: column for column in plan.columns}
-    found = {}
+    stand_ins = {}
     for name in [name for name in REQUIRED if plan.roles[name].source is None]:
-        fit = [each for each in plan.roles[name].candidates if not kinds[each].nulls and kinds[each].is_uniform]
+        fit = [
+            candidate for candidate in plan.roles[name].candidates if not kinds[candidate].nulls and kinds[candidate].is_uniform
+        ]
         if not fit:
             return None
-        numbers = [each.name for each in plan.columns if each.is_number and each.is_uniform and not each.nulls]
-        found[name] = min([*fit, *numbers], key=lambda each: kinds[each].type == "text")
-    return found
+        numbers = [column.name for column in plan.columns if column.is_number and column.is_uniform and not column.nulls]
+        stand_ins[name] = min([*fit, *numbers], key=lambda candidate: kinds[candidate].type == "text")
+    return stand_ins
 
 
 def _with_stand_ins(plan: Proposal, sample: SourceSample, readers: Sequence[FirstRows], stand_ins: dict[str, str]) -> None:
@@ -281,22 +283,22 @@ def _with_file_ids(plan: Proposal, sample: SourceSample, rows: SampleRows) -> Se
 
 
 def _with_made(reader: FirstRows, made: RowColumns) -> FirstRows:
-    """The rows as the mapping sees them; those of which nothing can be made stay as they are."""
+    """Return the rows with computed columns, as the mapping sees them; batches that cannot be computed stay as they are."""
     held: list[Any] = []
-    for each in reader.held:
+    for batch in reader.held:
         try:
-            held.append(made(each, reader.uri)[0] if isinstance(each, pa.Table) else each)
+            held.append(made(batch, reader.uri)[0] if isinstance(batch, pa.Table) else batch)
         except DataError:
-            held.append(each)
+            held.append(batch)
     return dataclasses.replace(reader, held=tuple(held))
 
 
 def _with_column(reader: FirstRows, name: str) -> FirstRows:
     held = [
-        each.append_column(name, pa.repeat(pa.scalar(reader.uri, pa.large_string()), each.num_rows))
-        if isinstance(each, pa.Table)
-        else each
-        for each in reader.held
+        batch.append_column(name, pa.repeat(pa.scalar(reader.uri, pa.large_string()), batch.num_rows))
+        if isinstance(batch, pa.Table)
+        else batch
+        for batch in reader.held
     ]
     return dataclasses.replace(reader, held=tuple(held))
 
@@ -319,15 +321,15 @@ def _ends_to_decide() -> Decision:
 
 
 def _declare_mixed_types(plan: Proposal, readers: Sequence[FirstRows]) -> None:
-    """A Box of real numbers where some files have whole ones and others real ones."""
+    """Declare a Box of floats for columns that are whole numbers in some files and floats in others."""
     if plan.config.environment is not None:
         return
     kinds = {column.name: column.types for column in plan.columns}
     for name, parameter in ((columns.OBS, "observation_space"), (columns.ACTIONS, "action_space")):
         sources = plan.roles[name].sources
-        each = [kinds.get(source, {}) for source in sources]
-        is_mixed = any(len(types) > 1 and any("float" in kind for kind in types) for types in each)
-        always = any(len(types) == 1 and "float" in next(iter(types)) for types in each)
+        column_types = [kinds.get(source, {}) for source in sources]
+        is_mixed = any(len(types) > 1 and any("float" in kind for kind in types) for types in column_types)
+        always = any(len(types) == 1 and "float" in next(iter(types)) for types in column_types)
         if not is_mixed or (always and len(sources) > 1) or getattr(plan.config, parameter) is not None:
             continue
         if (table := prepared(readers[:1], plan.config)) is None:
@@ -343,8 +345,8 @@ def _complete_episodes(plan: Proposal, sample: SourceSample, readers: Sequence[F
     clock = None if table is None else episodes.OrderedRows.of(table, readers, sample.numbers)
     if clock is not None:
         has_ids = columns.EPS_ID in plan.roles
-        for name, found in episodes.order_and_first_t(clock, has_ids).items():
-            plan.take(f"episodes.{name}", found)
+        for name, choice in episodes.order_and_first_t(clock, has_ids).items():
+            plan.take(f"episodes.{name}", choice)
     trial = tried(readers, plan.config)
     if table is not None and columns.EPS_ID in table.column_names and trial.error is None:
         if "ids_per" not in plan.config.episodes.model_fields_set:
@@ -356,7 +358,7 @@ def _complete_episodes(plan: Proposal, sample: SourceSample, readers: Sequence[F
         if trial.order == "time" and clock is not None and plan.take("episodes.max_gap", episodes.max_gap(clock, trial)):
             trial = tried(readers, plan.config)
     _quarantine(plan, trial)
-    undecided = {each for role in plan.roles.values() if role.source is None for each in role.candidates}
+    undecided = {name for role in plan.roles.values() if role.source is None for name in role.candidates}
     plan.left_out = {name: why for name, why in trial.left_out.items() if name not in undecided}
     _note_time_limit(plan, trial)
     plan.trial = trial

@@ -83,25 +83,27 @@ class ImportPlan(BaseModel):
 
     @property
     def gaps(self) -> dict[str, int]:
-        """Columns that a step needs, or may need, to how many of the rows that were read have no value there."""
+        """How many of the rows that were read have no value, by the columns that a step needs or may need."""
         needed = {columns.OBS, columns.ACTIONS, columns.REWARDS}
-        names = {each for role in self.roles if role.name in needed for each in (*role.sources, *role.candidates)}
+        names = {name for role in self.roles if role.name in needed for name in (*role.sources, *role.candidates)}
         filled = {*self.config.columns.fill, *self.config.columns.late_with_gaps}
-        missing = [each for each in self.columns if each.nulls and each.name in names and each.name not in filled]
-        return {each.name: each.nulls for each in missing if each.name not in {*self.config.columns.encode, *self.texts}}
+        missing = [column for column in self.columns if column.nulls and column.name in names and column.name not in filled]
+        return {
+            column.name: column.nulls for column in missing if column.name not in {*self.config.columns.encode, *self.texts}
+        }
 
     @property
     def texts(self) -> dict[str, Any]:
-        """How columns of text are encoded that are yet to be mapped: the likeliest to actions, those for observations."""
-        kinds = {each.name: each for each in self.columns}
-        found = dict[str, Any]()
+        """How to encode columns of text that are not mapped yet: the likeliest for actions, and those for observations."""
+        kinds = {column.name: column for column in self.columns}
+        encodings = dict[str, Any]()
         for role in self.roles:
             if role.source is None and role.name in (columns.OBS, columns.ACTIONS):
                 likely = role.candidates if role.name == columns.OBS else role.candidates[:1]
-                for name in [each for each in likely if kinds[each].type == "text"]:
+                for name in [name for name in likely if kinds[name].type == "text"]:
                     missing = {"other": True} if kinds[name].nulls else "auto"
-                    found[name] = missing if role.name == columns.OBS else {"form": "index"}
-        return found
+                    encodings[name] = missing if role.name == columns.OBS else {"form": "index"}
+        return encodings
 
     @property
     def is_certain(self) -> bool:
@@ -124,11 +126,11 @@ class ImportPlan(BaseModel):
         return bool(roles or self.chosen.keys() - {"source.format"}) and self.config != config
 
     def advice(self, output: str) -> str:
-        """All that is in the way of an import, and how to go on, as text; empty: nothing is known."""
+        """Describe all that is in the way of an import, and how to go on; empty if there is nothing to say."""
         lines = [f"{number}. {_asked(decision)}" for number, decision in enumerate(self.decisions, 1)]
         lines += _refused(self)
-        found = "All" if self.is_whole else "As far as the first rows show, all"
-        head = [f"{found} that is in the way:", *lines] if lines else []
+        scope = "All" if self.is_whole else "As far as the first rows show, all"
+        head = [f"{scope} that is in the way:", *lines] if lines else []
         if not (self.choices or self.decisions or self.gaps):
             return "\n".join(head)
         yaml = [line for line in self.yaml.splitlines() if not line.startswith("# offline import ")][1:]
@@ -291,10 +293,10 @@ def _refused(plan: ImportPlan) -> Iterator[str]:
     if not plan.refused:
         return
     yield "Rows that cannot be imported, among those that were read"
-    for each in plan.refused[:MAX_REFUSED]:
-        yield f"  {each.rows:,} rows: {_sentence(each.reason)} The first: {each.first}."
+    for refusal in plan.refused[:MAX_REFUSED]:
+        yield f"  {refusal.rows:,} rows: {_sentence(refusal.reason)} The first: {refusal.first}."
     if more := plan.refused[MAX_REFUSED:]:
-        yield f"  {sum(each.rows for each in more):,} rows for {len(more):,} other reasons"
+        yield f"  {sum(refusal.rows for refusal in more):,} rows for {len(more):,} other reasons"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -332,7 +334,7 @@ def _lines(plan: ImportPlan) -> Iterator[str]:
             yield f"# {name}: {_one_line(space)}   # inferred from the rows; declare it to have another one"
     yield from _gaps(plan)
     for name, value in values.items():
-        inside = [reason for each, reason in plan.chosen.items() if each.startswith(f"{name}.")]
+        inside = [reason for parameter, reason in plan.chosen.items() if parameter.startswith(f"{name}.")]
         yield from _line("", name, value, plan.chosen.get(name, "; ".join(inside) or "given"))
 
 
@@ -342,18 +344,22 @@ def _group(plan: ImportPlan, group: str, values: Mapping[str, Any]) -> Iterator[
     if group == "episodes":
         if plan.order not in ("", "episodes") and "order" not in values:
             yield f"  # order: {plan.order}, by auto"
-        yield from (_undecided(each.name, each.question, each.candidates) for each in plan.decisions if each.name == "ids_per")
+        yield from (
+            _undecided(decision.name, decision.question, decision.candidates)
+            for decision in plan.decisions
+            if decision.name == "ids_per"
+        )
 
 
 def _mapping(plan: ImportPlan, values: dict[str, Any]) -> Iterator[str]:
-    given = dict(values.pop("mapping", {}))
+    mapping = dict(values.pop("mapping", {}))
     for role in plan.roles:
         if role.source is None:
             yield _undecided(role.name, role.reason, role.candidates)
         elif role.needs_mapping and not role.is_given:
-            given.pop(role.name, None)
+            mapping.pop(role.name, None)
             yield from _line("  ", role.name, role.source, role.reason)
-    for name, source in given.items():
+    for name, source in mapping.items():
         yield from _line("  ", name, source, "given")
 
 

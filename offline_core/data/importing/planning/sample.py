@@ -46,7 +46,7 @@ class SourceSample:
 
 
 def sampled(config: ImportConfig, source: Sequence[str]) -> SourceSample:
-    """Reads a few files of the source.
+    """Read a few files of the source.
 
     Raises:
         ConfigError: there is no such format, there are several, or Ray has to read them.
@@ -62,16 +62,16 @@ def sampled(config: ImportConfig, source: Sequence[str]) -> SourceSample:
     readers = open_source(source, config.pushed_down, listing)
     first = readers[0]
     format = first.format if config.source.format == "auto" and isinstance(first, FileReader) else str(config.source.format)
-    size = sum(bytes for each in readers for _, bytes, _ in files_of(each, listing))
+    size = sum(bytes for reader in readers for _, bytes, _ in files_of(reader, listing))
     is_small = 0 < size <= SMALL_BYTES and len(readers) <= SMALL_FILES
     numbers = [*range(len(readers))] if is_small else chosen(len(readers))
     if isinstance(first, EpisodeFile):
-        looked = tuple(each.location for number in numbers if isinstance(each := readers[number], EpisodeFile))
+        looked = tuple(reader.location for reader in (readers[number] for number in numbers) if isinstance(reader, EpisodeFile))
         is_whole = len(looked) == len(readers) and all(read_footer(file).num_row_groups < 2 for file in looked)
         return SourceSample(format, len(readers), size, looked, (), tuple(numbers), is_whole)
     held: list[FirstRows] = []
     for number in numbers:
-        if sum(table.nbytes for each in held for table in each.tables) > MAX_BYTES:
+        if sum(table.nbytes for reader in held for table in reader.tables) > MAX_BYTES:
             break
         held.append(FirstRows.of(readers[number], is_whole=is_small))
     is_whole = len(held) == len(readers) and all(reader.is_whole for reader in held)
@@ -97,10 +97,10 @@ def rows_of(readers: Sequence[FirstRows]) -> SampleRows:
 
 
 def _without_codes(table: pa.Table) -> pa.Table:
-    """With the texts of categories, which some files hold as numbers and a list of texts."""
-    for number, each in enumerate(table.schema):
-        if pa.types.is_dictionary(each.type):
-            table = table.set_column(number, each.name, table[each.name].cast(each.type.value_type))
+    """Replace the codes of categories by their texts: some files hold numbers and a list of texts."""
+    for number, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            table = table.set_column(number, field.name, table[field.name].cast(field.type.value_type))
     return table
 
 

@@ -83,17 +83,17 @@ def _values(column: pa.ChunkedArray) -> dict[str, Any]:
     if pa.types.is_duration(kind):  # which Arrow counts as whole numbers only
         column = column.cast(pa.int64())
     try:
-        found: dict[str, Any] = {"distinct": pc.count_distinct(column).as_py()}
+        summary: dict[str, Any] = {"distinct": pc.count_distinct(column).as_py()}
         if not pa.types.is_boolean(kind) and len(column) > column.null_count:
             ends = pc.min_max(column)
-            found |= {name: shown(ends[name[:3]].cast(kind).as_py()) for name in ("minimum", "maximum")}
+            summary |= {name: shown(ends[name[:3]].cast(kind).as_py()) for name in ("minimum", "maximum")}
     except pa.ArrowNotImplementedError:
         return {}
-    return found
+    return summary
 
 
 def type_name(kind: pa.DataType) -> str:
-    """As people write it."""
+    """Return the name of a type as people write it."""
     if arrow.is_text(kind):
         return "text"
     if _is_binary(kind):
@@ -114,7 +114,7 @@ def type_name(kind: pa.DataType) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value, cut; what RLlib packed is not written out."""
+    """Return a value as short text; what RLlib packed is not written out."""
     if isinstance(value, float):
         text = f"{value:.6g}"
     elif isinstance(value, str):

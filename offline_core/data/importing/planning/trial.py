@@ -55,9 +55,9 @@ class Trial:
 
     @property
     def wrong_columns(self) -> dict[str, int]:
-        """By the columns of probabilities that are mistaken as a whole, how many rows have a value that is none."""
-        found = (each.error.column for each in self.unreadable)
-        rows = Counter(column for column in found if column is not None and column in self.probabilities)
+        """How many rows have a value that is no probability, by the columns of probabilities that are mistaken as a whole."""
+        names = (failure.error.column for failure in self.unreadable)
+        rows = Counter(column for column in names if column is not None and column in self.probabilities)
         return {column: count for column, count in rows.items() if count > MAX_REFUSED_SHARE * self.counts.rows}
 
     @property
@@ -68,37 +68,37 @@ class Trial:
         """
         rows = Counter[str]()
         first: dict[str, Unreadable] = {}
-        for each in self.unreadable:
-            kind = _VALUE.sub("", str(each.error))
-            rows[kind] += max(1, each.rows)
-            first.setdefault(kind, each)
+        for failure in self.unreadable:
+            kind = _VALUE.sub("", str(failure.error))
+            rows[kind] += max(1, failure.rows)
+            first.setdefault(kind, failure)
         return [(str(first[kind].error), count, first[kind].place) for kind, count in rows.most_common()]
 
 
 def tried(readers: Sequence[FirstRows], config: ImportConfig) -> Trial:
-    """An import of these rows, in which what cannot be read is listed."""
+    """Import these rows in memory, listing what cannot be read."""
     config = config.model_copy(update={"unreadable": "quarantine", "partitions": 1, "engine": "local"})
     mapped = (config.mapping.get(role) for role in (columns.ACTION_PROB, columns.ACTION_LOGP))
-    trial = Trial(probabilities=[each for each in mapped if isinstance(each, str)])
-    found = Findings(config.unreadable, trial.unreadable)
+    trial = Trial(probabilities=[source for source in mapped if isinstance(source, str)])
+    findings = Findings(config.unreadable, trial.unreadable)
     try:
         preparation = preparation_of(config, readers, _joined(config))
         trial.spaces = preparation.spaces
         job = StepImport.of(readers, config, NOWHERE, NOWHERE, Listing(), preparation)
         trial.order, trial.notes, trial.spaces = job.order, [*job.notes], job.preparation.spaces
-        for episodes, counts in job.assembled(found):
+        for episodes, counts in job.assembled(findings):
             trial.episodes += episodes
             trial.counts += counts
     except OfflineError as error:
         trial.error = error
-    trial.counts.clipped_actions = found.clipped_actions
-    trial.left_out = found.extras
-    trial.notes += found.notes
+    trial.counts.clipped_actions = findings.clipped_actions
+    trial.left_out = findings.extras
+    trial.notes += findings.notes
     return _finished(trial)
 
 
 def tried_files(files: Sequence[Location], config: ImportConfig) -> Trial:
-    """Likewise of the first row group of files that hold episodes."""
+    """Import the first row group of files that hold episodes, listing what cannot be read."""
     trial = Trial(order="episodes")
     try:
         check_for_episodes(config)
@@ -114,14 +114,14 @@ def tried_files(files: Sequence[Location], config: ImportConfig) -> Trial:
 
 
 def _finished(trial: Trial) -> Trial:
-    """With spaces and notes, as the import finds them."""
+    """Return the trial with the spaces and notes that an import infers."""
     trial.counts = trial.counts.with_unreadable(trial.unreadable)
     if not trial.episodes:
         return trial
     statistics = Statistics.of([episode_summary(trial.episodes)])
-    found = StatisticsBuilder()
-    found.add_episodes(trial.episodes)
-    statistics = statistics.model_copy(update={"columns": found.result()})
+    builder = StatisticsBuilder()
+    builder.add_episodes(trial.episodes)
+    statistics = statistics.model_copy(update={"columns": builder.result()})
     trial.spaces, doubts = inferred_spaces(trial.spaces, trial.episodes[:1], statistics)
     trial.notes += [*notes_on(trial.counts, statistics), *doubts]
     return trial
