@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 CHANCE = "chance of what was done"
 LONGEST = 40
-"""Letters of a policy's name above its column."""
+"""Most letters of a policy's name above its column."""
 MOST_SHOWN = 100
-"""Steps in the table of a card."""
+"""Most steps in the table of a card."""
 
 
 class Choice(Part):
@@ -58,7 +58,7 @@ class Explanation(Result):
     def card(self) -> Card:
         agreeing = ", ".join(f"{name} in {self.agreeing(name):,}" for name in self.policies)
         chances = {
-            name: [(float(each.step), chance) for each in self.steps if (chance := each.choices[name].chance) is not None]
+            name: [(float(step.step), chance) for step in self.steps if (chance := step.choices[name].chance) is not None]
             for name in self.policies
         }
         known = {name: points for name, points in chances.items() if points}
@@ -72,7 +72,7 @@ class Explanation(Result):
             facts={
                 "Dataset": self.dataset,
                 "Episode": self.episode,
-                "Recorded return": number_text(sum(each.reward for each in self.steps)),
+                "Recorded return": number_text(sum(step.reward for step in self.steps)),
                 **{f"Policy {name}": named for name, named in self.policies.items() if name != named},
             },
             sections=[
@@ -88,16 +88,16 @@ class Explanation(Result):
 
     def agreeing(self, name: str) -> int:
         """At how many steps the most likely action of a policy is what was done."""
-        return sum(each.choices[name].agrees for each in self.steps)
+        return sum(step.choices[name].agrees for step in self.steps)
 
     def table(self) -> pl.DataFrame:
         """One row a step: what was seen, done and paid; of each policy its action, and the probability of what was done."""
         import polars as pl
 
         rows = []
-        for each in self.steps:
-            row: dict[str, object] = {"step": each.step, **each.seen, "done": each.done, "reward": each.reward}
-            for name, choice in each.choices.items():
+        for step in self.steps:
+            row: dict[str, object] = {"step": step.step, **step.seen, "done": step.done, "reward": step.reward}
+            for name, choice in step.choices.items():
                 row |= {name: choice.action, f"{name}: {CHANCE}": choice.chance}
             rows.append(row)
         return pl.DataFrame(rows, infer_schema_length=None)
@@ -116,12 +116,12 @@ def steps_section(title: str, steps: Sequence[ExplainedStep], *, several: bool) 
         *("Step", *steps[0].seen, "Done", "Reward"),
         *(name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in steps[0].choices),
     ]
-    return Section(title, columns=columns, rows=[_row(each, several) for each in steps])
+    return Section(title, columns=columns, rows=[_row(step, several) for step in steps])
 
 
 def _row(step: ExplainedStep, several: bool) -> list[object]:
     told: list[object] = [step.episode] if several else []
     told += [step.step, *step.seen.values(), step.done, f"{step.reward:.4g}"]
     return told + [
-        each.action if each.chance is None else f"{each.action} ({each.chance:.2g})" for each in step.choices.values()
+        choice.action if choice.chance is None else f"{choice.action} ({choice.chance:.2g})" for choice in step.choices.values()
     ]
