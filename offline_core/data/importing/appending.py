@@ -66,7 +66,7 @@ def newest_import(output: str, config: ImportConfig, operation: Operation) -> Da
                 f"{output} holds Parquet files and no committed version, so nothing can be appended to it. Import them."
             )
         return None
-    named, before = f"{output} version {known[-1]}", base.manifest.operation
+    named, before = f"{output} version {base.manifest.version}", base.manifest.operation
     if before.stage != IMPORT:
         raise ConfigError(f"{named} was made by {before.stage}; only imports are appended to. Choose the folder of an import.")
     again = "Import all of the source again, into another dataset."

@@ -121,10 +121,10 @@ class Student:
         return float(student.isf(risk, self.episodes - 1) * self.error)
 
     above = below
-    """How far it may be above."""
+    """How far a difference may be above its estimate, at a one-sided risk."""
 
     def p_value(self, value: float) -> float:
-        """One-sided, of an estimate `value` where the difference is 0 or less."""
+        """One-sided p-value of an estimate `value`, where the difference is 0 or less."""
         return float(student.sf(value / self.error, self.episodes - 1))
 
 
@@ -139,18 +139,21 @@ class RareSide:
 
     @classmethod
     def of(cls, added: np.ndarray, apart: np.ndarray, size: float, count: int) -> RareSide:
-        """Of what rewards added (…,), and of how much each step's reward counts (…,), both above 0."""
+        """Bounds out of what rewards added (…,) and how much each step's reward counts (…,), both above 0."""
         one_more = size * float((apart**2).sum() / apart.sum()) / count if len(apart) else 0.0
         return cls(float(added.sum()) / count, float((added**2).sum()) / count**2, one_more)
 
     def low(self, risk: float) -> float:
-        """Fay & Feuer 1997, "Confidence intervals for directly standardized rates": exact of rewards of one size."""
+        """The lower bound of the sum; it is exact for rewards of one size.
+
+        See Fay & Feuer 1997, "Confidence intervals for directly standardized rates".
+        """
         if self.total == 0:
             return 0.0
         return float(self.variance / (2 * self.total) * chi2.ppf(risk, 2 * self.total**2 / self.variance))
 
     def high(self, risk: float) -> float:
-        """Likewise, with one reward more, of mean size."""
+        """The upper bound of the sum, likewise of Fay & Feuer, with one reward more, of mean size."""
         total, variance = self.total + self.one_more, self.variance + self.one_more**2
         return float(variance / (2 * total) * chi2.isf(risk, 2 * total**2 / variance)) if total > 0 else 0.0
 
@@ -188,23 +191,23 @@ class RareRewards:
         sizes = np.abs(rewards[paid])
         size, count = float((sizes**2).mean() / sizes.mean()), len(rewards)
         sides = []
-        for one in (apart, -apart):
-            its = one > 0
-            sides.append(RareSide.of(one[paid & its] * np.abs(rewards[paid & its]), one[its], size, count))
+        for excess in (apart, -apart):
+            is_above = excess > 0
+            sides.append(RareSide.of(excess[paid & is_above] * np.abs(rewards[paid & is_above]), excess[is_above], size, count))
         return cls(sides[0], sides[1], float(parts[~paid].std() * ((~paid).sum()) ** 0.5 / count))
 
     def below(self, risk: float) -> float:
-        """How far the difference may be below its estimate, at a one-sided risk."""
+        """How far a difference may be below its estimate, at a one-sided risk."""
         better, worse = self.better.total - self.better.low(risk), self.worse.high(risk) - self.worse.total
         return float(np.hypot(np.hypot(better, worse), norm.isf(risk) * self.rest))
 
     def above(self, risk: float) -> float:
-        """How far it may be above."""
+        """How far a difference may be above its estimate, at a one-sided risk."""
         better, worse = self.better.high(risk) - self.better.total, self.worse.total - self.worse.low(risk)
         return float(np.hypot(np.hypot(better, worse), norm.isf(risk) * self.rest))
 
     def p_value(self, value: float) -> float:
-        """One-sided, of an estimate `value` where the difference is 0 or less."""
+        """One-sided p-value of an estimate `value`, where the difference is 0 or less."""
         side, far = (self.below, value) if value > 0 else (self.above, -value)
         if side(LEAST_RISK) <= far:
             risk = LEAST_RISK
@@ -241,13 +244,14 @@ def without_resamples(
 
 
 def combined(differences: Sequence[Difference], fitted: Sequence[float]) -> np.ndarray:
-    """(candidates,) what each is taken for where they are ranked: its wdr difference, and that of its Q function beside it.
+    """(candidates,) scores by which they are ranked: the wdr difference of each, put together with that of its Q function.
 
-    Each counts by its precision. That of the Q functions is told from how far they are from wdr, beyond its standard errors,
-    over all candidates (empirical Bayes). So they count where wdr knows little and where they were right elsewhere.
+    Each of both counts by its precision. That of the Q functions is told by how far they are from wdr, beyond its standard
+    errors, over all candidates (empirical Bayes). So Q functions count where wdr knows little, and where they were right
+    elsewhere.
     """
-    values = np.array([each.value for each in differences])
-    variances = np.array([each.standard_error**2 for each in differences])
+    values = np.array([difference.value for difference in differences])
+    variances = np.array([difference.standard_error**2 for difference in differences])
     weights = np.where(np.isfinite(values), 1 / np.maximum(variances, 1e-12), 0.0)
     values, variances = np.where(weights > 0, values, 0.0), np.where(weights > 0, variances, 0.0)
     if not weights.any():
@@ -258,7 +262,7 @@ def combined(differences: Sequence[Difference], fitted: Sequence[float]) -> np.n
 
 
 def holm(p_values: Sequence[float], risk: float) -> list[bool]:
-    """Which are shown at this risk over all of them (Holm 1979)."""
+    """Whether each hypothesis is shown, at this risk over all of them (Holm 1979)."""
     shown = [False] * len(p_values)
     for rank, number in enumerate(np.argsort(p_values, kind="stable").tolist()):
         if p_values[number] > risk / (len(p_values) - rank):
@@ -274,11 +278,11 @@ def _differences(candidate: Trajectories, today: Trajectories | None, counts: np
 
 
 def _errors(sums: np.ndarray, counts: np.ndarray, sizes: np.ndarray, *, least: float) -> np.ndarray:
-    """(b,) the standard error of each resample.
+    """(b,) standard errors of the resamples.
 
     Arguments:
-        sums: (G,) of the influences of each group.
-        sizes: (G,) of the groups, in episodes.
+        sums: (G,) sums of the influences of each group.
+        sizes: (G,) numbers of episodes in the groups.
     """
     drawn = counts.sum(axis=1)
     means = (counts @ sums) / drawn
@@ -287,6 +291,6 @@ def _errors(sums: np.ndarray, counts: np.ndarray, sizes: np.ndarray, *, least: f
 
 
 def _shares(episodes: Trajectories) -> np.ndarray:
-    """(E,) weights whose mean is 1; all 0 if none is above."""
+    """(E,) weights whose mean is 1; all are 0 if no weight is above 0."""
     weights = relative_weights(episodes.episode_log_weights)
     return np.asarray(weights / (weights.mean() or 1.0))

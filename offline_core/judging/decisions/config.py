@@ -122,7 +122,7 @@ class DecisionConfig(Config):
                 f"a risk of {self.risk:g} over {self.finalists} finalists cannot be shown by {self.estimate.resamples:,} "
                 f"resamples: set estimate.resamples to {int(self.finalists / self.risk) + 1:,} or more"
             )
-        if len({each.name for each in self.guardrails}) < len(self.guardrails):
+        if len({guardrail.name for guardrail in self.guardrails}) < len(self.guardrails):
             raise ValueError("guardrails have a name twice")
         if len({*self.group}) < len(self.group):
             raise ValueError("group names a column twice")

@@ -70,14 +70,14 @@ def decide(
     model = model_named(config.estimate.behaviour, source)
     config = _with_checkpoints(_with_registry(config, today), today, model)
     others = {"against": today, "behaviour": model}
-    named = {name: None if each is None else each.fingerprint for name, each in others.items()}
-    policies = [*contenders, *(each for each in others.values() if each is not None)]
+    named = {name: None if contender is None else contender.fingerprint for name, contender in others.items()}
+    policies = [*contenders, *(contender for contender in others.values() if contender is not None)]
     begun = yield StoredResult(
         DecisionResult,
         Location.of(output),
-        [source.parent_entry, *(each.parent for each in policies)],
+        [source.parent_entry, *(contender.parent for contender in policies)],
         fingerprint_of,
-        outputs=lambda _: [each.uri for each in policies if each.kind == "checkpoint"],
+        outputs=lambda _: [contender.uri for contender in policies if contender.kind == "checkpoint"],
         config=_without_places(config),
         more={"policies": named} | ({} if (key := key_id()) is None else {"signed_by": key}),
         starts_itself=True,
@@ -86,7 +86,7 @@ def decide(
     from offline_core.judging.decisions.work import check, decided  # here, for what is reused needs no Torch
 
     asked = [*contenders, *([today] if today else [])]
-    check(config, source, {each.uri: each.policy for each in asked}, model)
+    check(config, source, {contender.uri: contender.policy for contender in asked}, model)
     begun.start()
     _say_if_new(config.registry)
     result = decided(config, source, contenders, today, begun.folder, start).signed()
@@ -95,7 +95,7 @@ def decide(
 
 
 def _with_registry(config: DecisionConfig, today: Contender | None) -> DecisionConfig:
-    """With the name in a registry that the decision is for, if it is known."""
+    """The config with the name in a registry that the decision is for, if it is known."""
     if config.registry is not None:
         return config.model_copy(update={"registry": entry_of(config.registry).uri})
     address = parse_address(config.against) if today is not None and today.kind == "checkpoint" else None
@@ -112,12 +112,12 @@ def _say_if_new(registry: str | None) -> None:
 
 
 def _with_checkpoints(config: DecisionConfig, today: Contender | None, model: Contender | None) -> DecisionConfig:
-    """With the checkpoints that addresses of the registry name now."""
+    """The config with the checkpoints that addresses of the registry name now."""
     estimate = config.estimate if model is None else config.estimate.model_copy(update={"behaviour": model.uri})
     return config.model_copy(update={"against": BEHAVIOUR if today is None else today.uri, "estimate": estimate})
 
 
 def _without_places(config: DecisionConfig) -> DecisionConfig:
-    """What of it changes the result, but for policies: their fingerprints do."""
+    """The config with all that changes the result, but without the policies, as their fingerprints stand for them."""
     estimate = config.estimate.model_copy(update={"behaviour": None})
     return config.model_copy(update={"against": BEHAVIOUR, "estimate": estimate})

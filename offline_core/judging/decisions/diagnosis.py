@@ -27,11 +27,11 @@ MOST_CARRIED = 0.25
 HEAVY_TAIL = 0.5
 """Shape of a Pareto distribution that has no variance any more."""
 STANDARD_ERRORS, NOTICED_NATS = 4.0, 0.02
-"""Of the log-probability by which a model exceeds what was recorded."""
+"""How far a model's log-probability may exceed the recorded one: so many standard errors, and so many nats."""
 
 
 def about_support(effective_episodes: float, config: DecisionConfig, overlap: float) -> Iterator[str]:
-    """The log has too little of what a policy does."""
+    """Say that the log has too little of what a policy does."""
     if overlap < config.min_overlap:
         yield (
             f"the behaviour would plausibly take {100 * overlap:.0f} % of its actions, and "
@@ -45,25 +45,28 @@ def about_support(effective_episodes: float, config: DecisionConfig, overlap: fl
         )
 
 
-def about_difference(found: Difference, config: DecisionConfig, overlap: float) -> Iterator[str]:
-    """Why a difference means nothing."""
-    yield from about_support(found.effective_episodes, config, overlap)
-    if found.largest_share > MOST_CARRIED:
+def about_difference(difference: Difference, config: DecisionConfig, overlap: float) -> Iterator[str]:
+    """Say why a difference means nothing."""
+    yield from about_support(difference.effective_episodes, config, overlap)
+    if difference.largest_share > MOST_CARRIED:
         yield (
-            f"one episode carries {100 * found.largest_share:.0f} % of the evidence, and may carry {100 * MOST_CARRIED:.0f} % "
-            "at most: record more episodes"
+            f"one episode carries {100 * difference.largest_share:.0f} % of the evidence, and may carry "
+            f"{100 * MOST_CARRIED:.0f} % at most: record more episodes"
         )
-    elif found.carrying_episodes < config.estimate.min_effective_episodes:
+    elif difference.carrying_episodes < config.estimate.min_effective_episodes:
         yield (
-            f"a few episodes carry the estimate (they count as {found.carrying_episodes:.1f}, and "
+            f"a few episodes carry the estimate (they count as {difference.carrying_episodes:.1f}, and "
             f"{config.estimate.min_effective_episodes:g} are needed, estimate.min_effective_episodes): record more episodes"
         )
-    if not np.isfinite([found.value, found.low, found.high]).all():
+    if not np.isfinite([difference.value, difference.low, difference.high]).all():
         yield "its value has no bound on this log: record more episodes"
 
 
 def about_tail(first: Candidate) -> Iterator[str]:
-    """Its interval stands on a variance that may not be there; on logs whose truth is known such intervals held."""
+    """Say that the interval of a candidate stands on a variance that may not exist.
+
+    On logs whose truth is known such intervals held.
+    """
     tail = first.judged and first.judged.tail
     if tail and Tail(*tail).at_least > HEAVY_TAIL:
         shape, error = tail
@@ -75,7 +78,7 @@ def about_tail(first: Candidate) -> Iterator[str]:
 
 
 def about_returns(returns: np.ndarray) -> Iterator[str]:
-    """(E,) of the judging episodes: nothing tells policies apart where all are the same."""
+    """Say that all returns (E,) of the judging episodes are the same, so that nothing tells policies apart."""
     if len(returns) and returns.min() == returns.max():
         yield (
             f"All {len(returns):,} judging episodes return {returns[0]:.4g}, so nothing tells policies apart: record until "
@@ -84,9 +87,9 @@ def about_returns(returns: np.ndarray) -> Iterator[str]:
 
 
 def about_learning(contender: Contender, log: Lineage, judging: Dataset) -> Iterator[str]:
-    """It has seen what is to judge it: it has learned from these episodes, or a sweep chose it by them.
+    """Say that a candidate has seen the episodes that are to judge it: it learned from them, or a sweep chose it by them.
 
-    Asked before anything is fitted; of what is made from nothing known, nothing is said.
+    It is asked before anything is fitted. Nothing is said of a candidate of which is unknown what it was made from.
     """
     if contender.lineage is None:
         return
@@ -96,7 +99,7 @@ def about_learning(contender: Contender, log: Lineage, judging: Dataset) -> Iter
 
 
 def _about_lessons(candidate: Lineage, log: Lineage, judging: Dataset) -> Iterator[str]:
-    """By lineage, or by content."""
+    """Say that a candidate has learned from the judging episodes, by lineage or by content."""
     if any(diagnostics.about_learning(log, candidate)):
         yield (
             "it has learned from episodes of this log, and seems better on them than it is: split first (offline split), learn "
@@ -118,7 +121,7 @@ def _about_lessons(candidate: Lineage, log: Lineage, judging: Dataset) -> Iterat
 
 
 OF_SWEEP = re.compile(r"(?P<sweep>.+)/runs/[0-9a-f]{16}/[0-9]+/[^/]+")
-"""URI of a checkpoint of a sweep: by the digest of its setting, and its seed."""
+"""URI of a checkpoint of a sweep: the digest of its setting and its seed are in it."""
 
 
 class _Choice(BaseModel):
@@ -128,7 +131,7 @@ class _Choice(BaseModel):
 
 
 def about_choosing(candidate: str, judging: Dataset) -> Iterator[str]:
-    """A sweep has ranked it by episodes that judge it.
+    """Say that a sweep ranked a candidate by the episodes that judge it.
 
     Arguments:
         candidate: URI of the checkpoint.
@@ -136,9 +139,9 @@ def about_choosing(candidate: str, judging: Dataset) -> Iterator[str]:
     if (path := OF_SWEEP.fullmatch(candidate)) is None:
         return
     sweep = Location.of(path["sweep"])
-    if (found := stored_result(sweep.child(RESULT_FILE), _Choice)) is None:
+    if (stored := stored_result(sweep.child(RESULT_FILE), _Choice)) is None:
         return
-    estimated_on = found[0].estimated_on
+    estimated_on = stored[0].estimated_on
     try:
         seen = _contents(open_dataset(estimated_on.uri, estimated_on.version))
     except OfflineError:
@@ -152,14 +155,14 @@ def about_choosing(candidate: str, judging: Dataset) -> Iterator[str]:
 
 
 def about_groups(first: Candidate, verdict: Verdict) -> Iterator[str]:
-    """What to do where a candidate that is to run is shown to be worse."""
-    worse = [each.group for each in first.groups if each.shown == "worse"]
+    """Say what to do in groups where a candidate that is to run is shown to be worse."""
+    worse = [finding.group for finding in first.groups if finding.shown == "worse"]
     if worse and verdict in ("promote", "test"):
         yield f"Where {' or '.join(worse)}, let what runs today go on: {first.name} is shown to be worse there."
 
 
 def about_behaviour(model: Examined, *, listed: bool, recorded: bool) -> Iterator[str]:
-    """Whether it did the same in the same state, and whether its probabilities can be what they are said to be.
+    """Say that the behaviour always did the same in the same state, or that its probabilities cannot be what is said of them.
 
     Arguments:
         listed: the actions are a list, and not numbers.
@@ -184,6 +187,6 @@ def about_behaviour(model: Examined, *, listed: bool, recorded: bool) -> Iterato
 
 
 def _contents(dataset: Dataset) -> set[tuple[str, str]]:
-    """Ids with contents: short episodes may be equal by chance, and recordings of one seed have the same ids."""
+    """The ids of episodes with their contents: short ones may be equal by chance, and recordings of one seed share ids."""
     index = dataset.index([columns.EPS_ID, columns.CONTENT]).drop_nulls()
     return {*zip(index[columns.EPS_ID].to_list(), index[columns.CONTENT].to_list(), strict=True)}

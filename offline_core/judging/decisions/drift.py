@@ -19,20 +19,20 @@ from offline_core.runtime.units import count_text
 
 DRIFT_RISK = 1e-4
 REWARD_DISTANCE = 0.3
-"""Kolmogorov and Smirnov's, between the mean rewards of episodes of the log's first and last third."""
+"""Kolmogorov and Smirnov's distance between the mean rewards of episodes of both ends, from which on a log drifts."""
 FEW, ENOUGH = 5, 30
-"""Episodes of a third, for returns and for rewards."""
+"""Fewest episodes of a third, for returns and for rewards."""
 MOST_RANKED = 1_000_000
-"""Episodes of a third that are compared; of more, so many by lot."""
+"""Most episodes of a third that are compared; of more, so many are drawn by lot."""
 ENDS = ("first third", "last third")
 MOST_STEPS = 20_000
-"""Whose actions are looked at, of each end."""
+"""Steps of each end whose actions are looked at."""
 MOST_NUMBERS = 8
-"""Of a Box, or actions of a list, that are told."""
+"""Most numbers of a Box, or actions of a list, that are told."""
 
 
 def about_drift(dataset: Dataset) -> Iterator[str]:
-    """The end of the log is not like its beginning, in the order of the dataset."""
+    """Say that the end of the log is not like its beginning, in the order of the dataset."""
     index = dataset.index([columns.RETURN, columns.LENGTH])
     returns, paid = index[columns.RETURN].to_numpy(), (index[columns.RETURN] / index[columns.LENGTH]).to_numpy()
     third = len(index) // 3
@@ -59,19 +59,19 @@ def ends_of(source: Dataset) -> list[LogPart]:
     index = source.index([columns.RETURN, columns.LENGTH])
     returns, lengths, third = index[columns.RETURN].to_numpy(), index[columns.LENGTH].to_numpy(), len(index) // 3
     nearest = [np.arange(len(index)), np.arange(len(index))[::-1]]
-    found = []
+    ends = []
     for name, order in zip(ENDS, nearest, strict=True):
         own = order[:third]
         looked = np.zeros(len(index), bool)
         looked[own[: 1 + int(np.searchsorted(np.cumsum(lengths[own]), MOST_STEPS))]] = True
-        found.append(
+        ends.append(
             LogPart(name=name, episodes=third, mean_return=float(returns[own].mean()), actions=_actions(source, index, looked))
         )
-    return found
+    return ends
 
 
 def judging_in(source: Dataset, judging: Dataset) -> dict[str, np.ndarray]:
-    """Which judging episodes that have a step are of which end, (E,) bool by its name."""
+    """Which judging episodes that have a step belong to each end, (E,) bool by the name of the end."""
     keys = [columns.EPS_ID, columns.T_STARTED]
     order = source.index(keys).select(keys).with_row_index("number").unique(keys, keep="first")
     own = judging.index([*keys, columns.LENGTH]).filter(pl.col(columns.LENGTH) > 0)
@@ -82,7 +82,7 @@ def judging_in(source: Dataset, judging: Dataset) -> dict[str, np.ndarray]:
 
 
 def in_words(parts: Sequence[LogPart], first: Candidate, config: DecisionConfig) -> Iterator[str]:
-    """On which part of the log a decision stands, and what to do."""
+    """Say on which part of the log a decision stands, and what to do."""
     if not parts:
         return
     by_time = config.by == BY_TIME
@@ -92,9 +92,9 @@ def in_words(parts: Sequence[LogPart], first: Candidate, config: DecisionConfig)
     yield f"This decision stands on {stands}{effects}. If what holds now is what counts, {do}."
 
 
-def _effect(found: GroupFinding) -> str:
-    told = found.difference or "nothing that can be told"
-    return f"{told} in the {found.group} ({count_text(found.episodes, 'judging episode')})"
+def _effect(finding: GroupFinding) -> str:
+    told = finding.difference or "nothing that can be told"
+    return f"{told} in the {finding.group} ({count_text(finding.episodes, 'judging episode')})"
 
 
 def _actions(source: Dataset, index: pl.DataFrame, looked: np.ndarray) -> dict[str, float]:

@@ -32,9 +32,9 @@ from offline_core.judging.estimation.stated import FunctionOfObservations, Proba
 from offline_core.runtime.user_code import UserCode
 
 MOST_SEEN = 6
-"""Columns of what was seen; those that change come first."""
+"""Most columns of what was seen that are shown; those that change come first."""
 NAMED = 5
-"""Ids of episodes in a message."""
+"""Most ids of episodes that a message names."""
 SPREAD = 500
 """Episodes of a log of one step that are asked about, spread over all of it."""
 
@@ -64,14 +64,14 @@ def explain(
     """
     log = open_committed(dataset, version)
     contenders = contenders_of(policies, log, noise=noise)
-    for each in contenders:
-        if each.recording is not None:
+    for contender in contenders:
+        if contender.recording is not None:
             raise ConfigError(
-                f"{each.name} is a candidate of 'offline decide' and 'offline estimate', which fit a clone of it; explain fits "
-                "nothing. Decide first, and name the clone that its card names."
+                f"{contender.name} is a candidate of 'offline decide' and 'offline estimate', which fit a clone of it; explain "
+                "fits nothing. Decide first, and name the clone that its card names."
             )
-        check_fits(each.policy, log)
-    named = {each.name: each.policy for each in contenders}
+        check_fits(contender.policy, log)
+    named = {contender.name: contender.policy for contender in contenders}
     batch = _episode(log, episode, columns_read(named.values()))
     observations = Observations(batch, contenders[0].policy.observation_space)
     inputs = {name: distribution_inputs(policy, observations) for name, policy in named.items()}
@@ -80,7 +80,7 @@ def explain(
         dataset=log.ref,
         episode=steps[0].episode,
         episodes=len(steps) if episode is None and _is_of_one_step(log) else 1,
-        policies={each.name: each.uri for each in contenders},
+        policies={contender.name: contender.uri for contender in contenders},
         steps=steps,
         more_seen=more,
     )
@@ -95,7 +95,7 @@ def _episode(log: Dataset, eps_id: str | None, more: Sequence[str]) -> EpisodeBa
     """All parts of one episode that have a step, flat, with the columns that policies need; or many episodes of one step.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: There is no such episode.
     """
     index = log.index([columns.EPS_ID, columns.LENGTH])
     ids = index[columns.EPS_ID].filter(index[columns.LENGTH] > 0).unique(maintain_order=True)
@@ -157,7 +157,7 @@ def explained(
             seen={name: values[number] for name, values in seen.items()},
             done=done[number],
             reward=float(rewards[number]),
-            choices={name: each[number] for name, each in choices.items()},
+            choices={name: choices_of_policy[number] for name, choices_of_policy in choices.items()},
         )
         for number in range(len(rows))
     ]
@@ -181,10 +181,10 @@ def _choices(
 
 
 def _words(actions: Nested, labels: Sequence[str] | Sequence[float] | None) -> list[str]:
-    """Actions (B, …) as people read them: labels where the log has some."""
+    """Actions (B, …) as people read them: as labels where the log has some."""
     if isinstance(actions, np.ndarray):
         if labels is not None and actions.ndim == 1 and actions.dtype.kind in "iu":
-            return [_text(labels[place]) for place in actions.tolist()]
+            return [_text(labels[code]) for code in actions.tolist()]
         return [_text(value) for value in actions.reshape(len(actions), -1).tolist()]
     flat = nested.flatten(actions, "")
     return [
@@ -200,8 +200,8 @@ def _text(value: object) -> str:
 
 
 def _seen(leaves: Mapping[str, np.ndarray], rows: np.ndarray, made_of: InputColumns | None) -> tuple[dict[str, list[str]], int]:
-    """(some of what was seen by name, as texts; how many more numbers there are), those that change first."""
-    found: dict[str, list[str]] = {}
+    """(some of what was seen, as texts by name; how many more numbers there are); numbers that change are taken first."""
+    texts_by_name: dict[str, list[str]] = {}
     for path, leaf in leaves.items():
         some = leaf[rows]
         mapped = columns_of(some, made_of) if path == columns.OBS else {}
@@ -209,7 +209,7 @@ def _seen(leaves: Mapping[str, np.ndarray], rows: np.ndarray, made_of: InputColu
         if not named:
             flat = some.reshape(len(rows), -1)
             named = dict(zip(number_names(path, flat.shape[1]), flat.T.tolist(), strict=True))
-        found |= {name: [_text(value) for value in values] for name, values in named.items()}
-    order = sorted(found, key=lambda name: len({*found[name]}) < 2)
+        texts_by_name |= {name: [_text(value) for value in values] for name, values in named.items()}
+    order = sorted(texts_by_name, key=lambda name: len({*texts_by_name[name]}) < 2)
     chosen = {*order[:MOST_SEEN]}
-    return {name: texts for name, texts in found.items() if name in chosen}, len(found) - len(chosen)
+    return {name: texts for name, texts in texts_by_name.items() if name in chosen}, len(texts_by_name) - len(chosen)

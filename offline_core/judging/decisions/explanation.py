@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CHANCE = "chance of what was done"
 LONGEST = 40
-"""Letters of a policy's name above its column."""
+"""Most letters of a policy's name above its column."""
 MOST_SHOWN, MOST_OF_MANY = 100, 10
 """Steps in the table of a card, of one episode and of many."""
 MOST_ACTIONS = 20
@@ -62,7 +62,7 @@ class Explanation(Result):
     def card(self) -> Card:
         agreeing = ", ".join(f"{name} in {self.agreeing(name):,}" for name in self.policies)
         chances = {
-            name: [(float(each.step), chance) for each in self.steps if (chance := each.choices[name].chance) is not None]
+            name: [(float(step.step), chance) for step in self.steps if (chance := step.choices[name].chance) is not None]
             for name in self.policies
         }
         known = {name: points for name, points in chances.items() if points} if self.episodes == 1 else {}
@@ -70,7 +70,7 @@ class Explanation(Result):
         steps = count_text(len(self.steps), "step")
         most = MOST_SHOWN if self.episodes == 1 else MOST_OF_MANY
         shown = f"the first {most} of {steps}; explanation.table() has all" if len(self.steps) > most else steps
-        paid = sum(each.reward for each in self.steps)
+        paid = sum(step.reward for step in self.steps)
         return Card(
             "Explanation",
             word="Explained",
@@ -102,9 +102,9 @@ class Explanation(Result):
     def _actions(self) -> Section:
         """How often each action was done, what it was paid, and at how many steps it is a policy's most likely one."""
         rewards: dict[str, list[float]] = {}
-        for each in self.steps:
-            rewards.setdefault(each.done, []).append(each.reward)
-        would = {name: Counter(each.choices[name].action for each in self.steps) for name in self.policies}
+        for step in self.steps:
+            rewards.setdefault(step.done, []).append(step.reward)
+        would = {name: Counter(step.choices[name].action for step in self.steps) for name in self.policies}
         names = sorted({*rewards}.union(*would.values()))
         if len(self.steps) == 1 or len(names) > MOST_ACTIONS:
             return Section("How often each action")
@@ -121,17 +121,17 @@ class Explanation(Result):
 
     def agreeing(self, name: str) -> int:
         """At how many steps the most likely action of a policy is what was done."""
-        return sum(each.choices[name].agrees for each in self.steps)
+        return sum(step.choices[name].agrees for step in self.steps)
 
     def table(self) -> pl.DataFrame:
         """One row a step: what was seen, done and paid; of each policy its action, and the probability of what was done."""
         import polars as pl
 
         rows = []
-        for each in self.steps:
-            row: dict[str, object] = {"episode": each.episode} if self.episodes > 1 else {}
-            row |= {"step": each.step, **each.seen, "done": each.done, "reward": each.reward}
-            for name, choice in each.choices.items():
+        for step in self.steps:
+            row: dict[str, object] = {"episode": step.episode} if self.episodes > 1 else {}
+            row |= {"step": step.step, **step.seen, "done": step.done, "reward": step.reward}
+            for name, choice in step.choices.items():
                 row |= {name: choice.action, f"{name}: {CHANCE}": choice.chance}
             rows.append(row)
         return pl.DataFrame(rows, infer_schema_length=None)
@@ -150,7 +150,7 @@ def steps_section(title: str, steps: Sequence[ExplainedStep], *, several: bool) 
         *("Step", *steps[0].seen, "Done", "Reward"),
         *map(_short, steps[0].choices),
     ]
-    return Section(title, columns=columns, rows=[_row(each, several) for each in steps])
+    return Section(title, columns=columns, rows=[_row(step, several) for step in steps])
 
 
 def _short(name: str) -> str:
@@ -162,5 +162,5 @@ def _row(step: ExplainedStep, several: bool) -> list[object]:
     told: list[object] = [step.episode] if several else []
     told += [step.step, *step.seen.values(), step.done, f"{step.reward:.4g}"]
     return told + [
-        each.action if each.chance is None else f"{each.action} ({each.chance:.2g})" for each in step.choices.values()
+        choice.action if choice.chance is None else f"{choice.action} ({choice.chance:.2g})" for choice in step.choices.values()
     ]

@@ -15,7 +15,7 @@ from offline_core.judging.decisions.result import Difference, GroupFinding
 from offline_core.judging.estimation.trajectories import Trajectories
 
 MOST_GROUPS = 50
-"""Values of a column: more are no groups that a person looks at, and share the risk among too many."""
+"""Most values of a column that is grouped by: a person does not look at more, and they would share the risk."""
 
 Compare = Callable[[Trajectories, Trajectories | None], Difference]
 
@@ -28,7 +28,7 @@ def groups_of(judging: Dataset, names: Sequence[str]) -> dict[str, np.ndarray]:
     """
     index = judging.index([columns.EPS_ID, columns.LENGTH])
     has_steps = index[columns.LENGTH].to_numpy() > 0
-    found: dict[str, np.ndarray] = {}
+    groups: dict[str, np.ndarray] = {}
     for name in names:
         values = values_of(judging, index, name, what="grouped")[has_steps]
         distinct = np.unique(values)
@@ -37,8 +37,8 @@ def groups_of(judging: Dataset, names: Sequence[str]) -> dict[str, np.ndarray]:
                 f"group: {name!r} has {len(distinct):,} values in the judging episodes of {judging.location.uri}, and "
                 f"{MOST_GROUPS} can be told: name a column with fewer, such as one that sums them up."
             )
-        found |= {f"{name} = {value}": values == value for value in distinct.tolist()}
-    return found
+        groups |= {f"{name} = {value}": values == value for value in distinct.tolist()}
+    return groups
 
 
 def effects(
@@ -56,24 +56,24 @@ def effects(
         compare: gives the difference of both on the same episodes.
         least: effective episodes below which a difference means nothing.
     """
-    found = []
+    findings = []
     for name, chosen in groups.items():
         difference, count = None, int(chosen.sum())
         if count >= max(2.0, least):
             known = compare(candidate.select(chosen), None if today is None else today.select(chosen))
             counting = min(known.effective_episodes, known.carrying_episodes)
             difference = known if counting >= least and np.isfinite([known.low, known.high]).all() else None
-        found.append(GroupFinding(group=name, episodes=count, difference=difference))
-    return found
+        findings.append(GroupFinding(group=name, episodes=count, difference=difference))
+    return findings
 
 
 def with_shown(findings: Sequence[GroupFinding], risk: float) -> list[GroupFinding]:
-    """With what is shown at this risk over all groups that are no too small, to both sides (Holm 1979)."""
-    known = [(number, each.difference) for number, each in enumerate(findings) if each.difference is not None]
-    two_sided = [min(1.0, 2 * min(each.p_value, each.p_worse)) for _, each in known]
+    """The findings with what is shown to both sides, at this risk over all groups that are not too small (Holm 1979)."""
+    known = [(number, finding.difference) for number, finding in enumerate(findings) if finding.difference is not None]
+    two_sided = [min(1.0, 2 * min(difference.p_value, difference.p_worse)) for _, difference in known]
     sides = {
-        number: "worse" if each.p_worse < each.p_value else "better"
-        for (number, each), is_shown in zip(known, holm(two_sided, risk), strict=True)
+        number: "worse" if difference.p_worse < difference.p_value else "better"
+        for (number, difference), is_shown in zip(known, holm(two_sided, risk), strict=True)
         if is_shown
     }
-    return [each.model_copy(update={"shown": sides.get(number)}) for number, each in enumerate(findings)]
+    return [finding.model_copy(update={"shown": sides.get(number)}) for number, finding in enumerate(findings)]

@@ -47,9 +47,9 @@ class Ranked:
     reasons: list[str]
     """Why this side could not judge it."""
     baseline: float
-    """What it is held against: the mean discounted return that the log recorded, or what fqe says of what runs today."""
+    """What the contender is held against: the mean discounted return of the log, or what fqe says of what runs today."""
     score: float = 0.0
-    """What it is taken to be above the baseline; see `combined`."""
+    """How far the contender is taken to be above the baseline; see `combined`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +68,17 @@ class Judged:
 
 
 def select(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
-    """Contenders as this side ranks them, the best first."""
-    return sorted(scored(held_against(side, contenders)), key=lambda each: -each.score)
+    """Rank contenders by this side, the best first."""
+    return sorted(scored(held_against(side, contenders)), key=lambda candidate: -candidate.score)
 
 
 def held_against(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
     """What this side says of each contender beside what runs today, without its score."""
-    found, today = _with_today(side, contenders)
-    baseline = float(found[0].episodes.returns.mean()) if today is None else _estimates(today, JUDGES)["fqe"]
+    all_evidence, today = _with_today(side, contenders)
+    baseline = float(all_evidence[0].episodes.returns.mean()) if today is None else _estimates(today, JUDGES)["fqe"]
     held = []
     for contender in contenders:
-        evidence = found.pop(0)  # what is derived of one of them is gone when the next comes
+        evidence = all_evidence.pop(0)  # what is derived from it is gone when the next one comes
         difference = _difference(side, evidence, today, beyond=side.config.margin)
         overlap = overlap_of(evidence.episodes.log_ratios, evidence.episodes.lengths)
         reasons = [*contender.reasons, *diagnosis.about_difference(difference, side.config, overlap)]
@@ -87,9 +87,10 @@ def held_against(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
 
 
 def scored(held: Sequence[Ranked]) -> list[Ranked]:
-    """The same with their scores, which all of them together decide."""
-    scores = combined([each.difference for each in held], [each.estimates["fqe"] - each.baseline for each in held])
-    return [replace(each, score=float(score)) for each, score in zip(held, scores, strict=True)]
+    """The same candidates with their scores, which depend on all of them together."""
+    fitted = [candidate.estimates["fqe"] - candidate.baseline for candidate in held]
+    scores = combined([candidate.difference for candidate in held], fitted)
+    return [replace(candidate, score=float(score)) for candidate, score in zip(held, scores, strict=True)]
 
 
 def unjudged(side: Side, contender: Contender) -> Judged:
@@ -110,50 +111,53 @@ def judge(side: Side, ranked: Sequence[Ranked], groups: Mapping[str, np.ndarray]
         parts: likewise, of a log that drifts; they are told, and not tested.
     """
     config = side.config
-    finalists = sorted(ranked, key=lambda each: bool(each.reasons))[: config.finalists]
-    contenders = [each.contender for each in finalists]
-    found, today = _with_today(side, contenders, *(name for name in config.estimate.methods if name not in JUDGES))
+    finalists = sorted(ranked, key=lambda candidate: bool(candidate.reasons))[: config.finalists]
+    contenders = [finalist.contender for finalist in finalists]
+    all_evidence, today = _with_today(side, contenders, *(name for name in config.estimate.methods if name not in JUDGES))
     guardrails = _guardrails(side, contenders)
-    about_all = found[0].begins_late, found[0].horizon
-    recorded = float(found[0].episodes.returns.mean())
-    refusals = [*diagnosis.about_returns(found[0].episodes.returns), *([] if today is None else _about_today(side, today))]
-    if side.behaviour is None and found[0].seen is not None:
-        refusals += about_recorded(found[0].seen, contenders[0].policy)
-    found_by_number = dict(enumerate(found))
-    del found
+    about_all = all_evidence[0].begins_late, all_evidence[0].horizon
+    recorded = float(all_evidence[0].episodes.returns.mean())
+    refusals = [
+        *diagnosis.about_returns(all_evidence[0].episodes.returns),
+        *([] if today is None else _about_today(side, today)),
+    ]
+    if side.behaviour is None and all_evidence[0].seen is not None:
+        refusals += about_recorded(all_evidence[0].seen, contenders[0].policy)
+    evidence_by_number = dict(enumerate(all_evidence))
+    del all_evidence
     candidates = []
-    for each in ranked:
+    for candidate in ranked:
         about: dict[str, object] = {
-            "reasons": each.reasons,
-            "estimates": each.estimates,
+            "reasons": candidate.reasons,
+            "estimates": candidate.estimates,
             "judged": None,
-            "overlap": each.overlap,
+            "overlap": candidate.overlap,
         }
-        if each in finalists:
-            number = finalists.index(each)
-            evidence = found_by_number.pop(number)
+        if candidate in finalists:
+            number = finalists.index(candidate)
+            evidence = evidence_by_number.pop(number)
             difference = _difference(side, evidence, today, beyond=config.margin, with_tail=True)
-            about = _about(side, each.contender, number, evidence, difference) | {"guardrails": guardrails[number]}
+            about = _about(side, candidate.contender, number, evidence, difference) | {"guardrails": guardrails[number]}
             in_some = partial(_effects, side, evidence, today)
             about |= {"groups": with_shown(in_some(groups), config.risk), "parts": in_some(parts)}
-        candidates.append(candidate_of(each.contender, selected=each.difference, score=each.score, **about))
+        candidates.append(candidate_of(candidate.contender, selected=candidate.difference, score=candidate.score, **about))
     return Judged(candidates, recorded, *about_all, refusals)
 
 
 def candidate_of(contender: Contender, **about: object) -> Candidate:
-    """A contender, and what is told about it."""
+    """The candidate of a result: a contender, and what is told about it."""
     known = {"checkpoint": contender.uri, "fingerprint": contender.fingerprint, "name": contender.name}
     clone = None if contender.clone is None else contender.clone.checkpoint
     return Candidate.model_validate(known | {"clone": clone} | about)
 
 
 def _with_today(side: Side, contenders: Sequence[Contender], *more: Method) -> tuple[list[Evidence], Evidence | None]:
-    """What this side says of contenders, and of what runs today; None: that is what the log recorded."""
-    policies = [each.policy for each in contenders]
+    """What this side says of contenders, and of what runs today: None if that is what the log recorded."""
+    policies = [contender.policy for contender in contenders]
     if side.today is None:
         return side.evidence(policies, [*JUDGES, *more]), None
-    *found, today = side.evidence([*policies, side.today], [*JUDGES, *more])
-    return found, today
+    *all_evidence, today = side.evidence([*policies, side.today], [*JUDGES, *more])
+    return all_evidence, today
 
 
 def _difference(
@@ -163,9 +167,9 @@ def _difference(
 
 
 def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[GuardrailFinding]]:
-    """What is said of each guardrail, for each contender."""
-    found: list[list[GuardrailFinding]] = [[] for _ in contenders]
-    policies = [each.policy for each in contenders] + ([] if side.today is None else [side.today])
+    """What this side says of each guardrail, for each contender."""
+    findings_by_contender: list[list[GuardrailFinding]] = [[] for _ in contenders]
+    policies = [contender.policy for contender in contenders] + ([] if side.today is None else [side.today])
     for guardrail in side.config.guardrails:
         rewards, recorded = paid(side.dataset, guardrail), 0.0
         size = side.dataset.ref.episodes
@@ -173,16 +177,16 @@ def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[Guardr
             same = without_resamples(0.0, 0.0, effective_episodes=size, carrying_episodes=size, largest_share=1 / size)
             differences = [same] * len(contenders)
         else:
-            found_here = side.evidence(policies, JUDGES, rewards=rewards)
-            today = None if side.today is None else found_here[-1]
-            recorded = float(found_here[0].episodes.returns.mean())
+            all_evidence = side.evidence(policies, JUDGES, rewards=rewards)
+            today = None if side.today is None else all_evidence[-1]
+            recorded = float(all_evidence[0].episodes.returns.mean())
             beyond = -guardrail.max_fall
-            differences = [_difference(side, found_here.pop(0), today, beyond=beyond) for _ in contenders]
-        for findings, apart in zip(found, differences, strict=True):
+            differences = [_difference(side, all_evidence.pop(0), today, beyond=beyond) for _ in contenders]
+        for findings, apart in zip(findings_by_contender, differences, strict=True):
             passed = apart.p_value <= side.config.risk / side.config.finalists
             known = {"name": guardrail.name, "max_fall": guardrail.max_fall, "unit": guardrail.unit, "recorded": recorded}
             findings.append(GuardrailFinding.model_validate({**known, "difference": apart, "passed": passed}))
-    return found
+    return findings_by_contender
 
 
 def _effects(side: Side, evidence: Evidence, today: Evidence | None, groups: Mapping[str, np.ndarray]) -> list[GroupFinding]:
@@ -227,7 +231,7 @@ def _about(side: Side, contender: Contender, number: int, evidence: Evidence, di
         "differs_where": told_regions(seen, ratios, "it does as the behaviour in {share}"),
         "unsupported_where": told_regions(seen, supported(log_ratios, seen.lengths), "the log has {share} of what it does"),
         "differs_at": _differing(side, contender, number, seen),
-        "carried_by": {ids[place]: float(weights[place] / weights.sum()) for place in order.tolist() if weights.sum() > 0},
+        "carried_by": {ids[index]: float(weights[index] / weights.sum()) for index in order.tolist() if weights.sum() > 0},
     }
 
 
@@ -257,5 +261,5 @@ def _about_today(side: Side, today: Evidence) -> list[str]:
 
 
 def _by(side: Side) -> str:
-    """Where the probabilities of actions are from."""
+    """The words for where the probabilities of actions are from."""
     return "the model of the behaviour" if side.behaviour else columns.ACTION_LOGP

@@ -15,11 +15,11 @@ from offline_core.judging.estimation.spooled_column import Numbers, blocks_of
 PLAUSIBLE_RATIO = 20.0
 """An action that is this many times as likely to the candidate as it was is one that the behaviour hardly took."""
 ENOUGH_EPISODES = 100
-"""Effective ones, of a log of one step, that an action leaves which the behaviour would plausibly take."""
+"""Effective episodes that have to be left, in a log of one step, by an action that the behaviour would plausibly take."""
 DETERMINISTIC_CHANCE = 0.99
 DETERMINISTIC_SHARE = 0.95
 DETERMINISTIC_FACTOR = 20.0
-"""How many times narrower than all actions together those in one state are, a component."""
+"""How many times narrower than all actions a component of those in one state is, where the behaviour has no chance in it."""
 DEPTH = 2
 SPLITS = 15
 LEAST_SHARE = 0.05
@@ -27,15 +27,15 @@ MOST_ROWS = 20_000
 NOTICED = 0.1
 """A region is told where it differs from the rest by this much."""
 STANDARD_ERRORS = 5.0
-"""That both sides of a split are apart, at least: of some thousand splits that are looked at, hardly one is by chance."""
+"""How far the sides of a split are apart at least: of some thousand splits, hardly one is so by chance."""
 
 
 def supported(log_ratios: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """(n,) whose mean is the share of the candidate's actions that the behaviour would plausibly take.
+    """(n,) numbers whose mean is the share of the candidate's actions that the behaviour would plausibly take.
 
-    Of actions that were never taken nothing is seen but that the ratios of the others are below 1 in the mean. In a log of one
-    step ratios are not multiplied: one may be as large as leaves enough episodes, if the candidate did nothing else. Where a
-    thousand items are shown alike, a sure choice is a thousand times as likely, and a long log has enough of it.
+    Actions that were never taken show only in this: the ratios of the others are below 1 in the mean. In a log of one step,
+    ratios are not multiplied. So a ratio may be so large that enough episodes would be left if the candidate did nothing else.
+    Where a thousand items are shown alike, a sure choice is a thousand times as likely, and a long log has enough of it.
 
     Arguments:
         log_ratios: (n,) of some steps.
@@ -48,7 +48,7 @@ def supported(log_ratios: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def overlap_of(log_ratios: Numbers, lengths: np.ndarray) -> float:
-    """That share, at most 1."""
+    """The share of the candidate's actions that the behaviour would plausibly take, at most 1; see `supported`."""
     return min(1.0, sum(float(supported(block, lengths).sum()) for block in blocks_of(log_ratios)) / len(log_ratios))
 
 
@@ -84,27 +84,28 @@ def regions(
     rows = np.sort(np.random.default_rng(seed).permutation(len(values))[:MOST_ROWS])
     names, features = _features(batch, np.flatnonzero(batch.is_step)[rows], made_of)
     values = values[rows]
-    found = []
+    regions_by_mean = []
     for path, inside in _leaves(names, features, values, np.ones(len(values), bool), DEPTH):
         if (mean := float(values[inside].mean())) <= min(1.0, float(values.mean())) - NOTICED:
-            found.append((mean, f"{path}: {words.format(share=f'{100 * mean:.0f} %')} ({100 * inside.mean():.0f} % of steps)"))
-    return [told for _, told in sorted(found)]
+            told = f"{path}: {words.format(share=f'{100 * mean:.0f} %')} ({100 * inside.mean():.0f} % of steps)"
+            regions_by_mean.append((mean, told))
+    return [told for _, told in sorted(regions_by_mean)]
 
 
 def _features(batch: EpisodeBatch, rows: np.ndarray, made_of: InputColumns | None) -> tuple[list[str], np.ndarray]:
     """Names and (rows, features) of the observations' numbers; of a large one, such as an image, the mean."""
     names: list[str] = []
-    found: list[np.ndarray] = []
+    features: list[np.ndarray] = []
     for path, leaf in batch.columns.items():
         if path.partition(nested.PATH_SEPARATOR)[0] != columns.OBS or leaf.dtype.kind not in "iufb":
             continue
         flat = leaf[rows].reshape(len(rows), -1).astype(np.float64)
         if flat.shape[1] > 64:
-            names, found = [*names, f"mean of {path}"], [*found, flat.mean(axis=1, keepdims=True)]
+            names, features = [*names, f"mean of {path}"], [*features, flat.mean(axis=1, keepdims=True)]
             continue
         names += number_names(path, flat.shape[1], made_of)
-        found.append(flat)
-    return names, np.concatenate(found, axis=1) if found else np.zeros((len(rows), 0))
+        features.append(flat)
+    return names, np.concatenate(features, axis=1) if features else np.zeros((len(rows), 0))
 
 
 def _leaves(
@@ -121,14 +122,14 @@ def _leaves(
         return [(" and ".join(_in_words(name, bounds) for name in dict.fromkeys(name for name, _ in bounds)), inside)]
     column, limit = split
     below = features[:, column] < limit
-    found = []
+    leaves = []
     for side, chosen in (("<", below), ("≥", ~below)):
-        found += _leaves(names, features, values, inside & chosen, depth - 1, {**bounds, (names[column], side): limit})
-    return found
+        leaves += _leaves(names, features, values, inside & chosen, depth - 1, {**bounds, (names[column], side): limit})
+    return leaves
 
 
 def _in_words(name: str, bounds: Mapping[tuple[str, str], float]) -> str:
-    """What is so of a feature in a region; of a category whether it is that one."""
+    """The bounds of a feature in a region, in words; for a category, whether it is that one."""
     low, high = bounds.get((name, "≥")), bounds.get((name, "<"))
     column, is_category, category = name.partition(IS)
     if is_category:

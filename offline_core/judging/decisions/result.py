@@ -52,7 +52,7 @@ ADOPT = (
 OR_CLONE = " Or decide again with {clone} as the candidate: that clone is a policy of its own, which can be promoted."
 """What may come next where the behaviour of a dataset is worth a test."""
 COLORS: Mapping[Verdict, CardVerdict] = {"promote": "good", "refused": "fair"}
-"""Grey: the others."""
+"""Colors of the card by verdict; those of all other verdicts are grey."""
 HOLDS: Mapping[str, CardVerdict] = {"holds": "good", "unsure": "fair", "falls": "bad"}
 SHOWN: Mapping[str, CardVerdict] = {"better": "good", "not shown": "grey", "worse": "bad", "too small": "grey"}
 MOST_ROWS, MOST_REFUSED, MOST_DRAWN, MOST_LIGHTS = 50, 3, 10, 6
@@ -126,7 +126,7 @@ class GuardrailFinding(Part):
         return f"{self.name} {word}: it changes by {value}, by {worst} at the worst, and {allowed}."
 
     def told(self, value: float, sign: str = "") -> str:
-        """A number in its unit."""
+        """A number in the unit of the guardrail."""
         return f"{number_text(value, sign=sign)} {self.unit}".rstrip()
 
 
@@ -235,7 +235,7 @@ class DecisionResult(PolicyResult):
     )
 
     def signed(self) -> DecisionResult:
-        """It with a signature, if a key is set."""
+        """The result with a signature, if a key is set."""
         return self.model_copy(update={"signature": signature_of("decision", self._content())})
 
     @property
@@ -248,8 +248,8 @@ class DecisionResult(PolicyResult):
 
     def card(self) -> Card:
         first = self.first
-        judged = [each for each in self.candidates if each.judged is not None]
-        guardrails = [(each, finding) for each in judged for finding in each.guardrails]
+        judged = [candidate for candidate in self.candidates if candidate.judged is not None]
+        guardrails = [(candidate, finding) for candidate in judged for finding in candidate.guardrails]
         calibration = "" if self.calibration_error is None else f"; calibrated to within {100 * self.calibration_error:.1f} %"
         acted = f"{self.behaviour}{calibration}" if self.behaviour else "the recorded action_logp"
         promote = UNBOUND if self.registry is None else command("offline", "promote", self.registry, self.uri)
@@ -281,18 +281,20 @@ class DecisionResult(PolicyResult):
                     "Candidates",
                     [f"The first {len(shown):,}, and {more:,} more in result.json."] if more else [],
                     columns=COLUMNS,
-                    rows=[_row(each) for each in shown],
+                    rows=[_row(candidate) for candidate in shown],
                 ),
                 Section(
                     "Guardrails",
                     columns=["Candidate", "Guardrail", "Recorded", "Difference", "At the worst", "May fall by", "Holds"],
-                    rows=[_guardrail_row(each.name, finding) for each, finding in guardrails],
+                    rows=[_guardrail_row(candidate.name, finding) for candidate, finding in guardrails],
                 ),
                 Section(
                     f"{first.name} by group",
                     [_about_groups(self, first)] if first.groups else [],
                     columns=["Group", "Judging episodes", "Difference", "Shown"],
-                    rows=[[found.group, found.episodes, found.difference or "–", found.mark] for found in first.groups],
+                    rows=[
+                        [finding.group, finding.episodes, finding.difference or "–", finding.mark] for finding in first.groups
+                    ],
                 ),
                 Section(
                     "How the log drifts",
@@ -339,16 +341,20 @@ class DecisionResult(PolicyResult):
 
     def _pictures(self) -> list[figures.Picture]:
         drawn = self.candidates[:MOST_DRAWN]
-        differences = {each.name: (_bounds(each.judged), _bounds(each.selected)) for each in drawn}
-        overlaps = {each.name: each.overlap for each in drawn if each.judged is not None and each.overlap is not None}
+        differences = {candidate.name: (_bounds(candidate.judged), _bounds(candidate.selected)) for candidate in drawn}
+        overlaps = {
+            candidate.name: candidate.overlap
+            for candidate in drawn
+            if candidate.judged is not None and candidate.overlap is not None
+        }
         lights = {
-            f"{each.name}, {finding.name}": (
+            f"{candidate.name}, {finding.name}": (
                 finding.mark.word,
                 f"{finding.difference}, may fall by {finding.told(finding.max_fall)}",
             )
-            for each in self.candidates
-            if each.judged is not None
-            for finding in each.guardrails
+            for candidate in self.candidates
+            if candidate.judged is not None
+            for finding in candidate.guardrails
         }
         lines = {"what runs today": 0.0, "margin": self.margin or None}
         said, done = "probability by the model", "share that was done"
@@ -362,7 +368,7 @@ class DecisionResult(PolicyResult):
     @property
     def first(self) -> Candidate:
         """The candidate that the sentence is about."""
-        return next((each for each in self.candidates if each.checkpoint == self.checkpoint), self.candidates[0])
+        return next((candidate for candidate in self.candidates if candidate.checkpoint == self.checkpoint), self.candidates[0])
 
     @property
     def is_checkpoint(self) -> bool:
@@ -376,28 +382,31 @@ class DecisionResult(PolicyResult):
 
     @property
     def promoted(self) -> str | None:
-        """URI of the policy that may replace what runs today; None: none may."""
+        """URI of the policy that may replace what runs today; None if none may."""
         return self.checkpoint if self.verdict == "promote" else None
 
     def table(self) -> pl.DataFrame:
         """One row a candidate, the best first: its judged difference, its overlap, and what speaks against it."""
         import polars as pl
 
-        judged = [each.judged for each in self.candidates]
+        judged = [candidate.judged for candidate in self.candidates]
         return pl.DataFrame(
             {
-                "candidate": [each.name for each in self.candidates],
-                "score": pl.Series([each.score for each in self.candidates], dtype=pl.Float64),
+                "candidate": [candidate.name for candidate in self.candidates],
+                "score": pl.Series([candidate.score for candidate in self.candidates], dtype=pl.Float64),
                 **{
-                    name: pl.Series([None if each is None else getattr(each, name) for each in judged], dtype=pl.Float64)
+                    name: pl.Series(
+                        [None if difference is None else getattr(difference, name) for difference in judged], dtype=pl.Float64
+                    )
                     for name in ("value", "low", "high", "chance", "effective_episodes")
                 },
-                "overlap": [None if each.judged is None else each.overlap for each in self.candidates],
+                "overlap": [None if candidate.judged is None else candidate.overlap for candidate in self.candidates],
                 "guardrails": [
-                    all(found.passed for found in each.guardrails) if each.guardrails else None for each in self.candidates
+                    all(finding.passed for finding in candidate.guardrails) if candidate.guardrails else None
+                    for candidate in self.candidates
                 ],
-                "reasons": ["; ".join(each.reasons) for each in self.candidates],
-                "checkpoint": [each.checkpoint for each in self.candidates],
+                "reasons": ["; ".join(candidate.reasons) for candidate in self.candidates],
+                "checkpoint": [candidate.checkpoint for candidate in self.candidates],
             }
         )
 
@@ -406,23 +415,23 @@ def _bounds(difference: Difference | None) -> figures.Interval | None:
     return None if difference is None else (difference.value, difference.low, difference.high)
 
 
-def _row(each: Candidate) -> list[object]:
-    judged = each.judged
+def _row(candidate: Candidate) -> list[object]:
+    judged = candidate.judged
     return [
-        each.name,
+        candidate.name,
         "no finalist" if judged is None else judged,
-        "–" if each.selected is None else each.selected,
-        "–" if each.score is None else number_text(each.score, sign="+"),
+        "–" if candidate.selected is None else candidate.selected,
+        "–" if candidate.score is None else number_text(candidate.score, sign="+"),
         "–" if judged is None else f"{100 * judged.chance:.1f} %",
         "–" if judged is None else f"{judged.effective_episodes:,.1f}",
-        "–" if judged is None or each.overlap is None else f"{100 * each.overlap:.0f} %",
-        ", ".join(f"{finding.mark}: {finding.name}" for finding in each.guardrails) or "none set",
-        "; ".join([*each.reasons, *_open_guardrails(each)]) or "–",
+        "–" if judged is None or candidate.overlap is None else f"{100 * candidate.overlap:.0f} %",
+        ", ".join(f"{finding.mark}: {finding.name}" for finding in candidate.guardrails) or "none set",
+        "; ".join([*candidate.reasons, *_open_guardrails(candidate)]) or "–",
     ]
 
 
-def _open_guardrails(each: Candidate) -> list[str]:
-    return [f"{finding.name} is not shown to hold" for finding in each.guardrails if not finding.passed]
+def _open_guardrails(candidate: Candidate) -> list[str]:
+    return [f"{finding.name} is not shown to hold" for finding in candidate.guardrails if not finding.passed]
 
 
 def in_words(result: DecisionResult) -> list[str]:
@@ -452,35 +461,35 @@ def _sentences(result: DecisionResult) -> Iterator[str]:
         f"{counting:,.0f} count, {why}."
     )
     yield from _guardrails(first)
-    for each in result.candidates:
-        other = None if each is first or each.reasons else each.judged
+    for candidate in result.candidates:
+        other = None if candidate is first or candidate.reasons else candidate.judged
         if other is not None and _is_better_backed(other, judged):
-            yield f"{each.name} gains {other.value:.3g} on stronger evidence (about {other.effective_episodes:,.0f})."
+            yield f"{candidate.name} gains {other.value:.3g} on stronger evidence (about {other.effective_episodes:,.0f})."
             return
 
 
 def _guardrails(first: Candidate) -> Iterator[str]:
     if not first.guardrails:
         yield "No guardrail was set: nothing here says whether another return falls (guardrails)."
-    yield from map(str, sorted(first.guardrails, key=lambda each: each.passed))
+    yield from map(str, sorted(first.guardrails, key=lambda finding: finding.passed))
 
 
-def _guardrail_row(name: str, found: GuardrailFinding) -> list[object]:
-    difference = f"{found.difference} {found.unit}".rstrip()
-    recorded = "–" if found.recorded is None else found.told(found.recorded)
+def _guardrail_row(name: str, finding: GuardrailFinding) -> list[object]:
+    difference = f"{finding.difference} {finding.unit}".rstrip()
+    recorded = "–" if finding.recorded is None else finding.told(finding.recorded)
     return [
         name,
-        found.name,
+        finding.name,
         recorded,
         difference,
-        found.told(found.difference.at_least, "+"),
-        found.told(found.max_fall),
-        found.mark,
+        finding.told(finding.difference.at_least, "+"),
+        finding.told(finding.max_fall),
+        finding.mark,
     ]
 
 
 def _about_groups(result: DecisionResult, first: Candidate) -> str:
-    tested = sum(each.difference is not None for each in first.groups)
+    tested = sum(finding.difference is not None for finding in first.groups)
     return (
         f"Of {count_text(len(first.groups), 'group')} {tested:,} {'is' if tested == 1 else 'are'} tested, to both sides, at a "
         f"risk of {100 * result.risk:g} % over all of them together (Holm). Intervals are {100 * result.confidence:g} %, of "
@@ -489,9 +498,9 @@ def _about_groups(result: DecisionResult, first: Candidate) -> str:
 
 
 def _part_row(part: LogPart, first: Candidate) -> list[object]:
-    found = next((each for each in first.parts if each.group == part.name), None)
+    finding = next((finding for finding in first.parts if finding.group == part.name), None)
     actions = ", ".join(f"{name}: {number_text(value)}" for name, value in part.actions.items()) or "–"
-    effect = [0, "–"] if found is None else [found.episodes, found.difference or "too few episodes count to tell"]
+    effect = [0, "–"] if finding is None else [finding.episodes, finding.difference or "too few episodes count to tell"]
     return [part.name, part.episodes, part.mean_return, actions, *effect]
 
 

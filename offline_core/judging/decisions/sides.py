@@ -45,7 +45,7 @@ class Side:
     history: Lineage
     behaviour: Policy | None
     today: TargetPolicy | None
-    """None: what the log recorded."""
+    """What runs today; None if that is what the log recorded."""
 
     def evidence(
         self, policies: Sequence[TargetPolicy], methods: Sequence[Method], *, rewards: Numbers | None = None
@@ -72,7 +72,7 @@ class Side:
 
 
 def sides_of(config: DecisionConfig, source: Dataset, folder: Location) -> tuple[DatasetRef, DatasetRef]:
-    """(those episodes of a log that select, those that judge); they are in this folder.
+    """(the episodes of a log that select, the episodes that judge); both are stored in this folder.
 
     Raises:
         ConfigError, DataError: The log has too few episodes for two sides, or not the column that divides it.
@@ -89,10 +89,10 @@ def is_recorded(config: DecisionConfig, log: Dataset) -> bool:
 def behaviour_of(config: DecisionConfig, log: Dataset, folder: Location) -> str | None:
     """Checkpoint of a model of what acted: the one that is named, else a clone that is fitted now, below this folder.
 
-    Where the probabilities were recorded, the clone is there to examine them. None: then none is asked for.
+    Where the probabilities were recorded, a clone examines them; None if none is asked for.
 
     Raises:
-        ConfigError, DataError: See `sides_of`, one of which the clone is fitted to; the other stops it.
+        ConfigError, DataError: See `sides_of`; the clone is fitted to one side, and the other stops it.
     """
     updates = config.examine_updates if is_recorded(config, log) else config.clone_updates
     if config.estimate.behaviour is not None or not updates:
@@ -105,9 +105,9 @@ def paid(dataset: Dataset, guardrail: Guardrail) -> SpooledColumn:
     """(N,) what each step of a dataset is paid by a guardrail.
 
     Raises:
-        ConfigError: It cannot be computed from the columns of a step.
+        ConfigError: The guardrail cannot be computed from the columns of a step.
     """
-    found = SpooledColumn()
+    payments = SpooledColumn()
     try:
         condition = Condition.sql(guardrail.expression)
         if never := never_met(guardrail.expression, dataset.manifest.input_columns):
@@ -117,26 +117,26 @@ def paid(dataset: Dataset, guardrail: Guardrail) -> SpooledColumn:
         for group in dataset.row_groups():
             if episodes := group.episodes():
                 rows = step_frame(episodes, condition, _words(episodes, dataset, names))
-                found.append(condition.numbers(rows, within=EPISODE))
+                payments.append(condition.numbers(rows, within=EPISODE))
     except ConfigError as error:
         raise ConfigError(f"Guardrail {guardrail.name!r}: {error}") from error
-    return found
+    return payments
 
 
 def _words(episodes: Sequence[Episode], dataset: Dataset, names: Mapping[str, str]) -> dict[str, pl.Series]:
-    """What is seen, done and paid at the steps, under the names and in the values of the log that was imported.
+    """What is seen, done and paid at the steps, by the names and in the values of the log that was imported.
 
     Arguments:
         names: of actions and rewards there; empty: not known.
     """
     made_of, space = dataset.manifest.input_columns, dataset.spaces[1]
-    found = {**columns_of(step_column(episodes, columns.OBS), made_of)}
+    series = {**columns_of(step_column(episodes, columns.OBS), made_of)}
     actions, rewards = step_column(episodes, columns.ACTIONS), step_column(episodes, columns.REWARDS)
     action = names[columns.ACTIONS] if made_of is None or made_of.action is None else made_of.action
     if action and isinstance(actions, np.ndarray):
         labels = None if made_of is None else made_of.labels
         start = int(getattr(space, "start", 0))
-        found[action] = as_series(actions) if labels is None else pl.Series(np.asarray(labels)[actions - start].tolist())
+        series[action] = as_series(actions) if labels is None else pl.Series(np.asarray(labels)[actions - start].tolist())
     if names[columns.REWARDS] and isinstance(rewards, np.ndarray):
-        found[names[columns.REWARDS]] = as_series(rewards)
-    return found
+        series[names[columns.REWARDS]] = as_series(rewards)
+    return series

@@ -17,9 +17,9 @@ from offline_core.runtime.units import count_text
 PROMISING = 0.2
 """P-value below which an A/B test is worth it."""
 MOST_COUNTED = 1e6
-"""Times as many episodes as there are, above which a number says nothing."""
+"""Most episodes that are named as needed, as a multiple of those of the log; a larger number says nothing."""
 MOST_GROUPS = 3
-"""Named in the sentence."""
+"""Most groups that the sentence names."""
 MOST_TIMES = 20
 """How many times the log's episodes may be asked for."""
 
@@ -31,9 +31,9 @@ class Ruling:
     verdict: Verdict
     sentence: str
     first: Candidate
-    """That the sentence is about."""
+    """The candidate that the sentence is about."""
     candidates: list[Candidate]
-    """The best first."""
+    """All candidates, the best first."""
     worth_testing: list[str]
     episodes_needed: int | None
 
@@ -56,10 +56,10 @@ def rule(
         against_clone: a clone stands for what runs today.
     """
     ruling = _ruled(candidates, config, episodes, refusals, against_clone)
-    worse = [each for each in ruling.first.groups if each.shown == "worse"]
+    worse = [finding for finding in ruling.first.groups if finding.shown == "worse"]
     if ruling.verdict == "refused" or not worse:
         return ruling
-    told = ", ".join(f"{each.group} ({each.difference})" for each in worse[:MOST_GROUPS])
+    told = ", ".join(f"{finding.group} ({finding.difference})" for finding in worse[:MOST_GROUPS])
     more = f" and in {len(worse) - MOST_GROUPS:,} more groups" if len(worse) > MOST_GROUPS else ""
     sentence = f"{ruling.sentence} {ruling.first.name} is shown to be worse where {told}{more}."
     return replace(ruling, sentence=sentence)
@@ -74,30 +74,32 @@ def _ruled(
 ) -> Ruling:
     of_what = return_name(config.estimate.gamma)
     today = "what the log recorded" if config.against == BEHAVIOUR else f"{config.against}, which runs today"
-    judged = [each for each in candidates if each.judged is not None and not each.reasons]
+    judged = [candidate for candidate in candidates if candidate.judged is not None and not candidate.reasons]
     shown = {
-        each.checkpoint: is_shown and each.clone is None and not against_clone
-        for each, is_shown in zip(judged, holm([p_of(each) for each in judged], config.risk), strict=True)
+        candidate.checkpoint: is_shown and candidate.clone is None and not against_clone
+        for candidate, is_shown in zip(judged, holm([p_of(candidate) for candidate in judged], config.risk), strict=True)
     }
-    candidates = [_all_held(each, config.margin) if shown.get(each.checkpoint) else each for each in candidates]
-    judged = [each for each in candidates if each.checkpoint in shown]
-    ranked = sorted(candidates, key=lambda each: -math.inf if each.score is None else each.score, reverse=True)
+    candidates = [
+        _all_held(candidate, config.margin) if shown.get(candidate.checkpoint) else candidate for candidate in candidates
+    ]
+    judged = [candidate for candidate in candidates if candidate.checkpoint in shown]
+    ranked = sorted(candidates, key=lambda candidate: -math.inf if candidate.score is None else candidate.score, reverse=True)
     if refusals or not judged:
         why = " ".join(refusals) or _reason(ranked)
         return Ruling("refused", f"This log cannot tell. {why}", ranked[0], ranked, [], None)
-    first = min(judged, key=lambda each: (not shown[each.checkpoint], -_rank(each)))
-    found = _judged(first)
+    first = min(judged, key=lambda candidate: (not shown[candidate.checkpoint], -_rank(candidate)))
+    difference = _judged(first)
     if shown[first.checkpoint]:
         sentence = (
-            f"Promote {first.name}: its {of_what} is {found.value:.4g} above that of {today} (at least "
-            f"{found.at_least:.4g}, at a risk of {100 * config.risk:g} % over all that are judged)."
+            f"Promote {first.name}: its {of_what} is {difference.value:.4g} above that of {today} (at least "
+            f"{difference.at_least:.4g}, at a risk of {100 * config.risk:g} % over all that are judged)."
         )
         return Ruling("promote", f"{sentence}{_held_back_better(first, judged, config)}", first, ranked, [], None)
-    by_value = sorted(judged, key=lambda each: -_rank(each))
-    testing = [each for each in by_value if _judged(each).value > config.margin and p_of(each) <= PROMISING]
+    by_value = sorted(judged, key=lambda candidate: -_rank(candidate))
+    testing = [candidate for candidate in by_value if _judged(candidate).value > config.margin and p_of(candidate) <= PROMISING]
     if testing:
         first = testing[0]
-        names = ", ".join(each.name for each in testing)
+        names = ", ".join(candidate.name for candidate in testing)
         beyond = f" by more than {config.margin:g}" if config.margin else ""
         sure = f"{100 * (1 - p_of(first)):.0f} % sure that"
         sides = (first.name, first.clone is not None), (today, against_clone)
@@ -110,26 +112,27 @@ def _ruled(
             why = f"the log is {sure} {first.name} is better than {today}{beyond}, not {wanted}"
             needed = _needed(first, config, episodes, len(judged))
         sentence = f"Test {names} beside what runs today: {why}{_held_back(first)}."
-        return Ruling("test", sentence, first, ranked, [each.checkpoint for each in testing], needed)
+        return Ruling("test", sentence, first, ranked, [candidate.checkpoint for candidate in testing], needed)
     needed = _needed(first, config, episodes, len(judged))
     if needed is not None and needed <= MOST_TIMES * episodes:
         missing = f"{episodes:,} do not show it{_held_back(first)}"
         sentence = f"Collect about {needed:,} more episodes: {first.name} may be better than {today}, and {missing}."
         return Ruling("collect", sentence, first, ranked, [], needed)
-    if found.p_value <= config.risk:
-        sentence = f"Keep {today}: {first.name} is better by {found.value:.4g}{_held_back(first)}."
+    if difference.p_value <= config.risk:
+        sentence = f"Keep {today}: {first.name} is better by {difference.value:.4g}{_held_back(first)}."
     else:
-        sentence = f"Keep {today}: no candidate is shown or likely to be better (the best, {first.name}, by {found.value:.4g})."
+        best = f"{first.name}, by {difference.value:.4g}"
+        sentence = f"Keep {today}: no candidate is shown or likely to be better (the best, {best})."
     return Ruling("keep", f"{sentence}{_about_others(ranked)}", first, ranked, [], None)
 
 
 def p_of(candidate: Candidate) -> float:
-    """Of an improvement and all guardrails together: the largest, since all of them have to be shown.
+    """P-value of an improvement and all guardrails together: the largest, since all of them have to be shown.
 
     This is an intersection-union test (Berger 1982): what is tested is that one of them is not so, and it is rejected only
     where each alone is, so its risk is that of one test, however many guardrails there are.
     """
-    return max(_judged(candidate).p_value, *(each.difference.p_value for each in candidate.guardrails), 0.0)
+    return max(_judged(candidate).p_value, *(finding.difference.p_value for finding in candidate.guardrails), 0.0)
 
 
 def _judged(candidate: Candidate) -> Difference:
@@ -138,12 +141,12 @@ def _judged(candidate: Candidate) -> Difference:
 
 
 def _rank(candidate: Candidate) -> float:
-    """By both sides where it was judged; a cautious value, as few episodes make large ones."""
-    known = [each for each in (candidate.judged, candidate.selected) if each is not None]
+    """A cautious value to rank a candidate by, as few episodes make large values; of both sides where it was judged."""
+    known = [difference for difference in (candidate.judged, candidate.selected) if difference is not None]
     if not known:
         return -math.inf
-    weights = [1 / max(each.standard_error, 1e-9) ** 2 for each in known]
-    value = sum(weight * each.value for weight, each in zip(weights, known, strict=True)) / sum(weights)
+    weights = [1 / max(difference.standard_error, 1e-9) ** 2 for difference in known]
+    value = sum(weight * difference.value for weight, difference in zip(weights, known, strict=True)) / sum(weights)
     return float(value - sum(weights) ** -0.5)
 
 
@@ -154,27 +157,27 @@ def _reason(ranked: Sequence[Candidate]) -> str:
 
 
 def _about_others(ranked: Sequence[Candidate]) -> str:
-    """Which candidates are not meant, for they could not be judged."""
-    others = [each for each in ranked if each.reasons]
+    """Words for the candidates that could not be judged; empty if there are none."""
+    others = [candidate for candidate in ranked if candidate.reasons]
     if not others:
         return ""
     return f" {count_text(len(others), 'candidate')} could not be judged. {_reason(others)}"
 
 
 def _all_held(candidate: Candidate, margin: float) -> Candidate:
-    """One that is shown, guardrails and all: by Holm's later steps they may be without being so at the first one's share.
+    """A candidate that is shown to be better, with all its guardrails taken as shown.
 
-    Then it is above the margin, at the risk over all, though its own bound at the first one's share is below (Strassburger and
-    Bretz 2008).
+    Holm's later steps may show what is not shown at the first one's share of the risk. The candidate is above the margin then,
+    at the risk over all, though its own bound at the first one's share is below (Strassburger and Bretz 2008).
     """
-    held = [each.model_copy(update={"passed": True}) for each in candidate.guardrails]
+    held = [finding.model_copy(update={"passed": True}) for finding in candidate.guardrails]
     judged = _judged(candidate)
     judged = judged.model_copy(update={"at_least": max(judged.at_least, margin)})
     return candidate.model_copy(update={"guardrails": held, "judged": judged})
 
 
 def _held_back_better(first: Candidate, judged: Sequence[Candidate], config: DecisionConfig) -> str:
-    """Which candidate is likely better than the promoted one, but for its guardrails."""
+    """Words for a candidate that is likely better than the promoted one, but for its guardrails."""
     for other in judged:
         difference = _judged(other)
         if difference.value > _judged(first).value and difference.p_value <= config.risk and _held_back(other):
@@ -183,16 +186,22 @@ def _held_back_better(first: Candidate, judged: Sequence[Candidate], config: Dec
 
 
 def _held_back(candidate: Candidate) -> str:
-    """Which guardrails are not shown to hold."""
-    open_ones = [each.name for each in candidate.guardrails if not each.passed]
+    """Words for the guardrails that are not shown to hold; empty if all are."""
+    open_ones = [finding.name for finding in candidate.guardrails if not finding.passed]
     return f", and {', '.join(open_ones)} may fall by more than allowed" if open_ones else ""
 
 
 def _needed(candidate: Candidate, config: DecisionConfig, episodes: int, tests: int) -> int | None:
-    """By the interval's root of n, of the difference and each guardrail; None: no number would do, or it is unknown."""
+    """How many more episodes would show the difference and each guardrail; None if no number would, or it is unknown.
+
+    An interval shrinks with the root of the number of episodes.
+    """
     shown_at = float(norm.ppf(1 - config.risk / tests))
-    margins = [(_judged(candidate), config.margin), *((each.difference, -each.max_fall) for each in candidate.guardrails)]
-    if any(found.value <= beyond or not math.isfinite(found.standard_error) for found, beyond in margins):
+    margins = [
+        (_judged(candidate), config.margin),
+        *((finding.difference, -finding.max_fall) for finding in candidate.guardrails),
+    ]
+    if any(difference.value <= beyond or not math.isfinite(difference.standard_error) for difference, beyond in margins):
         return None
-    times = max((shown_at * found.standard_error / (found.value - beyond)) ** 2 for found, beyond in margins)
+    times = max((shown_at * difference.standard_error / (difference.value - beyond)) ** 2 for difference, beyond in margins)
     return max(1, math.ceil(episodes * (times - 1))) if times < MOST_COUNTED else None

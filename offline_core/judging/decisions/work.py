@@ -61,7 +61,7 @@ def decided(
     folder: Location,
     start: float,
 ) -> DecisionResult:
-    """Return what `decide` returns.
+    """Do the work of `decide`, and return its result.
 
     Arguments:
         folder: of the decision.
@@ -75,9 +75,9 @@ def decided(
     drifting = [*about_drift(source)]
     groups, parts = groups_of(judging_side, config.group), judging_in(source, judging_side) if drifting else {}
     history = lineage(source.location.uri, source.manifest.version)
-    taught = {each.uri: [*diagnosis.about_learning(each, history, judging_side)] for each in contenders}
+    taught = {contender.uri: [*diagnosis.about_learning(contender, history, judging_side)] for contender in contenders}
     cloned = partial(with_clones, folder=folder, by=config.by, stage="decide", updates=config.clone_updates, seed=config.seed)
-    fair = cloned([each for each in contenders if not taught[each.uri]])
+    fair = cloned([contender for contender in contenders if not taught[contender.uri]])
     if today is not None:
         [today] = cloned([today])
     config = config.model_copy(update={"finalists": max(1, min(config.finalists, len(fair)))})  # who share the risk
@@ -85,7 +85,7 @@ def decided(
     model = behaviour_of(config, source, folder) if fair else config.estimate.behaviour
     behaviour = None if model is None else load_policy(model)
     acting = None if recorded else behaviour, None if today is None else today.policy
-    sides = [Side(*each, config, history, *acting) for each in ((SELECT, selecting_side), (JUDGE, judging_side))]
+    sides = [Side(name, log, config, history, *acting) for name, log in ((SELECT, selecting_side), (JUDGE, judging_side))]
     examined = None
     if fair:
         acted = fair[0].policy if behaviour is None else behaviour
@@ -105,7 +105,9 @@ def decided(
         else:
             why_not += seen
         refusals += [f"Of {config.against}, which runs today, it cannot tell the value: {why}" for why in why_not]
-    candidates = judged.candidates + [candidate_of(each, reasons=why) for each in contenders if (why := taught[each.uri])]
+    candidates = judged.candidates + [
+        candidate_of(contender, reasons=why) for contender in contenders if (why := taught[contender.uri])
+    ]
     against_clone = today is not None and today.clone is not None
     ruling = rule(candidates, config, episodes=source.ref.episodes, refusals=refusals, against_clone=against_clone)
     best = ruling.first
@@ -113,14 +115,19 @@ def decided(
     warnings = [
         *diagnostics.about_history(source, history),
         *diagnostics.about_parts(judged.begins_late),
-        *(told for one in contenders if config.estimate.explore for told in diagnostics.about_sampling(one.manifest)),
         *(
             told
-            for one in contenders
-            if one.uri == best.checkpoint and one.lineage is None
-            for told in diagnostics.about_origin(one, history)
+            for contender in contenders
+            if config.estimate.explore
+            for told in diagnostics.about_sampling(contender.manifest)
         ),
-        *(told for one in (*fair, *([today] if today else [])) for told in diagnostics.about_clone(one)),
+        *(
+            told
+            for contender in contenders
+            if contender.uri == best.checkpoint and contender.lineage is None
+            for told in diagnostics.about_origin(contender, history)
+        ),
+        *(told for contender in (*fair, *([today] if today else [])) for told in diagnostics.about_clone(contender)),
         *advantage,
         *diagnosis.about_tail(best),
         *diagnosis.about_groups(best, ruling.verdict),
@@ -162,23 +169,24 @@ def decided(
 
 
 def check_answers(contenders: Sequence[Contender], log: Dataset) -> None:
-    """Ask those that answer to observations by themselves at each step of the log, before anything is fitted.
+    """Ask the rules, functions and files among the policies at each step of the log, before anything is fitted.
 
     Raises:
-        ConfigError: One fails, or does not answer as it has to.
+        ConfigError: A policy fails, or does not answer as it has to.
     """
-    stated = [each for each in contenders if each.kind not in ("checkpoint", "behaviour")]
+    stated = [contender for contender in contenders if contender.kind not in ("checkpoint", "behaviour")]
     if not stated:
         return
-    policies, is_first = [each.policy for each in stated], True
+    policies, is_first = [contender.policy for contender in stated], True
     with contextlib.closing(step_batches(log, policies, by_column=False, needs_next_obs=False)) as batches:
         for batch in batches:
             observations = Observations(batch, policies[0].observation_space)
-            for each, policy in zip(stated, policies, strict=True):
+            for contender, policy in zip(stated, policies, strict=True):
                 said = distribution_inputs(policy, observations)
                 if is_first and not torch.equal(said, distribution_inputs(policy, observations)):
                     raise ConfigError(
-                        f"The candidate {each.name} answers otherwise if it is asked the same again: give the probabilities of "
-                        "all actions (Discrete), or means and standard deviations (Box), instead of what is drawn by them."
+                        f"The candidate {contender.name} answers otherwise if it is asked the same again: give the "
+                        "probabilities of all actions (Discrete), or means and standard deviations (Box), instead of what is "
+                        "drawn by them."
                     )
             is_first = False

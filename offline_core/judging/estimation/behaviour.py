@@ -33,7 +33,7 @@ TENTHS = 10
 PATIENCE = 5
 UPDATES_BETWEEN_LOOKS = 100
 RESIDENT_BYTES = 64 * 2**20
-"""Of what a clone is fitted to; longer logs are streamed."""
+"""Largest log that a clone is fitted to in memory; larger ones are streamed."""
 HELD_OUT_BYTES = 16 * 2**20
 """Of what a clone is held against at each look: a look at millions of steps would take longer than the updates before it."""
 ENOUGH_STEPS = 200_000
@@ -95,11 +95,11 @@ class Examined:
     error: float | None
     """Expected calibration error; None: the actions are no list."""
     log_chances: np.ndarray
-    """(N,) of what was done; of a list those recorded, if they are higher."""
+    """(N,) log-probabilities of what was done; where actions are of a list, the recorded ones if they are higher."""
     actions: dict[str, np.ndarray]
-    """(N, …) by path."""
+    """The actions that were done, (N, …) by path."""
     excess: float | None
-    """Mean log-probability above the recorded one, in standard errors; None: none was recorded."""
+    """How far the mean log-probability is above the recorded one, in standard errors; None if none was recorded."""
     excess_nats: float
 
 
@@ -122,10 +122,10 @@ def examine(policy: TargetPolicy, dataset: Dataset, *, is_model: bool = True, re
             if is_model:
                 inputs = distribution_inputs(policy, Observations(batch, policy.observation_space))
                 actions = nested.unflatten(tensors_of(batch, columns.ACTIONS), columns.ACTIONS, policy.action_space)
-                found = head.log_prob(inputs, actions).double().numpy()
+                model_logs = head.log_prob(inputs, actions).double().numpy()
                 if own is not None:
-                    excess.append(np.add.reduceat(found - own, batch.offsets[:-1]) / batch.lengths)
-                own = np.maximum(found, own) if listed and own is not None else found
+                    excess.append(np.add.reduceat(model_logs - own, batch.offsets[:-1]) / batch.lengths)
+                own = np.maximum(model_logs, own) if listed and own is not None else model_logs
                 if listed:
                     said.append(inputs.softmax(dim=1).flatten())
                     done.append(taken(head, actions).double().flatten())
@@ -137,7 +137,7 @@ def examine(policy: TargetPolicy, dataset: Dataset, *, is_model: bool = True, re
     apart = np.concatenate(excess) if excess else np.zeros(1)
     deviation = float(apart.std(ddof=1) / len(apart) ** 0.5) if len(apart) >= ENOUGH_EPISODES else np.inf
     above = float(apart.mean()) / max(deviation, 1e-12) if excess else None
-    by_path = {path: np.concatenate([each[path] for each in acted]) for path in acted[0]}
+    by_path = {path: np.concatenate([leaves[path] for leaves in acted]) for path in acted[0]}
     return Examined(calibration, error, np.concatenate(logs), by_path, above, float(apart.mean()))
 
 
@@ -152,5 +152,5 @@ def calibration_of(said: np.ndarray, done: np.ndarray) -> tuple[list[tuple[float
     """
     tenth = np.minimum((said * TENTHS).astype(int), TENTHS - 1)
     parts = [(said[tenth == number], done[tenth == number]) for number in range(TENTHS)]
-    found = [(float(said.mean()), float(done.mean()), len(said)) for said, done in parts if len(said)]
-    return found, sum(abs(mean - share) * count for mean, share, count in found) / len(said)
+    points = [(float(said.mean()), float(done.mean()), len(said)) for said, done in parts if len(said)]
+    return points, sum(abs(mean - share) * count for mean, share, count in points) / len(said)

@@ -41,14 +41,14 @@ class Groups:
         return Groups(self.of[begin:end], self.number)
 
     def sums(self, values: np.ndarray) -> np.ndarray:
-        """(E,) or (E, b) → (G,) or (G, b), float64."""
+        """Add up values by group: (E,) or (E, b) → (G,) or (G, b), float64."""
         width = int(np.prod(values.shape[1:]))
-        place = self.of if values.ndim == 1 else (self.of[:, None].astype(np.int64) * width + np.arange(width)).ravel()
-        return np.bincount(place, weights=values.ravel(), minlength=self.number * width).reshape(self.number, *values.shape[1:])
+        bins = self.of if values.ndim == 1 else (self.of[:, None].astype(np.int64) * width + np.arange(width)).ravel()
+        return np.bincount(bins, weights=values.ravel(), minlength=self.number * width).reshape(self.number, *values.shape[1:])
 
     @cached_property
     def sizes(self) -> np.ndarray:
-        """(G,) float64 episodes."""
+        """(G,) float64 numbers of episodes in the groups."""
         return np.bincount(self.of, minlength=self.number).astype(np.float64)
 
 
@@ -67,7 +67,7 @@ def resampled(groups: int, *, resamples: int, seed: int) -> Iterator[np.ndarray]
 def resampled_counts(groups: int, *, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """How often each group was drawn in each resample, (b, G) float64 at a time; see `resampled`."""
     for drawn in resampled(groups, resamples=resamples, seed=seed):
-        yield np.stack([np.bincount(each, minlength=groups) for each in drawn]).astype(np.float64)
+        yield np.stack([np.bincount(resample, minlength=groups) for resample in drawn]).astype(np.float64)
 
 
 def interval(
@@ -78,14 +78,14 @@ def interval(
     confidence: float,
     seed: int,
 ) -> tuple[float, float]:
-    """(low, high) of an estimate: counts (b, G) → (b,), NaN where there is none, as all weights are 0.
+    """(low, high) of an estimate, a function of counts (b, G) → (b,) that gives NaN where all weights are 0.
 
     The value of such a resample is unknown: it counts as below all others for the low end, and above them for the high one.
     So both ends are infinite once there are more of them than may lie outside.
     """
-    found = np.concatenate([estimate(counts) for counts in resampled_counts(groups, resamples=resamples, seed=seed)])
+    estimates = np.concatenate([estimate(counts) for counts in resampled_counts(groups, resamples=resamples, seed=seed)])
     outside = (1 - confidence) / 2
-    # Numbers that were found, and none between two of them: there is nothing halfway to infinity.
-    low = np.quantile(np.where(np.isnan(found), -np.inf, found), outside, method="closest_observation")
-    high = np.quantile(np.where(np.isnan(found), np.inf, found), 1 - outside, method="closest_observation")
+    # Both ends are estimates, and not numbers between two of them: nothing is halfway to infinity.
+    low = np.quantile(np.where(np.isnan(estimates), -np.inf, estimates), outside, method="closest_observation")
+    high = np.quantile(np.where(np.isnan(estimates), np.inf, estimates), 1 - outside, method="closest_observation")
     return float(low), float(high)

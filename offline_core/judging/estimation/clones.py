@@ -35,14 +35,16 @@ def halved(dataset: Dataset, halves: SplitConfig, folder: Location, *, stage: st
 def with_clones(
     contenders: Sequence[Contender], folder: Location, *, by: str, stage: str, updates: int, seed: int
 ) -> list[Contender]:
-    """Contenders, with a clone where one is the behaviour of a dataset: fitted to one side of it, and examined on the other.
+    """The same contenders, in which each behaviour of a dataset has a clone.
+
+    A clone is fitted to one side of its dataset, and examined on the other.
 
     Arguments:
         folder: where sides and clones are kept.
         by: see `SplitConfig.by`.
         updates: of a clone, at most.
     """
-    halves, found = SplitConfig(held_out_fraction=HELD_OUT, by=by, seed=seed), []
+    halves, completed = SplitConfig(held_out_fraction=HELD_OUT, by=by, seed=seed), []
     for contender in contenders:
         if contender.recording is not None:
             own, held_out = halved(contender.recording, halves, folder, stage=stage)
@@ -51,5 +53,5 @@ def with_clones(
             checkpoint = model_of_behaviour(own, held_out, output, updates=updates, seed=seed)
             examined = examine(load_policy(checkpoint), open_dataset(held_out.uri, held_out.version), recorded=False)
             contender = replace(contender, clone=BehaviourClone(checkpoint, examined.error, len(examined.log_chances)))
-        found.append(contender)
-    return found
+        completed.append(contender)
+    return completed

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from offline_core.judging.estimation.observations import TargetPolicy
 
 DIGEST = re.compile(r"(^|/)[0-9a-f]{16}(/|$)")
-"""Names the folders of what a sweep trained, and says nothing to people."""
+"""A digest in a path: it names the folder of what a sweep trained, and says nothing to people."""
 MOST = 100
 """Candidates of one decision: each has a column in memory and Q functions of its own."""
 LONGEST_NAME = 60
@@ -45,7 +45,7 @@ class BehaviourClone:
     error: float | None
     """Expected calibration error on episodes that it was not fitted to; None: the actions are no list."""
     steps: int
-    """Of those episodes, by which it was examined."""
+    """Steps of the episodes by which it was examined."""
 
 
 @dataclass(frozen=True)
@@ -54,21 +54,21 @@ class Contender:
     another one."""
 
     uri: str
-    """Of the checkpoint or file; else the text that names it."""
+    """URI of the checkpoint or file; else the text that names the policy."""
     name: str
     fingerprint: str
-    """Of the weights, of the rule's text, of the function's source, the file, the column and its log, or the dataset."""
+    """A digest of the weights, the rule's text, the function's source, the file, the column with its log, or the dataset."""
     log: Dataset
     manifest: PolicyManifest | None = None
-    """Of a checkpoint, or of the policy that an ONNX file was exported from; None: not known."""
+    """The manifest of a checkpoint, or of the policy that an ONNX file was exported from; None if it is not known."""
     noise: float | None = None
     """See `OffPolicyConfig.noise`."""
     code: UserCode | None = None
-    """Of a function."""
+    """The code of a function."""
     recording: Dataset | None = None
-    """Whose behaviour it is."""
+    """The dataset whose behaviour it is."""
     clone: BehaviourClone | None = None
-    """Of that behaviour, once it is fitted, see `with_clones`."""
+    """The clone of that behaviour, once it is fitted; see `with_clones`."""
 
     @property
     def kind(self) -> PolicyKind:
@@ -76,7 +76,7 @@ class Contender:
 
     @functools.cached_property
     def policy(self) -> TargetPolicy:
-        """It with its weights or code.
+        """The policy with its weights or code.
 
         Raises:
             CheckpointError: It is not what the manifest says, or was replaced meanwhile.
@@ -96,7 +96,7 @@ class Contender:
 
     @property
     def parent(self) -> Parent:
-        """It, as an input of the estimate or decision."""
+        """The policy as an input of the estimate or decision."""
         if self.kind == "checkpoint" and self.manifest is not None:
             return self.manifest.parent_entry(self.uri)
         if self.recording is not None:
@@ -141,7 +141,7 @@ class Contender:
 
 
 def contenders_of(policies: Sequence[str | UserCode], log: Dataset, *, noise: float | None = None) -> list[Contender]:
-    """The policies of these texts: checkpoints, addresses, rules, functions, ONNX files, columns of the log, other datasets.
+    """The policies that texts name: checkpoints, addresses, rules, functions, ONNX files, columns of the log, other datasets.
 
     Raises:
         CheckpointError: One cannot be read.
@@ -154,25 +154,25 @@ def contenders_of(policies: Sequence[str | UserCode], log: Dataset, *, noise: fl
             f"{len(policies):,} candidates are more than the {MOST} that one log can choose among and one memory hold: rank "
             "them by something else first, such as the held-out loss of their trainings, and decide among the best."
         )
-    found = [_known(policy, log, noise) for policy in policies]
-    if len({each.fingerprint for each in found}) < len(found):
+    contenders = [_known(policy, log, noise) for policy in policies]
+    if len({contender.fingerprint for contender in contenders}) < len(contenders):
         raise ConfigError(f"A candidate, or a copy of it, is named twice among {', '.join(map(str, policies))}: leave one.")
-    trained = [each for each in found if each.kind == "checkpoint" and each.manifest is not None]
-    names = names_of([each.uri for each in trained]) if trained else []
+    trained = [contender for contender in contenders if contender.kind == "checkpoint" and contender.manifest is not None]
+    names = names_of([contender.uri for contender in trained]) if trained else []
     readable = dict(
         zip(
-            (each.uri for each in trained),
-            readable_names(names, [each.manifest for each in trained if each.manifest is not None]),
+            (contender.uri for contender in trained),
+            readable_names(names, [contender.manifest for contender in trained if contender.manifest is not None]),
             strict=True,
         )
     )
-    short = {each.uri: _shortened(each.uri) for each in found if each.uri not in readable}
+    short = {contender.uri: _shortened(contender.uri) for contender in contenders if contender.uri not in readable}
     named = readable | (short if len({*short.values()}) == len(short) else {uri: uri for uri in short})
-    return [replace(each, name=named[each.uri]) for each in found]
+    return [replace(contender, name=named[contender.uri]) for contender in contenders]
 
 
 def model_named(policy: str | None, log: Dataset) -> Contender | None:
-    """The checkpoint that is named as a model of what acted, which is asked for the probability of each action; None: none is.
+    """The checkpoint that is named as a model of what acted, to be asked for the probability of each action; None if none is.
 
     Raises:
         CheckpointError: It is no checkpoint.
@@ -224,7 +224,7 @@ def _behaviour(known: functools.partial[Contender], dataset: str, log: Dataset) 
 
 
 def _exported(known: functools.partial[Contender], uri: str) -> Contender:
-    """An ONNX file; its policy's manifest, if the export that lies next to it wrote this very file."""
+    """An ONNX file, with the manifest of its policy if the export that lies next to it wrote this very file."""
     location = Location.of(uri)
     if not location.is_file():
         raise CheckpointError(f"There is no file {location.uri}.")
@@ -235,7 +235,7 @@ def _exported(known: functools.partial[Contender], uri: str) -> Contender:
             export = ExportManifest.model_validate_json(beside.read())
         except ValidationError as error:
             raise CheckpointError(f"{beside.uri} is no manifest of an export that can be read. Export again.") from error
-        manifest = export.policy if sha256 in [each.sha256 for each in export.models.values()] else None
+        manifest = export.policy if sha256 in [model.sha256 for model in export.models.values()] else None
     return known(location.uri, fingerprint=digest([sha256, manifest is not None]), manifest=manifest)
 
 
@@ -249,36 +249,35 @@ def _shortened(text: str) -> str:
 
 
 def names_of(uris: Sequence[str]) -> list[str]:
-    """The parts of paths in which they differ, or the last one."""
+    """Short names: the segments in which paths differ, or the last segment where they do not."""
     parts = [uri.rstrip("/").split("/") for uri in uris]
     if len(parts) == 1:
         return ["/".join(parts[0][-2:])]
     shortest = min(map(len, parts))
-    begin = next((i for i in range(shortest) if len({each[i] for each in parts}) > 1), shortest - 1)
-    end = next((i for i in range(shortest - begin) if len({each[-1 - i] for each in parts}) > 1), 0)
-    return ["/".join(each[begin : len(each) - end]) or each[-1] for each in parts]
+    begin = next((i for i in range(shortest) if len({segments[i] for segments in parts}) > 1), shortest - 1)
+    end = next((i for i in range(shortest - begin) if len({segments[-1 - i] for segments in parts}) > 1), 0)
+    return ["/".join(segments[begin : len(segments) - end]) or segments[-1] for segments in parts]
 
 
 def readable_names(names: Sequence[str], manifests: Sequence[PolicyManifest]) -> list[str]:
     """The parameters in which the trainings differ, in place of names with a digest; the names if they are not different."""
     if not any(map(DIGEST.search, names)):
         return [*names]
-    found = [_parameters(manifest.operation) for manifest in manifests]
-    values = {
-        path: {repr(each[path]) for each in found if path in each} for path in dict.fromkeys(p for each in found for p in each)
-    }
-    told = [", ".join(f"{path}={each[path]}" for path in each if len(values[path]) > 1) for each in found]
+    trainings = [_parameters(manifest.operation) for manifest in manifests]
+    paths = dict.fromkeys(path for parameters in trainings for path in parameters)
+    values = {path: {repr(parameters[path]) for parameters in trainings if path in parameters} for path in paths}
+    told = [", ".join(f"{path}={parameters[path]}" for path in parameters if len(values[path]) > 1) for parameters in trainings]
     return told if len({*told}) == len(told) and all(told) else [*names]
 
 
 def _parameters(operation: Operation) -> dict[str, Any]:
-    """By path, with the defaults that a training leaves out, but none of another algorithm."""
-    given = dict(_flat(operation.config))
+    """The parameters by path, with the defaults that a training leaves out, but without those of other algorithms."""
+    parameters = dict(_flat(operation.config))
     if operation.stage != "train":
-        return given
+        return parameters
     defaults = TrainingConfig()
-    others = algorithms().keys() - {given.get("algorithm", defaults.algorithm)}
-    return dict(_flat(defaults.model_dump(mode="json", exclude={*others}))) | given
+    others = algorithms().keys() - {parameters.get("algorithm", defaults.algorithm)}
+    return dict(_flat(defaults.model_dump(mode="json", exclude={*others}))) | parameters
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -27,7 +27,7 @@ STANDARD_ERRORS = 4.0
 NOTICED = 0.01
 """How far a mean ratio may be from 1 for the precision of what was recorded."""
 ENOUGH_STEPS = 30
-"""Effective ones, without which a mean ratio has no standard error to speak of."""
+"""Effective steps below which the standard error of a mean ratio says nothing."""
 MOST_UNRECORDED = 0.5
 """Share of an estimate that may be about what was not recorded."""
 MOST_MISSING = 0.5
@@ -37,11 +37,17 @@ MOST_WEIGHT = 0.25
 TIMES_TO_CONVERGE = 4.0
 """How often what a Q function began with is discounted by e until it is forgotten: 2 % of it are left then."""
 TIMES_A_STEP = 2.0
-"""Of a fixed horizon: a target network that follows by a share takes one over that share of updates to look a step further."""
+"""Sum of the target rates of all updates that each step of a fixed horizon needs.
+
+A target network that follows by a share takes one over that share of updates to look a step further.
+"""
 
 
 def about_learning(dataset: Lineage, policy: Lineage) -> Iterator[str]:
-    """It was learned from episodes that it is estimated on: both come from the same, and not from the two sides of a split."""
+    """Warn of a policy that learned from episodes that it is estimated on.
+
+    Both come from the same episodes, and not from the two sides of a split.
+    """
     common = _sources(dataset, beyond_splits=False) & _sources(policy)
     common |= _sources(dataset) & _sources(policy, beyond_splits=False)
     if common:
@@ -57,11 +63,11 @@ def _only_copies_went(node: Node) -> bool:
 
 
 def about_history(dataset: Dataset, graph: Lineage) -> Iterator[str]:
-    """The episodes are no fair sample of what a policy did, or it is unknown whether they are."""
+    """Warn of episodes that are no fair sample of what a policy did, or of which that is unknown."""
     uri = dataset.location.uri
     made = [node for node in episodes_in(graph) if node.kind == "dataset"]
     recordings = [open_dataset(n.uri, n.version) for n in made if n.operation == "record"]
-    if greedy := [each.ref.uri for each in recordings if each.manifest.operation.config.get("explore") is False]:
+    if greedy := [recording.ref.uri for recording in recordings if recording.manifest.operation.config.get("explore") is False]:
         yield (
             f"{greedy[0]} was recorded without exploration: its actions were not drawn by any probabilities, and it does not "
             "hold other actions. Record with explore."
@@ -80,7 +86,7 @@ def about_history(dataset: Dataset, graph: Lineage) -> Iterator[str]:
 
 
 def about_origin(contender: Contender, log: Lineage) -> Iterator[str]:
-    """As `about_learning`; or what it was made from is unknown."""
+    """Warn as `about_learning` does, or of a policy of which is unknown what it was made from."""
     if contender.lineage is not None:
         yield from about_learning(log, contender.lineage)
     else:
@@ -91,7 +97,7 @@ def about_origin(contender: Contender, log: Lineage) -> Iterator[str]:
 
 
 def about_clone(contender: Contender) -> Iterator[str]:
-    """A clone stands for the behaviour of a dataset, and how far it can be believed."""
+    """Say that a clone stands for the behaviour of a dataset, and how far it can be believed."""
     if contender.recording is None or contender.clone is None:
         return
     clone, dataset = contender.clone, contender.recording.location.uri
@@ -112,7 +118,7 @@ def about_clone(contender: Contender) -> Iterator[str]:
 
 
 def about_sampling(manifest: PolicyManifest | None) -> Iterator[str]:
-    """Actions are sampled from what is no distribution."""
+    """Warn of actions that are sampled from values, which are no distribution."""
     algorithm = None if manifest is None else manifest.operation.config.get("algorithm")
     if manifest is not None and algorithm in OF_VALUES and manifest.action_space.get("space") == "discrete":
         yield (
@@ -122,7 +128,7 @@ def about_sampling(manifest: PolicyManifest | None) -> Iterator[str]:
 
 
 def about_parts(begins_late: np.ndarray) -> Iterator[str]:
-    """(E,) bool which episodes begin after the first step."""
+    """Warn of episodes that begin after their first step: (E,) bool."""
     if begins_late.any():
         yield (
             f"{begins_late.sum():,} of {len(begins_late):,} episodes begin after their first step, or go on with another: they "
@@ -132,7 +138,7 @@ def about_parts(begins_late: np.ndarray) -> Iterator[str]:
 
 
 def about_weights(episodes: Trajectories, *, by: str, noticed: float = NOTICED) -> Iterator[str]:
-    """Ratios that cannot be, and none where they are needed.
+    """Warn of ratios that cannot be, and of weights that are all 0.
 
     The mean of π/b over what b did is 1, at each step: its errors do not add up, as what came before says nothing of them.
 
@@ -170,7 +176,7 @@ def about_weights(episodes: Trajectories, *, by: str, noticed: float = NOTICED) 
 
 
 def about_horizon(config: OffPolicyConfig, lengths: np.ndarray, is_open: np.ndarray, share: float) -> Iterator[str]:
-    """Most of what an estimate is of was not recorded.
+    """Warn of an estimate of which most was not recorded.
 
     Arguments:
         lengths: (E,) steps that were recorded and count.
@@ -195,7 +201,7 @@ def about_horizon(config: OffPolicyConfig, lengths: np.ndarray, is_open: np.ndar
 
 
 def about_convergence(config: OffPolicyConfig, open_episodes: int, horizon: int | None = None) -> Iterator[str]:
-    """The Q function has had no time to look as far as open episodes go on."""
+    """Warn of a Q function with too few updates to look as far as open episodes go on."""
     fitted = fitting(config.methods)
     discounted = TIMES_TO_CONVERGE / (1 - config.gamma) if config.gamma < 1 else np.inf
     needed = min(discounted, np.inf if horizon is None else TIMES_A_STEP * horizon)
@@ -211,7 +217,7 @@ def about_convergence(config: OffPolicyConfig, open_episodes: int, horizon: int 
 
 
 def about_q(episodes: Trajectories) -> Iterator[str]:
-    """The Q function does not fit what was recorded.
+    """Warn of a Q function that does not fit what was recorded.
 
     Of the right one, r + γ V(s') - Q(s, a) is 0 on average after any action of any policy. Discounted and added up over an
     episode, these are what the recorded actions came to beyond what it said of them.
@@ -232,11 +238,11 @@ def about_q(episodes: Trajectories) -> Iterator[str]:
 
 
 def about_size(estimates: Mapping[str, Estimate], config: OffPolicyConfig) -> Iterator[str]:
-    """Too few episodes are left once they are weighed, or one has too much of the weights."""
+    """Warn of too few episodes that count once they are weighed, or of one with too much of the weights."""
     few = {
-        name: each.effective_episodes
-        for name, each in estimates.items()
-        if each.effective_episodes is not None and each.effective_episodes < config.min_effective_episodes
+        name: estimate.effective_episodes
+        for name, estimate in estimates.items()
+        if estimate.effective_episodes is not None and estimate.effective_episodes < config.min_effective_episodes
     }
     if few:
         told = ", ".join(f"{name} {size:.1f}" for name, size in few.items())
@@ -244,7 +250,7 @@ def about_size(estimates: Mapping[str, Estimate], config: OffPolicyConfig) -> It
             f"So few episodes count that these estimates mean nothing (effective episodes: {told}). Record more, or episodes "
             "of a policy that is more like this one."
         )
-    heavy = {name: each.largest_weight or 0.0 for name, each in estimates.items() if name not in few}
+    heavy = {name: estimate.largest_weight or 0.0 for name, estimate in estimates.items() if name not in few}
     if heavy := {name: share for name, share in heavy.items() if share > MOST_WEIGHT}:
         told = ", ".join(f"{name} {100 * share:.0f} %" for name, share in heavy.items())
         yield (

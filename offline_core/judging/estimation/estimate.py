@@ -52,20 +52,20 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
     name, wanted = config.gate_method, config.require_return
     if name not in result.estimates:
         raise ConfigError(f"gate_method {name} is none of the methods that were estimated: {', '.join(result.estimates)}.")
-    found = result.estimates[name]
+    estimate = result.estimates[name]
     told = (
         f"{result.checkpoint} is not shown to reach a {return_name(result.gamma)} of {wanted:g} on {result.dataset.uri} with "
         f"{'sampled' if result.explore else 'greedy'} actions (horizon: {result.told_horizon}): {name} says "
-        f"{number_text(found.value)}, {100 * result.confidence:g} % of resamples are within "
-        f"{number_text(found.low)} to {number_text(found.high)}"
+        f"{number_text(estimate.value)}, {100 * result.confidence:g} % of resamples are within "
+        f"{number_text(estimate.low)} to {number_text(estimate.high)}"
     )
-    size = found.effective_episodes
+    size = estimate.effective_episodes
     if size is not None and size < config.min_effective_episodes:
         raise PromotionError(
             f"{told}, but that is of {size:.1f} effective episodes, and {config.min_effective_episodes:g} are needed "
             "(min_effective_episodes). Record more episodes, or episodes of a policy that is more like this one."
         )
-    if (largest := found.largest_weight or 0.0) > diagnostics.MOST_WEIGHT:
+    if (largest := estimate.largest_weight or 0.0) > diagnostics.MOST_WEIGHT:
         raise PromotionError(
             f"{told}, but one episode has {100 * largest:.0f} % of all weights. Record more episodes, or episodes of a policy "
             "that is more like this one."
@@ -76,12 +76,12 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
             "their recordings do, set horizon to recorded or to a number of steps; otherwise record longer episodes, or lower "
             "gamma."
         )
-    if not wanted <= found.low < np.inf:
+    if not wanted <= estimate.low < np.inf:
         raise PromotionError(
             f"{told}. Record more episodes if the value reaches it and its interval is wide, train a better policy, or lower "
             "require_return."
         )
-    log.info("Policy %s: %s is at least %.4g, and %g is required", result.checkpoint, name, found.low, wanted)
+    log.info("Policy %s: %s is at least %.4g, and %g is required", result.checkpoint, name, estimate.low, wanted)
 
 
 @stage(
@@ -186,7 +186,7 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
         unrecorded_share=share,
         seconds=time.perf_counter() - start,
     )
-    told = ", ".join(f"{name} {each}" for name, each in result.estimates.items())
+    told = ", ".join(f"{name} {estimate}" for name, estimate in result.estimates.items())
     where = f"{result.dataset}, horizon {result.told_horizon}"
     log.info("Policy %s on %s: %s; recorded %.4g", result.checkpoint, where, told, recorded.value)
     return result
@@ -198,8 +198,9 @@ def check_policies(config: OffPolicyConfig, policy: TargetPolicy, behaviour: Pol
     Raises:
         ConfigError: It does not fit the data, the behaviour or the methods.
     """
-    for each in (policy, *([behaviour] if behaviour else [])):
-        check_fits(each, dataset)
+    check_fits(policy, dataset)
+    if behaviour is not None:
+        check_fits(behaviour, dataset)
     _check_methods(config, policy)
     if weighing(config.methods):
         _check_behaviour(policy, behaviour)
@@ -220,12 +221,12 @@ def check_fits(policy: TargetPolicy, dataset: Dataset) -> None:
         if (
             log is not None
             and policy.input_columns is not None
-            and (found := policy.input_columns.differences(log, only=MEANING))
+            and (differences := policy.input_columns.differences(log, only=MEANING))
         ):
             raise ConfigError(
                 f"The policy learned from other columns or labels than {dataset.location.uri} has, so the same numbers mean "
-                f"other things: {found}. Import the log as the dataset of the policy was, or name a policy that learned from "
-                "such a log."
+                f"other things: {differences}. Import the log as the dataset of the policy was, or name a policy that learned "
+                "from such a log."
             )
     if policy.network.transformer is not None:
         raise ConfigError(

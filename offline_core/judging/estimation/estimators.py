@@ -28,7 +28,7 @@ from offline_core.judging.estimation.trajectories import Model, Trajectories
 
 Estimator = Callable[[Trajectories, np.ndarray], np.ndarray]
 OfPart = Callable[[Trajectories], np.ndarray]
-"""What there is of each episode or step of a part of the trajectories."""
+"""A function that gives a number of each episode or step of a part of the trajectories."""
 
 NUMBERS_AT_A_TIME = 2**22
 NUMBERS_KEPT = 2**24
@@ -109,14 +109,16 @@ class EffectiveSize(NamedTuple):
 
 
 def size_of_episodes(episodes: Trajectories) -> EffectiveSize:
-    """Of the weights of whole episodes."""
+    """The effective size of the weights of whole episodes."""
     weights = relative_weights(episodes.episode_log_weights)
     size, largest = _size(weights.sum(axis=0), (weights**2).sum(axis=0))
     return EffectiveSize(float(size), float(largest))
 
 
 def size_by_time(episodes: Trajectories) -> EffectiveSize:
-    """Of the weights at a time, over all recorded steps, discounted: the harmonic mean of sizes, and the mean of shares.
+    """The effective size of the weights at a time, over all recorded steps, discounted.
+
+    Sizes are averaged by the harmonic mean, and shares by the plain one.
 
     The variance of what is recorded at a time goes with one over the size there. So it is the steps with the fewest episodes
     that count, and with a time at which all weights are 0 nothing is left.
@@ -162,15 +164,20 @@ def _worth_after(part: Trajectories) -> np.ndarray:
 
 
 def _share_beyond(episodes: Trajectories, recorded: OfPart, beyond: OfPart) -> float:
-    """Of what is weighed in all: (N,) by step, and (E,) that follows the last one."""
+    """The share of what follows the last steps in all that is weighed.
+
+    Arguments:
+        recorded: gives (N,) numbers of the recorded steps.
+        beyond: gives (E,) numbers of what follows the last one.
+    """
 
     def after(part: Trajectories) -> np.ndarray:
-        found = np.zeros(len(part.rewards))
-        found[part.starts + part.lengths - 1] = beyond(part)
-        return found
+        values = np.zeros(len(part.rewards))
+        values[part.starts + part.lengths - 1] = beyond(part)
+        return values
 
     once = np.ones((1, episodes.groups.number))
-    [within], [behind] = (_weighted_by_time(episodes, each, once, of_nothing=0.0) for each in (recorded, after))
+    [within], [behind] = (_weighted_by_time(episodes, column, once, of_nothing=0.0) for column in (recorded, after))
     return float(behind / (within + behind)) if behind > 0 else 0.0
 
 
@@ -179,7 +186,7 @@ class Method(NamedTuple):
 
     estimate: Estimator
     size: Callable[[Trajectories], EffectiveSize] | None
-    """None: nothing is weighted."""
+    """The effective size of its weights; None if nothing is weighted."""
     needs_model: bool
 
 
@@ -197,12 +204,12 @@ METHODS: dict[str, Method] = {
 
 
 def fitting(methods: Sequence[str]) -> list[str]:
-    """Those of the methods that fit a Q function."""
+    """The methods that fit a Q function."""
     return [name for name in methods if METHODS[name].needs_model]
 
 
 def weighing(methods: Sequence[str]) -> list[str]:
-    """Those of the methods that weigh episodes by how probable their actions were."""
+    """The methods that weigh episodes by how probable their actions were."""
     return [name for name in methods if METHODS[name].size is not None]
 
 
@@ -212,7 +219,7 @@ def _model(episodes: Trajectories) -> Model:
 
 
 def by_group(episodes: Trajectories, of: OfPart) -> np.ndarray:
-    """(G,) sums of what there is of each episode, (E,)."""
+    """(G,) sums by group of the numbers (E,) of the episodes."""
     return np.asarray(sum(part.groups.sums(of(part)) for part in episodes.parts()))
 
 
@@ -222,7 +229,7 @@ def rewards_of(part: Trajectories) -> np.ndarray:
 
 
 def errors_of(part: Trajectories) -> np.ndarray:
-    """(N,) of the Q function."""
+    """(N,) errors of the Q function."""
     return _model(part).errors[:]
 
 
@@ -239,7 +246,7 @@ def _episode_weights(part: Trajectories) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _mean_of(episodes: Trajectories, values: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Of one number an episode, (E,)."""
+    """(B,) means of one number an episode, (E,)."""
     return np.asarray((counts @ episodes.groups.sums(values)) / (counts @ episodes.groups.sizes))
 
 
@@ -249,7 +256,7 @@ def _mean(
     values: OfPart,
     counts: np.ndarray,
 ) -> np.ndarray:
-    """Of sums of weighted values.
+    """(B,) means over the episodes of their sums of weighted values.
 
     Arguments:
         log_weights: (of each value, where each episode's values begin).
@@ -291,19 +298,19 @@ def sums_by_time(episodes: Trajectories, values: OfPart) -> Iterator[tuple[np.nd
     width = max(1, NUMBERS_KEPT // number)
     for begin in range(0, longest, width):
         times = np.arange(begin, min(begin + width, longest))
-        found = episodes.kept.get(values)
-        if found is None:
+        sums = episodes.kept.get(values)
+        if sums is None:
             weighted, all_weights = np.zeros((2, number, len(times)))
             for part in episodes.parts():
                 column = values(part)
                 for now, weights, active in weights_of(part, times, episodes):
-                    place = slice(now[0] - begin, now[-1] + 1 - begin)
-                    weighted[:, place] += part.groups.sums(weights * np.where(active, at_times(part, column, now), 0.0))
-                    all_weights[:, place] += part.groups.sums(weights)
-            found = weighted, all_weights
+                    span = slice(now[0] - begin, now[-1] + 1 - begin)
+                    weighted[:, span] += part.groups.sums(weights * np.where(active, at_times(part, column, now), 0.0))
+                    all_weights[:, span] += part.groups.sums(weights)
+            sums = weighted, all_weights
             if width >= longest and values in (rewards_of, errors_of):
-                episodes.kept[values] = found
-        yield times, *found
+                episodes.kept[values] = sums
+        yield times, *sums
 
 
 def weights_of(
@@ -323,20 +330,20 @@ def weights_of(
 
 def largest_by_time(episodes: Trajectories) -> np.ndarray:
     """(times that count,) logarithm of the largest weight at each time."""
-    found = episodes.kept.get(largest_by_time)
-    if found is None:
+    cached = episodes.kept.get(largest_by_time)
+    if cached is None:
         largest = np.full(episodes.times_that_count, -np.inf)
         for part in episodes.parts():
             width = max(1, NUMBERS_AT_A_TIME // len(part))
             for begin in range(0, len(largest), width):
                 now = np.arange(begin, min(begin + width, len(largest)))
                 largest[now] = np.maximum(largest[now], at_times(part, part.log_weights, now).max(axis=0))
-        found = episodes.kept[largest_by_time] = largest, largest
-    return found[0]
+        cached = episodes.kept[largest_by_time] = largest, largest
+    return cached[0]
 
 
 def at_times(part: Trajectories, column: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """A column (N,) at neighbouring times, (E, b); after an episode's end, its last step's."""
+    """A column (N,) at neighbouring times, (E, b); after the end of an episode it has the number of the last step."""
     longest = int(part.lengths.max())
     if len(column) == longest * len(part) and times[-1] < longest:  # all are as long
         return column.reshape(len(part), longest)[:, times[0] : times[-1] + 1]
@@ -354,6 +361,6 @@ def _relative(log_weights: np.ndarray, largest: np.ndarray) -> np.ndarray:
 
 
 def _size(total: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of sums of weights in units of the largest, and of their squares."""
+    """(effective sizes, shares of the largest weight) of sums of weights in units of the largest, and of their squares."""
     is_any = total > 0
     return total**2 / np.where(is_any, squares, 1.0), is_any / np.where(is_any, total, 1.0)

@@ -31,13 +31,13 @@ class Evidence:
 
     episodes: Trajectories
     seen: EpisodeBatch | None
-    """Those that Q functions are fitted to, with observations and actions; None: no method fits one."""
+    """Episodes that Q functions are fitted to, with observations and actions; None if no method fits one."""
     horizon: int | None
     """Steps of an episode that count; None: all until it terminates."""
     is_open: np.ndarray
     """(E,) bool, see `open_before`."""
     begins_late: np.ndarray
-    """(E,) bool which ones begin after the first step."""
+    """(E,) bool, whether an episode begins after its first step."""
 
 
 def gather(
@@ -91,12 +91,12 @@ def gather(
             again = read_batches(dataset, policies, None, seen=True, horizon=horizon, rewards=rewards)
             with contextlib.closing(again):
                 models = say(fitted, _numbered(again, chosen))
-        episodes = [replace(each, model=model) for each, model in zip(episodes, models, strict=True)]
-    return [Evidence(each, seen, horizon, is_open, begins_late) for each in episodes]
+        episodes = [replace(trajectories, model=model) for trajectories, model in zip(episodes, models, strict=True)]
+    return [Evidence(trajectories, seen, horizon, is_open, begins_late) for trajectories in episodes]
 
 
 def _by_lot(together: np.ndarray, lengths: np.ndarray, max_steps: int, *, seed: int) -> np.ndarray:
-    """(E,) bool of whole trajectories, up to so many steps, one at least; all if they are no more."""
+    """(E,) bool: whole trajectories drawn by lot, at least one, with up to `max_steps` steps; all if they have no more."""
     if lengths.sum() <= max_steps:
         return np.ones(len(lengths), bool)
     heads, of = np.unique(together, return_inverse=True)
@@ -123,7 +123,7 @@ def _refuse_unsaid(policies: Sequence[TargetPolicy], is_open: np.ndarray, horizo
 
 
 def _numbered(batches: Iterable[EpisodeBatch], chosen: np.ndarray) -> Iterator[tuple[np.ndarray, EpisodeBatch]]:
-    """All episodes with their numbers: chosen ones from 0 on, after them those of which any function may speak."""
+    """Yield all episodes with their numbers: chosen ones from 0 on, then those that no function was fitted to."""
     begin, first, others = 0, 0, int(chosen.sum())
     for batch in batches:
         now = chosen[begin : begin + batch.num_episodes]
@@ -139,7 +139,7 @@ def _was_squashed(history: Lineage) -> bool:
         for parent, child in history.edges
         if history.nodes[parent].kind == "checkpoint" and history.nodes[child] in recorded
     ]
-    known = [read_policy_manifest(each.uri).network.squash for each in recorders if each.state == "found"]
+    known = [read_policy_manifest(recorder.uri).network.squash for recorder in recorders if recorder.state == "found"]
     return bool(recorders) and len(known) == len(recorders) and all(known)
 
 

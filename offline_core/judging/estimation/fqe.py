@@ -46,9 +46,9 @@ class FQESteps:
         self.observations = Observations(logged, policies[0].observation_space)
         self.taken = tensors_of(logged, columns.ACTIONS)
         self.inputs = [torch.from_numpy(logged[inputs_of(number)]) for number in range(len(policies))]
-        """(R, inputs) of each policy."""
+        """The distribution inputs of each policy, (R, inputs)."""
         self.rows = torch.from_numpy(np.flatnonzero(logged.is_step))
-        """(N,) the row of each; what follows is in the next."""
+        """(N,) the row of each step; what follows the step is in the next row."""
         self.remaining = (horizon or 0) - torch.from_numpy(np.arange(logged.rows) - logged.first)
         """(R,) steps that count from a row on, if there is a horizon."""
         self.goes_on = torch.ones(len(self.rows))
@@ -72,12 +72,12 @@ class FQESteps:
         return nested.unflatten(taken, columns.ACTIONS, self.policies[0].action_space)
 
     def in_parts(self, function: QFunction, rows: Tensor) -> tuple[Tensor, ...]:
-        """As many at a time as the function may look at."""
+        """Rows in parts, each of as many as the function may look at together."""
         parts: tuple[Tensor, ...] = rows.split(rows_at_a_time(function.encoder.size, frames=function.frames))
         return parts
 
     def fill_statistics(self, function: QFunction, steps: Tensor) -> None:
-        """Of the filters that normalise what the function sees."""
+        """Fill the statistics by which the function's filters normalise what it sees."""
         for rows in self.in_parts(function, self.rows[steps]):
             if function.encoder.normalize:
                 function.encoder.update_statistics(self.observations.at(rows))
@@ -90,7 +90,7 @@ class Fitted:
     """Q functions of policies, and which episodes each has not seen."""
 
     functions: list[list[list[QFunction]]]
-    """By part of the episodes, policy and member of the ensemble: fitted to the episodes of all other parts."""
+    """Functions by part of the episodes, policy and member of the ensemble; each is fitted to the episodes of other parts."""
     part: np.ndarray
     """(E,) int64, the part of each episode."""
     policies: Sequence[TargetPolicy]
@@ -101,7 +101,7 @@ class Fitted:
     seed: int
 
     def said_of(self, batch: EpisodeBatch, part: np.ndarray) -> Iterator[Said]:
-        """See `QTable.said_of`; the mean of an ensemble."""
+        """What `QTable.said_of` gives, as the mean of an ensemble."""
         steps = FQESteps(batch, self.policies, self.horizon)
         for policy in range(len(self.policies)):
             start_values, errors, ends = np.zeros(len(part)), np.zeros(len(steps.rows)), np.zeros(len(part))
@@ -110,23 +110,25 @@ class Fitted:
                 own = part == number
                 rows = steps.of(own)
                 generator = torch.Generator().manual_seed(derive_seed(self.seed, "last actions"))
-                values = _mean(self._values(each, policy, steps, steps.rows[rows] + 1, generator) for each in functions)
+                values = _mean(self._values(function, policy, steps, steps.rows[rows] + 1, generator) for function in functions)
                 following = steps.goes_on[rows].double() * values
-                q = _mean(_taken_values(each, self.policies[policy], steps, rows) for each in functions)
+                q = _mean(_taken_values(function, self.policies[policy], steps, rows) for function in functions)
                 errors[rows.numpy()] = (steps.precise_rewards[rows] + self.gamma * following - q).numpy()
                 ends[own] = following[torch.isin(rows, steps.last)].numpy()
                 starts = steps.observations.starts[torch.from_numpy(np.flatnonzero(own))]
-                start_values[own] = _mean(self._values(each, policy, steps, starts, generator) for each in functions).numpy()
+                start_values[own] = _mean(
+                    self._values(function, policy, steps, starts, generator) for function in functions
+                ).numpy()
             yield start_values, errors, ends
 
     def _values(self, function: QFunction, policy: int, steps: FQESteps, rows: Tensor, generator: Generator) -> Tensor:
-        """(rows,) float64 V."""
-        head, found = self.policies[policy].head, []
-        for each in steps.in_parts(function, rows):
-            inputs = steps.inputs[policy][each]
+        """V of rows, (rows,) float64."""
+        head, values = self.policies[policy].head, []
+        for part in steps.in_parts(function, rows):
+            inputs = steps.inputs[policy][part]
             actions = chosen(head, inputs, explore=self.explore, samples=self.config.action_samples, generator=generator)
-            found.append(function(steps.observations.at(each, frames=function.frames), steps.remaining[each], actions))
-        return torch.cat(found).double()
+            values.append(function(steps.observations.at(part, frames=function.frames), steps.remaining[part], actions))
+        return torch.cat(values).double()
 
 
 def fit(
@@ -191,22 +193,22 @@ def fit(
 
 @torch.no_grad()
 def say(fitted: Fitted | QTable, batches: Iterable[tuple[np.ndarray, EpisodeBatch]]) -> list[Model]:
-    """What the function of each episode says of it, for each policy.
+    """What the function that has not seen an episode says of it, for each policy.
 
     Arguments:
         batches: (numbers of episodes, these episodes as `fit` takes them), all in their order. Episodes that `fit` has not
             seen have numbers from that of the last one on.
     """
-    said = [(SpooledColumn(), SpooledColumn(), SpooledColumn()) for _ in fitted.policies]
+    spooled = [(SpooledColumn(), SpooledColumn(), SpooledColumn()) for _ in fitted.policies]
     parts = int(fitted.part.max()) + 1
     with torch_threads(1):
         for numbers, batch in batches:
             known = numbers < len(fitted.part)
             part = np.where(known, fitted.part[np.where(known, numbers, 0)], numbers % parts)
-            for of_policy, found in zip(said, fitted.said_of(batch, part), strict=True):
-                for column, values in zip(of_policy, found, strict=True):
+            for of_policy, said in zip(spooled, fitted.said_of(batch, part), strict=True):
+                for column, values in zip(of_policy, said, strict=True):
                     column.append(values)
-    return [Model(*of_policy) for of_policy in said]
+    return [Model(*of_policy) for of_policy in spooled]
 
 
 def _mean(values: Iterable[Tensor]) -> Tensor:
@@ -214,27 +216,27 @@ def _mean(values: Iterable[Tensor]) -> Tensor:
 
 
 def _taken_values(function: QFunction, policy: TargetPolicy, steps: FQESteps, numbers: Tensor) -> Tensor:
-    """(numbers,) float64 Q of recorded steps."""
+    """Q of recorded steps, (numbers,) float64."""
     parts = steps.in_parts(function, steps.rows[numbers])
     return torch.cat(
         [
             function(
-                steps.observations.at(each, frames=function.frames),
-                steps.remaining[each],
-                taken(policy.head, steps.actions(each)),
+                steps.observations.at(part, frames=function.frames),
+                steps.remaining[part],
+                taken(policy.head, steps.actions(part)),
             )
-            for each in parts
+            for part in parts
         ]
     ).double()
 
 
 def _parts(together: np.ndarray, folds: int, *, seed: int) -> np.ndarray:
-    """(E,) the part of each episode; those that belong together have the same."""
+    """(E,) the part of each episode; episodes that belong together are in the same part."""
     order = np.random.default_rng(derive_seed(seed, "fqe", "folds")).permutation(np.unique(together))
-    found = np.zeros(len(together), np.int64)
+    parts = np.zeros(len(together), np.int64)
     for number, part in enumerate(np.array_split(order, min(folds, len(order)))):
-        found[np.isin(together, part)] = number
-    return found
+        parts[np.isin(together, part)] = number
+    return parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +250,7 @@ class _Member:
 
 
 def _groups(fitted: Fitted) -> Iterator[list[_Member]]:
-    """Functions that are fitted at once: of one shape, and no more than fit into memory with their batches."""
+    """Yield functions that are fitted at once: of one shape, and as many as fit into memory with their batches."""
     members = [
         _Member(function, part, policy, number)
         for part, policies in enumerate(fitted.functions)
@@ -256,9 +258,9 @@ def _groups(fitted: Fitted) -> Iterator[list[_Member]]:
         for number, function in enumerate(ensemble)
     ]
     shapes: dict[Any, list[_Member]] = {}
-    for each in members:
-        network = fitted.policies[each.policy].network
-        shapes.setdefault((network.frames, network.image_layout, each.function.listed), []).append(each)
+    for member in members:
+        network = fitted.policies[member.policy].network
+        shapes.setdefault((network.frames, network.image_layout, member.function.listed), []).append(member)
     for alike in shapes.values():
         frames = fitted.policies[alike[0].policy].network.frames
         bytes_each = 4 * fitted.config.batch_size * frames * max(1, alike[0].function.encoder.size)
@@ -267,31 +269,36 @@ def _groups(fitted: Fitted) -> Iterator[list[_Member]]:
 
 
 def _fit_together(fitted: Fitted, group: Sequence[_Member], steps: FQESteps, bar: Bar) -> None:
-    """Fit the functions; each ends as its target network, the mean of the last ones, and so smoother than any of them."""
-    config, heads = fitted.config, [fitted.policies[each.policy].head for each in group]
-    parameters, buffers = torch.func.stack_module_state([each.function for each in group])
+    """Fit the functions of a group.
+
+    Each ends as its target network: that is a mean of its last states, and so smoother than any of them.
+    """
+    config, heads = fitted.config, [fitted.policies[member.policy].head for member in group]
+    parameters, buffers = torch.func.stack_module_state([member.function for member in group])
     base = copy.deepcopy(group[0].function).requires_grad_(False)
     learning, target = _together(base), _together(copy.deepcopy(base).eval())
     targets = {name: tensor.detach().clone() for name, tensor in parameters.items()}
     behind, ahead = [*targets.values()], [*parameters.values()]
     optimizer = Adam([{"params": ahead, "lr": config.learning_rate}])
-    learned = {number: steps.of(fitted_to(fitted.part, number)) for number in {each.part for each in group}}
+    learned = {number: steps.of(fitted_to(fitted.part, number)) for number in {member.part for member in group}}
     size = min(config.batch_size, *map(len, learned.values()))
     batches = {number: _batches(rows, size, seed=derive_seed(fitted.seed, "fqe", number)) for number, rows in learned.items()}
-    generators = [torch.Generator().manual_seed(derive_seed(fitted.seed, "actions", each.part, each.number)) for each in group]
+    generators = [
+        torch.Generator().manual_seed(derive_seed(fitted.seed, "actions", member.part, member.number)) for member in group
+    ]
     scale = base.scale
     for update in range(config.updates):
         drawn = {number: next(batch) for number, batch in batches.items()}
-        numbers = torch.stack([drawn[each.part] for each in group])
+        numbers = torch.stack([drawn[member.part] for member in group])
         rows = steps.rows[numbers]
         seen = steps.observations.at(torch.stack([rows, rows + 1]), frames=base.frames)
         before, after = (nested.map_leaves(lambda leaf: leaf[i], seen) for i in (0, 1))  # noqa: B023
         with torch.no_grad():
             choices = [
                 chosen(
-                    head, steps.inputs[each.policy][to], explore=fitted.explore, samples=config.action_samples, generator=own
+                    head, steps.inputs[member.policy][to], explore=fitted.explore, samples=config.action_samples, generator=own
                 )
-                for head, each, to, own in zip(heads, group, rows + 1, generators, strict=True)
+                for head, member, to, own in zip(heads, group, rows + 1, generators, strict=True)
             ]
             following = target(targets, buffers, after, steps.remaining[rows + 1], _stacked(choices))
             wanted = steps.rewards[numbers] + fitted.gamma * steps.goes_on[numbers] * following
@@ -315,12 +322,12 @@ def _fit_together(fitted: Fitted, group: Sequence[_Member], steps: FQESteps, bar
             bar.note(loss=losses.mean().item())
         bar.update(len(group))
     with torch.no_grad():
-        for number, each in enumerate(group):
-            for name, parameter in each.function.named_parameters():
+        for number, member in enumerate(group):
+            for name, parameter in member.function.named_parameters():
                 parameter.copy_(targets[name][number])
-            for name, buffer in each.function.named_buffers():
+            for name, buffer in member.function.named_buffers():
                 buffer.copy_(buffers[name][number])
-            each.function.requires_grad_(False).eval()
+            member.function.requires_grad_(False).eval()
 
 
 def _together(function: QFunction) -> Callable[..., Tensor]:
@@ -337,7 +344,7 @@ def _stacked(parts: Sequence[nested.Nested]) -> nested.Nested:
 
 
 def _batches(steps: Tensor, size: int, *, seed: int) -> Iterator[Tensor]:
-    """Batches of so many of these numbers, each once before any comes again, without end."""
+    """Yield batches of `size` steps without end; each step comes once before any comes again."""
     generator = torch.Generator().manual_seed(derive_seed(seed, "order"))
     left = steps[:0]
     while True:

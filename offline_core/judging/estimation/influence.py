@@ -14,18 +14,18 @@ from offline_core.judging.estimation.trajectories import Trajectories
 def influence(episodes: Trajectories) -> np.ndarray:
     """(E,) float64 derivatives of wdr by how often an episode counts, times E; their mean is 0.
 
-    The infinitesimal jackknife (Efron 1982): their standard deviation over the root of E is the standard error of the
-    estimate, to first order. Without a Q function it is that of wpdis.
+    This is the infinitesimal jackknife (Efron 1982): their standard deviation over the root of E is the standard error of
+    the estimate, to first order. Without a Q function they are of wpdis.
     """
     model = episodes.model
     errors = rewards_of if model is None else errors_of
-    found = np.zeros(len(episodes))
+    derivatives = np.zeros(len(episodes))
     if model is not None:
-        found += model.start_values[:]
-        found -= found.mean()
+        derivatives += model.start_values[:]
+        derivatives -= derivatives.mean()
     for times, weighted, weights in sums_by_time(episodes, errors):
         mean = weights.sum(axis=0) / len(episodes)
-        mean = np.where(mean > 0, mean, np.inf)  # of a time that no weight reaches nothing is put right
+        mean = np.where(mean > 0, mean, np.inf)  # where no weight is above 0 at a time, nothing is put right
         centre, shares = weighted.sum(axis=0) / len(episodes) / mean, episodes.gamma ** times.astype(np.float64) / mean
         end = 0
         for part in episodes.parts():
@@ -33,8 +33,8 @@ def influence(episodes: Trajectories) -> np.ndarray:
             column = errors(part)
             for now, own, active in weights_of(part, times, episodes):
                 errors_now = np.where(active, at_times(part, column, now), 0.0)
-                found[begin:end] += (own * (errors_now - centre[now - times[0]])) @ shares[now - times[0]]
-    return found
+                derivatives[begin:end] += (own * (errors_now - centre[now - times[0]])) @ shares[now - times[0]]
+    return derivatives
 
 
 def carrying(influences: np.ndarray) -> EffectiveSize:
@@ -56,7 +56,7 @@ class Tail(NamedTuple):
     """How heavy the tail of influences is."""
 
     shape: float
-    """Of a generalised Pareto distribution, which has no variance from 0.5 on."""
+    """Shape of a generalised Pareto distribution, which has no variance from 0.5 on."""
     error: float
     """Standard error of the shape."""
 
@@ -77,7 +77,10 @@ def tail_of(influences: np.ndarray) -> Tail | None:
 
 
 def _upper_tail(numbers: np.ndarray) -> Tail | None:
-    """Of as many as Pareto smoothed importance sampling takes (Vehtari et al. 2024, arXiv 1507.02646)."""
+    """The tail of the largest numbers: of as many as Pareto smoothed importance sampling takes.
+
+    See Vehtari et al. 2024, arXiv 1507.02646.
+    """
     count = int(min(len(numbers) / 5, 3 * len(numbers) ** 0.5))
     if count < LEAST_TAIL:
         return None

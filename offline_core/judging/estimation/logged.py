@@ -41,7 +41,7 @@ LOG_RATIOS = "log_ratios"
 LOG_BEHAVIOUR = "log_behaviour"
 """(R,) float64 log b(a|s); 0 where no method asks for it."""
 MOST_LOG = 1e-3
-"""Of a probability: above 0 by no more than rounding."""
+"""Largest logarithm of a probability: it is above 0 by no more than rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Weighing:
     explore: bool
     """See `log_probabilities`."""
     reaches_bounds: bool = False
-    """Likewise: the behaviour squashed, too, so that both give an action at a bound the same density."""
+    """See `log_probabilities`; True if the behaviour squashed, too: then both give an action at a bound the same density."""
 
 
 class Ends(NamedTuple):
@@ -65,7 +65,7 @@ class Ends(NamedTuple):
     """(E,) bool: nothing follows."""
 
     def cut_to(self, horizon: int | None) -> Ends:
-        """Where they end without the steps that do not count."""
+        """Where the recordings end without the steps that do not count."""
         if horizon is None:
             return self
         return Ends(np.minimum(self.lengths, horizon), self.terminated & (self.lengths <= horizon))
@@ -138,7 +138,7 @@ class _Joined:
         self._episodes.append(replace(batch, columns={}))
 
     def batch(self) -> EpisodeBatch | None:
-        """All of them; None: there is none."""
+        """All batches joined; None if there is none."""
         return EpisodeBatch.concatenate(self._episodes) | self._columns if self._episodes else None
 
 
@@ -233,20 +233,20 @@ def weigh(
         else:
             said = distribution_inputs(weighing.behaviour, observations)
             acted = log_probabilities(weighing.behaviour, said, taken, explore=True).numpy()
-        given = {"explore": weighing.explore, "reaches_bounds": weighing.reaches_bounds}
+        options = {"explore": weighing.explore, "reaches_bounds": weighing.reaches_bounds}
         for number, policy in enumerate(policies):
-            ratios[:, number] = log_probabilities(policy, inputs[number], taken, **given).numpy() - acted
+            ratios[:, number] = log_probabilities(policy, inputs[number], taken, **options).numpy() - acted
     rewards, terminateds = (batch[name].reshape(batch.rows) for name in (columns.REWARDS, columns.TERMINATEDS))
-    found = {columns.REWARDS: rewards.astype(np.float64), columns.TERMINATEDS: terminateds.astype(bool)}
-    found |= {LOG_RATIOS: ratios, LOG_BEHAVIOUR: acted}
+    leaves = {columns.REWARDS: rewards.astype(np.float64), columns.TERMINATEDS: terminateds.astype(bool)}
+    leaves |= {LOG_RATIOS: ratios, LOG_BEHAVIOUR: acted}
     if seen:
-        found |= leaves_of(batch, columns.OBS) | leaves_of(batch, columns.ACTIONS)
-        found |= {inputs_of(number): each.numpy() for number, each in enumerate(inputs)}
-    return replace(batch, columns=found)
+        leaves |= leaves_of(batch, columns.OBS) | leaves_of(batch, columns.ACTIONS)
+        leaves |= {inputs_of(number): tensor.numpy() for number, tensor in enumerate(inputs)}
+    return replace(batch, columns=leaves)
 
 
 def recorded_logs(batch: EpisodeBatch, uri: str) -> np.ndarray:
-    """(R,) float64 of a batch.
+    """(R,) float64 recorded log-probabilities of a batch.
 
     Raises:
         SchemaError: They are not one number a step, or cannot be logarithms of probabilities.
@@ -319,18 +319,18 @@ def has_probabilities(dataset: Dataset) -> bool:
 def log_probabilities(
     policy: TargetPolicy, inputs: Tensor, actions: Nested, *, explore: bool, reaches_bounds: bool = True
 ) -> Tensor:
-    """(B,) float64 of nested actions (B, …), out of distribution inputs (B, inputs).
+    """(B,) float64 log-probabilities of nested actions (B, …), out of distribution inputs (B, inputs).
 
     Arguments:
-        explore: of the policy that samples; otherwise of the one that takes the most likely action: 0 for that, -inf for
-            all others. There are densities for the first alone in a Box.
-        reaches_bounds: an action at a bound counts as one right beside it where a squashed Gaussian is asked, which has no
-            other density there. Otherwise it is -inf: a policy that clips is at a bound with some probability, and this one
+        explore: the policy samples its actions. Otherwise it takes the most likely one, which then has 0 and all others
+            -inf. In a Box only a policy that samples has densities.
+        reaches_bounds: to a squashed Gaussian an action at a bound counts as one right next to it, as it has no other
+            density there. Otherwise it has -inf: a policy that clips is at a bound with some probability, and a squashed one
             with none.
     """
     if explore:
-        found = policy.head.log_prob(inputs, actions).double()
-        return found if reaches_bounds else found.masked_fill(_beyond_reach(policy.head, actions, len(found)), -torch.inf)
+        logs = policy.head.log_prob(inputs, actions).double()
+        return logs if reaches_bounds else logs.masked_fill(_beyond_reach(policy.head, actions, len(logs)), -torch.inf)
     same = [
         (chosen == taken).flatten(1).all(dim=1) if taken.ndim > 1 else chosen == taken
         for chosen, taken in zip(nested.leaves(policy.head.mode(inputs)), nested.leaves(actions), strict=True)

@@ -18,7 +18,7 @@ from offline_core.policies.policy import Policy, as_tensors
 
 ROWS_AT_A_TIME = 8192
 BYTES_AT_A_TIME = 64 * 2**20
-"""Of observations as a network sees them; its layers may take some times as much."""
+"""Memory of the observations that a network sees together; its layers may take some times as much."""
 
 
 class TargetPolicy(Protocol):
@@ -40,7 +40,7 @@ class TargetPolicy(Protocol):
 
 
 class StatedPolicy(TargetPolicy, Protocol):
-    """One that is no checkpoint, see `stated`."""
+    """A policy that is no checkpoint, see `stated`."""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ class StatedPolicy(TargetPolicy, Protocol):
         ...
 
     def inputs_at(self, observations: Observations) -> Tensor:
-        """(R, inputs) float32 of its head.
+        """The inputs of its head for each observation, (R, inputs) float32.
 
         Raises:
             ConfigError: It fails, or does not answer as it has to.
@@ -121,8 +121,8 @@ def distribution_inputs(policy: TargetPolicy, observations: Observations) -> Ten
 
 
 def columns_read(policies: Iterable[TargetPolicy]) -> list[str]:
-    """Columns of the log that some of these need besides observations."""
-    return [name for each in policies if not isinstance(each, Policy) for name in cast(StatedPolicy, each).reads]
+    """Columns of the log that some of these policies need besides observations."""
+    return [name for policy in policies if not isinstance(policy, Policy) for name in cast(StatedPolicy, policy).reads]
 
 
 def rows_at_a_time(size: int, *, frames: int = 1) -> int:

@@ -16,7 +16,7 @@ from offline_core.judging.estimation.q_table import contexts_of, size_of, taken_
 NOTICED = 0.02
 """How far a sum of probabilities may be from 1 for the precision of what was recorded."""
 OTHER_BASES = (10, 2)
-"""Of logarithms."""
+"""Bases other than e to which probabilities may have been logged."""
 
 
 def about_recorded(seen: EpisodeBatch, policy: TargetPolicy) -> Iterator[str]:
@@ -28,8 +28,8 @@ def about_recorded(seen: EpisodeBatch, policy: TargetPolicy) -> Iterator[str]:
     """
     if is_listed(policy.head):
         contexts = contexts_of(seen)
-        place = None if contexts is None else contexts.of
-        yield from about_propensities(seen.of_steps(LOG_BEHAVIOUR), taken_of(seen, policy), place, count=size_of(policy))
+        context = None if contexts is None else contexts.of
+        yield from about_propensities(seen.of_steps(LOG_BEHAVIOUR), taken_of(seen, policy), context, count=size_of(policy))
 
 
 def about_propensities(logs: np.ndarray, actions: np.ndarray, contexts: np.ndarray | None, *, count: int) -> Iterator[str]:

@@ -20,9 +20,9 @@ KNOTS = 32
 class RemainingSteps(nn.Module):
     """Features of the steps that remain until the horizon: what an action is worth there depends on them.
 
-    The last one is the share of the discounts that are still to come, Σ γ^t over what remains by that over the horizon. A
-    value is about proportional to it, and 0 where nothing remains. The others say where on a row of `KNOTS` knots the step
-    is, between two of them in a line: up to that many steps each has its own, of more steps neighbours share.
+    The last feature is the share of the discounts that are still to come: Σ γ^t over what remains, divided by that over the
+    horizon. A value is about proportional to it, and 0 where nothing remains. The others say where on a row of `KNOTS` knots
+    the step is, by linear interpolation between two of them. Up to that many steps, each has a knot of its own.
 
     Arguments:
         horizon: steps in all.
@@ -36,14 +36,14 @@ class RemainingSteps(nn.Module):
         self.size = self.knots + 1
 
     def forward(self, remaining: Tensor) -> Tensor:
-        """(B,) steps → (B, size) float32."""
+        """Features of the steps that remain: (B,) → (B, size) float32."""
         remaining = remaining.double()
-        place = (remaining - 1) * ((self.knots - 1) / max(1, self.horizon - 1))
-        near = (1 - (place[:, None] - torch.arange(self.knots)).abs()).clamp(min=0)
+        position = (remaining - 1) * ((self.knots - 1) / max(1, self.horizon - 1))
+        near = (1 - (position[:, None] - torch.arange(self.knots)).abs()).clamp(min=0)
         return torch.cat([near, self.share(remaining)[:, None]], dim=1).float()
 
     def share(self, remaining: Tensor) -> Tensor:
-        """Of the discounts, (B,) float64."""
+        """The share of the discounts that are still to come, (B,) float64."""
         if self.gamma == 1:
             return remaining / self.horizon
         return (1 - self.gamma**remaining) / (1 - self.gamma**self.horizon)
@@ -82,7 +82,7 @@ class QFunction(nn.Module):
         )
         self.hidden, features = make_layers(self.encoder, network)
         self.listed = is_listed(policy.head)
-        """All actions are valued at once."""
+        """Whether all actions are valued at once."""
         beside = self.clock.size if self.clock else 0
         if not self.listed:
             self.actions = Encoder(policy.action_space, normalize=True)
@@ -110,7 +110,7 @@ class QFunction(nn.Module):
 
 
 def is_listed(head: Head) -> bool:
-    """Whether its actions are the numbers of a list."""
+    """Whether the actions of a head are the numbers of a list."""
     return isinstance(head, CategoricalHead) and len(head.sizes) == 1
 
 

@@ -16,13 +16,13 @@ from offline_core.judging.estimation.q_function import is_listed
 from offline_core.policies.categorical import CategoricalHead
 
 MOST_CONTEXTS = 1_000
-"""Different observations, above which a network has to tell what is alike."""
+"""Most different observations that a table has; with more, a network has to tell which are alike."""
 MOST_CELLS = 1_000_000
-"""Contexts times actions."""
+"""Most cells of a table: contexts times actions."""
 MOST_BYTES = 4_096
-"""Of an observation; a larger one is an image, say, and hardly ever comes twice."""
+"""Largest observation that is a context; a larger one is an image, say, and hardly ever comes twice."""
 ROWS_LOOKED_AT = 10_000
-"""As many tell that there are too many contexts, in most logs."""
+"""Rows that are looked at together; in most logs with too many contexts, the first so many show it."""
 
 
 Said = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -38,21 +38,24 @@ class Contexts(NamedTuple):
     """The different observations of a log."""
 
     keys: np.ndarray
-    """(X,) of them, sorted; see `_keys`."""
+    """(X,) sorted keys of the observations; see `_keys`."""
     of: np.ndarray
-    """(N,) int64, which one each step saw."""
+    """(N,) int64, the index of the observation that each step saw."""
 
 
 def contexts_of(logged: EpisodeBatch) -> Contexts | None:
-    """None: there are more than `MOST_CONTEXTS`, or an observation is nothing, or too large to be a context."""
+    """The contexts of a log.
+
+    None if there are more than `MOST_CONTEXTS`, or if an observation is empty or too large to be a context.
+    """
     leaves = leaves_of(logged, columns.OBS).values()
     rows = np.flatnonzero(logged.is_step)
     if not 0 < sum(leaf[:1].nbytes for leaf in leaves) <= MOST_BYTES:
         return None
     if len(np.unique(_keys(logged, rows[:ROWS_LOOKED_AT]))) > MOST_CONTEXTS:
         return None
-    keys, place = np.unique(_keys(logged, rows), return_inverse=True)
-    return Contexts(keys, place) if len(keys) <= MOST_CONTEXTS else None
+    keys, context = np.unique(_keys(logged, rows), return_inverse=True)
+    return Contexts(keys, context) if len(keys) <= MOST_CONTEXTS else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class QTable:
     """Means of rewards by context and action, for each part of the episodes those of all other parts."""
 
     contexts: np.ndarray
-    """(X,) see `Contexts`."""
+    """(X,) sorted keys, see `Contexts`."""
     values: np.ndarray
     """(parts, X + 1, A) float64; the last context is of those that were never seen."""
     part: np.ndarray
@@ -93,22 +96,22 @@ class QTable:
         return cls(contexts.keys, np.stack(values), part, policies, explore)
 
     def said_of(self, batch: EpisodeBatch, part: np.ndarray) -> Iterator[Said]:
-        """What is said of E episodes, for each policy.
+        """Yield for each policy what the table says of E episodes.
 
         Arguments:
             part: (E,) of which part each episode is taken to be.
         """
         first = batch.first[batch.is_step]
         keys = _keys(batch, first)
-        place = np.minimum(np.searchsorted(self.contexts, keys), len(self.contexts) - 1)
-        place = np.where(self.contexts[place] == keys, place, len(self.contexts))
-        errors = batch.of_steps(columns.REWARDS) - self.values[part, place, taken_of(batch, self.policies[0])]
+        context = np.minimum(np.searchsorted(self.contexts, keys), len(self.contexts) - 1)
+        context = np.where(self.contexts[context] == keys, context, len(self.contexts))
+        errors = batch.of_steps(columns.REWARDS) - self.values[part, context, taken_of(batch, self.policies[0])]
         for number in range(len(self.policies)):
             inputs = torch.from_numpy(batch[inputs_of(number)])
             starts = np.empty(len(part))
             for begin in range(0, len(part), ROWS_LOOKED_AT):
                 rows = slice(begin, begin + ROWS_LOOKED_AT)
-                own, worth = inputs[torch.from_numpy(first[rows])], self.values[part[rows], place[rows]]
+                own, worth = inputs[torch.from_numpy(first[rows])], self.values[part[rows], context[rows]]
                 if self.explore:
                     starts[rows] = (own.double().softmax(dim=1).numpy() * worth).sum(axis=1)
                 else:
@@ -151,7 +154,7 @@ def _shrunken(groups: np.ndarray, rewards: np.ndarray, expected: np.ndarray) -> 
 
 
 def size_of(policy: TargetPolicy) -> int:
-    """Actions in the list of a policy."""
+    """The number of actions in the list of a policy."""
     assert isinstance(policy.head, CategoricalHead)
     return policy.head.sizes[0]
 

@@ -38,7 +38,7 @@ def return_head(gamma: float, reward: str = "") -> str:
 
 
 def told_confidence(confidence: float) -> str:
-    """What an interval holds, and that it has two sides."""
+    """Words for what share of the resamples an interval holds, and that it has two sides."""
     return f"{100 * confidence:g} %, two-sided: {50 * (1 - confidence):.3g} % beyond each end"
 
 
@@ -122,12 +122,12 @@ class OffPolicyResult(PolicyResult):
 
     def card(self) -> Card:
         told = self._told()
-        weighed = {name: each for name, each in self.estimates.items() if each.effective_episodes is not None}
-        intervals = {name: (each.value, each.low, each.high) for name, each in self.estimates.items()}
+        weighed = {name: estimate for name, estimate in self.estimates.items() if estimate.effective_episodes is not None}
+        intervals = {name: (estimate.value, estimate.low, estimate.high) for name, estimate in self.estimates.items()}
         lines = {"recorded": self.recorded.value}
         pictures = [partial(figures.intervals, values=intervals, x=return_name(self.gamma, self.reward), lines=lines)]
         if weighed:
-            sizes = {name: each.effective_episodes or 0.0 for name, each in weighed.items()}
+            sizes = {name: estimate.effective_episodes or 0.0 for name, estimate in weighed.items()}
             pictures.append(partial(figures.bars, values=sizes, x="effective episodes"))
         return Card(
             "Off-policy estimate",
@@ -152,7 +152,7 @@ class OffPolicyResult(PolicyResult):
                         "Effective episodes",
                         "Heaviest episode",
                     ),
-                    rows=[(name, each, *each.weights) for name, each in self.estimates.items()],
+                    rows=[(name, estimate, *estimate.weights) for name, estimate in self.estimates.items()],
                 )
             ],
             details={
@@ -168,7 +168,10 @@ class OffPolicyResult(PolicyResult):
         )
 
     def _told(self) -> Told:
-        """Better or worse only if all methods say so; and only perhaps if the stage warns, or part of it was not recorded."""
+        """The verdict of the card.
+
+        It is better or worse only if all methods say so, and only perhaps if the stage warns or part was not recorded.
+        """
         name, last = next(reversed(self.estimates.items()))
         recorded = self.recorded.value
         told = (
@@ -178,7 +181,10 @@ class OffPolicyResult(PolicyResult):
         if not is_better and not is_worse:
             return Told("grey", "Not told apart", f"{told}.")
         word = "better" if is_better else "worse"
-        agree = {name: each.low > recorded if is_better else each.high < recorded for name, each in self.estimates.items()}
+        agree = {
+            name: estimate.low > recorded if is_better else estimate.high < recorded
+            for name, estimate in self.estimates.items()
+        }
         if not all(agree.values()):
             others = ", ".join(name for name, agrees in agree.items() if not agrees)
             return Told("fair", "Methods disagree", f"{told}, so it is {word} by {name}, but not by {others}.")
@@ -191,7 +197,7 @@ class OffPolicyResult(PolicyResult):
 
     @property
     def told_horizon(self) -> str:
-        """In words."""
+        """The horizon in words."""
         steps = "until it terminates" if self.horizon is None else count_text(self.horizon, "step")
         if not self.open_episodes:
             return steps

@@ -60,13 +60,13 @@ class SqlRule:
             named = self._expression.meta.root_names()
             if missing := sorted({*named} - {*frame.columns}):
                 self._refuse(self._told(missing, frame.columns))
-            found = frame.with_columns(self._expression.alias(ANSWER))[ANSWER]
+            answers = frame.with_columns(self._expression.alias(ANSWER))[ANSWER]
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             self._refuse(f"cannot be computed: {first_line(error)}")
-        if (nothing := found.is_null()).any():
+        if (nothing := answers.is_null()).any():
             row = frame.row(int(nothing.arg_true()[0]), named=True)
             self._refuse(f"gives nothing for { ({name: row[name] for name in named} or row) }: end it with else")
-        return self._numbers(found)
+        return self._numbers(answers)
 
     def _told(self, missing: list[str], there: list[str]) -> str:
         """What is wrong with columns that are not seen before an action."""
@@ -77,30 +77,30 @@ class SqlRule:
             return f"names a column {meant[0]}, and there is none: write the action {meant[0]} in single quotes, '{meant[0]}'"
         return f"sees what is seen before an action. {no_column(missing, there)[:-1]}"
 
-    def _numbers(self, found: pl.Series) -> np.ndarray:
-        is_text = found.dtype == pl.String
-        if not (is_text or found.dtype.is_numeric() or found.dtype == pl.Boolean):
-            self._refuse(f"gives {found.dtype}, which is no action")
+    def _numbers(self, answers: pl.Series) -> np.ndarray:
+        is_text = answers.dtype == pl.String
+        if not (is_text or answers.dtype.is_numeric() or answers.dtype == pl.Boolean):
+            self._refuse(f"gives {answers.dtype}, which is no action")
         labels = self._labels
         if is_text and (labels is None or not isinstance(labels[0], str)):
             self._refuse(
-                f"gives the text {found[0]!r}, and the actions of the log are numbers: say which a text stands for, as case "
-                f"when … = {found[0]!r} then 0 else 1 end does"
+                f"gives the text {answers[0]!r}, and the actions of the log are numbers: say which a text stands for, as case "
+                f"when … = {answers[0]!r} then 0 else 1 end does"
             )
         if labels is None:
-            return found.cast(pl.Float64).to_numpy()
+            return answers.cast(pl.Float64).to_numpy()
         if is_text:
-            places = {label: place for place, label in enumerate(labels)}
-            codes = found.replace_strict(places, default=-1, return_dtype=pl.Int64).to_numpy()
+            code_by_label = {label: code for code, label in enumerate(labels)}
+            codes = answers.replace_strict(code_by_label, default=-1, return_dtype=pl.Int64).to_numpy()
         elif isinstance(labels[0], str):
-            self._refuse(f"gives the number {found[0]}, and the actions of the log are {', '.join(map(str, labels))}")
+            self._refuse(f"gives the number {answers[0]}, and the actions of the log are {', '.join(map(str, labels))}")
         else:
-            numbers, known = found.cast(pl.Float64).to_numpy(), np.asarray(labels, np.float64)
+            numbers, known = answers.cast(pl.Float64).to_numpy(), np.asarray(labels, np.float64)
             codes = np.abs(numbers[:, None] - known).argmin(axis=1)
             codes = np.where(np.isclose(numbers, known[codes], rtol=CLOSE, atol=0), codes, -1)
         if (unknown := codes < 0).any():
             self._refuse(
-                f"gives {found[int(unknown.argmax())]!r}, and the actions of the log are {', '.join(map(str, labels))}"
+                f"gives {answers[int(unknown.argmax())]!r}, and the actions of the log are {', '.join(map(str, labels))}"
             )
         return codes + self._start
 

@@ -30,7 +30,7 @@ def shrunken(weights: np.ndarray, most: float) -> np.ndarray:
 
 
 def values(episodes: Trajectories, shrink: Shrink, most: float | None = None) -> np.ndarray:
-    """(E,) float64, what each episode adds to the estimate, whose mean it is.
+    """(E,) float64, what each episode adds to the estimate, which is the mean of these values.
 
     Rewards are weighed by the actions up to them, as in pdis; with a Q function its errors are, and its word is added, as in
     dr. In a log of one step that is importance sampling and doubly robust estimation as bandits have them.
@@ -44,12 +44,12 @@ def values(episodes: Trajectories, shrink: Shrink, most: float | None = None) ->
 
 
 def threshold(episodes: Trajectories, shrink: Shrink) -> float:
-    """The threshold with the least mean squared error, as the log has it; infinite: no weight is made smaller.
+    """The threshold with the least mean squared error, as the log has it; infinite if no weight is to be made smaller.
 
-    That is the variance of the estimate, and the square of a bound of its bias: what is taken from the weights, times the mean
-    size of what they weigh, as if that were all of one sign (Wang et al. 2017, arXiv 1612.01205, with the mean size in the
-    place of the largest, which of clicks would forbid everything). Among `THRESHOLDS` numbers between the median weight and
-    the largest, in equal factors, and none at all.
+    That error is the variance of the estimate, and the square of a bound of its bias: what is taken from the weights, times
+    the mean size of what they weigh, as if that were all of one sign (Wang et al. 2017, arXiv 1612.01205, with the mean size
+    in the place of the largest, which would forbid everything for clicks). `THRESHOLDS` numbers between the median weight and
+    the largest are tried, in equal factors, and none at all.
     """
     weights, numbers, alone = _weighed(episodes)
     count, some, size = len(episodes), weights[weights > 0], float(np.abs(numbers).mean())
@@ -58,9 +58,9 @@ def threshold(episodes: Trajectories, shrink: Shrink) -> float:
         return best
     for most in np.geomspace(np.median(some), some.max(), THRESHOLDS).tolist():
         less = shrink(weights, most)
-        found = alone + np.add.reduceat(less * numbers, episodes.starts)
+        values = alone + np.add.reduceat(less * numbers, episodes.starts)
         bias = size * float((weights - less).sum()) / count
-        if (error := float(found.var()) / count + bias**2) < least:
+        if (error := float(values.var()) / count + bias**2) < least:
             best, least = most, error
     return best
 

@@ -28,7 +28,7 @@ class _Spool:
         self._lock = threading.Lock()
 
     def write(self, block: bytes) -> int:
-        """Where the block is."""
+        """Write a block, and return where it is."""
         with self._lock, storage_errors("write to", _PLACE):
             if self._file is None:
                 with tempfile.TemporaryFile(prefix="offline-", buffering=0) as file:
@@ -47,7 +47,7 @@ class _Spool:
 
 
 _spools: weakref.WeakSet[_Spool] = weakref.WeakSet()
-"""The one that columns share as long as there are some."""
+"""The file that columns share as long as there are some."""
 os.register_at_fork(after_in_child=lambda: _spools.clear())
 
 
@@ -58,9 +58,9 @@ class SpooledColumn:
         self._spool = next(iter(_spools), None) or _Spool()
         _spools.add(self._spool)
         self._blocks: list[int] = []
-        """Where each is."""
+        """Where each block is."""
         self._rest = np.empty(0)
-        """Those after the last block."""
+        """The numbers after the last block."""
 
     def append(self, values: np.ndarray) -> None:
         """Add (n,) numbers at the end.
@@ -78,7 +78,7 @@ class SpooledColumn:
         return len(self._blocks) * BLOCK + len(self._rest)
 
     def __getitem__(self, part: slice) -> np.ndarray:
-        """Without a step.
+        """Read a slice of the numbers, which may have no step.
 
         Raises:
             StorageError: The file cannot be read.
@@ -86,14 +86,14 @@ class SpooledColumn:
         begin, end, step = part.indices(len(self))
         if step != 1:
             raise IndexError("A column is read without a step.")
-        found = np.empty(max(0, end - begin))
+        numbers = np.empty(max(0, end - begin))
         at = begin
         while at < end:
             number, first = divmod(at, BLOCK)
             last = min(BLOCK, first + end - at)
-            found[at - begin : at - begin + last - first] = self._read(number, first, last)
+            numbers[at - begin : at - begin + last - first] = self._read(number, first, last)
             at += last - first
-        return found
+        return numbers
 
     def _read(self, number: int, first: int, last: int) -> np.ndarray:
         """Numbers of one block, or of the rest."""
@@ -106,15 +106,15 @@ class SpooledColumn:
 
 
 Numbers: TypeAlias = np.ndarray | SpooledColumn
-"""Of which any slice is an array."""
+"""Numbers of which any slice is an array."""
 
 
 def blocks_of(numbers: Numbers) -> Iterator[np.ndarray]:
-    """All of them, `AT_A_TIME` of them at a time."""
+    """Yield all numbers, `AT_A_TIME` of them at a time."""
     return (numbers[begin : begin + AT_A_TIME] for begin in range(0, len(numbers), AT_A_TIME))
 
 
 def those_of(numbers: Numbers, chosen: np.ndarray) -> np.ndarray:
-    """(n,) those of the (N,) where bool is True."""
+    """(n,) the numbers, out of (N,), where `chosen` is True."""
     places = range(0, max(1, len(numbers)), AT_A_TIME)
     return np.concatenate([numbers[at : at + AT_A_TIME][chosen[at : at + AT_A_TIME]] for at in places])

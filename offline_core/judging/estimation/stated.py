@@ -43,7 +43,7 @@ class DistributionInputs(NamedTuple):
 
 
 Answer = Callable[[Nested], Any]
-"""Of observations (B, …), nested as their space: see `FunctionOfObservations`."""
+"""A function of observations (B, …), nested as their space: see `FunctionOfObservations`."""
 
 
 def stated(
@@ -121,7 +121,7 @@ class FunctionOfObservations:
         self.name, self.network, self.noise = name, network, noise
         self.head = cast(Head, make_head(self.action_space, 2, network))
         self.is_certain = False
-        """No recorded action is ever the one of this policy: it is one point of a Box in each state."""
+        """Whether the policy has one point of a Box in each state, so that no recorded action is ever the one of it."""
         self._answer = answer
 
     def inputs_at(self, observations: Observations) -> Tensor:
@@ -130,10 +130,10 @@ class FunctionOfObservations:
         asked = _asked(observations.batch)
         size = sum(map(gym.spaces.flatdim, space_leaves(self.observation_space, columns.OBS).values()))
         parts = torch.from_numpy(np.flatnonzero(asked)).split(rows_at_a_time(size, frames=frames))
-        found = [
+        inputs = [
             self.inputs_of(nested.map_leaves(lambda leaf: leaf.numpy(), observations.at(part, frames=frames))) for part in parts
         ]
-        return torch.cat(found)[torch.from_numpy(np.cumsum(asked) - 1)]
+        return torch.cat(inputs)[torch.from_numpy(np.cumsum(asked) - 1)]
 
     def inputs_of(self, observations: Nested) -> Tensor:
         """(B, inputs) float32 for observations (B, …).
@@ -178,7 +178,7 @@ class FunctionOfObservations:
     def _gaussian(self, said: tuple[Any, ...], count: int) -> Tensor:
         if not isinstance(self.action_space, gym.spaces.Box) or len(said) != 2:
             self._refuse(f"answers a tuple of {len(said)}: a pair is (means, standard deviations), of actions in a Box")
-        mean, deviation = (self._array(each, count) for each in said)
+        mean, deviation = (self._array(values, count) for values in said)
         shape = (count, *(self.action_space.shape or ()))
         if (mean.shape, deviation.shape) != (shape, shape) or not (deviation > 0).all():
             self._refuse(
@@ -201,8 +201,8 @@ class FunctionOfObservations:
             self._check_within(actions, (flat < low) | (flat >= low + sizes) | (flat != np.floor(flat)))
             chosen = torch.from_numpy(flat.astype(np.int64) - low)
             parts = [
-                torch.full((count, size), -torch.inf).scatter(1, chosen[:, [place]], 0.0)
-                for place, size in enumerate(self.head.sizes)
+                torch.full((count, size), -torch.inf).scatter(1, chosen[:, [component]], 0.0)
+                for component, size in enumerate(self.head.sizes)
             ]
             return torch.cat(parts, dim=1)
         assert isinstance(self.head, BoxHead)
@@ -248,7 +248,7 @@ class ProbabilityColumn:
         shape = known[column].shape[1:]
         n = int(self.action_space.n) if isinstance(self.action_space, gym.spaces.Discrete) else 0
         self.says_all = n > 1 and shape == (n,)
-        """Of all actions, and not of the recorded one alone."""
+        """Whether the column has probabilities of all actions, and not of the recorded one alone."""
         if not self.says_all and math.prod(shape) != 1:
             raise ConfigError(
                 f"Column {column!r} has values of shape {shape} a step: it has to be one number, the probability of the "
@@ -274,7 +274,7 @@ class RecordedChance:
     inputs_size = 1
 
     def log_prob(self, inputs: Tensor, _: Nested) -> Tensor:
-        """(B,) of inputs (B, 1)."""
+        """(B,) log-probabilities out of inputs (B, 1)."""
         return inputs.squeeze(1)
 
 
@@ -320,10 +320,10 @@ def _normal(mean: np.ndarray, log_deviation: np.ndarray) -> Tensor:
 
 
 def _model(uri: str, spaces: tuple[gym.Space[Any], gym.Space[Any]], *, is_exported: bool) -> Answer:
-    """The graph of an ONNX file: as 'offline export-policy' writes it, or of one output.
+    """The graph of an ONNX file, as a function of observations.
 
-    Its distribution inputs are taken where it is known how they are meant: of a Box they are where the export's manifest says
-    whether the policy squashes.
+    The file is one that 'offline export-policy' wrote, or it has one output. Its distribution inputs are taken where it is
+    known how they are meant: of a Box that is so where the export's manifest says whether the policy squashes.
     """
     with require_extra("onnx"):
         import onnxruntime
@@ -355,8 +355,8 @@ def _model(uri: str, spaces: tuple[gym.Space[Any], gym.Space[Any]], *, is_export
             name: flat[name if name in flat else leaves[0]].astype(dtype or np.float32, copy=False)
             for name, dtype in ports.items()
         }
-        [found] = session.run([wanted], fed)
-        return DistributionInputs(found) if wanted == columns.ACTION_DIST_INPUTS else found
+        [output] = session.run([wanted], fed)
+        return DistributionInputs(output) if wanted == columns.ACTION_DIST_INPUTS else output
 
     return answer
 
@@ -372,4 +372,4 @@ _DTYPES: dict[str, type[np.generic]] = {
     "tensor(uint8)": np.uint8,
     "tensor(bool)": np.bool_,
 }
-"""Of inputs of an ONNX model."""
+"""Types of arrays, by type of the inputs of an ONNX model."""

@@ -53,7 +53,7 @@ class Trajectories:
     lot: Groups | None = None
 
     def __len__(self) -> int:
-        """Episodes."""
+        """The number of episodes."""
         return len(self.lengths)
 
     def parts(self) -> Iterator[Trajectories]:
@@ -112,12 +112,12 @@ class Trajectories:
 
     @cached_property
     def discounts(self) -> np.ndarray:
-        """(N,) γ^t."""
+        """(N,) discounts γ^t."""
         return np.asarray((self.gamma ** np.arange(self.lengths.max(), dtype=np.float64))[self.times])
 
     @cached_property
     def returns(self) -> np.ndarray:
-        """(E,) discounted, up to where the recording ends."""
+        """(E,) discounted returns, up to where the recording ends."""
         return np.concatenate([np.add.reduceat(part.discounts * part.rewards[:], part.starts) for part in self.parts()])
 
     @cached_property
@@ -127,17 +127,17 @@ class Trajectories:
 
     @cached_property
     def episode_log_weights(self) -> np.ndarray:
-        """(E,) of whole episodes."""
+        """(E,) sums of the log-ratios of whole episodes."""
         return np.concatenate([part.log_weights[part.starts + part.lengths - 1] for part in self.parts()])
 
     @cached_property
     def times_that_count(self) -> int:
-        """All up to the last step of the longest episode, but for those whose discount is less than the smallest number."""
+        """How many times there are up to the end of the longest episode, without those whose discount rounds to 0."""
         return int(np.count_nonzero(self.gamma ** np.arange(self.lengths.max(), dtype=np.float64)))
 
     @cached_property
     def lost_at(self) -> int | None:
-        """The first time by which every episode has done what π never does, so that all weights are 0; None: some do not."""
+        """The first time by which every episode has done what π never does, so that all weights are 0; None if some do not."""
         longest = int(self.lengths.max())
         last = 0
         for part in self.parts():
@@ -156,14 +156,14 @@ def sums_within(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     longest = int(lengths.max())
     if (lengths == longest).all():
         return np.cumsum(values.reshape(-1, longest), axis=1, dtype=np.float64).ravel()
-    starts, found = np.cumsum(lengths) - lengths, np.empty(len(values))
-    _, magnitude = np.frexp(lengths)
-    for each in np.unique(magnitude):  # padded to the longest of them, which is less than twice as long as any
-        own = np.flatnonzero(magnitude == each)
+    starts, sums = np.cumsum(lengths) - lengths, np.empty(len(values))
+    _, exponents = np.frexp(lengths)
+    for exponent in np.unique(exponents):  # episodes are padded to the longest, which is less than twice as long as any of them
+        own = np.flatnonzero(exponents == exponent)
         times = np.arange(lengths[own].max())
-        there = times < lengths[own][:, None]
-        steps = (starts[own][:, None] + times)[there]
-        padded = np.zeros(there.shape)
-        padded[there] = values[steps]
-        found[steps] = np.cumsum(padded, axis=1)[there]
-    return found
+        is_step = times < lengths[own][:, None]
+        steps = (starts[own][:, None] + times)[is_step]
+        padded = np.zeros(is_step.shape)
+        padded[is_step] = values[steps]
+        sums[steps] = np.cumsum(padded, axis=1)[is_step]
+    return sums

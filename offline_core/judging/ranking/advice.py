@@ -55,12 +55,12 @@ class Advice(Part):
 
 
 def advise(measures: Measures, data: Trained, *, target: float | None = None) -> Advice:
-    """Rules of the literature, whose limits are ours; only a sweep shows what is best.
+    """Say by rules of the literature what to train first; their limits are ours, and only a sweep shows what is best.
 
     Arguments:
         data: what the commands of the advice train on.
-        target: a return known to be good; without it nothing tells whether episodes that are alike are all good or all bad,
-            but that nothing good is done by lot.
+        target: a return known to be good. Without it nothing tells whether episodes that are alike are all good or all bad;
+            only random actions are known not to be good.
     """
     kind, actions = data_kind(measures, target), measures.actions.kind
     by_value = {"discrete": "cql", "composite": "iql"}.get(actions, "td3_bc")
@@ -114,17 +114,17 @@ def data_kind(measures: Measures, target: float | None = None) -> DataKind:
 
 def _sentences(m: Measures, target: float | None) -> list[str]:
     goal = "the best of them" if target is None else f"the target of {target:g}"
-    found = [
+    sentences = [
         f"Size: {m.episodes:,} episodes, {m.steps:,} steps; half of the episodes have at least {m.median_length:,.0f}.",
         f"Expertise: {m.expertise:.2f} (1 is {goal}); {m.near_best:.0%} of the episodes are near it. Returns: "
         f"{m.worst_return:.4g} (lowest twentieth), {m.median_return:.4g} (median), {m.best_return:.4g} (highest twentieth).",
     ]
     if m.stochasticity is not None:
-        found.append(f"Stochasticity: {m.stochasticity:.2f} (0 always acts alike in a state, 1 by lot).")
-    found.append(f"Coverage: {m.coverage:.2f} of what points all over the space of states and actions reach.")
-    found.append(f"Rewards: {m.reward_density:.0%} of the steps have another one than the most common.")
+        sentences.append(f"Stochasticity: {m.stochasticity:.2f} (0 always acts alike in a state, 1 by lot).")
+    sentences.append(f"Coverage: {m.coverage:.2f} of what points all over the space of states and actions reach.")
+    sentences.append(f"Rewards: {m.reward_density:.0%} of the steps have another one than the most common.")
     if target is None and m.near_best >= 0.75:
-        found.append("All episodes are alike, and whether that is good the data cannot tell: give target_return.")
+        sentences.append("All episodes are alike, and whether that is good the data cannot tell: give target_return.")
     if m.steps < FEW_STEPS or m.episodes < FEW_EPISODES:
-        found.append("That is little: any algorithm may be better by chance. Compare several by a sweep.")
-    return found
+        sentences.append("That is little: any algorithm may be better by chance. Compare several by a sweep.")
+    return sentences

@@ -55,7 +55,7 @@ class ActionUnits(NamedTuple):
         return cls(gym.spaces.Box(lowest, highest, dtype=dtype.type), center, size)  # type: ignore[arg-type]
 
     def of_batch(self, batch: EpisodeBatch) -> EpisodeBatch:
-        """The same with actions in these units."""
+        """The batch with its actions in these units."""
         if self.center is None or self.size is None:
             return batch
         acted = batch[columns.ACTIONS]
@@ -90,7 +90,7 @@ class Clone:
 
     @torch.no_grad()
     def look(self, batch: EpisodeBatch, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(N,) two: how far -log π(a|s) is above its expectation, the entropy of π(·|s); and what `noise_of` says.
+        """Two arrays (N,): how far -log π(a|s) is above its expectation, the entropy of π(·|s), and what `noise_of` says.
 
         Arguments:
             part: (E,) of each episode.
@@ -113,8 +113,8 @@ class Clone:
 def noise_of(head: Head, inputs: Tensor, actions: Any, logs: Tensor) -> np.ndarray:
     """(N,) how little the state says of the action: near 0 for one that always acts alike, near 1 for one by lot.
 
-    Of lists -log π(a|s) in units of that of equal chances; of boxes the squared distance from the mean in units of the
-    variance of a uniform action. NaN for spaces of several kinds.
+    For an action of a list it is -log π(a|s) in units of that of equal chances. For one of a Box it is the squared distance
+    from the mean in units of the variance of a uniform action. It is NaN for spaces of several kinds.
     """
     if isinstance(head, CategoricalHead):
         return (-logs.double() / float(np.sum(np.log(np.maximum(head.sizes, 2))))).numpy()
@@ -139,7 +139,7 @@ def _fit(policy: Policy, observations: Observations, actions: Any, rows: Tensor,
 
 
 def _finite(batch: EpisodeBatch) -> EpisodeBatch:
-    """The same with 0 for NaN and infinity, which a network cannot see."""
+    """The batch with 0 in the place of NaN and infinity, which a network cannot see."""
     return batch | {
         name: np.nan_to_num(leaf, nan=0.0, posinf=0.0, neginf=0.0)
         for name, leaf in batch.columns.items()

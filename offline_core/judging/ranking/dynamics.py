@@ -14,13 +14,13 @@ from offline_core.runtime.seeding import derive_seed
 
 RANDOM_FEATURES = 256
 RIDGE = 1e-4
-"""Of the mean square of a feature."""
+"""The penalty of the ridge regression, as a share of the mean square of a feature."""
 KEPT = 0.95
-"""Of the steps, in the second fit: those that the first one explains best."""
+"""Share of the steps in the second fit: those that the first fit explains best."""
 LEAST_MISSED = 0.01
-"""Of what the targets vary by: a model that is exact misses next to nothing."""
+"""Smallest usual error of a model, as a share of what the targets vary by: one that is exact misses next to nothing."""
 LARGEST = 10.0
-"""Of inputs in robust deviations, to either side."""
+"""Largest size of an input in robust deviations, to either side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,10 @@ class Dynamics:
             self._fits.append((weights, np.maximum(np.quantile(left, 0.5, axis=0) / 0.6745, LEAST_MISSED)))
 
     def surprise(self, batch: StepBatch, numbers: StepNumbers, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(N,) two, of the observation after a step and of its reward: square root of the distance from what was expected.
+        """Two arrays (N,), of the observation after a step and of its reward: root of the distance from what was expected.
 
-        In deviations of what the model misses usually; the root, so that a rare state is not all that counts. NaN and
-        infinity are as expected, for another number counts them. That of the reward has its sign.
+        Distances are in units of what the model usually misses. The root keeps a rare state from being all that counts. NaN
+        and infinity are taken to be as expected, for another feature counts them. The root of the reward has its sign.
 
         Arguments:
             part: (N,) of each step.

@@ -15,7 +15,7 @@ from offline_core.judging.ranking.steps import StepNumbers
 BROKEN, AT_BOUNDS, CUT, MISSING = "share of NaN or infinity in", "share at the bounds of", "cut off before", "missing steps"
 LENGTH, RETURN = "length", "return"
 MOST_CUT = 0.25
-"""Share of the episodes; where more are cut off, that is how the log was made."""
+"""Largest share of the episodes that may be cut off and be outliers by it; where there are more, the log was made so."""
 SHARES = "share "
 """What features that are a share of the steps begin with."""
 MEAN, SPREAD, JUMP, STILL = "mean of", "spread of", "largest jump of", "share of unchanged"
@@ -41,11 +41,11 @@ def features_of(batch: StepBatch, numbers: StepNumbers) -> Features:
     rows = batch.lengths > 0
     starts, lengths = batch.offsets[:-1][rows], batch.lengths[rows].astype(float)
     values, finite = np.where(np.isfinite(numbers.values), numbers.values, 0.0), np.isfinite(numbers.values)
-    found: dict[str, np.ndarray] = {RETURN: batch.returns(), LENGTH: batch.lengths.astype(float)}
+    features: dict[str, np.ndarray] = {RETURN: batch.returns(), LENGTH: batch.lengths.astype(float)}
 
     def add(name: str, of_episodes: np.ndarray) -> None:
-        found[name] = np.full(batch.num_episodes, np.nan)
-        found[name][rows] = of_episodes
+        features[name] = np.full(batch.num_episodes, np.nan)
+        features[name][rows] = of_episodes
 
     if not rows.any():
         starts = np.zeros(0, int)
@@ -78,7 +78,7 @@ def features_of(batch: StepBatch, numbers: StepNumbers) -> Features:
     gaps[starts] = 0.0
     add(MISSING, _max(gaps, starts)[:, 0])
     terminated = batch.any_in_piece(batch.terminated)
-    return Features([*found, CUT], np.column_stack([*found.values(), np.where(terminated, np.nan, batch.lengths)]))
+    return Features([*features, CUT], np.column_stack([*features.values(), np.where(terminated, np.nan, batch.lengths)]))
 
 
 def cut_before(features: Features) -> np.ndarray:
@@ -91,7 +91,7 @@ def cut_before(features: Features) -> np.ndarray:
 
 
 def _sum(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """(episodes, …) sums of (N, …) over the rows of each."""
+    """(episodes, …) sums of values (N, …) over the rows of each episode."""
     return np.add.reduceat(values.astype(float), starts, axis=0) if len(starts) else np.zeros((0, values.shape[1]))
 
 

@@ -19,13 +19,13 @@ PLANES = 10
 BEST = 0.95
 """The quantile of the returns that stands for the best: the best alone may be luck."""
 NEAR = 0.1
-"""Of the distance between the worst and the best returns."""
+"""How far below the best return an episode is still near it, as a share of the distance between the worst and the best."""
 USUAL_NUMBERS = (0.1, 10.0)
 """Spread of observations and actions that a network takes as they are; sizes up to the second, too."""
 
 
 ActionKind = Literal["discrete", "bounded", "unbounded", "composite"]
-"""A list; a Box with bounds, or without one; anything else, or a space that is not known."""
+"""Actions of a list; of a Box with bounds, or without; of any other space, or of one that is not known."""
 
 
 class ActionMeasures(Part):
@@ -45,7 +45,11 @@ class ActionMeasures(Part):
     def of(
         cls, space: gym.Space[Any] | None, sample: Sample, recorded: Sequence[tuple[np.ndarray, np.ndarray]]
     ) -> ActionMeasures:
-        """Of the sample, and the (smallest, largest) actions of batches of all steps."""
+        """Measure the actions of the sample.
+
+        Arguments:
+            recorded: the (smallest, largest) actions of each batch; the batches have all steps of the dataset.
+        """
         if not isinstance(space, gym.spaces.Box):
             return cls(kind="discrete" if isinstance(space, gym.spaces.Discrete) else "composite")
         taken = sample.batch.columns[columns.ACTIONS].reshape(len(sample.part), -1).astype(np.float64)
@@ -58,8 +62,8 @@ class ActionMeasures(Part):
             dtype=str(space.dtype),
             low=space.low.ravel().tolist(),
             high=space.high.ravel().tolist(),
-            recorded_low=np.min([each for each, _ in recorded], axis=0).tolist(),
-            recorded_high=np.max([each for _, each in recorded], axis=0).tolist(),
+            recorded_low=np.min([smallest for smallest, _ in recorded], axis=0).tolist(),
+            recorded_high=np.max([largest for _, largest in recorded], axis=0).tolist(),
             spreads=(float(spreads.min()), float(spreads.max())),
             used=float(((high - low) / np.maximum(width, 1e-12)).min()) if bounded and (width > 0).all() else None,
         )
@@ -83,7 +87,7 @@ class ObservationScale(Part):
 
     @property
     def are_unusual(self) -> bool:
-        """A network has to be told their scale."""
+        """Whether a network has to be told the scale of the numbers."""
         return self.spreads[0] < USUAL_NUMBERS[0] or max(*self.spreads, self.largest) > USUAL_NUMBERS[1]
 
 
@@ -153,7 +157,7 @@ def measures_of(
     actions: ActionMeasures,
     observations: ObservationScale,
 ) -> Measures:
-    """Out of the returns (E,), lengths (E,) and the clone's noise (N,)."""
+    """Measure a dataset by its returns (E,), its lengths (E,) and the clone's noise (N,)."""
     finite = returns[np.isfinite(returns)]
     worst, median, best = np.quantile(finite, [1 - BEST, 0.5, BEST]) if len(finite) else (0.0, 0.0, 0.0)
     size = max(abs(worst), abs(best))

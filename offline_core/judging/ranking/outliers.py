@@ -46,15 +46,18 @@ log = logging.getLogger(__name__)
 MOST_SHOWN = 20
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 LEAST_OF_MEDIAN = 0.05
-"""Of returns and lengths: a twentieth of the median is no distance where all others are equal."""
+"""Smallest deviation of returns and lengths, as a share of the median, for where all other episodes are equal."""
 LEAST_SHARE = 0.05
-"""Of a share of steps likewise."""
+"""Smallest deviation of a share of steps."""
 LEAST_OF_BROKEN = 1e-3
-"""A single NaN in a hundred steps counts."""
+"""Smallest deviation of the share of steps with NaN or infinity: a single NaN in a hundred steps counts."""
 LEAST_OF_FLAG = 0.125
-"""An episode that alone has a flag is 8 deviations from the others; so is one that alone has a number other than 0, say."""
+"""Smallest deviation of a flag, so that an episode that alone has it is 8 deviations from the others.
+
+The same holds for a number that is other than 0 in one episode alone.
+"""
 LEAST_OF_SURPRISE = 0.05
-"""In nats, or in roots of deviations."""
+"""Smallest deviation of a surprise, in nats or in roots of deviations."""
 
 
 @stage(
@@ -153,8 +156,8 @@ def deviations(values: np.ndarray, least: np.ndarray, common_share: float) -> np
     above = np.maximum.reduce([(third - median) / by_quartile, (high - median) / by_tail, least])
     below = np.maximum.reduce([(median - first) / by_quartile, (median - low) / by_tail, least])
     apart = known - median
-    found = apart / np.where(apart > 0, above, below)
-    return np.where(finite & ~empty, found, 0.0)
+    distances = apart / np.where(apart > 0, above, below)
+    return np.where(finite & ~empty, distances, 0.0)
 
 
 def least_deviations(names: Sequence[str], values: np.ndarray) -> np.ndarray:
@@ -212,25 +215,25 @@ def _look(source: Dataset, config: OutlierConfig) -> _Looked:
         raise EmptyDatasetError(f"{source.location.uri} holds no steps to compare.", uri=source.location.uri)
     dynamics = Dynamics(sample, seed=config.seed)
     clone, notes = _clone(sample, source.spaces, config)
-    found, lengths, noise = [], [], []
+    feature_tables, lengths, noise = [], [], []
     signals: dict[str, list[np.ndarray]] = {}
     ranges: list[tuple[np.ndarray, np.ndarray]] = []
     is_box = isinstance(source.spaces[1], gym.spaces.Box)
     for episodes, batch, numbers in numbered(source, what="outliers"):
         part = lots.part[episodes]
         observed, reward = dynamics.surprise(batch, numbers, part[batch.episode])
-        own = {reasons.TRANSITIONS: observed, reasons.REWARDS: reward}
+        surprises = {reasons.TRANSITIONS: observed, reasons.REWARDS: reward}
         if clone is not None:
-            own[reasons.ACTIONS], clones_noise = clone.look(batch, part)
+            surprises[reasons.ACTIONS], clones_noise = clone.look(batch, part)
             noise.append(clones_noise)
-        found.append(features_of(batch, numbers) | _surprises(own, batch.offsets))
+        feature_tables.append(features_of(batch, numbers) | _surprises(surprises, batch.offsets))
         lengths.append(batch.lengths)
         if is_box and len(batch):
             taken = batch.columns[columns.ACTIONS].reshape(len(batch), -1)
             ranges.append((taken.min(axis=0), taken.max(axis=0)))
-        for name, signal in own.items():
+        for name, signal in surprises.items():
             signals.setdefault(name, []).append(signal.astype(np.float32))
-    features = Features(found[0].names, np.concatenate([each.values for each in found]))
+    features = Features(feature_tables[0].names, np.concatenate([table.values for table in feature_tables]))
     features.values[:, features.names.index(f.CUT)] = cut_before(features)
     joined = {name: np.concatenate(parts) for name, parts in signals.items()}
     rewards = sample.numbers.of(columns.REWARDS).sum(axis=1)
@@ -265,11 +268,11 @@ def _surprises(signals: dict[str, np.ndarray], offsets: np.ndarray) -> Features:
     """Means of the signals by episode, and the largest transition and reward."""
     lengths = np.diff(offsets)
     rows, starts = lengths > 0, offsets[:-1][lengths > 0]
-    found: dict[str, np.ndarray] = {}
+    features: dict[str, np.ndarray] = {}
 
     def add(name: str, of_episodes: np.ndarray) -> None:
-        found[name] = np.full(len(lengths), np.nan)
-        found[name][rows] = of_episodes
+        features[name] = np.full(len(lengths), np.nan)
+        features[name][rows] = of_episodes
 
     for name, signal in signals.items():
         if not rows.any():
@@ -278,9 +281,9 @@ def _surprises(signals: dict[str, np.ndarray], offsets: np.ndarray) -> Features:
         add(name, np.add.reduceat(signal, starts) / lengths[rows])
         if name in (reasons.TRANSITIONS, reasons.REWARDS):
             add(f"largest {name}", np.maximum.reduceat(np.abs(signal), starts))
-    return Features([*found], np.column_stack([*found.values()]))
+    return Features([*features], np.column_stack([*features.values()]))
 
 
 def _hash(uri: str) -> str | None:
-    place = Location.of(uri)
-    return size_and_hash(place)[1] if place.is_file() else None
+    file = Location.of(uri)
+    return size_and_hash(file)[1] if file.is_file() else None

@@ -15,7 +15,7 @@ from offline_core.runtime.units import count_text, duration_text, number_text
 
 MOST_REASONS = 3
 MOST_DEVIATIONS = 1000
-"""Beyond this many, how many says nothing."""
+"""Largest number of deviations that is told; beyond it the number says nothing."""
 ACTIONS, TRANSITIONS, REWARDS = "action surprise", "transition surprise", "reward surprise"
 LARGEST_TRANSITION, LARGEST_REWARD = "largest transition surprise", "largest reward surprise"
 STEPWISE = {
@@ -25,7 +25,7 @@ STEPWISE = {
     REWARDS: REWARDS,
     LARGEST_REWARD: REWARDS,
 }
-"""Features that are of a signal by step, which says where."""
+"""Signal of each feature that is computed from one; a signal is a number a step, and says where an episode is unusual."""
 SURPRISES = {
     ACTIONS: ("actions are expected less", "actions are expected more"),
     TRANSITIONS: ("next observations are expected less", "next observations are expected more"),
@@ -33,9 +33,9 @@ SURPRISES = {
     REWARDS: ("rewards are higher for what was seen and done", "rewards are lower for what was seen and done"),
     LARGEST_REWARD: ("one reward is expected less", "the least expected reward is expected more"),
 }
-"""What a surprise above the median, and one below it, says of an episode; its own number is in units of a model."""
+"""What a surprise above the median, and one below it, say of an episode; the number itself is in units of a model."""
 SIDES = {f.LENGTH: ("longer", "shorter"), f.MISSING: ("more", "fewer")}
-"""Words for above and below; of other features higher and lower."""
+"""Words for a feature above and below the others; those of all other features are "higher" and "lower"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Standing:
 
 
 def standings(values: np.ndarray, deviations: np.ndarray, rows: np.ndarray) -> Iterator[Standing]:
-    """Of each of the episodes `rows`, in their order.
+    """Yield how each of the episodes `rows` stands among all, in their order.
 
     Arguments:
         values, deviations: (E, F) of all episodes; a value that is not finite is not known.

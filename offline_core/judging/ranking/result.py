@@ -52,13 +52,13 @@ class OutlierResult(Result):
         others = self.dataset.episodes - 1
         rows = [
             (
-                each.episode,
-                each.eps_id,
-                deviations_text(each.score),
-                "–" if each.farther_than is None else share_text(each.farther_than, others),
-                each.reason,
+                outlier.episode,
+                outlier.eps_id,
+                deviations_text(outlier.score),
+                "–" if outlier.farther_than is None else share_text(outlier.farther_than, others),
+                outlier.reason,
             )
-            for each in self.outliers
+            for outlier in self.outliers
         ]
         where = f"outlier_score < {self.threshold:g}"
         return Card(
@@ -69,7 +69,7 @@ class OutlierResult(Result):
                 "Dataset": self.dataset,
                 "Because": self.advice.why,
                 "Outliers": f"{self.count:,} of {self.dataset.episodes:,} episodes, from {deviations_text(self.threshold)} on",
-                **{f"Episode {each.episode:,}": each.reason for each in self.outliers[:MOST_TOLD]},
+                **{f"Episode {outlier.episode:,}": outlier.reason for outlier in self.outliers[:MOST_TOLD]},
                 "Time": duration_text(self.seconds),
             },
             warnings=self.notes,

@@ -31,7 +31,7 @@ class Lots:
 
     @classmethod
     def of(cls, episodes: int, steps: int, config: OutlierConfig) -> Lots:
-        """Parts of equal size, in an order by lot; as many seen as have about `max_steps`."""
+        """Draw parts of equal size by lot, and as many episodes to fit to as have about `max_steps` steps."""
         rng = np.random.default_rng(derive_seed(config.seed, "outliers", "parts"))
         part = np.arange(episodes) % PARTS
         rng.shuffle(part)
@@ -43,18 +43,18 @@ class Sample:
     """The steps of the episodes that are fitted to."""
 
     batch: EpisodeBatch
-    """With observations and actions as they are stored."""
+    """Observations and actions as they are stored."""
     numbers: StepNumbers
     following: np.ndarray
     """(N, …) float64, see `next_observations`."""
     part: np.ndarray
-    """(N,) of each step."""
+    """(N,) the part of each step."""
 
     @classmethod
     def draw(cls, dataset: Dataset, lots: Lots) -> Sample | None:
-        """None if no episode with a step was drawn."""
+        """Read the steps of the episodes that were drawn; None if no episode with a step was."""
         batches, numbers, following, part = [], [], [], []
-        for episodes, batch, found in numbered(dataset, what="sample"):
+        for episodes, batch, step_numbers in numbered(dataset, what="sample"):
             chosen = lots.seen[episodes] & (batch.lengths > 0)
             if not chosen.any():
                 continue
@@ -62,7 +62,7 @@ class Sample:
             named = {name: leaf for name, leaf in batch.columns.items() if name.partition("/")[0] in _MODELLED}
             plain = EpisodeBatch(columns=named, offsets=batch.offsets)
             batches.append(plain.select(chosen))
-            numbers.append(found.values[rows])
+            numbers.append(step_numbers.values[rows])
             following.append(next_observations(batch)[rows])
             part.append(lots.part[episodes][batch.episode][rows])
         if not batches:
@@ -70,29 +70,29 @@ class Sample:
         joined = EpisodeBatch.concatenate(batches)
         return cls(
             joined,
-            StepNumbers(found.names, found.columns, np.concatenate(numbers)),
+            StepNumbers(step_numbers.names, step_numbers.columns, np.concatenate(numbers)),
             np.concatenate(following),
             np.concatenate(part),
         )
 
 
 def numbered(dataset: Dataset, *, what: str) -> Iterator[tuple[np.ndarray, StepBatch, StepNumbers]]:
-    """(numbers of the episodes, their steps, the numbers of these) of a dataset, in its order.
+    """Yield batches of a dataset in its order: (indices of the episodes, their steps, the numbers of the steps).
 
     Raises:
         SchemaError: The episodes do not have the same columns.
     """
-    begin, known = 0, None
+    begin, names = 0, None
     with progress(dataset.ref.steps or None, what=what, unit="step") as bar:
         for batch in step_batches(dataset):
-            found = numbers_of(batch, dataset.manifest.input_columns)
-            known = known or found.names
-            if differing := sorted({*known} ^ {*found.names}):
+            numbers = numbers_of(batch, dataset.manifest.input_columns)
+            names = names or numbers.names
+            if differing := sorted({*names} ^ {*numbers.names}):
                 raise SchemaError(
                     f"{batch.dataset}: the episodes do not all have {differing[0]!r}, as from episode {batch.eps_ids[0]} on, "
                     "so they cannot be compared. 'offline check' says which ones differ; keep one kind by pruning."
                 )
-            yield np.arange(begin, begin + batch.num_episodes), batch, found
+            yield np.arange(begin, begin + batch.num_episodes), batch, numbers
             begin += batch.num_episodes
             bar.update(len(batch))
 

@@ -14,9 +14,9 @@ from offline_core.data.inputs.number_names import number_names
 from offline_core.data.quality.steps import StepBatch
 
 MOST_NUMBERS = 64
-"""Of a column; an image is its mean and its spread."""
+"""Most numbers of a column that are looked at one by one; of a larger one, such as an image, its mean and spread are."""
 MOST_ACTIONS = 32
-"""Of a Discrete space that are told apart."""
+"""Most actions of a Discrete space that are told apart."""
 SECONDS = "time in seconds"
 """Name of the numbers of column `time` where that is of nanoseconds since 1970."""
 COMPARED = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TIME)
@@ -35,7 +35,7 @@ class StepNumbers:
     """(N, C) float64"""
 
     def of(self, *roots: str) -> np.ndarray:
-        """(N, …) those of the columns with these names."""
+        """(N, …) numbers of the columns with these names."""
         return self.values[:, [column in roots for column in self.columns]]
 
 

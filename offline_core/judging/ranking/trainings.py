@@ -21,20 +21,20 @@ from offline_core.runtime.units import number_text
 
 BEST_EPISODES = "bc on the best episodes"
 BY_VALUE = ("iql", "cql", "td3_bc")
-"""They learn values, whose scale is that of the rewards."""
+"""Algorithms that learn values, whose scale is that of the rewards."""
 BOUNDED = ("cql", "td3_bc")
-"""They act in a Box between its bounds alone."""
+"""Algorithms that need a Box to have bounds, as they act between them."""
 USUAL_REWARDS = (0.2, 5.0)
-"""What returns differ by a step where rewards need no scale."""
+"""Smallest and largest difference of returns, divided by the number of steps, with which rewards need no scale."""
 LEAST_USED = 0.1
-"""Share of the bounds that actions use, below which bounds say nothing of them."""
+"""Share of the range between the bounds below which actions use so little of it that the bounds say nothing of them."""
 PAD = 0.05
-"""Of the recorded range, to each side, for bounds that are taken from it."""
+"""How far bounds are beyond the recorded range that they are taken from, on each side and as a share of it."""
 BATCH_SIZE, UPDATES, UPDATES_OF_COPIES = 256, 10_000, 2_000
 EPOCHS, USUAL_BATCH_SIZE = 20, 1024
 """The defaults of a training, which are too few updates on little data."""
 MOST_FILES = 8
-"""In a command."""
+"""Most files that a command names."""
 
 
 class Training(Part):
@@ -53,20 +53,25 @@ class Trained:
     """The dataset that is trained on, as commands name it."""
 
     words: Sequence[str]
-    """What reads it."""
+    """The words of a command that name the dataset."""
     again: Sequence[str] | None = None
     """The command that imports it once more, to which parameters can be added; None: none does."""
 
     @classmethod
     def of(cls, dataset: Dataset) -> Trained:
-        """By its manifest: an import is repeated; the files of another are imported, if no names of columns are lost by it."""
+        """Find in the manifest how the dataset can be imported once more.
+
+        An import is repeated. The files of another dataset are imported, unless names of columns would be lost.
+        """
         manifest, words = dataset.manifest, reading(dataset.ref)
-        files = [dataset.location.child(each.path).uri for each in manifest.files]
-        sources = [each.uri for each in manifest.parents if each.kind == "files"]
-        given = manifest.operation.config if manifest.operation.stage == "import" else {}
+        files = [dataset.location.child(file.path).uri for file in manifest.files]
+        sources = [parent.uri for parent in manifest.parents if parent.kind == "files"]
+        parameters = manifest.operation.config if manifest.operation.stage == "import" else {}
         if manifest.operation.stage == "import" and sources and len(sources) == len(manifest.parents):
-            kept = {name: value for name, value in given.items() if name not in ("action_space", "environment", "append")}
-            settings = [word for name, value in kept.items() for word in ("-s", f"{name}={json.dumps(value)}")]
+            repeated = {
+                name: value for name, value in parameters.items() if name not in ("action_space", "environment", "append")
+            }
+            settings = [word for name, value in repeated.items() for word in ("-s", f"{name}={json.dumps(value)}")]
             return cls(words, ["offline", "import", *sources, *settings])
         can = manifest.input_columns is None and len(files) <= MOST_FILES
         return cls(words, ["offline", "import", *files] if can else None)
@@ -104,7 +109,7 @@ def training_of(algorithm: str, measures: Measures, data: Trained) -> Training:
 
 
 def _parameters(algorithm: str, m: Measures) -> Iterator[tuple[str, str]]:
-    """(setting, why) of those that differ from the defaults."""
+    """Yield (setting, why) of the parameters that differ from the defaults."""
     if m.observations.are_unusual:
         low, high = map(number_text, m.observations.spreads)
         size = number_text(m.observations.largest)
@@ -127,7 +132,7 @@ def _parameters(algorithm: str, m: Measures) -> Iterator[tuple[str, str]]:
 
 
 def _needs_bounds(algorithm: str, m: Measures) -> str | None:
-    """Why actions need other bounds than they have; None: they do not."""
+    """Why actions need other bounds than they have; None if they do not."""
     kind, (low, high) = m.actions.kind, m.actions.spreads
     if kind == "unbounded" and algorithm in BOUNDED:
         return f"{algorithm} needs bounds of actions, and the action space has none; {_recorded(m)}."
@@ -165,7 +170,7 @@ def _bounds(m: Measures) -> str:
     low, high = np.array(m.actions.recorded_low), np.array(m.actions.recorded_high)
     wider = PAD * np.maximum(high - low, 1e-3 * np.maximum(1e-3, np.abs(high)))
     shape = m.actions.shape
-    lows, highs = ([float(f"{each:.4g}") for each in bound] for bound in (low - wider, high + wider))
+    lows, highs = ([float(f"{number:.4g}") for number in bound] for bound in (low - wider, high + wider))
     space = {
         "space": "box",
         "low": np.reshape(lows, shape).tolist(),

@@ -36,13 +36,13 @@ def _dotted(values: Any) -> Any:
     """Nested groups as dotted paths: {"iql": {"beta": …}} → {"iql.beta": …}."""
     if not isinstance(values, dict):
         return values
-    found: list[tuple[str, Any]] = []
+    pairs: list[tuple[str, Any]] = []
     for name, value in values.items():
         is_group = isinstance(value, dict) and not {"low", "high"} & value.keys()
-        found += [(f"{name}.{path}", each) for path, each in _dotted(value).items()] if is_group else [(name, value)]
-    if len(twice := dict(found)) < len(found):
+        pairs += [(f"{name}.{path}", inner) for path, inner in _dotted(value).items()] if is_group else [(name, value)]
+    if len(twice := dict(pairs)) < len(pairs):
         raise ValueError(f"a path is there twice, with a dot and as a group, among {', '.join(twice)}")
-    return dict(found)
+    return dict(pairs)
 
 
 Choices = Annotated[list[Any], Field(min_length=1)]

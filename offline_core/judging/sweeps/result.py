@@ -64,7 +64,7 @@ class SweptSetting(Part):
 
     @property
     def scores(self) -> list[float]:
-        """Of each run."""
+        """The score of each run."""
         return [run.score for run in self.runs]
 
     @property
@@ -146,7 +146,7 @@ class SweepResult(PolicyResult):
                     f"Settings by {score}",
                     columns=("setting", "interquartile mean", "low", "high", "mean", "runs"),
                     rows=[
-                        (name, *(f"{each:.4g}" for each in (*setting.interval, setting.mean)), len(setting.runs))
+                        (name, *(f"{number:.4g}" for number in (*setting.interval, setting.mean)), len(setting.runs))
                         for name, setting in [*ranked.items()][:MOST_ROWS]
                     ],
                 ),
@@ -174,7 +174,7 @@ class SweepResult(PolicyResult):
         )
 
     def _pictures(self) -> list[figures.Picture]:
-        """The settings by rank."""
+        """Draw the settings in the order of their rank."""
         score, ranked = self.score.replace("_", " "), {str(rank): setting for rank, setting in enumerate(self.settings, 1)}
         every = [score for setting in self.settings for score in setting.scores]
         thresholds = np.linspace(min(every), max(every), 101)
@@ -214,13 +214,14 @@ class SweepResult(PolicyResult):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What the best setting set, by path."""
+        """The parameters that the best setting set, by path."""
         return self.settings[0].parameters
 
     def table(self) -> pl.DataFrame:
         """One row a setting, the best first.
 
-        Its parameters, runs, mean, interquartile mean, interval and folder; by `estimate` also how many runs could be judged.
+        A row has the setting's parameters, runs, mean, interquartile mean, interval and folder. Where the score is `estimate`,
+        it also has how many runs could be judged.
         """
         import polars as pl
 
@@ -239,7 +240,7 @@ class SweepResult(PolicyResult):
 
 
 def _column(values: list[Any]) -> list[Any]:
-    """Values of one type, or their texts."""
+    """The values if they are of one type, else their texts."""
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {int} or kinds <= {int, float} or kinds <= {str} or kinds <= {bool}:
         return [float(value) for value in values] if kinds == {int, float} and None not in values else values

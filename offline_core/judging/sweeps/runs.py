@@ -37,7 +37,7 @@ class PlannedRun:
         return found_result(self.run)
 
     def train(self, loaded: EpisodeBatch | None = None) -> TrainingResult:
-        """Train, or resume what is there, from the columns in memory if they are given."""
+        """Train, or resume an unfinished training; from columns in memory if they are given."""
         run, version = self.run, self.run.dataset.version or None
         return train(run.config, dataset=run.dataset.uri, version=version, output=run.output, loaded=loaded)
 
@@ -46,10 +46,10 @@ def asked_runs(settings: Sequence[Setting], *, dataset: str, output: str, versio
     """Return a run of each setting; all learn from the same version of the dataset.
 
     Raises:
-        ConfigError: Some cannot be; the message lists all that is wrong.
+        ConfigError: Some settings cannot be trained; the message lists all that is wrong.
         StorageError, DataError: The dataset cannot be opened.
     """
-    found: list[Run] = []
+    runs: list[Run] = []
     wrong: dict[str, list[str]] = {}
     for setting in settings:
         try:
@@ -58,9 +58,9 @@ def asked_runs(settings: Sequence[Setting], *, dataset: str, output: str, versio
             wrong.setdefault(str(error), []).append(setting.name)
             continue
         version = version or run.dataset.version or None
-        found.append(run)
+        runs.append(run)
     refuse(wrong, "cannot be trained")
-    return found
+    return runs
 
 
 def check_runs(settings: Sequence[Setting], runs: Sequence[Run]) -> None:
@@ -99,7 +99,7 @@ def folder_of(output: str, setting: Setting) -> str:
 
 
 def _alone(config: TrainingConfig) -> TrainingConfig:
-    """Without a measurement of how many prelearners are worth their start: runs share the machine."""
+    """The training without a measurement of how many prelearners are worth their start, as runs share the machine."""
     if config.data.prelearners != "auto":
         return config
     return config.model_copy(update={"data": config.data.model_copy(update={"prelearners": 0})})

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 Outcome = TrainingResult | FailedRun
 
 _OF_RUNS = {"rewards", "prelearners", "resident_bytes", "prefetch", "row_groups_per_read"}
-"""Parameters of the data that runs which share it may differ in."""
+"""Parameters of `data` in which runs may differ and still share their columns."""
 
 
 def run_all(runs: Sequence[PlannedRun], done: Mapping[int, TrainingResult], parallel: int) -> list[Outcome]:
@@ -42,17 +42,17 @@ def run_all(runs: Sequence[PlannedRun], done: Mapping[int, TrainingResult], para
         done: results that exist, by the number of the run.
     """
     waiting = [number for number in range(len(runs)) if number not in done]
-    found: dict[int, Outcome] = {}
+    outcomes: dict[int, Outcome] = {}
     with progress(len(runs), what="sweep", unit="run") as bar:
         for number, outcome in itertools.chain(
             done.items(),
             _together(runs, waiting, parallel) if parallel > 1 else _in_turn(runs, waiting),
         ):
-            found[number] = outcome
+            outcomes[number] = outcome
             bar.update(1)
             if isinstance(outcome, FailedRun):
                 log.error("%s", outcome)
-    return [found[number] for number in range(len(runs))]
+    return [outcomes[number] for number in range(len(runs))]
 
 
 def parallel_runs(parallel: Literal["auto"] | int, waiting: int, checked: Sequence[Run]) -> int:
@@ -94,7 +94,7 @@ def _in_turn(runs: Sequence[PlannedRun], numbers: Sequence[int]) -> Iterator[tup
 
 
 def _together(runs: Sequence[PlannedRun], numbers: Sequence[int], parallel: int) -> Iterator[tuple[int, Outcome]]:
-    """A task whose worker dies is tried again, and goes on from its last state."""
+    """Train several runs at once; a task whose worker dies is tried again, and goes on from its last state."""
     import ray
 
     with ray_session():
@@ -123,7 +123,7 @@ def _task(run: PlannedRun, loaded: Any) -> Any:
 
 
 def _played_in_process(config: TrainingConfig) -> TrainingConfig:
-    """Without an actor to play in: the CPUs are taken by runs."""
+    """The training without an actor that plays, as the CPUs are taken by runs."""
     if config.evaluation.location != "auto":
         return config
     return config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"location": "process"})})

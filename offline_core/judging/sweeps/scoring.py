@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 LEAST_RESAMPLES = 10
-"""Of each difference's interval, which nothing here reads: scores go by values and standard errors."""
+"""Resamples of each difference's interval; few, as scores go by values and standard errors, and nothing here reads it."""
 
 
 @dataclass
@@ -47,15 +47,16 @@ class LogEstimates:
     config: DecisionConfig
     log: Dataset
     folder: Location
-    """For a model of what acted, if nothing says how probable the recorded actions were."""
+    """Where a model of what acted is stored, if nothing says how probable the recorded actions were."""
     model: Contender | None
     """The policy that acted, if it was named."""
     _held: dict[str, Ranked] = field(default_factory=dict)
-    """By fingerprint of the policy."""
+    """What the log says of each policy so far, by fingerprint."""
 
     @classmethod
     def of(cls, config: SweepConfig, log: Dataset, folder: Location) -> LogEstimates:
-        """
+        """Estimate from the log with the parameters of a sweep.
+
         Raises:
             CheckpointError: There is no policy where `estimate.behaviour` says.
         """
@@ -71,7 +72,7 @@ class LogEstimates:
 
     @property
     def identity(self) -> dict[str, object]:
-        """What changes the scores, but for the policies and `parents`."""
+        """All that decides the scores, but for the policies and `parents`."""
         estimate = without_defaults(self.config.estimate, exclude={"behaviour", "resamples"})
         told: dict[str, object] = {"estimate": estimate, "min_overlap": self.config.min_overlap}
         return told | {"behaviour": None if self.model is None else self.model.fingerprint}
@@ -121,11 +122,11 @@ class LogEstimates:
         new = {key: uri for key, uri in zip(fingerprints, checkpoints, strict=True) if key not in self._held}
         policies = [*new.values()]
         for begin in range(0, len(policies), MOST):
-            for each in held_against(self.side, contenders_of(policies[begin : begin + MOST], self.log)):
-                unloaded = replace(each.contender)  # its weights are not needed again
-                self._held[unloaded.fingerprint] = replace(each, contender=unloaded)
-        known = scored([self._held[key] for key in dict.fromkeys(fingerprints)])
-        by_fingerprint = {each.contender.fingerprint: each for each in known}
+            for ranked in held_against(self.side, contenders_of(policies[begin : begin + MOST], self.log)):
+                unloaded = replace(ranked.contender)  # its weights are not needed again
+                self._held[unloaded.fingerprint] = replace(ranked, contender=unloaded)
+        ranking = scored([self._held[key] for key in dict.fromkeys(fingerprints)])
+        by_fingerprint = {ranked.contender.fingerprint: ranked for ranked in ranking}
         return [by_fingerprint[key] for key in fingerprints]
 
 
@@ -135,7 +136,7 @@ class Scoring:
 
     score: Score
     estimates: LogEstimates | None
-    """None: the score is of the training itself."""
+    """What a log says of the policies; None if the score is of the training itself."""
 
     def check(self, settings: Sequence[Setting], runs: Sequence[Run]) -> None:
         """Check that policies of these settings can be scored so.
@@ -168,8 +169,8 @@ class Scoring:
             scores = [(self._of_training(result), None) for _, result in trained]
         else:
             ranked = self.estimates.scored([result.checkpoint for _, result in trained])
-            scores = [(each.baseline + each.score, next(iter(each.reasons), None)) for each in ranked]
-        swept = iter([self._run(*each, *score) for each, score in zip(trained, scores, strict=True)])
+            scores = [(policy.baseline + policy.score, next(iter(policy.reasons), None)) for policy in ranked]
+        swept = iter([self._run(run, result, *score) for (run, result), score in zip(trained, scores, strict=True)])
         return [outcome if isinstance(outcome, FailedRun) else next(swept) for outcome in outcomes]
 
     def _of_training(self, result: TrainingResult) -> float:
@@ -200,17 +201,17 @@ def scoring_of(config: SweepConfig, settings: Sequence[Setting], runs: Sequence[
         CheckpointError: There is no policy where `estimate.behaviour` says.
         DataError: The data to estimate from cannot be opened, or is of another format: import it first.
     """
-    score, place = score_of(config, settings, runs), config.judged_on
-    if score != "estimate" or place is None:
+    score, log_uri = score_of(config, settings, runs), config.judged_on
+    if score != "estimate" or log_uri is None:
         return Scoring(score, None)
-    return Scoring(score, LogEstimates.of(config, open_committed(place), Location.of(output)))
+    return Scoring(score, LogEstimates.of(config, open_committed(log_uri), Location.of(output)))
 
 
 def score_of(config: SweepConfig, settings: Sequence[Setting], runs: Sequence[Run]) -> Score:
     """Return what all of these runs can be compared by.
 
     Raises:
-        ConfigError: There is nothing.
+        ConfigError: There is no score that all runs have.
     """
     order: tuple[Score, ...] = ("last_return", "held_out_loss", "estimate") if config.score == "auto" else (config.score,)
     reasons: dict[Score, str] = {}
@@ -230,14 +231,14 @@ def score_of(config: SweepConfig, settings: Sequence[Setting], runs: Sequence[Ru
     raise ConfigError(f"There is nothing to compare the runs by ({why}).{said}")
 
 
-def _not_scored(score: Score, settings: Sequence[Setting], runs: Sequence[Run], place: str | None) -> str | None:
-    """Why runs have no such score; only a held-out loss needs their networks to tell, and so checks them first."""
+def _not_scored(score: Score, settings: Sequence[Setting], runs: Sequence[Run], log_uri: str | None) -> str | None:
+    """Why runs do not have this score; None if they do. Only a held-out loss needs their networks to tell, and checks them."""
     match score:
         case "last_return" | "best_return":
             return _not_played(runs)
         case "held_out_loss":
             return _losses_do_not_compare(settings, runs)
-    return None if place else "no data to estimate from is named (estimate_on, training.evaluation.held_out)"
+    return None if log_uri else "no data to estimate from is named (estimate_on, training.evaluation.held_out)"
 
 
 def _not_played(runs: Sequence[Run]) -> str | None:

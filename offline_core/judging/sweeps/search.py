@@ -36,7 +36,7 @@ class Search:
         self._config = config
         self._distributions = {path: _distribution(path, choice) for path, choice in config.random.items()}
         self._studies = [(values, draws_of(config)) for values in grid_of(config)]
-        """The grid's values, and what was tried with them."""
+        """For each combination of the grid: its values, and what was tried with them."""
 
     def next(self, tried: Sequence[Setting], scores: Mapping[str, float], *, minimize: bool) -> list[Setting]:
         """Return the settings to try next, one a study at most; none if there were enough samples.
@@ -48,15 +48,15 @@ class Search:
         Raises:
             ConfigError: Suggested values cannot be together.
         """
-        found: dict[str, Setting] = {}
+        settings: dict[str, Setting] = {}
         known = {setting.digest for setting in tried}
-        while not found and len(self._studies[0][1]) < self._config.samples:
+        while not settings and len(self._studies[0][1]) < self._config.samples:
             for values, draws in self._studies:
                 draws.append(self._suggested(values, draws, scores, minimize=minimize))
                 setting = setting_of(self._config, values | draws[-1])
                 if setting.digest not in known:
-                    found[setting.digest] = setting
-        return [*found.values()]
+                    settings[setting.digest] = setting
+        return [*settings.values()]
 
     def _suggested(
         self, values: Parameters, draws: Sequence[Parameters], scores: Mapping[str, float], *, minimize: bool
@@ -93,7 +93,7 @@ def _index(choices: list[Any], value: Any) -> int:
 
 
 def _distribution(path: str, choice: Distribution | list[Any]) -> BaseDistribution:
-    """Of a number, or of the index of a choice, which may be anything."""
+    """The distribution of a number, or of the index of a choice, as a choice may be anything."""
     import optuna
 
     if isinstance(choice, list):

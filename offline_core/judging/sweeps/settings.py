@@ -33,31 +33,31 @@ class Setting:
     """One set of a training's parameters, for all seeds."""
 
     parameters: Parameters
-    """Those that the sweep set, without those of algorithms that are not this setting's."""
+    """The parameters that the sweep set, without those of algorithms that are not this setting's."""
     config: TrainingConfig
 
     @property
     def name(self) -> str:
-        """In words: "algorithm=iql, iql.beta=3"."""
+        """The parameters in words: "algorithm=iql, iql.beta=3"."""
         return ", ".join(f"{path}={_text(value)}" for path, value in self.parameters.items()) or "as it is"
 
     @property
     def digest(self) -> str:
         """16 hex digits of all that decides what is learned, but the seed and the data."""
-        found, initial = self.config.decisive(), self.config.initial_policy
-        found.pop("seed", None)
-        return digest([found, self.config.evaluation.held_out, *([] if initial is None else [initial])])
+        parameters, initial = self.config.decisive(), self.config.initial_policy
+        parameters.pop("seed", None)
+        return digest([parameters, self.config.evaluation.held_out, *([] if initial is None else [initial])])
 
 
 def settings_of(config: SweepConfig) -> list[Setting]:
     """Return the settings, each once: those of the grid in its order, each with what was drawn.
 
-    Of a search, those that it begins with.
+    Of a search it returns those that the search begins with.
 
     Raises:
         ConfigError: Some are no parameters of a training; the message lists all that is wrong.
     """
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     wrong: dict[str, list[str]] = {}
     for parameters in combinations(config):
         try:
@@ -65,9 +65,9 @@ def settings_of(config: SweepConfig) -> list[Setting]:
         except ConfigError as error:
             wrong.setdefault(str(error), []).append(Setting(parameters, config.training).name)
             continue
-        found.setdefault(setting.digest, setting)
+        settings.setdefault(setting.digest, setting)
     refuse(wrong, "cannot be")
-    return [*found.values()]
+    return [*settings.values()]
 
 
 def setting_of(config: SweepConfig, parameters: Parameters) -> Setting:
@@ -111,13 +111,13 @@ def grid_of(config: SweepConfig) -> list[Parameters]:
 
 
 def draws_of(config: SweepConfig) -> list[Parameters]:
-    """Return what is drawn at random: of a search, what it begins with."""
+    """Return all that is drawn at random; of a search, the samples that it begins with."""
     number = config.samples if config.search == "random" else min(config.samples, FIRST_SAMPLES)
     return [_drawn(config, n) for n in range(number)] if config.random else [{}]
 
 
 def _drawn(config: SweepConfig, number: int) -> Parameters:
-    """A function of the seed, the path and the number alone: more paths or samples leave the others as they are."""
+    """Draw by the seed, the path and the number alone, so that more paths or samples leave the others as they are."""
     generators = {path: np.random.default_rng(derive_seed(config.seed, "sweep", path, number)) for path in config.random}
     return {path: _value(choice, path, generators[path]) for path, choice in config.random.items()}
 
@@ -146,7 +146,7 @@ def is_whole(path: str) -> bool:
 
 
 def _kinds(hint: Any) -> Iterator[Any]:
-    """What a parameter may be: the parts of a union."""
+    """Yield the types that a parameter may have: the parts of a union."""
     if typing.get_origin(hint) is Annotated:
         yield from _kinds(typing.get_args(hint)[0])
     elif typing.get_origin(hint) in (Union, types.UnionType):
@@ -162,21 +162,21 @@ def _with(base: Mapping[str, Any], parameters: Parameters) -> dict[str, Any]:
     Raises:
         ConfigError: A path goes into a value.
     """
-    made = dict(base)
+    merged = dict(base)
     for path, value in parameters.items():
         *groups, last = path.split(".")
-        place = made
+        level = merged
         for group in groups:
-            inner = place.get(group, {})
+            inner = level.get(group, {})
             if not isinstance(inner, dict):
                 raise ConfigError(f"{path} goes into {group!r}, which is a value and no group.")
-            place[group] = place = dict(inner)
-        place[last] = value
-    return made
+            level[group] = level = dict(inner)
+        level[last] = value
+    return merged
 
 
 def _effective(parameters: Parameters, config: TrainingConfig) -> Parameters:
-    """Without the parameters of other algorithms than the chosen one."""
+    """The parameters without those of other algorithms than the chosen one."""
     return {path: value for path, value in parameters.items() if path.partition(".")[0] not in config.unused}
 
 

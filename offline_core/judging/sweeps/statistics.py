@@ -10,7 +10,7 @@ import numpy as np
 from offline_core.judging.estimation.bootstrap import resampled, resampled_counts
 
 Aggregate = Callable[[np.ndarray], np.ndarray]
-"""(…, N) scores of all runs → (…,)."""
+"""A function of the scores of all runs: (…, N) → (…,)."""
 
 
 def interquartile_mean(scores: np.ndarray) -> Any:
@@ -25,7 +25,7 @@ def interval(
 ) -> tuple[float, float] | None:
     """(low, high) of an aggregate of the scores (N,) of runs, by the percentiles of runs that are drawn anew (Efron 1979).
 
-    None of a single run, which says nothing of others.
+    Returns None for a single run, which says nothing of others.
 
     Arguments:
         resamples: each of as many runs as there are.
@@ -33,8 +33,8 @@ def interval(
     """
     if len(scores) < 2:
         return None
-    found = [aggregate(scores[drawn]) for drawn in resampled(len(scores), resamples=resamples, seed=seed)]
-    low, high = np.quantile(np.concatenate(found), _ends(confidence))
+    aggregates = [aggregate(scores[drawn]) for drawn in resampled(len(scores), resamples=resamples, seed=seed)]
+    low, high = np.quantile(np.concatenate(aggregates), _ends(confidence))
     return float(low), float(high)
 
 
@@ -54,12 +54,12 @@ def expected_best(scores: np.ndarray) -> np.ndarray:
     number = len(ordered)
     rank = np.arange(1, number + 1)
     chance = np.full(number, 1 / number)
-    found = np.empty(number)
+    expected = np.empty(number)
     for n in range(1, number + 1):
-        found[n - 1] = chance[n - 1 :] @ ordered[n - 1 :]  # lower ones have no chance
+        expected[n - 1] = chance[n - 1 :] @ ordered[n - 1 :]  # lower ones have no chance
         if n < number:
             chance = chance * (rank - n) / n * (n + 1) / (number - n)
-    return found
+    return expected
 
 
 def learning_curve(
@@ -86,7 +86,7 @@ def _ends(confidence: float) -> tuple[float, float]:
 
 
 def _held(curve: Sequence[tuple[int, float]], updates: Sequence[int]) -> np.ndarray:
-    """The values at `updates`: the last one known; before the first, the first."""
+    """The values of a curve at `updates`: the last one known by then, or the first one before that."""
     at, values = np.array(curve, np.float64).T
     held: np.ndarray = values[np.maximum(0, np.searchsorted(at, updates, side="right") - 1)]
     return held

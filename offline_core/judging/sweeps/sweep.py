@@ -192,11 +192,11 @@ def _unseen(config: SweepConfig, dataset: DatasetRef) -> str | None:
 
 def scores_of(runs: Sequence[PlannedRun], outcomes: Sequence[SweptRun | FailedRun]) -> dict[str, float]:
     """Return the interquartile mean of each setting with a trained run, by its digest."""
-    found: dict[str, list[float]] = {}
+    scores_by_digest: dict[str, list[float]] = {}
     for run, outcome in zip(runs, outcomes, strict=True):
         if isinstance(outcome, SweptRun):
-            found.setdefault(run.setting.digest, []).append(outcome.score)
-    return {digest: float(interquartile_mean(np.array(scores))) for digest, scores in found.items()}
+            scores_by_digest.setdefault(run.setting.digest, []).append(outcome.score)
+    return {digest: float(interquartile_mean(np.array(scores))) for digest, scores in scores_by_digest.items()}
 
 
 def sweep_error(failures: Sequence[FailedRun], runs: int) -> SweepError:
