@@ -117,7 +117,7 @@ class EpisodeFiles:
             yield self._completed(self.wholes.get(eps_id), list(held.values()))
 
     def _rows(self, bar: Bar) -> Iterator[list[Row]]:
-        """Those of each row group."""
+        """Yield the rows of each row group."""
         for file in self.files:
             row = 0
             for group, items in enumerate(self._row_groups(file)):
@@ -255,7 +255,7 @@ def _counted(episodes: list[Episode], counts: Counts) -> tuple[list[Episode], Co
 
 
 def _shapes(episode: Episode) -> dict[str, tuple[int, ...]]:
-    """Of a step, by column."""
+    """Return the shape of a step, by column."""
     trees = {columns.OBS: episode.observations, columns.ACTIONS: episode.actions}
     return {path: leaf.shape[1:] for name, tree in trees.items() for path, leaf in nested.flatten(tree, name).items()}
 
