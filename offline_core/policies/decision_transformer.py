@@ -155,7 +155,7 @@ class DecisionTransformer(Policy):
 
 
 def _initialize(module: nn.Module) -> None:
-    """As GPT-2: small weights, no biases."""
+    """Initialise weights as GPT-2 does: small weights, and biases of zero."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear) and module.bias is not None:

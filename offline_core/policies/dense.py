@@ -33,11 +33,11 @@ class Layer(NamedTuple):
     bias: Tensor
     """(outputs,), or (N, 1, outputs)."""
     activation: nn.Module = NONE
-    """Of one of the kinds in `ELEMENTWISE`."""
+    """An activation of one of the kinds in `ELEMENTWISE`."""
     scale: Tensor | None = None
-    """(N, 1, outputs): the layer norm that follows the activation; None: none follows."""
+    """(N, 1, outputs): the scale of the layer norm that follows the activation; None if there is none."""
     shift: Tensor | None = None
-    """Likewise."""
+    """(N, 1, outputs): the shift of this layer norm; None if there is none."""
 
 
 class Elementwise(NamedTuple):

@@ -148,7 +148,7 @@ def _has_bytes(space: gym.Space[Any], layout: ImageLayout) -> bool:
 
 
 def _with_plain_numbers(space: gym.Space[Any]) -> gym.Space[Any]:
-    """The same, in which a number of choices is no number of NumPy's: Torch's compiler would take it for a tensor."""
+    """Return the space with numbers of choices as Python's integers: Torch's compiler takes NumPy's for tensors."""
     space = copy.copy(space)
     match space:
         case gym.spaces.Discrete():

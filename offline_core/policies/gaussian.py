@@ -110,7 +110,7 @@ class GaussianHead(BoxHead):
         return self._actions(inputs.chunk(2, dim=1)[0])
 
     def mean_action(self, inputs: Tensor) -> Tensor:
-        """As `unit_mean`, from the distribution's inputs."""
+        """Compute the same as `unit_mean`, from the distribution's inputs."""
         return (inputs.chunk(2, dim=1)[0] - self.center) / self.half_range
 
     def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ class GaussianHead(BoxHead):
         return self._sum(log_probs)
 
     def entropy(self, inputs: Tensor) -> Tensor:
-        """Of the Gaussian before clipping, as an entropy bonus should widen that."""
+        """Return the entropy of the Gaussian before clipping, as an entropy bonus should widen that."""
         return (inputs.chunk(2, dim=1)[1] + 0.5 * math.log(2 * math.pi * math.e)).sum(dim=1)
 
 

@@ -154,7 +154,10 @@ class Memory(nn.Module):
 
 
 def default_layers(pixels: int) -> Convolved:
-    """By the shorter side: Nature's from 36 on; smaller kernels and strides from 16 on; below that, two of 3×3 at stride 1."""
+    """Choose layers by the shorter side in pixels.
+
+    From 36 on these are the layers of the Nature paper, from 16 on smaller kernels and strides, below that two of 3×3.
+    """
     if pixels >= 36:
         return NATURE
     return [(32, 4, 2), (64, 3, 2), (64, 3, 1)] if pixels >= 16 else [(32, 3, 1), (64, 3, 1)]

@@ -50,9 +50,9 @@ class Node:
     created_at: datetime | None = None
     provenance: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     fingerprint: str | None = None
-    """As its child recorded it, whatever the URI holds now; None: not known."""
+    """The fingerprint that its child recorded, whatever the URI holds now; None: not known."""
     forgotten_episodes: int = 0
-    """Taken out of it for good, see `offline forget`."""
+    """The number of episodes that were removed for good, see `offline forget`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class Policy(nn.Module):
         self.input_columns: InputColumns | None = None
         """What observations are made of, as the dataset says that the policy learned from."""
         self.uri = ""
-        """Of the checkpoint that it was loaded from, for messages."""
+        """The URI of the checkpoint that it was loaded from, for messages."""
         self._axes = 2 if network.remembers else 1
         self.has_masks = action_masks.is_masked(observation_space)
         if self.has_masks:

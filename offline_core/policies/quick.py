@@ -120,7 +120,7 @@ def _categorical(head: CategoricalHead, random: np.random.Generator) -> Function
     cuts = np.cumsum(head.sizes)[:-1]
 
     def sample(features: Array) -> Array:
-        """By the largest of logits with Gumbel noise (Gumbel 1954)."""
+        """Draw actions as the largest of the logits with Gumbel noise (Gumbel 1954)."""
         perturbed = logits(features)
         perturbed = perturbed + random.gumbel(size=perturbed.shape)
         parts = [part.argmax(axis=1) for part in (np.split(perturbed, cuts, axis=1) if len(cuts) else [perturbed])]

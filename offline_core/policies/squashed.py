@@ -70,7 +70,7 @@ class SquashedGaussianHead(BoxHead):
         return torch.tanh(self.mean(features))
 
     def mean_action(self, inputs: Tensor) -> Tensor:
-        """As `unit_mean`, from the distribution's inputs."""
+        """Compute the same as `unit_mean`, from the distribution's inputs."""
         return torch.tanh(inputs.chunk(2, dim=1)[0])
 
     def log_prob(self, inputs: Tensor, actions: Tensor) -> Tensor:

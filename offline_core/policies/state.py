@@ -32,11 +32,11 @@ class PolicyState:
     frames: Nested | None = None
     """(B, frames, …): the latest observations as numpy arrays, the oldest first."""
     memory: Tensor | None = None
-    """(B, units) of a recurrent policy."""
+    """(B, units): the memory of a recurrent policy."""
     context: Context | None = None
-    """Of a decision transformer."""
+    """The context of a decision transformer."""
     rewards: np.ndarray | None = None
-    """(B,) what came of the last actions; None: not yet known."""
+    """(B,) rewards of the last actions; None: not yet known."""
 
     def received(self, rewards: np.ndarray) -> PolicyState:
         """The state after these rewards (B,) for the last actions; only a decision transformer looks at them."""

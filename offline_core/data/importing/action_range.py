@@ -43,7 +43,7 @@ class SampledSteps(NamedTuple):
     obs: np.ndarray
     """(N, numbers), or of the first `SAMPLED_STEPS`"""
     follows: np.ndarray
-    """Of as many: how the observation changes, if that is known, and the reward."""
+    """(N, numbers), or as many rows as `obs`: how the observation changes, if that is known, and the reward."""
     by_rllib: bool
     """RLlib recorded them: a column `weights_seq_no` exists."""
 
@@ -146,7 +146,7 @@ def _is_normalized(bounds: Range) -> bool:
 
 
 def _share_outside(actions: np.ndarray, bounds: Range) -> float:
-    """Of the steps."""
+    """Return the share of the steps whose action lies outside the bounds."""
     rounding = ROUNDING * (np.asarray(bounds[1]) - bounds[0])
     return float(((actions < bounds[0] - rounding) | (actions > bounds[1] + rounding)).any(axis=1).mean())
 

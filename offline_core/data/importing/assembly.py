@@ -43,7 +43,7 @@ class Assembled(NamedTuple):
     """What rows became."""
 
     episodes: list[Episode]
-    """Those first whose first row comes first."""
+    """The episodes in the order of their first rows."""
     counts: Counts
     rows: SourceRows | None = None
     """The rows in order, with `name`, `is_open` and `kept`, of which `stored.Remainder` takes note; None if there are none."""

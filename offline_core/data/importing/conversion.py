@@ -59,7 +59,7 @@ class Types(NamedTuple):
     extras: dict[str, Nested]
     """Empty arrays of the columns that are not mapped, whose values refuse no row."""
     left_out: Mapping[str, str] = {}
-    """Those of them that cannot be kept, and why."""
+    """The columns that are not mapped and cannot be kept, and why."""
     clock: str | None = None
     """What column t holds; None: not known yet, as of the version that is appended to."""
     stated: StoredSpaces = (None, None)
@@ -84,7 +84,7 @@ class Conversion:
     within: StoredSpaces = (None, None)
     """(observation space, action space) that values have to be in; None: any."""
     types: Types | None = None
-    """None: not known yet."""
+    """The types of the columns; None: not known yet."""
 
     def source_of(self, name: str) -> str | None:
         """The column that is mapped to a canonical name as it lies in the source; None: several are, or it is made."""

@@ -31,10 +31,10 @@ from offline_core.data.store.parquet_files import open_parquet, parquet_errors
 from offline_core.errors import ConfigError, CorruptFileError, DataError, EpisodeError, SchemaError
 from offline_core.runtime.progress import Bar, progress
 
-Row: TypeAlias = "tuple[bytes | None, Place]"
+Row: TypeAlias = "tuple[bytes | None, EpisodePosition]"
 
 
-class Place(NamedTuple):
+class EpisodePosition(NamedTuple):
     """The position of an episode in the source."""
 
     file: Location
@@ -77,9 +77,9 @@ class EpisodeFiles:
     """The declared spaces."""
     groups_per_file: int | None = None
     """The first row groups alone; None: all."""
-    wholes: dict[str, tuple[str, Place]] = field(default_factory=dict)
+    wholes: dict[str, tuple[str, EpisodePosition]] = field(default_factory=dict)
     """Content and position of whole episodes, by id."""
-    pieces: dict[str, dict[tuple[int, str], tuple[Episode, Place]]] = field(default_factory=dict)
+    pieces: dict[str, dict[tuple[int, str], tuple[Episode, EpisodePosition]]] = field(default_factory=dict)
     """The pieces of episodes, by id, and by first step and content."""
     recorded_action_range: Range | None = None
     """Declared, or inferred from the first steps once they are read."""
@@ -117,11 +117,11 @@ class EpisodeFiles:
             yield self._completed(self.wholes.get(eps_id), list(held.values()))
 
     def _rows(self, bar: Bar) -> Iterator[list[Row]]:
-        """Those of each row group."""
+        """Yield the rows of each row group."""
         for file in self.files:
             row = 0
             for group, items in enumerate(self._row_groups(file)):
-                yield [(item, Place(file, group, i, row + i)) for i, item in enumerate(items)]
+                yield [(item, EpisodePosition(file, group, i, row + i)) for i, item in enumerate(items)]
                 row += len(items)
             bar.update(1)
 
@@ -159,7 +159,7 @@ class EpisodeFiles:
                 raise
             self.findings.refuse(Unreadable(file.uri, None, 0, error))
 
-    def _taken(self, item: bytes | None, position: Place, counts: Counts) -> list[Episode]:
+    def _taken(self, item: bytes | None, position: EpisodePosition, counts: Counts) -> list[Episode]:
         """Return the episode if it is whole and new. Pieces are noted, and counted when they are joined."""
         try:
             episode, clipped = self._prepared(item, position.file)
@@ -221,7 +221,7 @@ class EpisodeFiles:
         return episode, clipped
 
     def _completed(
-        self, known: tuple[str, Place] | None, held: Sequence[tuple[Episode, Place]]
+        self, known: tuple[str, EpisodePosition] | None, held: Sequence[tuple[Episode, EpisodePosition]]
     ) -> tuple[list[Episode], Counts]:
         """Return the episodes that the pieces of one id form, except for the whole episode that was returned before."""
         pieces = [piece for piece, _ in held]
@@ -235,13 +235,13 @@ class EpisodeFiles:
             return [], Counts()
         return _counted(completed(parts if whole is None else parts[1:], self.config.episodes, counts, whole=whole), counts)
 
-    def _again(self, position: Place) -> Episode:
+    def _again(self, position: EpisodePosition) -> Episode:
         """Read an episode for the second time."""
         file = position.file
         with parquet_errors(file.uri), open_parquet(file) as parquet:
             return self._prepared(_items(parquet, position.group)[position.in_group], file)[0]
 
-    def _refuse(self, position: Place, error: DataError) -> None:
+    def _refuse(self, position: EpisodePosition, error: DataError) -> None:
         self.findings.refuse(Unreadable(position.file.uri, position.row, 1, error))
 
 
@@ -255,7 +255,7 @@ def _counted(episodes: list[Episode], counts: Counts) -> tuple[list[Episode], Co
 
 
 def _shapes(episode: Episode) -> dict[str, tuple[int, ...]]:
-    """Of a step, by column."""
+    """Return the shape of a step, by column."""
     trees = {columns.OBS: episode.observations, columns.ACTIONS: episode.actions}
     return {path: leaf.shape[1:] for name, tree in trees.items() for path, leaf in nested.flatten(tree, name).items()}
 

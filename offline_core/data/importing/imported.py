@@ -35,7 +35,7 @@ class SourceFile(Record):
     changed_ns: int | None = None
     """Time of its last change, nanoseconds since 1970; None: its storage has none."""
     sha256: str | None = None
-    """Of its content; None if it was read without `append`."""
+    """The SHA-256 of its content; None if it was read without `append`."""
     waits: bool = False
     """Rows of it had no partner in a join: it is read again when the join gets another file."""
 
@@ -47,9 +47,9 @@ class Imported(Record):
     """
 
     sources: list[SourceFile] = Field([])
-    """Of this version and of those it was appended to, by URI."""
+    """The files of this version and of those it was appended to, by URI."""
     joined: list[SourceFile] = Field([])
-    """The files of its joins, likewise."""
+    """The files of the joins of these versions, by URI."""
     order: str = ""
     """How steps were ordered: t, time, linked, stored or single_step; empty: files of episodes."""
     recorded_action_range: list[Any] | None = None
@@ -75,7 +75,7 @@ class Imported(Record):
 
     @property
     def row_schema(self) -> pa.Schema:
-        """Of the rows, under canonical names."""
+        """The schema of the rows, under canonical names."""
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.arrow_schema)))
         refuse_extension_types(schema, "the dataset's manifest")
         return schema
@@ -89,14 +89,14 @@ class Imported(Record):
         return (float(low), float(high)) if np.ndim(low) == 0 else (np.array(low, dtype), np.array(high, dtype))
 
     def with_rows(self, schema: pa.Schema | None, recorded: Range | None) -> Imported:
-        """The same with the schema of the rows, None of files of episodes, and the range that actions were recorded in."""
+        """Return a copy with the schema of the rows (None for files of episodes) and the range of recorded actions."""
         low, high = (None, None) if recorded is None else map(np.asarray, recorded)
         stored = None if low is None or high is None else [low.tolist(), high.tolist(), str(low.dtype)]
         text = "" if schema is None else base64.b64encode(schema.serialize()).decode()
         return self.model_copy(update={"arrow_schema": text, "recorded_action_range": stored})
 
     def without(self, root: Location, ids: Collection[str]) -> Imported:
-        """The same without what is known of these ids of the source: files with a row of one are written again without it."""
+        """Return a copy without these source ids; files with rows of these ids are written again without them."""
         if not ids:
             return self
         cuts = _without(root, self.cuts, SOURCE_ID, ids, "cuts")

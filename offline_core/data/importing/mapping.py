@@ -44,7 +44,7 @@ def canonical_mapping(mapping: dict[str, str | list[str]]) -> dict[str, str | li
 
 
 def map_columns(table: pa.Table, mapping: ColumnMapping) -> pa.Table:
-    """The same rows under canonical names.
+    """Return the rows under canonical names.
 
     Raises:
         SchemaError: a mapped column is missing, or an unmapped one already has the name it was to get.

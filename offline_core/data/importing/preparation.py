@@ -78,7 +78,7 @@ class Preparation(Conversion):
             row += batch.num_rows
 
     def settled(self, table: Any, uri: str) -> Preparation:
-        """The same for tables like this one; as it is if the table says nothing, for no row of it is good.
+        """Return a preparation with the types of this table; the same preparation if no row of the table is good.
 
         Raises:
             ConfigError: the parameters do not fit each other.
@@ -351,7 +351,7 @@ def _usual(convert: Convert, table: pa.Table) -> pa.Table | None:
 
 
 def _probes(convert: Convert, table: pa.Table) -> list[pa.Table]:
-    """Those of `PROBES` rows that can be converted, each by itself."""
+    """Convert `PROBES` rows, each by itself, and return those that can be converted."""
     good = []
     for row in np.unique(np.linspace(0, table.num_rows - 1, PROBES).astype(int)).tolist():
         with contextlib.suppress(DataError):

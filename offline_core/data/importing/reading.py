@@ -104,7 +104,7 @@ class Read:
     """What became of every row; balanced."""
     unreadable: list[Unreadable]
     quarantine: str | None
-    """Where these are listed."""
+    """The URI of the file that lists the rows that cannot be read."""
     inferred: list[str]
     """Notes on what was not declared."""
     late: Late

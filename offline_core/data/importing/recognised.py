@@ -160,7 +160,7 @@ class _Recognition:
 
 
 def _shapes(table: pa.Table, name: str) -> dict[str, Any] | None:
-    """Of a step's values, by the names of what is inside; None if they cannot be read."""
+    """Return the shapes of a step's values by the paths of their leaves; None if they cannot be read."""
     try:
         leaves = nested.flatten(read_foreign_column(table.select([name]).drop_null(), name), "")
     except (DataError, pa.ArrowException):

@@ -123,7 +123,7 @@ def guessed_roles(rows: SampleRows, mapping: Mapping[str, str | list[str]], chan
 
 
 def in_order(roles: Mapping[str, Role]) -> list[Role]:
-    """Those that each import has first."""
+    """Sort roles: first those that every import has."""
     order = (columns.EPS_ID, columns.T, *REQUIRED, columns.NEW_OBS, *ENDS)
     return sorted(roles.values(), key=lambda role: order.index(role.name) if role.name in order else len(order))
 

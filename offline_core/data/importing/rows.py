@@ -61,7 +61,7 @@ class SourceRows:
     gap                     … for it comes too long after it
     """
     ids: list[str] | None
-    """By their numbers; None where rows have none."""
+    """The ids of episodes by their numbers; None if rows have no ids."""
     files: Sequence[str]
     """URIs by the numbers of files."""
     mapping: ColumnMapping
@@ -110,23 +110,23 @@ class SourceRows:
         return len(self.steps)
 
     def with_steps(self, steps: pl.DataFrame) -> SourceRows:
-        """The same with other lines."""
+        """Return the same rows with other `steps`."""
         return replace(self, steps=steps)
 
     def sorted(self, *by: str) -> SourceRows:
-        """In the order of these columns of `steps`, then in the present one."""
+        """Sort the rows by these columns of `steps`; equal rows keep their order."""
         return self.with_steps(self.steps.sort(*by, maintain_order=True))
 
     def without_ids(self, ids: pl.Series) -> SourceRows:
-        """The same without the rows of these ids."""
+        """Return the rows without those of these ids."""
         return self.with_steps(self.steps.filter(~ID.is_in(ids.implode()))) if len(ids) else self
 
     def gathered(self) -> SourceRows:
-        """The same with the other columns in the order of the lines."""
+        """Return the same rows with `table` in the order of `steps`."""
         return replace(self, table=self.taken(), steps=self.steps.with_columns(at=pl.int_range(pl.len())))
 
     def taken(self) -> pa.Table:
-        """The other columns in the order of the lines."""
+        """Return `table` in the order of `steps`."""
         at = self.steps["at"]
         return self.table if at.equals(pl.Series(np.arange(self.table.num_rows))) else self.table.take(at.to_arrow())
 
@@ -135,7 +135,7 @@ class SourceRows:
         return observations(self.with_columns(columns.OBS, columns.NEW_OBS).taken())
 
     def with_columns(self, *names: str) -> SourceRows:
-        """The same with these other columns alone."""
+        """Return the same rows with only these columns of `table`."""
         return replace(self, table=self.table.select(names))
 
     @property

@@ -21,12 +21,12 @@ class SeenFiles(NamedTuple):
     sources: list[SourceFile]
     """All files that will have been read then, by URI."""
     joined: list[SourceFile]
-    """Those of joins."""
+    """The files of joins."""
     seen: int
     again: int
-    """Of those seen, how many are read again because a file of a join is new or changed."""
+    """The number of seen files that are read again because a file of a join is new or changed."""
     new: int
-    """Changed ones included."""
+    """The number of new files, including changed ones."""
     changed: int
 
     def having_read(self, read: Collection[str], waiting: Collection[str]) -> list[SourceFile]:
@@ -34,9 +34,10 @@ class SeenFiles(NamedTuple):
         return [file.model_copy(update={"waits": file.uri in waiting}) if file.uri in read else file for file in self.sources]
 
     def with_joins(self, readers: Sequence[StepReader], listing: Listing, joins: SeenFiles) -> SeenFiles:
-        """The same with the files to be read again for what is new in those of joins.
+        """Add the files that have to be read again because files of joins are new or changed.
 
-        That are the files of which rows had no partner. A changed file may change the partners of all rows, so all are.
+        For new files of joins, these are the files with rows that had no partner. A changed file may change the partners of
+        all rows, so all files are read again.
         """
         every, waiting = range(len(readers)), {file.uri for file in self.sources if file.waits}
         if joins.changed:

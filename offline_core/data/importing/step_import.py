@@ -77,9 +77,9 @@ class StepImport:
     """Bytes that each reader reads; 0 if it reads no files."""
     config: ImportConfig
     root: Location
-    """Of the dataset."""
+    """The root of the dataset."""
     folder: Location
-    """For rows on their way to their part."""
+    """The folder for rows on their way to their part."""
     parts: int
     preparation: Preparation
     base: Stored | None = None
@@ -87,7 +87,7 @@ class StepImport:
     order: str = ""
     """The order of rows, as of `order_of`; empty if there are no rows."""
     schema: pa.Schema = pa.schema([])  # noqa: RUF009
-    """Of the rows in canonical columns."""
+    """The schema of the rows in canonical columns."""
     notes: tuple[str, ...] = ()
     """What was inferred from the first rows and not declared."""
 

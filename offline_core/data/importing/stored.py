@@ -191,9 +191,9 @@ class Remainder:
     """What imported steps leave besides episodes, so that an append can put these together again."""
 
     schema: pa.Schema
-    """Of rows in canonical columns."""
+    """The schema of rows in canonical columns."""
     first_t: int | None = None
-    """What was taken from t; None if it holds times."""
+    """The offset that was subtracted from t; None if t holds times."""
     cuts: list[pa.Table] = field(default_factory=list)
     left_out: list[pa.Table] = field(default_factory=list)
 

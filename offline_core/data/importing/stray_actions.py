@@ -53,7 +53,7 @@ class ActionCounts:
                         into[value] = _both(into.get(value), seen)
 
     def merge(self, other: ActionCounts) -> ActionCounts:
-        """Of the steps of both, these first."""
+        """Add the counts of later steps."""
         for dimension, values in other.seen.items():
             into = self.seen.setdefault(dimension, {})
             into |= {value: _both(into.get(value), seen) for value, seen in values.items()}
@@ -70,9 +70,9 @@ class ActionCounts:
 
 
 def stray_values(values: Mapping[int, Seen]) -> list[int]:
-    """Those beyond a hole in the values that few steps have, and without which the range would be half as large, or less.
+    """Return rare values beyond a gap, above or below the others, without which the range would be at most half as large.
 
-    Above the others or below them. A single negative value of few steps is one, too: it marks what is missing.
+    A single negative value of few steps counts, too: it marks what is missing.
     """
     numbers = np.array(sorted(values), object)  # of any size
     if not 1 < len(numbers) <= MAX_VALUES:

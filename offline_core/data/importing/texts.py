@@ -196,7 +196,7 @@ def swapped_format(form: str) -> str:
 
 
 def _no_iso(texts: pa.ChunkedArray, name: str) -> SchemaError:
-    """Of dates of another form, how they are read, and what they do not say."""
+    """Return an error on dates that are not written by ISO 8601: how to read them, and what their form leaves open."""
     others = texts.filter(pc.match_substring_regex(texts, _OTHER_DATE))
     form, *more = date_formats(others) or date_formats(others.slice(0, 1)) or ["%d/%m/%Y"]
     is_open = bool(more) and more[0] == swapped_format(form)

@@ -84,7 +84,7 @@ def lost(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def finite(tree: Nested, name: str, *, infinite: bool = False) -> Nested:
-    """The same, if no number is NaN, nor infinite unless allowed."""
+    """Return the tree unchanged if no number is NaN, and none infinite unless allowed; else raise."""
     for path, array in nested.flatten(tree, name).items():
         if array.dtype.kind == "f" and (bad := np.isnan(array) if infinite else ~np.isfinite(array)).any():
             said = f"Column {path!r} is NaN{'' if infinite else ' or infinite'}."

@@ -56,7 +56,7 @@ def write(
 
 
 def _batches(assembled: Iterable[tuple[list[Episode], Counts]]) -> Iterator[tuple[list[Episode], Counts]]:
-    """The same episodes in batches of one kind that fill row groups, also if each comes from a file of its own."""
+    """Group episodes in batches of one kind that fill row groups, also if each episode comes from a file of its own."""
     batch: list[Episode] = []
     counts, size, kind = Counts(), 0, None
     for episodes, more in assembled:

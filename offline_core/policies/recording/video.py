@@ -22,7 +22,7 @@ class Film(Protocol):
     """Takes frames one by one."""
 
     ending: str
-    """Of the file's name."""
+    """The suffix of the file's name."""
 
     def add(self, frame: np.ndarray) -> None:
         """Add an (H, W, 3) picture of bytes."""

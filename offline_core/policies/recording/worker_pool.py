@@ -69,9 +69,9 @@ class WorkerPool:
         self._cpus = cpus
         self._max_losses = max_losses
         self._losses: Counter[EpisodesToPlay | int] = Counter()
-        """By task, or by the number of a worker that never started."""
+        """How often workers were lost, by task, or by the number of a worker that never started."""
         self._workers: list[_Worker] = []
-        """Lost ones included."""
+        """All workers, including lost ones."""
         self._idle: list[_Worker] = []
         self._busy: dict[Any, tuple[_Worker, EpisodesToPlay | None]] = {}
         """The worker and its task, None while it starts; by the reference that Ray resolves at the end."""

@@ -26,7 +26,7 @@ class PlayedStep(NamedTuple):
     truncated: np.ndarray
     """Shape (envs,): the episode was truncated at the step."""
     infos: dict[str, Any]
-    """As gymnasium's vector environments give them: arrays by name, `_name` marks the copies that set it."""
+    """Infos as gymnasium's vector environments give them: arrays by name; `_name` marks the copies that set it."""
     counts: np.ndarray
     """Shape (envs,): the copy's step belongs to an episode that counts. It does not where the copy only resets, one step
     after an end, and where the copy has played its share of episodes and others have not."""

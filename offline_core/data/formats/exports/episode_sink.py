@@ -43,7 +43,7 @@ class writer:  # noqa: N801
     name: str
     about: str = ""
     arguments: str = "none"
-    """As JSON, for the form."""
+    """Example arguments as JSON, for the form."""
     opens: str = ""
     """The line of Python that opens what was written, with {} for its folder; empty: none."""
     folder: Callable[[Mapping[str, Any]], str] = lambda arguments: ""

@@ -187,7 +187,7 @@ def _buffer(episode: Episode) -> Any:
 
 
 def _plain(tree: Nested, what: str) -> Nested:
-    """The same with text as lists, which h5py stores as text."""
+    """Return a tree with arrays of text as lists, which h5py stores as text."""
     if isinstance(tree, dict):
         check_names(tree, what)
         return {key: _plain(child, f"{what}/{key}") for key, child in tree.items()}

@@ -114,7 +114,7 @@ def first_batch(file: Location, rows: int) -> Iterator[Location]:
 
 
 def _streamed(file: Location) -> pq.ParquetFile:
-    """Without `pre_buffer`, which reads whole row groups."""
+    """Open a Parquet file without `pre_buffer`, which reads whole row groups."""
     return pq.ParquetFile(file.path, filesystem=file.filesystem, buffer_size=READ_BYTES, pre_buffer=False)
 
 
@@ -147,7 +147,7 @@ def _copy_lines(file: Location, encoding: str | None, into: IO[bytes]) -> bool:
 
 
 def _whole_lines(text: bytes) -> bytes:
-    """Without the last line, and the ones before it that are one value in quotes with it."""
+    """Return the text without its last line, and without the lines before that share a quoted value with it."""
     end = text.rfind(b"\n") + 1
     for _ in range(100):
         if end == 0 or text.count(b'"', 0, end) % 2 == 0:

@@ -25,9 +25,9 @@ class Listing:
     """
 
     _infos: dict[str, fs.FileInfo] = field(default_factory=dict)
-    """By URI."""
+    """File information by URI."""
     _below: dict[tuple[str, bool], dict[str, fs.FileInfo]] = field(default_factory=dict)
-    """By URI of a folder, and whether it was listed recursively."""
+    """The contents of folders, by URI and whether the folder was listed recursively."""
 
     def info(self, location: Location) -> fs.FileInfo:
         """Type, size and time of the last change."""

@@ -279,12 +279,12 @@ def _below(folder: Location, format: str | None, listing: Listing) -> list[Locat
 
 
 def suffixes_of(format: str | None) -> tuple[str, ...]:
-    """Those of a format; None: all."""
+    """Return the suffixes of a format; None: of all formats."""
     return tuple(dict.fromkeys(end for name, form in FORMATS.items() if format in (None, name) for end in form.suffixes))
 
 
 def _is_hidden(name: str) -> bool:
-    """As in Arrow and Spark: neither `.tmp-…` nor `_SUCCESS` is data."""
+    """Whether a file is hidden, as Arrow and Spark define it: neither `.tmp-…` nor `_SUCCESS` is data."""
     return name.startswith((".", "_"))
 
 
@@ -293,7 +293,7 @@ class CustomReader:
     """A user's reader, whose errors name it and its source."""
 
     name: str
-    """As `package.module:Reader`."""
+    """The import path of the reader, as `package.module:Reader`."""
     reader: StepReader
 
     @property

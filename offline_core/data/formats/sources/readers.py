@@ -98,7 +98,7 @@ class reader:  # noqa: N801
     name: str
     suffixes: Sequence[str] = ()
     arguments: str = ""
-    """Those that name neither code nor other places."""
+    """The safe arguments: they name neither code nor other locations."""
     folder: Callable[[Collection[str]], bool] | None = None
     """Whether a folder with these files is one thing of the format; None: it is read file by file."""
     content: Callable[[Location], bool] | None = None

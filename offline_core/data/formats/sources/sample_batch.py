@@ -173,10 +173,10 @@ class _Steps:
     columns: dict[str, Nested]
     """Arrays of one common length, the number of steps."""
     infos: list[dict[str, Any]]
-    """As many, or none."""
+    """One dict of infos a step, or an empty list."""
     text_bytes: int
     is_episode: bool
-    """It said nothing of episodes, and was taken for one."""
+    """The line does not say where episodes begin, so it is taken for one episode."""
 
     def __len__(self) -> int:
         return len(nested.leaves(self.columns)[0])

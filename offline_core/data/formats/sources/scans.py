@@ -160,7 +160,7 @@ class ScannedFile(FrameReader):
 
     @contextlib.contextmanager
     def cut(self) -> Iterator[tuple[Self, bool]]:
-        """With one row more, which shows whether there are more."""
+        """See `FileReader.cut`; one row more than needed shows whether the file has more."""
         yield dataclasses.replace(self, arguments={**self.arguments, "n_rows": FIRST_ROWS + 1}), False
 
     def _scanned(self, path: str, arguments: Mapping[str, Any]) -> pl.LazyFrame:
@@ -218,7 +218,7 @@ EPISODES = "episodes"
 
 @reader(EPISODES, suffixes=_PARQUET, content=_holds_episodes)
 class EpisodeFile(FileReader):
-    """Not a format of steps: Parquet with an episode a row in column `item`, which an import reads itself."""
+    """Parquet with an episode a row in column `item`. It is no format of steps: an import reads it itself."""
 
     pushes: ClassVar[tuple[str, ...]] = ("columns", "where")
     takes_others: ClassVar[bool] = True  # what makes sense for steps alone is refused by the import
@@ -290,7 +290,9 @@ class HuggingFaceFolder(FileReader):
         return ArrowFile(file, **how)
 
     def _files(self) -> list[Location]:
-        """Those that `state.json` lists, in their order; all but caches where there is none, as in Hugging Face's own folders.
+        """Return the files that `state.json` lists, in their order.
+
+        Without it, as in Hugging Face's own folders, these are all files but caches.
 
         Raises:
             CorruptFileError: `state.json` lists none.

@@ -79,7 +79,7 @@ def _rows(readers: Sequence[StepReader], group: list[int]) -> FilesRows | None:
 
 
 def _read(files: Sequence[ParquetFile], numbers: np.ndarray) -> FilesRows | None:
-    """None if the files differ in their schemas."""
+    """Read the rows of files together; None if the files differ in their schemas."""
     with local_files([file.location for file in files]) as copies:
         lengths, schema = np.empty(len(files), np.int64), None
         for i, (file, copy) in enumerate(zip(files, copies, strict=True)):

@@ -208,7 +208,7 @@ class JsonFile(TextFile):
             self.expansion(path).add(lines * len(schema))
 
     def _check_list(self, path: str, text: bytes) -> None:
-        """The same of a list, which Polars reads as a whole, names and rows at once."""
+        """Check the expansion of a JSON list, which Polars reads as a whole, names and rows at once."""
         expansion, objects = self.expansion(path), text.count(b"{")
         if objects * text.count(b":") > expansion.limit:
             expansion.add(objects * len(set(_NAME_IN_JSON.findall(text))))

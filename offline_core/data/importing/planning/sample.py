@@ -34,13 +34,13 @@ class SourceSample:
 
     format: str
     files: int
-    """Of the source."""
+    """The number of files in the source."""
     bytes: int
     episode_files: tuple[Location, ...]
-    """Those to look into, if the files hold episodes."""
+    """The files to read, if they hold episodes."""
     readers: tuple[FirstRows, ...]
     numbers: tuple[int, ...]
-    """Of the files that are read, among all."""
+    """The numbers of the files that are read, among all files."""
     is_whole: bool
     """All rows are read."""
 
