@@ -82,7 +82,7 @@ def compare(
     # Of few episodes resamples are too much alike: no bound is closer than one that knows how many count.
     few: RareRewards | Student = RareRewards.of(candidate, today, parts) or Student.of(candidate, weights.episodes, error)
     far = (value - beyond) / error
-    p_value, p_worse = ((1.0 + beside.sum()) / (1 + len(ratios)) for beside in (ratios >= far, ratios <= far))
+    p_value, p_worse = ((1.0 + is_farther.sum()) / (1 + len(ratios)) for is_farther in (ratios >= far, ratios <= far))
     p_of_few = few.p_value(value - beyond)
     return Difference(
         tail=tail_of(parts) if with_tail and isinstance(few, Student) else None,
@@ -256,8 +256,8 @@ def combined(differences: Sequence[Difference], fitted: Sequence[float]) -> np.n
     values, variances = np.where(weights > 0, values, 0.0), np.where(weights > 0, variances, 0.0)
     if not weights.any():
         return np.array(fitted)
-    apart = np.sum(weights * ((np.array(fitted) - values) ** 2 - variances)) / np.sum(weights)
-    spread = max(float(apart), float(variances[weights > 0].min()), 1e-12)
+    disagreement = np.sum(weights * ((np.array(fitted) - values) ** 2 - variances)) / np.sum(weights)
+    spread = max(float(disagreement), float(variances[weights > 0].min()), 1e-12)
     return np.asarray((weights * values + np.array(fitted) / spread) / (weights + 1 / spread))
 
 

@@ -65,8 +65,8 @@ class Explanation(Result):
             name: [(float(step.step), chance) for step in self.steps if (chance := step.choices[name].chance) is not None]
             for name in self.policies
         }
-        known = {name: points for name, points in chances.items() if points} if self.episodes == 1 else {}
-        picture = partial(figures.lines, named=known, x="step", y="probability of what was done")
+        curves = {name: points for name, points in chances.items() if points} if self.episodes == 1 else {}
+        picture = partial(figures.lines, named=curves, x="step", y="probability of what was done")
         steps = count_text(len(self.steps), "step")
         most = MOST_SHOWN if self.episodes == 1 else MOST_OF_MANY
         shown = f"the first {most} of {steps}; explanation.table() has all" if len(self.steps) > most else steps
@@ -94,7 +94,7 @@ class Explanation(Result):
                 ),
             ],
             details={"Not shown": f"{count_text(self.more_seen, 'more number')} of each observation"} if self.more_seen else {},
-            draw=figures.drawn(lambda: [picture]) if known else None,
+            draw=figures.drawn(lambda: [picture]) if curves else None,
             next=command("offline", "decide", self.dataset.uri, *self.policies.values()),
             about=(self.dataset.uri, self.dataset.version),
         )

@@ -60,20 +60,20 @@ def effects(
     for name, chosen in groups.items():
         difference, count = None, int(chosen.sum())
         if count >= max(2.0, least):
-            known = compare(candidate.select(chosen), None if today is None else today.select(chosen))
-            counting = min(known.effective_episodes, known.carrying_episodes)
-            difference = known if counting >= least and np.isfinite([known.low, known.high]).all() else None
+            measured = compare(candidate.select(chosen), None if today is None else today.select(chosen))
+            counting = min(measured.effective_episodes, measured.carrying_episodes)
+            difference = measured if counting >= least and np.isfinite([measured.low, measured.high]).all() else None
         findings.append(GroupFinding(group=name, episodes=count, difference=difference))
     return findings
 
 
 def with_shown(findings: Sequence[GroupFinding], risk: float) -> list[GroupFinding]:
     """The findings with what is shown to both sides, at this risk over all groups that are not too small (Holm 1979)."""
-    known = [(number, finding.difference) for number, finding in enumerate(findings) if finding.difference is not None]
-    two_sided = [min(1.0, 2 * min(difference.p_value, difference.p_worse)) for _, difference in known]
+    tested = [(number, finding.difference) for number, finding in enumerate(findings) if finding.difference is not None]
+    two_sided = [min(1.0, 2 * min(difference.p_value, difference.p_worse)) for _, difference in tested]
     sides = {
         number: "worse" if difference.p_worse < difference.p_value else "better"
-        for (number, difference), is_shown in zip(known, holm(two_sided, risk), strict=True)
+        for (number, difference), is_shown in zip(tested, holm(two_sided, risk), strict=True)
         if is_shown
     }
     return [finding.model_copy(update={"shown": sides.get(number)}) for number, finding in enumerate(findings)]

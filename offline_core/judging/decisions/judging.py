@@ -146,9 +146,9 @@ def judge(side: Side, ranked: Sequence[Ranked], groups: Mapping[str, np.ndarray]
 
 def candidate_of(contender: Contender, **about: object) -> Candidate:
     """The candidate of a result: a contender, and what is told about it."""
-    known = {"checkpoint": contender.uri, "fingerprint": contender.fingerprint, "name": contender.name}
+    identity = {"checkpoint": contender.uri, "fingerprint": contender.fingerprint, "name": contender.name}
     clone = None if contender.clone is None else contender.clone.checkpoint
-    return Candidate.model_validate(known | {"clone": clone} | about)
+    return Candidate.model_validate(identity | {"clone": clone} | about)
 
 
 def _with_today(side: Side, contenders: Sequence[Contender], *more: Method) -> tuple[list[Evidence], Evidence | None]:
@@ -182,10 +182,10 @@ def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[Guardr
             recorded = float(all_evidence[0].episodes.returns.mean())
             beyond = -guardrail.max_fall
             differences = [_difference(side, all_evidence.pop(0), today, beyond=beyond) for _ in contenders]
-        for findings, apart in zip(findings_by_contender, differences, strict=True):
-            passed = apart.p_value <= side.config.risk / side.config.finalists
-            known = {"name": guardrail.name, "max_fall": guardrail.max_fall, "unit": guardrail.unit, "recorded": recorded}
-            findings.append(GuardrailFinding.model_validate({**known, "difference": apart, "passed": passed}))
+        for findings, difference in zip(findings_by_contender, differences, strict=True):
+            passed = difference.p_value <= side.config.risk / side.config.finalists
+            terms = {"name": guardrail.name, "max_fall": guardrail.max_fall, "unit": guardrail.unit, "recorded": recorded}
+            findings.append(GuardrailFinding.model_validate({**terms, "difference": difference, "passed": passed}))
     return findings_by_contender
 
 

@@ -118,11 +118,11 @@ class GuardrailFinding(Part):
         return Mark(word, HOLDS[word])
 
     def __str__(self) -> str:
-        known, allowed = self.difference, f"a fall of {self.told(self.max_fall)} is allowed"
+        change, allowed = self.difference, f"a fall of {self.told(self.max_fall)} is allowed"
         if self.mark.word == "falls":
-            return f"{self.name} falls: it changes by {self.told(known.value)}, and {allowed}."
+            return f"{self.name} falls: it changes by {self.told(change.value)}, and {allowed}."
         word = "is shown to hold" if self.passed else "is not shown to hold"
-        value, worst = self.told(known.value, "+"), self.told(known.at_least, "+")
+        value, worst = self.told(change.value, "+"), self.told(change.at_least, "+")
         return f"{self.name} {word}: it changes by {value}, by {worst} at the worst, and {allowed}."
 
     def told(self, value: float, sign: str = "") -> str:

@@ -142,11 +142,11 @@ def _judged(candidate: Candidate) -> Difference:
 
 def _rank(candidate: Candidate) -> float:
     """A cautious value to rank a candidate by, as few episodes make large values; of both sides where it was judged."""
-    known = [difference for difference in (candidate.judged, candidate.selected) if difference is not None]
-    if not known:
+    differences = [difference for difference in (candidate.judged, candidate.selected) if difference is not None]
+    if not differences:
         return -math.inf
-    weights = [1 / max(difference.standard_error, 1e-9) ** 2 for difference in known]
-    value = sum(weight * difference.value for weight, difference in zip(weights, known, strict=True)) / sum(weights)
+    weights = [1 / max(difference.standard_error, 1e-9) ** 2 for difference in differences]
+    value = sum(weight * difference.value for weight, difference in zip(weights, differences, strict=True)) / sum(weights)
     return float(value - sum(weights) ** -0.5)
 
 

@@ -134,11 +134,11 @@ def examine(policy: TargetPolicy, dataset: Dataset, *, is_model: bool = True, re
             if (steps := steps + len(own)) >= ENOUGH_STEPS:
                 break
     calibration, error = calibration_of(torch.cat(said).numpy(), torch.cat(done).numpy()) if said else ([], None)
-    apart = np.concatenate(excess) if excess else np.zeros(1)
-    deviation = float(apart.std(ddof=1) / len(apart) ** 0.5) if len(apart) >= ENOUGH_EPISODES else np.inf
-    above = float(apart.mean()) / max(deviation, 1e-12) if excess else None
+    excesses = np.concatenate(excess) if excess else np.zeros(1)
+    deviation = float(excesses.std(ddof=1) / len(excesses) ** 0.5) if len(excesses) >= ENOUGH_EPISODES else np.inf
+    above = float(excesses.mean()) / max(deviation, 1e-12) if excess else None
     by_path = {path: np.concatenate([leaves[path] for leaves in acted]) for path in acted[0]}
-    return Examined(calibration, error, np.concatenate(logs), by_path, above, float(apart.mean()))
+    return Examined(calibration, error, np.concatenate(logs), by_path, above, float(excesses.mean()))
 
 
 def calibration_of(said: np.ndarray, done: np.ndarray) -> tuple[list[tuple[float, float, int]], float]:

@@ -108,24 +108,24 @@ class Contender:
         """What a checkpoint, or the clone of a dataset's behaviour, has learned from; None: that is not known."""
         if self.recording is None:
             return lineage(self.uri) if self.kind == "checkpoint" else None
-        known = lineage(self.recording.location.uri, self.recording.manifest.version)
-        clone, edges = Node("checkpoint", self.uri, None, "found"), [(parent + 1, child + 1) for parent, child in known.edges]
-        return Lineage([clone, *known.nodes], [(1, 0), *edges], known.is_whole)
+        history = lineage(self.recording.location.uri, self.recording.manifest.version)
+        clone, edges = Node("checkpoint", self.uri, None, "found"), [(parent + 1, child + 1) for parent, child in history.edges]
+        return Lineage([clone, *history.nodes], [(1, 0), *edges], history.is_whole)
 
     @property
     def recorder(self) -> str | None:
         """The one policy that recorded all of its dataset, by lineage; None: several, or none that is still there."""
         if self.recording is None:
             return None
-        known = lineage(self.recording.location.uri, self.recording.manifest.version)
-        sources = [known.nodes.index(node) for node in episodes_in(known)]
-        made_from = {number: [parent for parent, child in known.edges if child == number] for number in sources}
+        history = lineage(self.recording.location.uri, self.recording.manifest.version)
+        sources = [history.nodes.index(node) for node in episodes_in(history)]
+        made_from = {number: [parent for parent, child in history.edges if child == number] for number in sources}
         first = [number for number in sources if not {*made_from[number]} & {*sources}]
         recorders = {parent for number in first for parent in made_from[number]}
-        is_recorded = known.is_whole and all(known.nodes[number].operation == "record" for number in first)
+        is_recorded = history.is_whole and all(history.nodes[number].operation == "record" for number in first)
         if not is_recorded or len(recorders) != 1:
             return None
-        policy = known.nodes[recorders.pop()]
+        policy = history.nodes[recorders.pop()]
         return policy.uri if policy.state == "found" else None
 
     @property
@@ -185,24 +185,24 @@ def _known(policy: str | UserCode, log: Dataset, noise: float | None) -> Contend
     kind = kind_of(text)
     if kind == "checkpoint" and is_dataset(addressed(text)[0]):
         kind, text = "behaviour", f"{BEHAVIOUR_OF}{text}"
-    said = text.partition(":")[2].strip()
-    known = functools.partial(Contender, name="", log=log, noise=noise)
+    body = text.partition(":")[2].strip()
+    make_contender = functools.partial(Contender, name="", log=log, noise=noise)
     match kind:
         case "checkpoint":
             uri, manifest = find_policy(text)
-            return known(uri, fingerprint=manifest.fingerprint, manifest=manifest)
+            return make_contender(uri, fingerprint=manifest.fingerprint, manifest=manifest)
         case "function":
-            code = _code(said) if isinstance(policy, str) else policy
-            return known(text, fingerprint=digest([kind, str(code), code.arguments, code_digests(code)]), code=code)
+            code = _code(body) if isinstance(policy, str) else policy
+            return make_contender(text, fingerprint=digest([kind, str(code), code.arguments, code_digests(code)]), code=code)
         case "onnx":
-            return _exported(known, text)
-        case "behaviour" if said:
-            return _behaviour(known, said, log)
-    if not said:
+            return _exported(make_contender, text)
+        case "behaviour" if body:
+            return _behaviour(make_contender, body, log)
+    if not body:
         raise ConfigError(
             f"{text!r} is empty: write {kind}:… with what it is, such as rule:case when obs[1] > 0 then 1 else 0 end."
         )
-    return known(text, fingerprint=digest([kind, said, *([log.manifest.fingerprint] if kind == "column" else [])]))
+    return make_contender(text, fingerprint=digest([kind, body, *([log.manifest.fingerprint] if kind == "column" else [])]))
 
 
 def _code(path: str) -> UserCode:
@@ -212,7 +212,7 @@ def _code(path: str) -> UserCode:
         raise ConfigError(f"{FUNCTION}{path} names no function: write {FUNCTION}package.module:name.") from error
 
 
-def _behaviour(known: functools.partial[Contender], dataset: str, log: Dataset) -> Contender:
+def _behaviour(make_contender: functools.partial[Contender], dataset: str, log: Dataset) -> Contender:
     recording = open_committed(dataset)
     uri, version = recording.location.uri, recording.manifest.version
     if recording.manifest.fingerprint == log.manifest.fingerprint:
@@ -220,23 +220,23 @@ def _behaviour(known: functools.partial[Contender], dataset: str, log: Dataset) 
             f"{dataset} is the log itself, and what recorded it is what candidates are held against as it is "
             "(against=behaviour). Name another dataset, whose behaviour is to be judged on this log."
         )
-    return known(f"{BEHAVIOUR_OF}{uri}@{version}", fingerprint=recording.manifest.fingerprint, recording=recording)
+    return make_contender(f"{BEHAVIOUR_OF}{uri}@{version}", fingerprint=recording.manifest.fingerprint, recording=recording)
 
 
-def _exported(known: functools.partial[Contender], uri: str) -> Contender:
+def _exported(make_contender: functools.partial[Contender], uri: str) -> Contender:
     """An ONNX file, with the manifest of its policy if the export that lies next to it wrote this very file."""
     location = Location.of(uri)
     if not location.is_file():
         raise CheckpointError(f"There is no file {location.uri}.")
     sha256, manifest = hashlib.sha256(location.read()).hexdigest(), None
-    beside = location.parent.child(EXPORT_FILE)
-    if beside.is_file():
+    manifest_file = location.parent.child(EXPORT_FILE)
+    if manifest_file.is_file():
         try:
-            export = ExportManifest.model_validate_json(beside.read())
+            export = ExportManifest.model_validate_json(manifest_file.read())
         except ValidationError as error:
-            raise CheckpointError(f"{beside.uri} is no manifest of an export that can be read. Export again.") from error
+            raise CheckpointError(f"{manifest_file.uri} is no manifest of an export that can be read. Export again.") from error
         manifest = export.policy if sha256 in [model.sha256 for model in export.models.values()] else None
-    return known(location.uri, fingerprint=digest([sha256, manifest is not None]), manifest=manifest)
+    return make_contender(location.uri, fingerprint=digest([sha256, manifest is not None]), manifest=manifest)
 
 
 def _shortened(text: str) -> str:

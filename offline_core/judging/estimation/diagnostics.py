@@ -65,23 +65,24 @@ def _only_copies_went(node: Node) -> bool:
 def about_history(dataset: Dataset, graph: Lineage) -> Iterator[str]:
     """Warn of episodes that are no fair sample of what a policy did, or of which that is unknown."""
     uri = dataset.location.uri
-    made = [node for node in episodes_in(graph) if node.kind == "dataset"]
-    recordings = [open_dataset(n.uri, n.version) for n in made if n.operation == "record"]
+    datasets = [node for node in episodes_in(graph) if node.kind == "dataset"]
+    recordings = [open_dataset(n.uri, n.version) for n in datasets if n.operation == "record"]
     if greedy := [recording.ref.uri for recording in recordings if recording.manifest.operation.config.get("explore") is False]:
         yield (
             f"{greedy[0]} was recorded without exploration: its actions were not drawn by any probabilities, and it does not "
             "hold other actions. Record with explore."
         )
-    if chosen := sorted({node.operation for node in made if node.operation in CHOSEN_BY and not _only_copies_went(node)}):
+    if chosen := sorted({node.operation for node in datasets if node.operation in CHOSEN_BY and not _only_copies_went(node)}):
         yield (
             f"Episodes of {uri} were selected ({', '.join(chosen)}): if that was by their returns, no weight makes up for it. "
             "Estimate on what was recorded."
         )
-    lost = [node.uri for node in made if node.state != "found"]
-    if lost or not graph.is_whole:
+    missing = [node.uri for node in datasets if node.state != "found"]
+    if missing or not graph.is_whole:
+        why = f", as {missing[0]} has changed or is gone" if missing else ""
         yield (
-            f"The history of {uri} is unknown{f', as {lost[0]} has changed or is gone' if lost else ''}: its episodes may have "
-            "been selected by their returns, or recorded without exploration."
+            f"The history of {uri} is unknown{why}: its episodes may have been selected by their returns, or recorded without "
+            "exploration."
         )
 
 

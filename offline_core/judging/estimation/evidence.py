@@ -139,8 +139,8 @@ def _was_squashed(history: Lineage) -> bool:
         for parent, child in history.edges
         if history.nodes[parent].kind == "checkpoint" and history.nodes[child] in recorded
     ]
-    known = [read_policy_manifest(recorder.uri).network.squash for recorder in recorders if recorder.state == "found"]
-    return bool(recorders) and len(known) == len(recorders) and all(known)
+    squashes = [read_policy_manifest(recorder.uri).network.squash for recorder in recorders if recorder.state == "found"]
+    return bool(recorders) and len(squashes) == len(recorders) and all(squashes)
 
 
 def find_horizon(wanted: Horizon, ends: Ends) -> int | None:

@@ -115,8 +115,8 @@ def distribution_inputs(policy: TargetPolicy, observations: Observations) -> Ten
         lengths = observations.lengths[episodes][:, None]
         time = torch.arange(int(lengths.max()))
         rows = observations.starts[episodes][:, None] + torch.minimum(time, lengths - 1)
-        there = (time < lengths).flatten()  # padding comes after the end, so the memory before it is not affected
-        inputs[rows.flatten()[there]] = policy(observations.at(rows))[there]
+        is_step = (time < lengths).flatten()  # padding comes after the end, so the memory before it is not affected
+        inputs[rows.flatten()[is_step]] = policy(observations.at(rows))[is_step]
     return inputs
 
 

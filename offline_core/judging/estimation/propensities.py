@@ -72,8 +72,8 @@ def _far(shares: np.ndarray, *, at_most: bool) -> float | None:
     """Standard error of the mean, if it is too far from 1."""
     error = float(shares.std() / len(shares) ** 0.5)
     size = shares.sum() ** 2 / (shares**2).sum()
-    apart = float(shares.mean()) - 1
-    is_far = (apart if at_most else abs(apart)) > max(STANDARD_ERRORS * error, NOTICED)
+    deviation = float(shares.mean()) - 1
+    is_far = (deviation if at_most else abs(deviation)) > max(STANDARD_ERRORS * error, NOTICED)
     return error if size >= ENOUGH_STEPS and is_far else None
 
 

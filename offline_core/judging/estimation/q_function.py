@@ -83,15 +83,15 @@ class QFunction(nn.Module):
         self.hidden, features = make_layers(self.encoder, network)
         self.listed = is_listed(policy.head)
         """Whether all actions are valued at once."""
-        beside = self.clock.size if self.clock else 0
+        extra = self.clock.size if self.clock else 0
         if not self.listed:
             self.actions = Encoder(policy.action_space, normalize=True)
-            beside += self.actions.size
+            extra += self.actions.size
         values = policy.head.inputs_size if self.listed else 1
-        if not beside:
+        if not extra:
             self.last: nn.Module = nn.Linear(features, values)
         else:  # one more layer, that sees them and the features together
-            joined = nn.Linear(features + beside, features + beside if self.clock else max(features, 1))
+            joined = nn.Linear(features + extra, features + extra if self.clock else max(features, 1))
             self.last = nn.Sequential(joined, ACTIVATIONS[network.activation](), nn.Linear(joined.out_features, values))
 
     def forward(self, observations: nested.Nested, remaining: Tensor, actions: nested.Nested) -> Tensor:
@@ -103,8 +103,8 @@ class QFunction(nn.Module):
             numbers: Tensor = (actions * self.last(features)).sum(dim=1)
         else:
             encoded = self.actions(actions, axes=2)
-            beside = features[:, None].expand(-1, encoded.shape[1], -1)
-            numbers = self.last(torch.cat([beside, encoded], dim=2)).squeeze(2).mean(dim=1)
+            repeated = features[:, None].expand(-1, encoded.shape[1], -1)
+            numbers = self.last(torch.cat([repeated, encoded], dim=2)).squeeze(2).mean(dim=1)
         values: Tensor = self.center + self.scale * numbers
         return values * features[:, -1] if self.clock else values
 

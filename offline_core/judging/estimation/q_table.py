@@ -144,13 +144,13 @@ def means(contexts: np.ndarray, actions: np.ndarray, rewards: np.ndarray, rows: 
 def _shrunken(groups: np.ndarray, rewards: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """(G,) means of the rewards of each group, between what is expected of it and what it has."""
     counts = np.bincount(groups, minlength=len(expected)).astype(np.float64)
-    apart = np.bincount(groups, weights=rewards - expected[groups], minlength=len(expected))
+    deviations = np.bincount(groups, weights=rewards - expected[groups], minlength=len(expected))
     noise = float(((rewards - expected[groups]) ** 2).mean())
     # Of G groups that do not differ, the squares of sums of n rewards are n times the noise, in the mean.
-    between = (apart**2 - noise * counts).sum() / max(float((counts**2).sum()), 1.0)
+    between = (deviations**2 - noise * counts).sum() / max(float((counts**2).sum()), 1.0)
     if between <= 0 or noise == 0:
-        return expected + (np.divide(apart, counts, out=np.zeros(len(counts)), where=counts > 0) if noise == 0 else 0.0)
-    return np.asarray(expected + apart / (counts + noise / between))
+        return expected + (np.divide(deviations, counts, out=np.zeros(len(counts)), where=counts > 0) if noise == 0 else 0.0)
+    return np.asarray(expected + deviations / (counts + noise / between))
 
 
 def size_of(policy: TargetPolicy) -> int:

@@ -95,9 +95,9 @@ class SqlRule:
         elif isinstance(labels[0], str):
             self._refuse(f"gives the number {answers[0]}, and the actions of the log are {', '.join(map(str, labels))}")
         else:
-            numbers, known = answers.cast(pl.Float64).to_numpy(), np.asarray(labels, np.float64)
-            codes = np.abs(numbers[:, None] - known).argmin(axis=1)
-            codes = np.where(np.isclose(numbers, known[codes], rtol=CLOSE, atol=0), codes, -1)
+            numbers, label_values = answers.cast(pl.Float64).to_numpy(), np.asarray(labels, np.float64)
+            codes = np.abs(numbers[:, None] - label_values).argmin(axis=1)
+            codes = np.where(np.isclose(numbers, label_values[codes], rtol=CLOSE, atol=0), codes, -1)
         if (unknown := codes < 0).any():
             self._refuse(
                 f"gives {answers[int(unknown.argmax())]!r}, and the actions of the log are {', '.join(map(str, labels))}"
@@ -113,13 +113,13 @@ def never_met(text: str, made_of: InputColumns | None) -> str:
     if made_of is None:
         return ""
     encoded = made_of.steps.encode.items()
-    known = {name: encoding.known for name, encoding in encoded if encoding.is_text and not encoding.other}
+    texts = {name: encoding.known for name, encoding in encoded if encoding.is_text and not encoding.other}
     if made_of.action is not None and made_of.labels is not None and isinstance(made_of.labels[0], str):
-        known[made_of.action] = made_of.labels
+        texts[made_of.action] = made_of.labels
     for name, value in compared_texts(text):
-        if name in known and value not in known[name]:
-            there = ", ".join(map(str, known[name]))
-            return f"asks for {name} {value!r}, and {name} is never {value!r} in this log; it is {there}"
+        if name in texts and value not in texts[name]:
+            possible = ", ".join(map(str, texts[name]))
+            return f"asks for {name} {value!r}, and {name} is never {value!r} in this log; it is {possible}"
     return ""
 
 

@@ -239,13 +239,13 @@ class ProbabilityColumn:
         self.observation_space, self.action_space = spaces
         self.network, self.reads, self._column = NetworkConfig(), (column,), column
         first = log.first_episode()
-        known = {} if first is None else first.extras
-        if column not in known or not isinstance(known[column], np.ndarray):
-            there = ", ".join(known) or "none"
+        extras = {} if first is None else first.extras
+        if column not in extras or not isinstance(extras[column], np.ndarray):
+            names = ", ".join(extras) or "none"
             raise ConfigError(
-                f"The log has no column {column!r} besides observations, actions and rewards; there are: {there}."
+                f"The log has no column {column!r} besides observations, actions and rewards; there are: {names}."
             )
-        shape = known[column].shape[1:]
+        shape = extras[column].shape[1:]
         n = int(self.action_space.n) if isinstance(self.action_space, gym.spaces.Discrete) else 0
         self.says_all = n > 1 and shape == (n,)
         """Whether the column has probabilities of all actions, and not of the recorded one alone."""

@@ -119,8 +119,8 @@ def noise_of(head: Head, inputs: Tensor, actions: Any, logs: Tensor) -> np.ndarr
     if isinstance(head, CategoricalHead):
         return (-logs.double() / float(np.sum(np.log(np.maximum(head.sizes, 2))))).numpy()
     if isinstance(head, GaussianHead):
-        apart = head.scaled(actions).clamp(-1, 1) - head.mean_action(inputs).clamp(-1, 1)
-        return (3 * apart.double().square().mean(dim=1)).numpy()
+        distance = head.scaled(actions).clamp(-1, 1) - head.mean_action(inputs).clamp(-1, 1)
+        return (3 * distance.double().square().mean(dim=1)).numpy()
     return np.full(len(logs), np.nan)
 
 

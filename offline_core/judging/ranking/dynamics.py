@@ -32,9 +32,9 @@ class Scale:
 
     @classmethod
     def of(cls, values: np.ndarray) -> Scale:
-        known = np.where(np.isfinite(values), values, 0.0)
-        low, center, high = np.quantile(known, [0.25, 0.5, 0.75], axis=0)
-        spread = np.maximum((high - low) / 1.349, known.std(axis=0) * 0.1)
+        finite = np.where(np.isfinite(values), values, 0.0)
+        low, center, high = np.quantile(finite, [0.25, 0.5, 0.75], axis=0)
+        spread = np.maximum((high - low) / 1.349, finite.std(axis=0) * 0.1)
         return cls(center, np.where(spread > 0, spread, 1.0))
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
@@ -68,8 +68,8 @@ class Dynamics:
             error = np.square(y - x @ _ridge(x, y)).sum(axis=1)
             kept = error <= np.quantile(error, KEPT)
             weights = _ridge(x[kept], y[kept])
-            left = np.abs(y - x @ weights)
-            self._fits.append((weights, np.maximum(np.quantile(left, 0.5, axis=0) / 0.6745, LEAST_MISSED)))
+            residuals = np.abs(y - x @ weights)
+            self._fits.append((weights, np.maximum(np.quantile(residuals, 0.5, axis=0) / 0.6745, LEAST_MISSED)))
 
     def surprise(self, batch: StepBatch, numbers: StepNumbers, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Two arrays (N,), of the observation after a step and of its reward: root of the distance from what was expected.
@@ -83,13 +83,13 @@ class Dynamics:
         lifted = self._lift(numbers.of(columns.OBS, columns.ACTIONS))
         targets = _targets(numbers, next_observations(batch))
         scaled = (targets - self._unit.center) / self._unit.spread
-        apart = np.zeros_like(scaled)
+        residuals = np.zeros_like(scaled)
         for number, (weights, usual) in enumerate(self._fits):
             own = part == number
-            apart[own] = (scaled[own] - lifted[own] @ weights) / usual
-        apart = np.where(np.isfinite(scaled), apart, 0.0)
-        observed = np.sqrt(np.square(apart[:, :-1]).mean(axis=1)) if apart.shape[1] > 1 else np.zeros(len(apart))
-        reward = apart[:, -1]
+            residuals[own] = (scaled[own] - lifted[own] @ weights) / usual
+        residuals = np.where(np.isfinite(scaled), residuals, 0.0)
+        observed = np.sqrt(np.square(residuals[:, :-1]).mean(axis=1)) if residuals.shape[1] > 1 else np.zeros(len(residuals))
+        reward = residuals[:, -1]
         return np.sqrt(observed), np.sign(reward) * np.sqrt(np.abs(reward))
 
     def _lift(self, inputs: np.ndarray) -> np.ndarray:

@@ -51,8 +51,8 @@ def features_of(batch: StepBatch, numbers: StepNumbers) -> Features:
         starts = np.zeros(0, int)
     many = np.maximum(_sum(finite, starts), 1)
     mean = _sum(values, starts) / many
-    apart = np.where(finite, values - np.repeat(mean, lengths.astype(int), axis=0), 0.0)
-    spread = np.sqrt(_sum(apart**2, starts) / many)
+    deviations = np.where(finite, values - np.repeat(mean, lengths.astype(int), axis=0), 0.0)
+    spread = np.sqrt(_sum(deviations**2, starts) / many)
     steps = np.abs(np.diff(values, axis=0, prepend=values[:1]))
     steps[starts] = 0.0
     jump, still = _max(steps, starts), (_sum(steps == 0, starts) - 1) / np.maximum(lengths - 1, 1)[:, None]

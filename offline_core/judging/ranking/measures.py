@@ -78,11 +78,11 @@ class ObservationScale(Part):
     @classmethod
     def of(cls, sample: Sample) -> ObservationScale:
         values = sample.numbers.of(columns.OBS)
-        known = np.where(np.isfinite(values), values, 0.0)
-        spreads = known.std(axis=0)
+        finite = np.where(np.isfinite(values), values, 0.0)
+        spreads = finite.std(axis=0)
         if not (varies := spreads > 0).any():
             return cls(spreads=(1.0, 1.0), largest=1.0)
-        sizes = np.abs(np.median(known, axis=0)) + spreads
+        sizes = np.abs(np.median(finite, axis=0)) + spreads
         return cls(spreads=(float(spreads[varies].min()), float(spreads[varies].max())), largest=float(sizes.max()))
 
     @property
@@ -164,9 +164,9 @@ def measures_of(
     spread = float((best - worst) / size) if size else 0.0
     goal = best if target is None else target
     distance = max(goal - worst, 0.1 * max(abs(goal), abs(worst)), 1e-12)  # where all are alike, none is far from the best
-    known = None if noise is None or np.isnan(noise).any() else float(np.clip(noise.mean(), 0, 1))
-    if known is not None and actions.kind in ("bounded", "unbounded"):
-        known = known**0.5
+    stochasticity = None if noise is None or np.isnan(noise).any() else float(np.clip(noise.mean(), 0, 1))
+    if stochasticity is not None and actions.kind in ("bounded", "unbounded"):
+        stochasticity = stochasticity**0.5
     return Measures(
         episodes=len(returns),
         steps=int(lengths.sum()),
@@ -177,7 +177,7 @@ def measures_of(
         expertise=float(np.clip(1 - (goal - finite.mean()) / distance, 0, 1)) if len(finite) else 0.0,
         near_best=float((finite >= goal - NEAR * distance).mean()) if len(finite) else 0.0,
         spread=spread,
-        stochasticity=known,
+        stochasticity=stochasticity,
         coverage=coverage,
         reward_density=density,
         actions=actions,

@@ -100,12 +100,12 @@ def outliers(config: OutlierConfig, *, dataset: str, output: str, version: int |
     looked = _look(source, config)
     features, found_by = looked.features, ["" for _ in looked.features.values]
     least = least_deviations(features.names, features.values)
-    apart = deviations(features.values, least, config.common_share)
-    score = np.abs(apart).max(axis=1)
+    distances = deviations(features.values, least, config.common_share)
+    score = np.abs(distances).max(axis=1)
     order = np.argsort(-score, kind="stable")
     medians = np.nanmedian(np.where(np.isfinite(features.values), features.values, np.nan), axis=0)
     chosen = order[: int((score >= config.threshold).sum())]
-    for i, standing in zip(chosen.tolist(), reasons.standings(features.values, apart, chosen), strict=True):
+    for i, standing in zip(chosen.tolist(), reasons.standings(features.values, distances, chosen), strict=True):
         found_by[i] = reasons.reason(features.names, standing, medians, looked.where(i), threshold=config.threshold)
     index = source.index([columns.EPS_ID, columns.T_STARTED])
     write_scores(scores, source, index, score, score >= config.threshold, found_by, features.names, features.values)
@@ -155,8 +155,8 @@ def deviations(values: np.ndarray, least: np.ndarray, common_share: float) -> np
     by_quartile, by_tail = norm.ppf(0.75), norm.ppf(1 - share)
     above = np.maximum.reduce([(third - median) / by_quartile, (high - median) / by_tail, least])
     below = np.maximum.reduce([(median - first) / by_quartile, (median - low) / by_tail, least])
-    apart = known - median
-    distances = apart / np.where(apart > 0, above, below)
+    offsets = known - median
+    distances = offsets / np.where(offsets > 0, above, below)
     return np.where(finite & ~empty, distances, 0.0)
 
 

@@ -59,10 +59,10 @@ def standings(values: np.ndarray, deviations: np.ndarray, rows: np.ndarray) -> I
     """
     beyond, others = np.zeros((len(rows), values.shape[1]), int), np.zeros(values.shape[1], int)
     for i in range(values.shape[1]):
-        known = np.sort(values[np.isfinite(values[:, i]), i])
-        lower = np.searchsorted(known, values[rows, i])
-        higher = len(known) - np.searchsorted(known, values[rows, i], side="right")
-        beyond[:, i], others[i] = np.where(deviations[rows, i] > 0, lower, higher), max(0, len(known) - 1)
+        ordered = np.sort(values[np.isfinite(values[:, i]), i])
+        lower = np.searchsorted(ordered, values[rows, i])
+        higher = len(ordered) - np.searchsorted(ordered, values[rows, i], side="right")
+        beyond[:, i], others[i] = np.where(deviations[rows, i] > 0, lower, higher), max(0, len(ordered) - 1)
     for number, row in enumerate(rows.tolist()):
         yield Standing(values[row], deviations[row], beyond[number], others)
 

@@ -88,8 +88,8 @@ def planned_runs(config: SweepConfig, settings: Sequence[Setting], asked: Sequen
     for setting, run in zip(settings, asked, strict=True):
         for seed in config.all_seeds:
             seeded = run.config.model_copy(update={"seed": seed})
-            one = replace(run, config=seeded, output=Location.of(run.output).child(str(seed)).uri)
-            runs.append(PlannedRun(setting, one))
+            planned = replace(run, config=seeded, output=Location.of(run.output).child(str(seed)).uri)
+            runs.append(PlannedRun(setting, planned))
     return runs
 
 

@@ -49,12 +49,12 @@ class Search:
             ConfigError: Suggested values cannot be together.
         """
         settings: dict[str, Setting] = {}
-        known = {setting.digest for setting in tried}
+        tried_digests = {setting.digest for setting in tried}
         while not settings and len(self._studies[0][1]) < self._config.samples:
             for values, draws in self._studies:
                 draws.append(self._suggested(values, draws, scores, minimize=minimize))
                 setting = setting_of(self._config, values | draws[-1])
-                if setting.digest not in known:
+                if setting.digest not in tried_digests:
                     settings[setting.digest] = setting
         return [*settings.values()]
 

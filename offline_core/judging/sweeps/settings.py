@@ -76,8 +76,8 @@ def setting_of(config: SweepConfig, parameters: Parameters) -> Setting:
     Raises:
         ConfigError: They cannot be.
     """
-    made = parse(TrainingConfig, _with(config.training.model_dump(exclude_unset=True), parameters))
-    return Setting(_effective(parameters, made), made)
+    training = parse(TrainingConfig, _with(config.training.model_dump(exclude_unset=True), parameters))
+    return Setting(_effective(parameters, training), training)
 
 
 def refuse(wrong: Mapping[str, list[str]], what: str) -> None:
