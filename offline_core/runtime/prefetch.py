@@ -14,15 +14,20 @@ Made = TypeVar("Made")
 
 
 def prefetched(items: Iterator[Item]) -> Iterator[Item]:
-    """Yield the items; a thread makes the next one while the last is used. Closing waits for that item."""
-    with ThreadPoolExecutor(1) as maker:
-        following = maker.submit(next, items, None)
-        try:
-            while (item := following.result()) is not None:
-                following = maker.submit(next, items, None)
-                yield item
-        finally:
-            del following  # its error holds this frame, by its traceback
+    """Yield the items; a thread makes the next one while the last is used.
+
+    It ends without waiting for that thread. The garbage collector may be what ends it, and may run while a thread starts, which
+    holds a lock that waiting for a thread needs.
+    """
+    maker = ThreadPoolExecutor(1)
+    following = maker.submit(next, items, None)
+    try:
+        while (item := following.result()) is not None:
+            following = maker.submit(next, items, None)
+            yield item
+    finally:
+        del following  # its error holds this frame, by its traceback
+        maker.shutdown(wait=False)
 
 
 def several(work: Callable[[Item], Made], items: Iterable[Item]) -> list[Made]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import queue
 import threading
 import weakref
 from collections.abc import Iterator
@@ -25,6 +26,22 @@ def test_all_come_in_order_and_the_next_one_is_made_meanwhile() -> None:
         assert item == number
         assert number == 4 or made[number + 1].wait(PATIENCE_SECONDS)
         assert number >= 3 or not made[number + 2].is_set()
+
+
+def test_an_end_before_the_last_item_waits_for_no_thread() -> None:
+    """The garbage collector may be what ends it, while a lock is held that waiting would need."""
+    is_released, was_released = threading.Event(), queue.SimpleQueue[bool]()
+
+    def making() -> Iterator[int]:
+        yield 1
+        was_released.put(is_released.wait(PATIENCE_SECONDS))
+        yield 2
+
+    items = prefetched(making())
+    assert next(items) == 1
+    del items
+    is_released.set()
+    assert was_released.get(timeout=PATIENCE_SECONDS)
 
 
 def test_nothing_is_left_for_the_garbage_collector_by_an_error() -> None:
