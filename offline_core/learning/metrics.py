@@ -230,10 +230,10 @@ class MetricsTail:
 
     def _new(self) -> list[Record]:
         try:
-            data = [(self._file, self._appended())]
-            parts = [name for name in self._parts.files() if name not in self._read_parts]
-            data += [(part, part.read()) for part in map(self._parts.child, parts)]
-            self._read_parts.update(parts)
+            names = [name for name in self._parts.files() if name not in self._read_parts]
+            parts = [(part, part.read()) for part in map(self._parts.child, names)]  # first, as one may be gone by now
+            data = [(self._file, self._appended()), *parts]
+            self._read_parts.update(names)
             records = _distinct(record for file, lines in data for record in read_lines(lines, file.uri))
         except (StorageError, CorruptFileError):  # none yet, or an error that the process that writes raises as well
             return []
