@@ -170,10 +170,14 @@ def test_a_return_is_held_against_its_target(target: float, word: str, verdict: 
 
 
 @pytest.mark.parametrize(
-    ("mean", "text"), [(7.96, "7.96"), (7.99999, "7.99999"), (8.0, "8.0"), (8.04, "8.04"), (7.9, "7.9"), (1e-9 + 8, "8.0")]
+    ("mean", "target", "text"),
+    [
+        *((7.96, 8.0, "7.96"), (7.99999, 8.0, "7.99999"), (8.0, 8.0, "8.0"), (8.04, 8.0, "8.04"), (7.9, 8.0, "7.9")),
+        *((1e-9 + 8, 8.0, "8.0"), (0.76, 0.78, "0.76"), (0.84, 0.82, "0.84")),
+    ],
 )
-def test_a_return_has_digits_that_tell_it_from_its_target(mean: float, text: str) -> None:
-    assert played(METRICS | {"episode_return_mean": mean}, 8.0).sentence.startswith(f"Return {text} ±")
+def test_a_return_has_digits_that_tell_it_from_its_target(mean: float, target: float, text: str) -> None:
+    assert played(METRICS | {"episode_return_mean": mean}, target).sentence.startswith(f"Return {text} ±")
 
 
 def test_few_episodes_are_a_warning() -> None:

@@ -26,7 +26,7 @@ def return_text(mean: float, std: float, episodes: int, actions: str, *, target:
 
     Arguments:
         actions: sampled or greedy.
-        target: what the mean is held against: it has enough digits to be told from it.
+        target: what the mean is held against: it has enough digits to be on the same side of it.
     """
     few = "; so few say little" if episodes < FEW_EPISODES else ""
     return f"{_apart(mean, target)} ± {std:,.1f} over {count_text(episodes, 'episode')} ({actions} actions{few})"
@@ -36,7 +36,7 @@ def _apart(mean: float, target: float | None) -> str:
     texts = [f"{mean:,.{digits}f}" for digits in range(1, 7)]
     if target is None or mean == target:
         return texts[0]
-    return next((text for text in texts if float(text.replace(",", "")) != target), texts[0])
+    return next((text for text in texts if (float(text.replace(",", "")) - target) * (mean - target) > 0), texts[0])
 
 
 def returned(metrics: Mapping[str, float], actions: str = "greedy", *, target: float | None = None) -> str:
