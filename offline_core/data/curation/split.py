@@ -33,7 +33,7 @@ from offline_core.errors import ConfigError, EmptyDatasetError, OfflineError
 from offline_core.runtime.reporting.card import Card, command
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, output, stage
-from offline_core.runtime.units import count_text
+from offline_core.runtime.units import count_text, number_text
 
 log = logging.getLogger(__name__)
 
@@ -312,7 +312,7 @@ def _about_largest(config: SplitConfig, groups: np.ndarray, lengths: np.ndarray,
     percent = 100 * lengths[held_out].sum() / lengths.sum()
     return [
         f"{config.by} has {len(names):,} values, and {names[shares.argmax()]} alone has {100 * most:.0f} % of the steps. "
-        f"Episodes with one value stay together, so {percent:.2g} % of the steps are held out, of "
+        f"Episodes with one value stay together, so {number_text(percent)} % of the steps are held out, of "
         f"{count_text(len(apart), 'value')} ({shown}), where {100 * config.held_out_fraction:g} % of the episodes were asked "
         "for. What is held out may not be like the rest: split by a column with more values, or by episodes."
     ]
