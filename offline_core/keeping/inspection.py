@@ -20,7 +20,7 @@ from offline_core.data.episodes import space_from_json
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.quality.check import last_report
 from offline_core.data.store.location import Location
-from offline_core.errors import CheckpointError
+from offline_core.errors import CheckpointError, CorruptFileError
 from offline_core.keeping.homepage.facts import COLUMN_NUMBERS, column_rows, dataset_facts, made_by
 from offline_core.keeping.stored_results import read_result
 from offline_core.policies.config import NetworkConfig
@@ -61,8 +61,11 @@ def _chain_card(place: Location) -> Card:
     catalogue = open_catalogue(place.uri)
     files = [name for kind in ("result", "evaluation", "estimate") for name in catalogue.shown(kind)]
     last = max(files, key=lambda name: catalogue.files[name].changed_ns or 0, default=None)
-    result = None if last is None else read_result(catalogue.place(last))
     card = Card("Chain", word="Made by a chain", sentence="Its card is a page.", places=[place.child("card").uri])
+    try:
+        result = None if last is None else read_result(catalogue.place(last))
+    except (ValueError, LookupError, TypeError, CorruptFileError):  # of another program, or damaged
+        return card
     if result is None:
         return card
     told = result.card()
