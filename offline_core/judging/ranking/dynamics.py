@@ -25,7 +25,7 @@ LARGEST = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """StepNumbers in robust deviations from their medians."""
+    """Numbers in robust deviations from their medians."""
 
     center: np.ndarray
     spread: np.ndarray
