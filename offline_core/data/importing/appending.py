@@ -78,8 +78,9 @@ def newest_import(output: str, config: ImportConfig, operation: Operation) -> Da
     settled = imported.settled or {}
     asked, now = before.config, operation.config
     again_so = {name: value for name, value in settled.items() if now.get(name) == asked.get(name)}
-    asked = _with_categories({**asked, **settled}, _categories_of(base))
-    if differ := _differences(_with_defaults(asked), _with_defaults({**now, **again_so})):
+    known = _categories_of(base)
+    asked, now = (_with_categories({**parameters, **more}, known) for parameters, more in ((asked, settled), (now, again_so)))
+    if differ := _differences(_with_defaults(asked), _with_defaults(now)):
         name, old, new = differ[0]
         raise ConfigError(
             f"{named} was imported with {name} {old!r}, not {new!r}. Append with the same parameters. Or: {again}"
@@ -178,12 +179,13 @@ def of_settled(asked: ImportConfig, config: ImportConfig) -> dict[str, Any]:
     return {name: value for name, value in after.items() if value != before.get(name)}
 
 
-def with_settled(config: ImportConfig, imported: Imported | None) -> ImportConfig:
-    """Return the parameters, completed by those that the earlier import inferred."""
+def with_settled(config: ImportConfig, base: Dataset) -> ImportConfig:
+    """Return the parameters, completed by those that the import of `base` inferred, with the categories that it found."""
+    imported = Imported.of(base.manifest)
     if imported is None or not imported.settled:
         return config
     parameters = {name: getattr(config, name) for name in config.model_fields_set}
-    return parse(ImportConfig, {**parameters, **imported.settled})
+    return parse(ImportConfig, {**parameters, **_with_categories(imported.settled, _categories_of(base))})
 
 
 def next_version(location: Location, base: Dataset | None) -> int:

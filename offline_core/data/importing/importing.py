@@ -74,7 +74,7 @@ def import_data(config: ImportConfig, *, source: str | Sequence[str], output: st
         try:
             if base is None:
                 return _import(config, opened, output, operation)
-            return append(with_settled(config, Imported.of(base.manifest)), opened, output, operation, base)
+            return append(with_settled(config, base), opened, output, operation, base)
         except VersionExistsError as error:
             log.info("%s What it has not is appended to it.", error)
             opened = Source.of(paths, config)  # files may have come meanwhile
