@@ -82,7 +82,9 @@ def restore(measured: dict[str, Any], folder: Path) -> None:
                 cell = Cell(row.task, row.kind, row.data, row.algorithm, row.updates, run["seed"])
                 if not (file := cell.file(folder, side)).exists():
                     result = {name: value for name, value in run.items() if name != "seed"}
-                    file.write_text(json.dumps(result | {"data": facts[row.data]}))
+                    partial = file.with_suffix(f".{os.getpid()}")  # another command may read the folder
+                    partial.write_text(json.dumps(result | {"data": facts[row.data]}))
+                    partial.rename(file)
 
 
 def latest_page() -> dict[str, Any] | None:

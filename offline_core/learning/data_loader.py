@@ -24,7 +24,7 @@ from offline_core.learning.shards import STAND_IN, ReadingOrder, Shards
 from offline_core.learning.source import ColumnNeeds, Read, StepSource, resident_bytes
 from offline_core.learning.steps import NUMBER, Steps
 from offline_core.learning.trainer_config import OptimizerConfig
-from offline_core.runtime.prefetch import prefetched
+from offline_core.runtime.prefetch import Prefetched
 from offline_core.runtime.progress import progress
 
 log = logging.getLogger(__name__)
@@ -76,19 +76,31 @@ class DataLoader:
         self._stand_in: EpisodeBatch | None = None
         self._kept: list[Steps] = []
         """The window that stays in memory."""
+        self._ahead: Prefetched[Steps] | None = None
+        """The windows that are read at present."""
         if resident:
             learners = 1 if order(0) is None else shards.world
             with progress(expected_steps and expected_steps // learners, what="load", unit="step") as bar:
                 self._kept = list(self._windows(0, 0, lambda: bar.to(self.read.steps)))
 
     def windows(self, epoch: int, first: int = 0) -> Iterator[Steps]:
-        """Return the windows of an epoch, from number `first` on.
+        """Return the windows of an epoch, from number `first` on; those that were asked for before end.
 
         Raises:
             DataError: They cannot be read.
             EmptyDatasetError: There are no steps.
         """
-        return iter(self._kept[first:]) if self.resident else prefetched(self._windows(epoch, first))
+        if self.resident:
+            return iter(self._kept[first:])
+        self.close()
+        self._ahead = Prefetched(self._windows(epoch, first))
+        return self._ahead
+
+    def close(self) -> None:
+        """Wait for the window that is being read, if there is one: it may use what its caller is about to end, such as Ray."""
+        if self._ahead is not None:
+            self._ahead.close()
+        self._ahead = None
 
     def _windows(self, epoch: int, first: int, on_batch: Callable[[], object] = lambda: None) -> Iterator[Steps]:
         order = self._order(epoch)

@@ -62,6 +62,7 @@ def learn_from_log(
             held_out_loss=None if held_out is None else lambda: learner.loss_on(next(held_out.windows(0))),
             begins_as=None if run.initial is None else begins_as,
         )
+    loader.close()
     return None if monitor is None else _result(run, monitor, loader, costs, start=start)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from offline_core.runtime.prefetch import prefetched
+from offline_core.runtime.prefetch import Prefetched
 from tests.waiting import PATIENCE_SECONDS
 
 
@@ -22,7 +22,7 @@ def test_all_come_in_order_and_the_next_one_is_made_meanwhile() -> None:
             made[number].set()
             yield number
 
-    for number, item in enumerate(prefetched(making())):
+    for number, item in enumerate(Prefetched(making())):
         assert item == number
         assert number == 4 or made[number + 1].wait(PATIENCE_SECONDS)
         assert number >= 3 or not made[number + 2].is_set()
@@ -37,11 +37,32 @@ def test_an_end_before_the_last_item_waits_for_no_thread() -> None:
         was_released.put(is_released.wait(PATIENCE_SECONDS))
         yield 2
 
-    items = prefetched(making())
+    items = Prefetched(making())
     assert next(items) == 1
     del items
     is_released.set()
     assert was_released.get(timeout=PATIENCE_SECONDS)
+
+
+def test_who_closes_it_waits_for_the_item_that_is_made() -> None:
+    is_begun, is_released, is_done = threading.Event(), threading.Event(), threading.Event()
+
+    def making() -> Iterator[int]:
+        yield 1
+        is_begun.set()
+        is_released.wait(PATIENCE_SECONDS)
+        is_done.set()
+        yield 2
+
+    items = Prefetched(making())
+    assert next(items) == 1
+    assert is_begun.wait(PATIENCE_SECONDS)
+    closing = threading.Thread(target=items.close)
+    closing.start()
+    is_released.set()
+    closing.join(PATIENCE_SECONDS)
+    assert is_done.is_set() and not closing.is_alive()
+    assert list(items) == []
 
 
 def test_nothing_is_left_for_the_garbage_collector_by_an_error() -> None:
@@ -62,7 +83,7 @@ def test_nothing_is_left_for_the_garbage_collector_by_an_error() -> None:
     gc.disable()
     try:
         with pytest.raises(LookupError, match="no more") as raised:
-            list(prefetched(making()))
+            list(Prefetched(making()))
         assert held[0]() is not None
         del raised
         assert held[0]() is None

@@ -17,7 +17,7 @@ from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.data.importing.config import ConversionConfig
 from offline_core.data.store.location import Location
 from offline_core.runtime.engine import map_items
-from offline_core.runtime.prefetch import prefetched
+from offline_core.runtime.prefetch import Prefetched
 from offline_core.runtime.progress import progress
 from offline_core.runtime.ray_session import ray_session
 from offline_core.runtime.reporting.card import Card
@@ -111,6 +111,6 @@ def _shares(source: Dataset, size_bytes: int) -> list[_Share]:
 
 def _written(root: Location, config: ConversionConfig, share: _Share) -> WrittenFiles:
     with EpisodeWriter(root, share.prefix, format=config.format, config=config.files) as writer:
-        for episodes in prefetched(group.episodes() for group in share.files.row_groups()):
+        for episodes in Prefetched(group.episodes() for group in share.files.row_groups()):
             writer.write(episodes)
     return writer.written

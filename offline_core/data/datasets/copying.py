@@ -23,7 +23,7 @@ from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.data.episodes import Episode, columns
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError
-from offline_core.runtime.prefetch import prefetched
+from offline_core.runtime.prefetch import Prefetched
 from offline_core.runtime.progress import progress
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def copy_episodes(
     """
     summary = {name: index[name].to_numpy() for name in columns.EPISODE_SUMMARY}
     with progress(int((to != NOWHERE).sum()), what=what, unit="episode") as bar:
-        for rows in prefetched(_gathered(_chosen_rows(source, index, to, names))):
+        for rows in Prefetched(_gathered(_chosen_rows(source, index, to, names))):
             writers[rows.target].copy(rows.table, {name: values[rows.episodes] for name, values in summary.items()})
             bar.update(len(rows.episodes))
 

@@ -52,7 +52,7 @@ from offline_core.data.importing.writing import WrittenEpisodes, write
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, DataError
 from offline_core.runtime.engine import map_items
-from offline_core.runtime.prefetch import prefetched
+from offline_core.runtime.prefetch import Prefetched
 from offline_core.runtime.progress import progress
 
 PART_BYTES = 16 * 2**20
@@ -273,7 +273,7 @@ class StepImport:
     def _written_group(self, which: range) -> tuple[WrittenEpisodes, Findings]:
         findings = Findings(self.config.unreadable)
         prefix = f"part-{which.start:05d}" if len(which) < len(self.readers) else "part"
-        return self._written_of(prefetched(self._in_order(which, findings)), prefix, findings), findings
+        return self._written_of(Prefetched(self._in_order(which, findings)), prefix, findings), findings
 
     def _all_rows(self, findings: Findings) -> list[tuple[pa.Table, str]]:
         """All rows in one table, with their order; an empty list if there are no rows."""
@@ -292,10 +292,10 @@ class StepImport:
             rows: tables, each with its order.
         """
         if not self.can_merge:
-            return write(self.root, prefix, prefetched(self._new(table, order, findings) for table, order in rows), self.config)
+            return write(self.root, prefix, Prefetched(self._new(table, order, findings) for table, order in rows), self.config)
         schema = self.without_extras(findings.extras).schema
         remainder = Remainder(schema, self.config.episodes.first_t if self.order == "t" else None)
-        episodes = prefetched(self._merged(table, findings, remainder) for table, _ in rows)  # while those before are written
+        episodes = Prefetched(self._merged(table, findings, remainder) for table, _ in rows)  # while those before are written
         written = write(self.root, prefix, episodes, self.config)
         cuts, left_out = remainder.written(self.root, prefix)
         findings.cuts += cuts
@@ -360,7 +360,7 @@ class StepImport:
 
     def _prepared_together(self, which: Iterable[int], findings: Findings) -> Iterator[pa.Table]:
         """Yield the rows of `_prepared` in larger tables: small files are converted together, and a thread reads ahead."""
-        for numbers, rows in prefetched(small_files(self.readers, self.sizes, which)):
+        for numbers, rows in Prefetched(small_files(self.readers, self.sizes, which)):
             prepared = None if rows is None else self.preparation.together(rows)
             if prepared is None or prepared.table is None:
                 yield from (table for table, _ in self._prepared(numbers, findings))

@@ -443,6 +443,18 @@ def test_an_append_names_the_categories_that_the_first_import_found(tmp_path: Pa
     assert len(found) == 3
 
 
+def test_an_append_keeps_the_categories_of_columns_that_were_not_declared(tmp_path: Path) -> None:
+    rows = [{"ship": ship, "t": t, "route": "HA"[t % 2], "step": t % 2, "eur": 1.5} for ship in ("a", "b") for t in range(6)]
+    mapping = {"eps_id": "ship", "t": "t", "obs": ["route"], "actions": "step", "rewards": "eur"}
+    pl.DataFrame(rows).write_parquet(tmp_path / "one.parquet")
+    pl.DataFrame([row | {"ship": "c", "route": "H"} for row in rows[:6]]).write_parquet(tmp_path / "two.parquet")
+    _, first = append([str(tmp_path / "one.parquet")], tmp_path / "out", mapping=mapping)
+    both = [str(tmp_path / name) for name in ("one.parquet", "two.parquet")]
+    _, grown = append(both, tmp_path / "out", mapping=mapping)
+    assert (len(first), len(grown)) == (2, 3)
+    assert grown[0].observations.shape == grown[2].observations.shape == (7, 2)
+
+
 @pytest.mark.parametrize("fill", [{}, {"rewards": 0}])
 def test_rows_wait_for_the_file_of_a_join(tmp_path: Path, fill: dict[str, float]) -> None:
     """Each night brings a file of steps and one of rewards; of the first night's, three rewards come a night late."""

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection
 from pathlib import Path
@@ -30,6 +29,7 @@ from offline_core.keeping.homepage.config import ReportConfig
 from offline_core.keeping.homepage.serving import LiveSite, ReportServer, Rows
 from tests.data.datasets.factories import episode, write_dataset
 from tests.keeping.homepage.served import HOSTILE, building_episode, rows_in, server_of, write_metrics
+from tests.waiting import wait_until
 
 
 class Asked:
@@ -99,8 +99,7 @@ def test_what_is_newest_is_shown_before_thousands_of_runs_are_read(tmp_path: Pat
     live = LiveSite(str(tmp_path), ReportConfig())
     assert ([*live.site.runs], [*live.site.datasets], live._unread) == (["newest"], ["data"], 2)
     go_on.set()
-    while live._unread:
-        time.sleep(0.01)
+    wait_until(lambda: live._unread == 0, what="the older files")
     assert live.site.runs.keys() == {"oldest", "older", "newest"}
     moment = json.loads(live.answer(["moment"], None)[2])
     assert (moment["unread"], moment["change"] > 0) == (0, True)
@@ -118,8 +117,7 @@ def test_what_could_not_be_read_on_is_read_by_the_next_look(
 
     monkeypatch.setattr(LiveSite, "_show", fail)
     live = LiveSite(str(tmp_path), ReportConfig())
-    while not caplog.records:
-        time.sleep(0.01)
+    wait_until(lambda: caplog.records, what="the error")
     assert "The disk does not answer." in caplog.text and len(live.site.runs) == 1
     monkeypatch.undo()
     with live._looking:
