@@ -118,3 +118,5 @@ def test_the_folder_of_a_chain_leads_to_its_card(tmp_path: Path) -> None:
     store_result(Location.of(str(tmp_path / "policy/best/_evaluations/0a.json")), "", evaluation, fingerprints={})
     card, told = card_at(str(tmp_path)), evaluation.card()
     assert (card.title, card.verdict, card.sentence) == ("Chain", told.verdict, told.headline)
+    (tmp_path / "policy/best/_evaluations/0a.json").write_text("{")
+    assert card_at(str(tmp_path)).sentence == "Its card is a page."

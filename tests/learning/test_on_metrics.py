@@ -128,6 +128,20 @@ def test_only_what_is_appended_is_read_and_of_a_file_that_replaces_it_all(
     assert read == [1, 1, 1, 0, 2, 4]
 
 
+def test_a_part_that_is_gone_once_it_is_read_costs_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a run on a store joins the parts into the file, and deletes them."""
+    told: list[dict[str, Any]] = []
+    with observe_metrics(told.append):
+        tail = MetricsTail(Location.of(str(tmp_path)))
+        (tmp_path / METRICS_FILE).write_bytes(line_of({"updates": 1, "loss": 1.0}))
+        with monkeypatch.context() as patched:
+            patched.setattr(Location, "files", lambda _: ["gone.jsonl"])
+            tail.tell()
+        assert told == []
+        tail.tell()
+    assert [record["updates"] for record in told] == [1]
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_up")
 def test_learners_in_other_processes_are_told_here_and_ended_by_an_error(tmp_path: Path, data: str) -> None:
