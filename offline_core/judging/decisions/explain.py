@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -30,6 +31,9 @@ from offline_core.judging.estimation.observations import (
 )
 from offline_core.judging.estimation.stated import FunctionOfObservations, ProbabilityColumn
 from offline_core.runtime.user_code import UserCode
+
+if TYPE_CHECKING:
+    import polars as pl
 
 MOST_SEEN = 6
 """Most columns of what was seen that are shown; those that change come first."""
@@ -72,39 +76,40 @@ def explain(
             )
         check_fits(contender.policy, log)
     named = {contender.name: contender.policy for contender in contenders}
-    batch = _episode(log, episode, columns_read(named.values()))
+    index = log.index([columns.EPS_ID, columns.LENGTH])
+    is_of_many = episode is None and log.manifest.statistics.lengths.max == 1  # each is a choice by itself, as a click is
+    chosen = _spread(index) if is_of_many else _of_episode(log, index, episode)
+    batch = _steps(log, index, chosen, columns_read(named.values()))
     observations = Observations(batch, contenders[0].policy.observation_space)
     inputs = {name: distribution_inputs(policy, observations) for name, policy in named.items()}
     steps, more = explained(batch, np.arange(batch.rows), named, inputs, log.manifest.input_columns)
     return Explanation(
         dataset=log.ref,
         episode=steps[0].episode,
-        episodes=len(steps) if episode is None and _is_of_one_step(log) else 1,
+        episodes=len(steps) if is_of_many else 1,
         policies={contender.name: contender.uri for contender in contenders},
         steps=steps,
         more_seen=more,
     )
 
 
-def _is_of_one_step(log: Dataset) -> bool:
-    """Whether each episode is a choice by itself, as a click or an offer is."""
-    return log.manifest.statistics.lengths.max == 1
+def _spread(index: pl.DataFrame) -> np.ndarray:
+    """(E,) bool: at most `SPREAD` of the episodes that have a step, at equal distances."""
+    rows = np.flatnonzero((index[columns.LENGTH] > 0).to_numpy())
+    chosen = np.zeros(len(index), bool)
+    chosen[rows[np.linspace(0, len(rows) - 1, min(SPREAD, len(rows))).astype(int)]] = True
+    return chosen
 
 
-def _episode(log: Dataset, eps_id: str | None, more: Sequence[str]) -> EpisodeBatch:
-    """All parts of one episode that have a step, flat, with the columns that policies need; or many episodes of one step.
+def _of_episode(log: Dataset, index: pl.DataFrame, eps_id: str | None) -> np.ndarray:
+    """(E,) bool: all parts of one episode that have a step; of the first episode if no id is given.
 
     Raises:
         ConfigError: There is no such episode.
     """
-    index = log.index([columns.EPS_ID, columns.LENGTH])
     ids = index[columns.EPS_ID].filter(index[columns.LENGTH] > 0).unique(maintain_order=True)
     wanted = ids[0] if eps_id is None and len(ids) else eps_id
     chosen = ((index[columns.EPS_ID] == wanted) & (index[columns.LENGTH] > 0)).to_numpy()
-    if eps_id is None and _is_of_one_step(log):
-        rows = np.flatnonzero((index[columns.LENGTH] > 0).to_numpy())
-        chosen = np.zeros(len(index), bool)
-        chosen[rows[np.linspace(0, len(rows) - 1, min(SPREAD, len(rows))).astype(int)]] = True
     if not chosen.any():
         close = difflib.get_close_matches(str(wanted), ids.head(10_000).to_list(), n=1)
         told = f"Did you mean {close[0]}? " if close else ""
@@ -112,6 +117,11 @@ def _episode(log: Dataset, eps_id: str | None, more: Sequence[str]) -> EpisodeBa
             f"{log.location.uri} has no episode {wanted} with a step. {told}It has {len(ids):,}: "
             f"{', '.join(ids.head(NAMED).to_list())}{', …' if len(ids) > NAMED else ''}."
         )
+    return chosen
+
+
+def _steps(log: Dataset, index: pl.DataFrame, chosen: np.ndarray, more: Sequence[str]) -> EpisodeBatch:
+    """The steps of the chosen episodes, flat, with the columns that policies need."""
     parts = [
         part
         for group, numbers in log.indexed_row_groups(index)
