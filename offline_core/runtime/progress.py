@@ -37,7 +37,7 @@ class Progress:
     """`n` of `total` units are done after `seconds`; `began` of them by an earlier run."""
 
     what: str
-    """A verb: "record"."""
+    """A verb, after the part that it is of if there is one: "record", "clone of what acted, train"."""
     unit: str
     """Name of the unit in the singular: "episode"."""
     n: int
@@ -89,6 +89,17 @@ class Progress:
 Observer = Callable[[Progress], None]
 
 _observers: ContextVar[tuple[Observer, ...]] = ContextVar("observers", default=())
+_part: ContextVar[str] = ContextVar("part", default="")
+
+
+@contextlib.contextmanager
+def part_of_work(name: str) -> Iterator[None]:
+    """Tell all work begun inside as that of a part: "clone of what acted, train: 32 of 20,000 updates"."""
+    token = _part.set(f"{_part.get()}{name}, ")
+    try:
+        yield
+    finally:
+        _part.reset(token)
 
 
 @contextlib.contextmanager
@@ -149,12 +160,12 @@ class Bar:
 
     def __init__(self, total: int | None, *, what: str, unit: str, began: int = 0) -> None:
         self.n = began
-        self._total, self._what, self._unit, self._began = total, what, unit, began
+        self._total, self._what, self._unit, self._began = total, f"{_part.get()}{what}", unit, began
         self._notes: dict[str, float] = {}
         self._ended = False
         self._observers = _observers.get()  # now: the thread that moves the bar may lack this context
         self._start = self._reported = time.monotonic()
-        self._bar = tqdm(total=total, initial=began, desc=what, unit=unit, unit_scale=True, disable=None, leave=False)
+        self._bar = tqdm(total=total, initial=began, desc=self._what, unit=unit, unit_scale=True, disable=None, leave=False)
 
     def update(self, more: int) -> None:
         """`more` units are done."""

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from offline_core.runtime import progress as module
-from offline_core.runtime.progress import Progress, observe, progress
+from offline_core.runtime.progress import Progress, observe, part_of_work, progress
 
 
 @pytest.fixture
@@ -34,6 +34,15 @@ def test_between_two_reports_lies_some_time_but_the_last_always_comes() -> None:
         for _ in range(1000):
             bar.update(1)
     assert [(report.n, report.ended) for report in seen] == [(1000, True)]
+
+
+def test_work_inside_a_part_is_told_as_of_it() -> None:
+    seen: list[Progress] = []
+    with observe(seen.append), part_of_work("clone of what acted"), progress(3, what="train", unit="update") as bar:
+        bar.update(3)
+    with observe(seen.append), progress(3, what="weigh", unit="step"):
+        pass
+    assert [report.what for report in seen] == ["clone of what acted, train", "weigh"]
 
 
 def test_the_end_is_told_once_and_also_of_work_that_failed() -> None:

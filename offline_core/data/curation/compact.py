@@ -7,11 +7,11 @@ import numpy as np
 from offline_core.data.curation.config import CompactionConfig
 from offline_core.data.datasets.copying import copy_episodes
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
-from offline_core.data.datasets.dataset_card import dataset_card, reading
+from offline_core.data.datasets.dataset_card import dataset_card
 from offline_core.data.datasets.new_version import NewVersion
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.datasets.writer import EpisodeWriter
-from offline_core.runtime.reporting.card import Card, command
+from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
 from offline_core.runtime.units import count_text
@@ -35,7 +35,6 @@ class CompactionResult(Result):
             word="Compacted",
             sentence=f"{count_text(self.files_before, 'file')} became {self.files_after:,}; no episode changed.",
             facts={"From": self.source, "To": self.dataset},
-            next=command("offline", "train", *reading(self.dataset)),
         )
 
 

@@ -16,7 +16,7 @@ from offline_core.data.curation.scores import Scores, scores_of
 from offline_core.data.curation.selection import choose, condition, decides_alone, pruning_index
 from offline_core.data.datasets.copying import NOWHERE, copy_episodes, only_files, written_by_file
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
-from offline_core.data.datasets.dataset_card import dataset_card, reading
+from offline_core.data.datasets.dataset_card import dataset_card
 from offline_core.data.datasets.marks import read_marks
 from offline_core.data.datasets.new_version import NewVersion
 from offline_core.data.datasets.statistics import Statistics
@@ -26,7 +26,7 @@ from offline_core.data.episodes.columns import STEP_CORE
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.runtime.progress import progress
-from offline_core.runtime.reporting.card import Card, command
+from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
 from offline_core.runtime.user_code import UserCode
@@ -64,7 +64,6 @@ class PruningResult(Result):
             f"mean return {before.returns.mean:,.1f} before, {after.returns.mean:,.1f} after.",
             facts={"From": self.source, "To": self.dataset, "Steps kept": f"{after.steps:,} of {before.steps:,}"},
             details={f"Dropped by {rule}": f"{episodes:,} episodes" for rule, episodes in self.dropped.items()},
-            next=command("offline", "train", *reading(self.dataset)),
         )
 
 

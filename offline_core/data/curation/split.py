@@ -115,6 +115,12 @@ def split(config: SplitConfig, *, dataset: str, output: str, version: int | None
     return _result(first, second, source)
 
 
+def judged_by(dataset: Dataset) -> str | None:
+    """What can judge a policy learned from a dataset: its environment, or the held-out side of its split; None if nothing."""
+    environment = dataset.manifest.environment
+    return held_out_beside(dataset.ref) if environment is None else environment.id
+
+
 def held_out_beside(dataset: DatasetRef) -> str | None:
     """Return the URI of the latest held-out side of the split that made this train side, or what it was pruned from.
 

@@ -26,10 +26,13 @@ from offline_core.data.importing.mapping import ColumnMapping
 from offline_core.data.importing.times import time_gaps
 from offline_core.data.importing.values import MAPS
 from offline_core.errors import EpisodeError
+from offline_core.runtime.units import date_text
 
 STORED = -1
 """The number of the file that stored rows come from: the version that is appended to."""
 EMPTY_MAP = b"\x80"
+LEAST_NANOSECONDS = 10**17
+"""A t from here on, which is 1973, is told as a date."""
 
 ID, T, FILE, ROW = pl.col("id"), pl.col("t"), pl.col("file"), pl.col("row")
 TERMINATED, TRUNCATED, FINAL, BEGINS = (pl.col(name) for name in ("terminated", "truncated", "final", "begins"))
@@ -230,13 +233,19 @@ def _once(rows: SourceRows, refuse: Refuse, *, by_number: bool) -> SourceRows:
     different = lines.filter(pl.Series(~same))
     refused = steps["id"].gather(different).unique(maintain_order=True)
     for line in different.filter(steps["id"].gather(different).is_first_distinct()):
+        step = f"{_step(steps['t'][line])} of episode {rows.name(line)}"
         error = EpisodeError(
-            f"Two different rows claim to be step {steps['t'][line]} of episode {rows.name(line)}: {rows.where(line - 1)} and "
-            f"{rows.where(line)}. {_remedy(rows, line, by_number)}"
+            f"Two different rows claim to be {step}: {rows.where(line - 1)} and {rows.where(line)}. "
+            f"{_remedy(rows, line, by_number)}"
         )
         refuse(rows.with_steps(rows.steps.filter(steps["id"][line] == ID)), error)
     left = rows.with_steps(steps).without_ids(refused)
     return left.with_steps(left.steps.filter(~pl.col("again")).drop("again"))
+
+
+def _step(t: float) -> str:
+    """A step by its number or its time, for messages."""
+    return f"the step at {date_text(t)}" if abs(t) >= LEAST_NANOSECONDS else f"step {t}"
 
 
 def _remedy(rows: SourceRows, line: int, by_number: bool) -> str:

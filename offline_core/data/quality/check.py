@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from offline_core.data.curation.split import judged_by
 from offline_core.data.datasets.damage import damaged_files, state_of, unusable_files
 from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.datasets.result_cache import StoredResult, stored_result
@@ -45,7 +46,7 @@ def enforce(report: QualityReport, config: QualityConfig) -> None:
 
 @stage(
     "check",
-    version=5,
+    version=6,
     after="convert",
     arguments=(DATASET, VERSION),
     hint="The exit code is 1 if it fails.",
@@ -135,6 +136,7 @@ def check(
         returns=Histogram.of(per_episode["returns"]),
         lengths=Histogram.of(per_episode["lengths"]),
         config=config,
+        judged_by=judged_by(opened),
     )
     log.info("%s: %s, %d of %d rules are broken", opened.ref, report.verdict, len(_broken(report, "warn")), len(findings))
     return report

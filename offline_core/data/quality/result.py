@@ -90,6 +90,11 @@ class QualityReport(Result):
     returns: Histogram = Field(description="Of the returns of the episodes.")
     lengths: Histogram = Field(description="Of their lengths in steps.")
     config: QualityConfig
+    judged_by: str | None = Field(
+        None,
+        description="The environment or the held-out dataset that can judge a policy learned from it. "
+        "None: nothing can yet, so it is split first.",
+    )
 
     def card(self) -> Card:
         worst_first = sorted(self.findings, key=lambda finding: [*COLORS].index(finding.outcome))
@@ -126,10 +131,15 @@ class QualityReport(Result):
                     for x, histogram in bins.items()
                 ]
             ),
-            next="correct the data; to go on with it as it is, the same command with -s stop_on=never"
-            if self.verdict == "fail"
-            else command("offline", "train", *reading(ref)),
+            next=self._next(),
             about=(ref.uri, ref.version),
             # Nothing is written next to files that are not a version of this pipeline.
             places=[f"{ref.uri}/{CHECKS}/{ref.version:06d}"] if ref.version else [],
         )
+
+    def _next(self) -> str:
+        if self.verdict == "fail":
+            return "correct the data; to go on with it as it is, the same command with -s stop_on=never"
+        if self.dataset.version and self.judged_by is None:
+            return command("offline", "split", *reading(self.dataset), f"{self.dataset.uri}-split", "-s", "by=id")
+        return command("offline", "train", *reading(self.dataset))

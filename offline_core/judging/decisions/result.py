@@ -254,7 +254,11 @@ class DecisionResult(PolicyResult):
         acted = f"{self.behaviour}{calibration}" if self.behaviour else "the recorded action_logp"
         promote = UNBOUND if self.registry is None else command("offline", "promote", self.registry, self.uri)
         promote = self.adopt or promote
-        following = NEXT[self.verdict] + (OR_CLONE.format(clone=first.clone) if self.verdict == "test" and first.clone else "")
+        following = NEXT[self.verdict]
+        if self.verdict == "test" and first.clone:
+            following += OR_CLONE.format(clone=first.clone)
+        elif self.verdict == "refused" and self.is_checkpoint:
+            following += f" What it would do is shown by: {command('offline', 'explain', self.dataset.uri, self.checkpoint)}"
         unit = f" {self.reward}" if self.reward else ""
         shown = self.candidates[: MOST_REFUSED if self.verdict == "refused" else MOST_ROWS]
         more = len(self.candidates) - len(shown)

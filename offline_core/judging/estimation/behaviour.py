@@ -27,6 +27,7 @@ from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from offline_core.runtime.config import parse
+from offline_core.runtime.progress import part_of_work
 
 NETWORK = NetworkConfig(hidden_sizes=[64, 64], normalize_observations=True)
 TENTHS = 10
@@ -63,7 +64,8 @@ def model_of_behaviour(selecting: DatasetRef, judging: DatasetRef, output: str, 
             "evaluation": {"play": False, "held_out": judging.uri, "held_out_bytes": HELD_OUT_BYTES, "patience": PATIENCE},
         },
     )
-    return train(config, dataset=selecting.uri, version=selecting.version, output=output).checkpoint
+    with part_of_work("clone of what acted"):
+        return train(config, dataset=selecting.uri, version=selecting.version, output=output).checkpoint
 
 
 def policy_for(recording: Dataset, clone: str | None) -> Policy:

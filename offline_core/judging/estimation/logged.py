@@ -35,6 +35,7 @@ from offline_core.policies.heads import CompositeHead
 from offline_core.policies.policy import Policy
 from offline_core.policies.squashed import SquashedGaussianHead
 from offline_core.runtime.progress import progress
+from offline_core.runtime.reporting.card import command
 
 LOG_RATIOS = "log_ratios"
 """(R, policies) float64 log π(a|s) - log b(a|s); 0 where no method asks for it."""
@@ -304,8 +305,8 @@ def check_probabilities(dataset: Dataset) -> None:
         raise SchemaError(
             f"{dataset.location.uri} has no column {columns.ACTION_LOGP}, so the probabilities of its actions are unknown. "
             "Record with keep_action_distribution, or map the column that says it at import; or else name the policy that "
-            "acted, or a clone of it (offline train, algorithm bc, on other episodes), by 'behaviour'. 'offline decide' "
-            "clones it by itself."
+            "acted, or a clone of it (offline train, algorithm bc, on other episodes), by 'behaviour'. What clones it by "
+            f"itself: {command('offline', 'decide', dataset.location.uri)} POLICY"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -156,6 +157,13 @@ def test_two_rows_for_one_step() -> None:
         EpisodeError, match=r"step 2 of episode a: row 2 of /d0/f and row 1 of /d1/f\. .*set episodes\.ids_per: file"
     ):
         assembled(A, [B[0], other, *B[1:]])
+
+
+def test_a_time_of_two_different_rows_is_told_as_a_date() -> None:
+    noon = round(datetime(2026, 7, 31, 12, tzinfo=UTC).timestamp())
+    rows = [row | {"t": [(noon + 60 * row["t"]) * 10**9]} for row in A]  # as dates are once they are read
+    with pytest.raises(EpisodeError, match=r"claim to be the step at 2026-07-31 12:02:00 of episode a"):
+        assembled(rows, [rows[2] | {"rewards": 9.0}])
 
 
 def test_extras_of_text_tell_rows_apart() -> None:

@@ -49,8 +49,8 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
             answer = ask(f"{name}: {rows:,} of the rows that were read have no value there; what to put in", candidates)
             if answer == LAST_READING and is_reading:
                 column = next(column for column in plan.columns if column.name == name)
-                least = str(column.minimum or 0)
-                first = ask(f"{name}: what stands before the first reading of an episode", [least, str(column.maximum or 0)])
+                usual = [value for value in (column.median, column.minimum, column.maximum) if value is not None] or ["0"]
+                first = ask(f"{name}: what stands before the first reading of an episode", [*dict.fromkeys(usual)])
                 config = _with_last_reading(config, name, first)
             else:
                 config = _with_filled(config, name, answer)

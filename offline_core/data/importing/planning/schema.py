@@ -31,6 +31,7 @@ class Column(BaseModel):
     nulls: int = Field(description="SampleRows without a value, those of files without the column included.")
     distinct: int | None = Field(None, description="Different values; None: they cannot be counted (lists, structs).")
     minimum: str | None = None
+    median: str | None = Field(None, description="Of numbers, one of the values.")
     maximum: str | None = None
     missing_files: int = Field(0, description="Files that were read and lack it.")
 
@@ -87,6 +88,9 @@ def _values(column: pa.ChunkedArray) -> dict[str, Any]:
         if not pa.types.is_boolean(kind) and len(column) > column.null_count:
             ends = pc.min_max(column)
             summary |= {name: shown(ends[name[:3]].cast(kind).as_py()) for name in ("minimum", "maximum")}
+            is_number = pa.types.is_integer(kind) or (pa.types.is_floating(kind) and not pa.types.is_float16(kind))
+            if is_number and (median := pc.quantile(column, interpolation="lower")[0].as_py()) is not None:
+                summary["median"] = shown(median)
     except pa.ArrowNotImplementedError:
         return {}
     return summary
