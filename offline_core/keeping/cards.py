@@ -126,7 +126,7 @@ def _described(card: Card, operation: str, config: Config, is_reused: bool, repe
 
 def _stored_picture(card: Card) -> Drawing | None:
     """That of the run which made the result."""
-    for file in (Location.of(f"{place}.png") for place in card.places):
+    for file in (Location.of(f"{location}.png") for location in card.places):
         if file.is_file():
             data = file.read()
             return Drawing([data], data)

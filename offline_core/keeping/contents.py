@@ -90,7 +90,7 @@ class Contents:
     @functools.cached_property
     def policies(self) -> dict[str, PolicyManifest]:
         """Of what people look at: without copies in a registry, kept series, and the last policy where there is a best one."""
-        read = self.once(self._names("policy"), lambda name: read_policy_manifest(self.catalogue.place(name).parent.uri))
+        read = self.once(self._names("policy"), lambda name: read_policy_manifest(self.catalogue.location(name).parent.uri))
         return {posixpath.dirname(name): manifest for name, manifest in read}
 
     @functools.cached_property
@@ -112,7 +112,7 @@ class Contents:
     def histories(self) -> list[History]:
         """Of the names in registries."""
         folders = dict.fromkeys(posixpath.dirname(name) for name in self._names("move"))
-        return [history for _, history in self.each(folders, lambda name: read_history(self.catalogue.place(name).parent))]
+        return [history for _, history in self.each(folders, lambda name: read_history(self.catalogue.location(name).parent))]
 
     @functools.cached_property
     def unfinished(self) -> list[str]:
@@ -124,7 +124,7 @@ class Contents:
     def failures(self) -> dict[str, Failure]:
         """Why the last runs of trainings failed, by folder."""
         failures_by_file = self.once(
-            self._names("failure"), lambda name: read_failure(self.catalogue.place(posixpath.dirname(name)))
+            self._names("failure"), lambda name: read_failure(self.catalogue.location(posixpath.dirname(name)))
         )
         failures = {posixpath.dirname(name): failure for name, failure in failures_by_file}
         return {
@@ -139,7 +139,7 @@ class Contents:
             for name in self._names("about")
             if posixpath.basename(posixpath.dirname(name)) == OF_RESULTS
         }
-        notes = self.once(last.values(), lambda name: read_about(self.catalogue.place(name).parent.parent, OF_RESULTS))
+        notes = self.once(last.values(), lambda name: read_about(self.catalogue.location(name).parent.parent, OF_RESULTS))
         return {posixpath.dirname(posixpath.dirname(name)): about.description for name, about in notes if about.description}
 
     def policy_of(self, name: str) -> PolicyManifest | None:
@@ -226,14 +226,14 @@ class Contents:
         """The version of a manifest; None: another run deleted it since it was listed."""
         folder, number = posixpath.dirname(posixpath.dirname(name)), int(posixpath.basename(name)[:-5])
         try:
-            return open_version(self.catalogue.place(folder), number)
+            return open_version(self.catalogue.location(folder), number)
         except StorageError:
-            if not self._is_complete or self.catalogue.place(name).is_file():
+            if not self._is_complete or self.catalogue.location(name).is_file():
                 raise
             return None
 
     def _results(self, kind: Kind) -> list[tuple[str, Result]]:
-        return self.once(self._names(kind), lambda name: read_result(self.catalogue.place(name)))
+        return self.once(self._names(kind), lambda name: read_result(self.catalogue.location(name)))
 
     def _names(self, kind: Kind) -> list[str]:
         return self.catalogue.of(kind) if self._is_complete else self.catalogue.shown(kind)

@@ -49,21 +49,21 @@ def card_at(uri: str, version: int | None = None) -> Card:
     Raises:
         DatasetNotFoundError: none of these.
     """
-    card, place = _card_at(uri, version), Location.of(uri)
-    place = place.parent if posixpath.basename(place.uri) in (BEST, LAST) else place
-    if (note := read_about(place, OF_RESULTS).description) is not None:
+    card, location = _card_at(uri, version), Location.of(uri)
+    location = location.parent if posixpath.basename(location.uri) in (BEST, LAST) else location
+    if (note := read_about(location, OF_RESULTS).description) is not None:
         card = dataclasses.replace(card, facts={**card.facts, "Note": note})
     return dataclasses.replace(card, places=[page for page in card.places if Location.of(f"{page}.html").is_file()])
 
 
-def _chain_card(place: Location) -> Card:
+def _chain_card(location: Location) -> Card:
     """What a chain came to: the last result below its folder."""
-    catalogue = open_catalogue(place.uri)
+    catalogue = open_catalogue(location.uri)
     files = [name for kind in ("result", "evaluation", "estimate") for name in catalogue.shown(kind)]
     last = max(files, key=lambda name: catalogue.files[name].changed_ns or 0, default=None)
-    card = Card("Chain", word="Made by a chain", sentence="Its card is a page.", places=[place.child("card").uri])
+    card = Card("Chain", word="Made by a chain", sentence="Its card is a page.", places=[location.child("card").uri])
     try:
-        result = None if last is None else read_result(catalogue.place(last))
+        result = None if last is None else read_result(catalogue.location(last))
     except (ValueError, LookupError, TypeError, CorruptFileError):  # of another program, or damaged
         return card
     if result is None:
@@ -73,23 +73,25 @@ def _chain_card(place: Location) -> Card:
 
 
 def _card_at(uri: str, version: int | None) -> Card:
-    place, address = Location.of(uri), parse_address(uri)
-    if place.uri.endswith(".json") and place.is_file() and (result := read_result(place)) is not None:
+    location, address = Location.of(uri), parse_address(uri)
+    if location.uri.endswith(".json") and location.is_file() and (result := read_result(location)) is not None:
         return result.card()
-    if (address is not None and address.exists) or place.child(POLICY_FILE).is_file():
+    if (address is not None and address.exists) or location.child(POLICY_FILE).is_file():
         return policy_card(uri)
-    file = place.child(RESULT_FILE)
+    file = location.child(RESULT_FILE)
     result = read_result(file) if file.is_file() and is_result(file) else None
-    if place.child(BEST).child(POLICY_FILE).is_file():
-        return policy_card(place.child(BEST).uri)
+    if location.child(BEST).child(POLICY_FILE).is_file():
+        return policy_card(location.child(BEST).uri)
     if result is not None:
         return result.card()
-    if (failure := read_failure(place)) is not None:
-        return Card("Training", verdict="bad", word="Failed", sentence=failure.sentence, sections=[_series(place)])
-    if saved_in(place):
-        return Card("Training", word="Not finished", sentence=f"{place.uri} runs, or was stopped.", sections=[_series(place)])
-    if place.child("card.html").is_file() and not is_dataset(uri):
-        return _chain_card(place)
+    if (failure := read_failure(location)) is not None:
+        return Card("Training", verdict="bad", word="Failed", sentence=failure.sentence, sections=[_series(location)])
+    if saved_in(location):
+        return Card(
+            "Training", word="Not finished", sentence=f"{location.uri} runs, or was stopped.", sections=[_series(location)]
+        )
+    if location.child("card.html").is_file() and not is_dataset(uri):
+        return _chain_card(location)
     return dataset_card(uri, version)
 
 

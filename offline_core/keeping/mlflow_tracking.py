@@ -135,8 +135,8 @@ def _mirror(client: Any, run: Any, result: PromotionResult) -> None:
         if version.tags.get("checkpoint") == move.checkpoint
     ]
     if not known:
-        place = Location.of(result.checkpoint)
-        with _folder({file: place.inside(file).read() for file in place.files(recursive=False)}) as folder:
+        location = Location.of(result.checkpoint)
+        with _folder({file: location.inside(file).read() for file in location.files(recursive=False)}) as folder:
             client.log_artifacts(run.run_id, folder, "policy")
         tags = {"checkpoint": move.checkpoint, "fingerprint": move.fingerprint, "address": result.address}
         known = [client.create_model_version(name, f"{run.artifact_uri}/policy", run.run_id, tags=tags)]

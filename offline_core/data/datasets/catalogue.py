@@ -128,7 +128,7 @@ class Catalogue:
         folders = {match[1] or "" for name in self.by_kind.get("version", ()) if (match := _SIDE.fullmatch(name))}
         return tuple(sorted(f"{posixpath.join(folder, of)}/" for folder in folders for of in _OF_DECISIONS))
 
-    def place(self, name: str) -> Location:
+    def location(self, name: str) -> Location:
         """A folder or file below the root."""
         return self.root.child(name) if name else self.root
 

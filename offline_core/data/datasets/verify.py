@@ -71,16 +71,16 @@ def _everything(catalogue: Catalogue) -> Iterator[Verified]:
     for name, kind in sorted(kinds.items()):
         if any(part.startswith(TEMPORARY) for part in name.split("/")):
             continue
-        location, folder = catalogue.place(name), posixpath.dirname(name)
+        location, folder = catalogue.location(name), posixpath.dirname(name)
         if kind == "version":
-            yield _version(catalogue.place(posixpath.dirname(folder)), int(posixpath.basename(name)[:-5]))
+            yield _version(catalogue.location(posixpath.dirname(folder)), int(posixpath.basename(name)[:-5]))
         elif kind == "metrics":
             if (lines := _metrics(location)) is not None:
                 yield lines
         elif kind in ("tag", "about", "move"):
             if folder not in logs:
                 logs.add(folder)
-                yield _log(catalogue.place(folder), kind)
+                yield _log(catalogue.location(folder), kind)
         elif kind != "mark" and (one := _json(location, kind)) is not None:
             yield one
 

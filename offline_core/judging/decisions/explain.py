@@ -86,7 +86,6 @@ def explain(
     return Explanation(
         dataset=log.ref,
         episode=steps[0].episode,
-        episodes=len(steps) if is_of_many else 1,
         policies={contender.name: contender.uri for contender in contenders},
         steps=steps,
         more_seen=more,

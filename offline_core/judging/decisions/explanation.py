@@ -54,10 +54,14 @@ class Explanation(Result):
 
     dataset: DatasetRef
     episode: str = Field(description="Its id; of many that of the first one.")
-    episodes: int = Field(1, description="How many; more than one of a log of one step, spread over it.")
     policies: dict[str, str] = Field(description="The short name of each, and what names it.")
     steps: list[ExplainedStep]
     more_seen: int = Field(0, description="Numbers of an observation that are not shown.")
+
+    @property
+    def episodes(self) -> int:
+        """How many the steps are of; more than one of a log of one step, spread over it."""
+        return len({step.episode for step in self.steps})
 
     def card(self) -> Card:
         agreeing = ", ".join(f"{name} in {self.agreeing(name):,}" for name in self.policies)

@@ -286,24 +286,30 @@ def _fit_together(fitted: Fitted, group: Sequence[_Member], steps: FQESteps, bar
     generators = [
         torch.Generator().manual_seed(derive_seed(fitted.seed, "actions", member.part, member.number)) for member in group
     ]
-    scale = base.scale
+    scale, has_future = base.scale, bool(steps.goes_on.any())  # no click has one
     for update in range(config.updates):
         drawn = {number: next(batch) for number, batch in batches.items()}
         numbers = torch.stack([drawn[member.part] for member in group])
         rows = steps.rows[numbers]
-        seen = steps.observations.at(torch.stack([rows, rows + 1]), frames=base.frames)
-        before, after = (nested.map_leaves(lambda leaf: leaf[i], seen) for i in (0, 1))  # noqa: B023
-        with torch.no_grad():
-            choices = [
-                chosen(
-                    head, steps.inputs[member.policy][to], explore=fitted.explore, samples=config.action_samples, generator=own
-                )
-                for head, member, to, own in zip(heads, group, rows + 1, generators, strict=True)
-            ]
-            following = target(targets, buffers, after, steps.remaining[rows + 1], _stacked(choices))
-            wanted = steps.rewards[numbers] + fitted.gamma * steps.goes_on[numbers] * following
+        wanted = steps.rewards[numbers]
+        if has_future:
+            with torch.no_grad():
+                choices = [
+                    chosen(
+                        head,
+                        steps.inputs[member.policy][to],
+                        explore=fitted.explore,
+                        samples=config.action_samples,
+                        generator=own,
+                    )
+                    for head, member, to, own in zip(heads, group, rows + 1, generators, strict=True)
+                ]
+                after = steps.observations.at(rows + 1, frames=base.frames)
+                following = target(targets, buffers, after, steps.remaining[rows + 1], _stacked(choices))
+                wanted = wanted + fitted.gamma * steps.goes_on[numbers] * following
         done = taken(heads[0], nested.map_leaves(lambda leaf: leaf.flatten(0, 1), steps.actions(rows)))
         done = nested.map_leaves(lambda leaf: leaf.unflatten(0, rows.shape), done)  # noqa: B023
+        before = steps.observations.at(rows, frames=base.frames)
         q = learning(parameters, buffers, before, steps.remaining[rows], done)
         losses = ((q - wanted) / scale).square().mean(dim=1)
         optimizer.zero_grad()

@@ -79,25 +79,25 @@ def read_briefs(
         cached: from `load_cache`.
     """
     before_ns = time.time_ns() - _SETTLED_NS
-    found: dict[str, Brief] = {}
+    briefs: dict[str, Brief] = {}
     problems: list[tuple[str, str]] = []
     is_new = False
     for kind, of_kind in names.items():
         unread = []
         for name in of_kind:
             if (known := _of_cache(cached.get(name), catalogue.files[name])) is not None:
-                found[name] = known
+                briefs[name] = known
             else:
                 unread.append(name)
         for name, brief in zip(unread, _read_all(catalogue, unread, _PARSERS[kind]), strict=True):
             if isinstance(brief, Brief):
-                found[name] = brief
+                briefs[name] = brief
                 is_new = is_new or _is_settled(catalogue.files[name], before_ns)
             elif brief is not None:
                 problems.append((name, brief))
-    if len(found) >= LEAST_FILES and (is_new or len(cached) > len(found)):
-        _store(catalogue, {name: each for name, each in found.items() if _is_settled(catalogue.files[name], before_ns)})
-    return found, problems
+    if len(briefs) >= LEAST_FILES and (is_new or len(cached) > len(briefs)):
+        _store(catalogue, {name: brief for name, brief in briefs.items() if _is_settled(catalogue.files[name], before_ns)})
+    return briefs, problems
 
 
 def _of_cache(entry: Cached | None, state: FileState) -> Brief | None:
@@ -147,8 +147,8 @@ def _checked(brief: Brief) -> Brief:
         TypeError: it is not.
     """
     texts = (brief.kind, brief.what, brief.operation, brief.policy, brief.algorithm, brief.environment)
-    are_texts = all(isinstance(each, str) for each in texts)
-    are_uris = isinstance(brief.sources, list | tuple) and all(isinstance(each, str) for each in brief.sources)
+    are_texts = all(isinstance(text, str) for text in texts)
+    are_uris = isinstance(brief.sources, list | tuple) and all(isinstance(uri, str) for uri in brief.sources)
     is_time = brief.made is None or (isinstance(brief.made, int | float) and _FIRST <= brief.made <= _LAST)
     if not (are_texts and are_uris and is_time):
         raise TypeError("a text, a URI or a time is none")
@@ -206,7 +206,7 @@ def _evaluation(result: Mapping[str, Any]) -> str:
 
 
 def _estimate(result: Mapping[str, Any]) -> str:
-    values = (f"{name} {float(each['value']):.4g}" for name, each in result["estimates"].items())
+    values = (f"{name} {float(estimate['value']):.4g}" for name, estimate in result["estimates"].items())
     return f"{', '.join(values)}; recorded {float(result['recorded']['value']):.4g}"
 
 
@@ -252,7 +252,7 @@ def _stage(operation: Mapping[str, Any]) -> str:
 
 
 def _sources(values: Mapping[str, Any]) -> list[str]:
-    parents = ((each["uri"], each.get("version")) for each in values.get("parents", ()))
+    parents = ((parent["uri"], parent.get("version")) for parent in values.get("parents", ()))
     return [*dict.fromkeys(uri if version is None else f"{uri}@{version}" for uri, version in parents)]
 
 
@@ -260,7 +260,7 @@ def _seconds(time: str) -> float:
     return datetime.fromisoformat(time).timestamp()
 
 
-def _place(root: Location) -> Location | None:
+def _cache_file(root: Location) -> Location | None:
     """The file of the cache; None: there is no place for one."""
     above = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = os.environ.get(CACHE) or os.path.join(above, "offline")
@@ -272,12 +272,12 @@ def _place(root: Location) -> Location | None:
 
 def load_cache(root: Location) -> dict[str, Cached]:
     """What is in the cache of a root, by name; nothing if it is not there, not what was written, or another user's."""
-    if (place := _place(root)) is None:
+    if (location := _cache_file(root)) is None:
         return {}
     try:
-        if os.name == "posix" and os.stat(place.path).st_uid != os.geteuid():  # who may say what they like of these files
+        if os.name == "posix" and os.stat(location.path).st_uid != os.geteuid():  # who may say what they like of these files
             raise ValueError("it is another user's")
-        digest, _, body = _read_local(place.path).partition(b"\n")
+        digest, _, body = _read_local(location.path).partition(b"\n")
         if hashlib.sha256(body).hexdigest().encode() != digest:
             raise ValueError("it is damaged")
         values = from_json(body)
@@ -287,17 +287,17 @@ def load_cache(root: Location) -> dict[str, Cached]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, LookupError, TypeError) as error:
-        log.info("The cache %s is not used: %s", place.uri, error)
+        log.info("The cache %s is not used: %s", location.uri, error)
         return {}
 
 
-def _store(catalogue: Catalogue, found: Mapping[str, Brief]) -> None:
-    if (place := _place(catalogue.root)) is None:
+def _store(catalogue: Catalogue, briefs: Mapping[str, Brief]) -> None:
+    if (location := _cache_file(catalogue.root)) is None:
         return
-    files = [(name, *catalogue.files[name], brief) for name, brief in found.items()]
+    files = [(name, *catalogue.files[name], brief) for name, brief in briefs.items()]
     try:
         body = to_json({"format": _FORMAT, "root": catalogue.root.uri, "files": files})
-        os.makedirs(os.path.dirname(place.path), mode=0o700, exist_ok=True)
-        place.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+        os.makedirs(os.path.dirname(location.path), mode=0o700, exist_ok=True)
+        location.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
     except (OfflineError, OSError, ValueError) as error:  # the list is complete without
-        log.info("The cache %s is not written: %s", place.uri, error)
+        log.info("The cache %s is not written: %s", location.uri, error)

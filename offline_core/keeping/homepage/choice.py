@@ -24,12 +24,12 @@ def choose(
         known = known[is_whole[known]]
     order = known[np.argsort(returns[known], kind="stable")]
     quarter = max(1, count // 4)
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
 
     def take(why: str, episodes: np.ndarray, most: int) -> None:
         for episode in episodes[:most].tolist():
-            if len(found) < count:
-                found.setdefault(episode, why)
+            if len(reasons) < count:
+                reasons.setdefault(episode, why)
 
     take("best", order[::-1], 1)
     take("worst", order, 1)
@@ -39,7 +39,7 @@ def choose(
     take("best", order[::-1], quarter)
     take("worst", order, quarter)
     take("sample", np.random.default_rng(seed).permutation(len(returns)), len(returns))
-    return found
+    return reasons
 
 
 def listed(total: int, chosen: dict[int, str], most: int, *, seed: int) -> np.ndarray:

@@ -15,20 +15,20 @@ MAX_CLIP_BYTES = 2 * 2**20
 """A larger one is linked."""
 
 
-def clips_of(found: Contents, name: str, dataset: Dataset) -> Mapping[str, str]:
+def clips_of(contents: Contents, name: str, dataset: Dataset) -> Mapping[str, str]:
     """The files of clips by eps_id.
 
     Arguments:
         name: of the dataset's folder, relative to the root.
     """
     folder = posixpath.join(name, CLIPS, f"{dataset.manifest.version:06d}/")
-    files = [file for file in found.catalogue.files if file.startswith(folder) and posixpath.splitext(file)[1] in TYPES]
+    files = [file for file in contents.catalogue.files if file.startswith(folder) and posixpath.splitext(file)[1] in TYPES]
     return {posixpath.splitext(posixpath.basename(file))[0]: file for file in files}
 
 
-def clip_of(found: Contents, file: str) -> Mapping[str, str]:
+def clip_of(contents: Contents, file: str) -> Mapping[str, str]:
     """The type of a clip, and the clip itself or the address of its file."""
-    place, type = found.catalogue.place(file), TYPES[posixpath.splitext(file)[1]]
-    if found.catalogue.files[file].size <= MAX_CLIP_BYTES:
-        return {"type": type, "data": f"data:{type};base64,{base64.b64encode(place.read()).decode('ascii')}"}
-    return {"type": type, "href": f"file://{quote(place.uri)}" if place.is_local else place.uri}
+    location, type = contents.catalogue.location(file), TYPES[posixpath.splitext(file)[1]]
+    if contents.catalogue.files[file].size <= MAX_CLIP_BYTES:
+        return {"type": type, "data": f"data:{type};base64,{base64.b64encode(location.read()).decode('ascii')}"}
+    return {"type": type, "href": f"file://{quote(location.uri)}" if location.is_local else location.uri}

@@ -16,22 +16,22 @@ from offline_core.judging.ranking.result import OutlierResult
 from offline_core.keeping.contents import Contents
 from offline_core.keeping.homepage.explorer import read_scores
 from offline_core.keeping.homepage.facts import column_rows, dataset_facts
-from offline_core.keeping.homepage.found import Found
+from offline_core.keeping.homepage.page_contents import PageContents
 from offline_core.keeping.homepage.values import minute, number, summary
 from offline_core.runtime.provenance import RUN
 
 
-def datasets_of(found: Contents) -> dict[str, dict[str, Any]]:
+def datasets_of(contents: Contents) -> dict[str, dict[str, Any]]:
     """The rows of the table of datasets by name, the one with the newest version first."""
-    order = sorted(found.datasets, key=lambda name: found.datasets[name][-1].manifest.created_at, reverse=True)
-    return {name or ".": row for name, row in found.each(order, lambda name: _row(found, name))}
+    order = sorted(contents.datasets, key=lambda name: contents.datasets[name][-1].manifest.created_at, reverse=True)
+    return {name or ".": row for name, row in contents.each(order, lambda name: _row(contents, name))}
 
 
-def _row(found: Contents, name: str) -> dict[str, Any]:
-    latest = found.datasets[name][-1]
+def _row(contents: Contents, name: str) -> dict[str, Any]:
+    latest = contents.datasets[name][-1]
     manifest, statistics = latest.manifest, latest.statistics
-    report = found.checks.get((name, manifest.version))
-    failed = [each.rule for each in report.findings if each.verdict == "fail"] if report else []
+    report = contents.checks.get((name, manifest.version))
+    failed = [finding.rule for finding in report.findings if finding.verdict == "fail"] if report else []
     return {
         "version": manifest.version,
         "made": minute(manifest.created_at),
@@ -45,23 +45,24 @@ def _row(found: Contents, name: str) -> dict[str, Any]:
     }
 
 
-def dataset_in(found: Contents, name: str) -> dict[str, Any]:
+def dataset_in(contents: Contents, name: str) -> dict[str, Any]:
     """The page of one dataset, without its episodes."""
-    versions = found.datasets[name]
+    versions = contents.datasets[name]
     latest = versions[-1]
-    tags = found.tried(f"{name}/_versions/tags", lambda: read_tags(latest.location)) or {}
-    report = found.checks.get((name, latest.manifest.version))
+    tags = contents.tried(f"{name}/_versions/tags", lambda: read_tags(latest.location)) or {}
+    report = contents.checks.get((name, latest.manifest.version))
     known = latest.statistics.columns or (report.statistics.columns if report else None)
     return {
         "name": name or ".",
         "versions": [
-            _version(found, each, tags, found.checks.get((name, each.manifest.version))) for each in reversed(versions)
+            _version(contents, dataset, tags, contents.checks.get((name, dataset.manifest.version)))
+            for dataset in reversed(versions)
         ],
-        "facts": found.tried(name, lambda: dataset_facts(latest)) or {},
-        "columns": found.tried(
+        "facts": contents.tried(name, lambda: dataset_facts(latest)) or {},
+        "columns": contents.tried(
             name,
             lambda: [
-                [label, *(each if isinstance(each, str) else number(each, 4) for each in numbers), lost]
+                [label, *(value if isinstance(value, str) else number(value, 4) for value in numbers), lost]
                 for label, numbers, lost in column_rows(known or {}, latest.manifest.input_columns)
             ],
         )
@@ -70,13 +71,15 @@ def dataset_in(found: Contents, name: str) -> dict[str, Any]:
     }
 
 
-def _version(found: Contents, dataset: Dataset, tags: Mapping[str, int], report: QualityReport | None) -> dict[str, Any]:
+def _version(contents: Contents, dataset: Dataset, tags: Mapping[str, int], report: QualityReport | None) -> dict[str, Any]:
     manifest, statistics = dataset.manifest, dataset.statistics
     return {
         "version": manifest.version,
         "made": minute(manifest.created_at),
         "by": manifest.operation.stage.replace("_", " "),
-        "from": ", ".join(found.name_of(each.uri) + (f" v{each.version}" if each.version else "") for each in manifest.parents),
+        "from": ", ".join(
+            contents.name_of(parent.uri) + (f" v{parent.version}" if parent.version else "") for parent in manifest.parents
+        ),
         "episodes": statistics.episodes,
         "steps": statistics.steps,
         "bytes": dataset.ref.bytes,
@@ -92,18 +95,18 @@ def _version(found: Contents, dataset: Dataset, tags: Mapping[str, int], report:
 def _quality(report: QualityReport) -> dict[str, Any]:
     card = report.card()
     findings = [
-        [each.rule, each.outcome, each.message, each.advice]
-        for each in sorted(report.findings, key=lambda each: {"fail": 0, "warn": 1, "pass": 2}[each.verdict])
+        [finding.rule, finding.outcome, finding.message, finding.advice]
+        for finding in sorted(report.findings, key=lambda finding: {"fail": 0, "warn": 1, "pass": 2}[finding.verdict])
     ]
     told = {"level": card.verdict, "status": card.word, "told": card.sentence}
     return {"verdict": report.verdict, "findings": findings} | told
 
 
-def scores_of(found: Found, dataset: Dataset) -> pl.DataFrame | None:
+def scores_of(contents: PageContents, dataset: Dataset) -> pl.DataFrame | None:
     """Of the outliers that were looked for in this version."""
     fingerprint = dataset.manifest.fingerprint
-    for folder, result in found.other_results.items():
+    for folder, result in contents.other_results.items():
         if isinstance(result, OutlierResult) and result.dataset.fingerprint == fingerprint:
             name = posixpath.join(folder, SCORES)
-            return found.tried(name, lambda name=name: read_scores(found.catalogue.place(name)))  # type: ignore[misc]
+            return contents.tried(name, lambda name=name: read_scores(contents.catalogue.location(name)))  # type: ignore[misc]
     return None

@@ -56,7 +56,7 @@ def episodes_of(
     picked = choose(returns.astype(np.float64), score, config.episodes, seed=config.seed, is_whole=is_whole)
     chosen = clips | picked
     rows = listed(len(index), chosen, config.listed, seed=config.seed)
-    found: dict[str, Any] = {
+    episodes: dict[str, Any] = {
         "version": dataset.manifest.version,
         "total": len(index),
         **_columns(index, rows, marks),
@@ -67,9 +67,9 @@ def episodes_of(
         },
     }
     if score is not None and scores is not None:
-        found["score"] = [number(each, 4) for each in score[rows].tolist()]
-        found["reason"] = scores[REASON].gather(rows).to_list()
-    return found
+        episodes["score"] = [number(value, 4) for value in score[rows].tolist()]
+        episodes["reason"] = scores[REASON].gather(rows).to_list()
+    return episodes
 
 
 def _columns(index: pl.DataFrame, rows: np.ndarray, marks: Marks) -> dict[str, list[Any]]:
@@ -79,7 +79,7 @@ def _columns(index: pl.DataFrame, rows: np.ndarray, marks: Marks) -> dict[str, l
         "number": rows.tolist(),
         "id": some[columns.EPS_ID].to_list(),
         "start": some[columns.T_STARTED].to_list() if (some[columns.T_STARTED] != 0).any() else [],
-        "return": [number(each) for each in some[columns.RETURN].to_list()],
+        "return": [number(value) for value in some[columns.RETURN].to_list()],
         "length": some[columns.LENGTH].to_list(),
         "end": ends.tolist(),
         "marked": rows[marks.of(some)].tolist(),
@@ -104,7 +104,7 @@ def matching(
             episodes = [episode for episode in group.episodes() if len(episode)]
             if episodes:
                 has_steps = index[columns.LENGTH].gather(numbers).to_numpy() > 0
-                met[numbers[has_steps]] = [each.any() for each in kept_steps(episodes, where)]
+                met[numbers[has_steps]] = [kept.any() for kept in kept_steps(episodes, where)]
     else:
         where.require(columns.EPISODE_METADATA)
         names = [name for name in columns.EPISODE_METADATA if name in {*columns.EPISODE_SUMMARY, *where.names}]
@@ -120,7 +120,7 @@ def facts_of(index: pl.DataFrame, number: int) -> dict[str, Any]:
 
 def read_episode(groups: Groups, wanted: int) -> Episode:
     """One episode by its number; reads the one row group that it is in."""
-    group, numbers = next(each for each in groups if len(each[1]) and each[1][0] <= wanted <= each[1][-1])
+    group, numbers = next(some for some in groups if len(some[1]) and some[1][0] <= wanted <= some[1][-1])
     return group.episodes(only=numbers == wanted)[0]
 
 
@@ -148,7 +148,7 @@ def steps_of(
             yield episode_number, {**signals.as_json(), **facts_of(index, episode_number)}
 
 
-def read_scores(place: Location) -> pl.DataFrame:
+def read_scores(location: Location) -> pl.DataFrame:
     """The scores and reasons that a look for outliers left, in the order of the dataset.
 
     Raises:
@@ -156,6 +156,6 @@ def read_scores(place: Location) -> pl.DataFrame:
         CorruptFileError: they are not what was written.
         UnsafeDataError: reading a column could run code.
     """
-    scores = pl.read_parquet(io.BytesIO(stored_scores(place)), columns=[SCORE, REASON])
-    refuse_extension_types(scores.clear().to_arrow().schema, place.uri)
+    scores = pl.read_parquet(io.BytesIO(stored_scores(location)), columns=[SCORE, REASON])
+    refuse_extension_types(scores.clear().to_arrow().schema, location.uri)
     return scores

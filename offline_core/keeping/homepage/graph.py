@@ -14,15 +14,15 @@ MOST_ALIKE = 4
 """More policies made by the same operation from the same parents are one node."""
 
 
-def graph_of(found: Contents) -> dict[str, Any]:
+def graph_of(contents: Contents) -> dict[str, Any]:
     """Nodes with their column, row, lines of text and kind, and edges between their numbers."""
-    nodes, parents = _nodes(found)
+    nodes, parents = _nodes(contents)
     names = {key: i for i, key in enumerate(nodes)}
     for key in [*names]:
         for parent in parents.get(key, ()):
             if _key(parent) not in names:  # of another root, or deleted
                 names[_key(parent)] = len(names)
-                nodes[_key(parent)] = {"kind": parent.kind, "lines": _lines(found, _outside(parent)), "is_outside": True}
+                nodes[_key(parent)] = {"kind": parent.kind, "lines": _lines(contents, _outside(parent)), "is_outside": True}
     shown = dict([*nodes.items()][:MAX_NODES])
     edges = [
         [names[_key(parent)], names[key]]
@@ -44,31 +44,31 @@ def _outside(parent: Parent) -> Node:
     return Node(parent.kind, parent.uri, parent.version, state)
 
 
-def _lines(found: Contents, node: Node) -> list[str]:
+def _lines(contents: Contents, node: Node) -> list[str]:
     """As `label`, with names relative to the root."""
-    name = found.name_of(node.uri)
+    name = contents.name_of(node.uri)
     return [f"{name} version {node.version}" if node.version else name, *label(node)[1:]]
 
 
-def _nodes(found: Contents) -> tuple[dict[str, dict[str, Any]], dict[str, list[Parent]]]:
+def _nodes(contents: Contents) -> tuple[dict[str, dict[str, Any]], dict[str, list[Parent]]]:
     """(node, parents) by fingerprint; what has the same content as another is the same node."""
     nodes: dict[str, dict[str, Any]] = {}
     parents: dict[str, list[Parent]] = {}
-    for name, versions in found.datasets.items():
+    for name, versions in contents.datasets.items():
         for dataset in versions:
             key = dataset.manifest.fingerprint
-            made = node_of(found.catalogue.place(name).uri, dataset.manifest)
-            nodes[key] = {"kind": "dataset", "lines": _lines(found, made), "is_outside": False}
+            made = node_of(contents.catalogue.location(name).uri, dataset.manifest)
+            nodes[key] = {"kind": "dataset", "lines": _lines(contents, made), "is_outside": False}
             parents[key] = list(dataset.manifest.parents)
-    alike = {name: (each.operation.stage, *(_key(p) for p in each.parents)) for name, each in found.policies.items()}
+    alike = {name: (policy.operation.stage, *(_key(p) for p in policy.parents)) for name, policy in contents.policies.items()}
     counts = Counter(alike.values())
-    for name, policy in found.policies.items():
+    for name, policy in contents.policies.items():
         group = alike[name]
         if counts[group] > MOST_ALIKE:
             key = "/".join(group)
             lines = [f"{counts[group]:,} policies", policy.operation.stage.replace("_", " ")]
         else:
-            key, lines = policy.fingerprint, _lines(found, node_of(found.catalogue.place(name).uri, policy))
+            key, lines = policy.fingerprint, _lines(contents, node_of(contents.catalogue.location(name).uri, policy))
         nodes.setdefault(key, {"kind": "policy", "lines": lines, "is_outside": False})
         parents.setdefault(key, list(policy.parents))
     return nodes, parents
@@ -88,7 +88,7 @@ def _places(count: int, edges: list[list[int]]) -> list[tuple[int, float]]:
             break
     rows: list[float] = [0.0] * count
     used: Counter[int] = Counter()
-    for node in sorted(range(count), key=lambda each: column[each]):
+    for node in sorted(range(count), key=lambda number: column[number]):
         wanted = sum(rows[parent] for parent in above[node]) / len(above[node]) if above[node] else 0.0
         rows[node] = max(float(used[column[node]]), float(int(wanted)))
         used[column[node]] = int(rows[node]) + 1

@@ -114,21 +114,21 @@ def list_root(root: str, *, kind: str | None = None) -> RootListing:
         with ThreadPoolExecutor(1) as pool:
             cached = pool.submit(load_cache, Location.of(root))  # meanwhile, the root is listed
             catalogue = open_catalogue(root)
-        found = _Found(catalogue, cached.result())
+        rows = _Rows(catalogue, cached.result())
         entries = [
-            *found.datasets(),
-            *found.policies(),
-            *found.results(),
-            *found.tests(),
-            *found.unfinished(),
-            *found.aliases(),
+            *rows.datasets(),
+            *rows.policies(),
+            *rows.results(),
+            *rows.tests(),
+            *rows.unfinished(),
+            *rows.aliases(),
         ]
-        entries.sort(key=lambda each: (each.made or _FIRST, each.name))
-    shown = entries if kind is None else [each for each in entries if each.kind == kind]
-    return RootListing(root=catalogue.root.uri, entries=shown, problems=found.problems)
+        entries.sort(key=lambda entry: (entry.made or _FIRST, entry.name))
+    shown = entries if kind is None else [entry for entry in entries if entry.kind == kind]
+    return RootListing(root=catalogue.root.uri, entries=shown, problems=rows.problems)
 
 
-class _Found:
+class _Rows:
     """What the files of a root say, as rows."""
 
     def __init__(self, catalogue: Catalogue, cached: Mapping[str, Cached]) -> None:
@@ -170,7 +170,7 @@ class _Found:
     def results(self) -> Iterator[Listed]:
         for file, brief in self._read("result"):
             name = posixpath.dirname(file)
-            best = next((each for end in (BEST, LAST) if (each := posixpath.join(name, end)) in self._policies), None)
+            best = next((folder for end in (BEST, LAST) if (folder := posixpath.join(name, end)) in self._policies), None)
             policy = None if best is None else self._policies[best]
             learned = "" if policy is None else policy.algorithm or brief.algorithm
             made_from = "" if policy is None else self._sources(policy) or policy.environment
@@ -195,14 +195,14 @@ class _Found:
                     yield Listed(kind=kind, name=policy, made=made, what=brief.what, source=source, policy=policy)
 
     def unfinished(self) -> Iterator[Listed]:
-        found = {posixpath.dirname(file): file for kind in ("metrics", "failure") for file in self.catalogue.shown(kind)}
-        for name, file in found.items():
+        files = {posixpath.dirname(file): file for kind in ("metrics", "failure") for file in self.catalogue.shown(kind)}
+        for name, file in files.items():
             if posixpath.join(name, RESULT_FILE) in self.catalogue.files:
                 continue
             what = "not done: it runs, or was stopped"
             if posixpath.basename(file) == FAILURE_FILE:
                 try:
-                    failure = read_failure(self.catalogue.place(name))
+                    failure = read_failure(self.catalogue.location(name))
                 except OfflineError as error:
                     self.problems.append((file, str(error)))
                     continue
@@ -213,7 +213,7 @@ class _Found:
 
     def aliases(self) -> Iterator[Listed]:
         for folder in dict.fromkeys(posixpath.dirname(name) for name in self.catalogue.shown("move")):
-            entry = self.catalogue.place(posixpath.dirname(folder))
+            entry = self.catalogue.location(posixpath.dirname(folder))
             try:
                 aliases = read_history(entry).aliases
             except OfflineError as error:
@@ -233,7 +233,7 @@ class _Found:
 
     def _tags(self, folder: str) -> dict[str, int]:
         try:
-            return read_tags(self.catalogue.place(folder))
+            return read_tags(self.catalogue.location(folder))
         except OfflineError as error:
             self.problems.append((posixpath.join(folder, TAGS), str(error)))
             return {}

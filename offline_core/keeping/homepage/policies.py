@@ -11,7 +11,7 @@ from offline_core.data.quality.result import Histogram
 from offline_core.judging.decisions.result import DecisionResult, Difference
 from offline_core.judging.estimation.result import OffPolicyResult, return_name
 from offline_core.keeping.contents import Contents
-from offline_core.keeping.homepage.found import Found
+from offline_core.keeping.homepage.page_contents import PageContents
 from offline_core.keeping.homepage.runs import parameters_of
 from offline_core.keeping.homepage.values import minute, number
 from offline_core.policies.evaluation.result import EPISODE_METRICS, EvaluationResult
@@ -21,19 +21,19 @@ _COMMAND = re.compile(r"^## What ran$.*?^(`{3,})console\n(.*?)\n\1$", re.DOTALL 
 """In the Markdown of a card."""
 
 
-def policies_of(found: Contents) -> dict[str, dict[str, Any]]:
+def policies_of(contents: Contents) -> dict[str, dict[str, Any]]:
     """The rows of the table of policies by name, the newest first."""
     aliases: dict[str, list[str]] = {}
-    for history in found.histories:
+    for history in contents.histories:
         for alias, move in history.aliases.items():
             aliases.setdefault(move.fingerprint, []).append(f"{history.name}@{alias}")
-    order = sorted(found.policies, key=lambda name: found.policies[name].created_at, reverse=True)
-    return {name or ".": row for name, row in found.each(order, lambda name: _row(found, name, aliases))}
+    order = sorted(contents.policies, key=lambda name: contents.policies[name].created_at, reverse=True)
+    return {name or ".": row for name, row in contents.each(order, lambda name: _row(contents, name, aliases))}
 
 
-def _row(found: Contents, name: str, aliases: Mapping[str, list[str]]) -> dict[str, Any]:
-    manifest = found.policies[name]
-    evaluations = found.evaluations.get(name, ())
+def _row(contents: Contents, name: str, aliases: Mapping[str, list[str]]) -> dict[str, Any]:
+    manifest = contents.policies[name]
+    evaluations = contents.evaluations.get(name, ())
     return {
         "made": minute(manifest.created_at),
         "by": manifest.operation.stage.replace("_", " "),
@@ -42,39 +42,39 @@ def _row(found: Contents, name: str, aliases: Mapping[str, list[str]]) -> dict[s
         "episodes": int(manifest.metrics.get("episodes", 0)),
         "aliases": ", ".join(aliases.get(manifest.fingerprint, [])),
         "evaluations": len(evaluations),
-        "evaluated": number(max((each.mean_return for each in evaluations), default=None), 5),
-        "estimates": len(found.estimates.get(name, ())),
+        "evaluated": number(max((evaluation.mean_return for evaluation in evaluations), default=None), 5),
+        "estimates": len(contents.estimates.get(name, ())),
     }
 
 
-def policy_in(found: Found, folder: str) -> dict[str, Any]:
+def policy_in(contents: PageContents, folder: str) -> dict[str, Any]:
     """The page of one policy beside its row: what made it, what was measured of it, and the decisions on it."""
-    manifest = found.policies[folder]
-    evaluations = {found.name_of(each.uri): each for each in found.evaluations.get(folder, ())}
-    estimates = {found.name_of(each.uri): each for each in found.estimates.get(folder, ())}
+    manifest = contents.policies[folder]
+    evaluations = {contents.name_of(evaluation.uri): evaluation for evaluation in contents.evaluations.get(folder, ())}
+    estimates = {contents.name_of(estimate.uri): estimate for estimate in contents.estimates.get(folder, ())}
     run = posixpath.dirname(folder)
-    parents = (found.name_of(each.uri) + (f" v{each.version}" if each.version else "") for each in manifest.parents)
-    is_of_run = run in found.learned and found.policy_of(run) is manifest
+    parents = (contents.name_of(parent.uri) + (f" v{parent.version}" if parent.version else "") for parent in manifest.parents)
+    is_of_run = run in contents.learned and contents.policy_of(run) is manifest
     return {
         "fingerprint": manifest.fingerprint,
         "run": manifest.provenance.get(RUN, ""),
         "experiment": (run or ".") if is_of_run else None,
-        "x": found.learned[run]["x"] if is_of_run else "",
-        "command": _command(found, run),
+        "x": contents.learned[run]["x"] if is_of_run else "",
+        "command": _command(contents, run),
         "parameters": parameters_of(manifest.operation.config),
         "from": [*dict.fromkeys(parents)],
-        "evaluations": [entry for _, entry in found.each(evaluations, lambda file: _evaluation(evaluations[file]))],
-        "estimates": [entry for _, entry in found.each(estimates, lambda file: _estimate(found, estimates[file]))],
-        "decisions": [each for each in decisions_of(found) if manifest.fingerprint in each["fingerprints"]],
+        "evaluations": [entry for _, entry in contents.each(evaluations, lambda file: _evaluation(evaluations[file]))],
+        "estimates": [entry for _, entry in contents.each(estimates, lambda file: _estimate(contents, estimates[file]))],
+        "decisions": [decision for decision in decisions_of(contents) if manifest.fingerprint in decision["fingerprints"]],
     }
 
 
-def _command(found: Contents, run: str) -> str:
+def _command(contents: Contents, run: str) -> str:
     """The command that repeats the run, from the card beside it; empty if there is none."""
     card = posixpath.join(run, "card.md")
-    if card not in found.catalogue.files:
+    if card not in contents.catalogue.files:
         return ""
-    text = found.tried(card, lambda: found.catalogue.place(card).read().decode()) or ""
+    text = contents.tried(card, lambda: contents.catalogue.location(card).read().decode()) or ""
     command = _COMMAND.search(text)
     return "" if command is None else command[2]
 
@@ -96,62 +96,70 @@ def _evaluation(result: EvaluationResult) -> dict[str, Any]:
     }
 
 
-def _estimate(found: Contents, result: OffPolicyResult) -> dict[str, Any]:
+def _estimate(contents: Contents, result: OffPolicyResult) -> dict[str, Any]:
     card, intervals = result.card(), {"recorded": result.recorded, **result.estimates}
     return {
         "level": card.verdict,
         "status": card.word,
         "told": card.sentence,
-        "dataset": f"{found.name_of(result.dataset.uri)} v{result.dataset.version}",
+        "dataset": f"{contents.name_of(result.dataset.uri)} v{result.dataset.version}",
         "actions": "sampled" if result.explore else "greedy",
         "confidence": number(result.confidence),
         "gamma": number(result.gamma),
         "of": return_name(result.gamma, result.reward),
-        "intervals": {name: [number(at, 5) for at in (each.value, each.low, each.high)] for name, each in intervals.items()},
+        "intervals": {
+            name: [number(at, 5) for at in (interval.value, interval.low, interval.high)]
+            for name, interval in intervals.items()
+        },
         "warnings": result.warnings,
     }
 
 
-def decisions_of(found: Found) -> list[dict[str, Any]]:
+def decisions_of(contents: PageContents) -> list[dict[str, Any]]:
     """One entry a decision."""
-    decisions = {name: result for name, result in found.other_results.items() if isinstance(result, DecisionResult)}
-    return [entry for _, entry in found.each(decisions, lambda name: _decision(found, name, decisions[name]))]
+    decisions = {name: result for name, result in contents.other_results.items() if isinstance(result, DecisionResult)}
+    return [entry for _, entry in contents.each(decisions, lambda name: _decision(contents, name, decisions[name]))]
 
 
-def _decision(found: Found, name: str, result: DecisionResult) -> dict[str, Any]:
+def _decision(contents: PageContents, name: str, result: DecisionResult) -> dict[str, Any]:
     card = result.card()
     return {
         "name": name,
         "verdict": card.word,
         "level": card.verdict,
         "sentence": card.sentence,
-        "against": found.name_of(result.against),
-        "dataset": f"{found.name_of(result.dataset.uri)} v{result.dataset.version}",
+        "against": contents.name_of(result.against),
+        "dataset": f"{contents.name_of(result.dataset.uri)} v{result.dataset.version}",
         "selected_on": result.selecting.episodes,
         "judged_on": result.judging.episodes,
         "of": return_name(result.gamma, result.reward),
-        "fingerprints": [each.fingerprint for each in result.candidates],
+        "fingerprints": [candidate.fingerprint for candidate in result.candidates],
         "candidates": [
-            {"name": each.name, "judged": _interval(each.judged), "overlap": number(each.overlap, 3), "reasons": each.reasons}
-            for each in result.candidates
+            {
+                "name": candidate.name,
+                "judged": _interval(candidate.judged),
+                "overlap": number(candidate.overlap, 3),
+                "reasons": candidate.reasons,
+            }
+            for candidate in result.candidates
         ],
         "notes": [*result.reasons, *result.warnings],
     }
 
 
 def _interval(difference: Difference | None) -> list[float | int | None] | None:
-    return None if difference is None else [number(each, 4) for each in (difference.value, difference.low, difference.high)]
+    return None if difference is None else [number(bound, 4) for bound in (difference.value, difference.low, difference.high)]
 
 
-def registry_of(found: Contents) -> list[dict[str, Any]]:
+def registry_of(contents: Contents) -> list[dict[str, Any]]:
     """One entry a move of an alias, the newest first."""
-    moves = [(history.name, move) for history in found.histories for move in history.moves]
+    moves = [(history.name, move) for history in contents.histories for move in history.moves]
     return [
         {
             "name": f"{name}@{move.alias}",
             "kind": move.kind,
             "fingerprint": move.fingerprint,
-            "from": found.name_of(move.source),
+            "from": contents.name_of(move.source),
             "at": minute(move.moved_at),
             "by": move.moved_by,
             "because": move.because,

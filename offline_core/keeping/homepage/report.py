@@ -42,20 +42,20 @@ def report(config: ReportConfig, *, root: str, output: str | None = None) -> Rep
     with collection_paused():  # what thousands of files say is a million objects, none of them garbage
         site = Site(open_catalogue(root), config)
         values = site.for_file()
-    found = site.found
-    place = found.catalogue.place(REPORT_FILE) if output is None else Location.of(output)
+    contents = site.contents
+    location = contents.catalogue.location(REPORT_FILE) if output is None else Location.of(output)
     problems = values["overview"]["problems"]
-    page = page_of(title_of(found.root.uri), values, made=site.made).encode()
-    place.write(page)
+    page = page_of(title_of(contents.root.uri), values, made=site.made).encode()
+    location.write(page)
     result = ReportResult(
-        uri=place.uri,
-        root=found.root.uri,
+        uri=location.uri,
+        root=contents.root.uri,
         datasets=len(site.datasets),
-        versions=sum(map(len, found.datasets.values())),
+        versions=sum(map(len, contents.datasets.values())),
         policies=len(site.policies),
         runs=len(site.runs),
-        episodes=sum(len(each["id"]) for each in values["episodes"].values() if each),
-        episodes_with_steps=sum("values" in steps for each in values["episode"].values() for steps in each.values()),
+        episodes=sum(len(table["id"]) for table in values["episodes"].values() if table),
+        episodes_with_steps=sum("values" in steps for shown in values["episode"].values() for steps in shown.values()),
         problems=[f"{name}: {reason}" for name, reason in problems],
         bytes=len(page),
         seconds=time.perf_counter() - start,

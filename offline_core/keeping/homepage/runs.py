@@ -10,7 +10,7 @@ from typing import Any
 
 from offline_core.data.datasets.result_cache import RESULT_FILE
 from offline_core.judging.sweeps.result import RUNS, SweepResult, SweptSetting
-from offline_core.keeping.homepage.found import DEFAULT_ALGORITHMS, Found, curves_of
+from offline_core.keeping.homepage.page_contents import DEFAULT_ALGORITHMS, PageContents, curves_of
 from offline_core.keeping.homepage.values import Curve, minute, number, thinned
 from offline_core.keeping.stored_results import read_result
 from offline_core.learning.metrics import METRICS_FILE, progress_of, read_metrics
@@ -45,30 +45,30 @@ _EMPTY: Mapping[str, Any] = {
 """The row of a run of which nothing is known."""
 
 
-def runs_of(found: Found) -> dict[str, dict[str, Any]]:
+def runs_of(contents: PageContents) -> dict[str, dict[str, Any]]:
     """The rows of the table of experiments by name: finished ones first, then those that run or were stopped, or failed."""
-    settings = _settings(found)
-    finished = found.each(found.learned, lambda name: _finished(found, name, found.learned[name], settings))
+    settings = _settings(contents)
+    finished = contents.each(contents.learned, lambda name: _finished(contents, name, contents.learned[name], settings))
     rows = {name or ".": row for name, row in finished}
-    going_on = (posixpath.join(name, METRICS_FILE) for name in found.unfinished)
-    read = found.once if found.root.is_local else found.each  # elsewhere, what is new is in files beside it
-    rows |= {posixpath.dirname(file) or ".": row for file, row in read(going_on, lambda file: _unfinished(found, file))}
-    for name, failure in found.failures.items():
+    going_on = (posixpath.join(name, METRICS_FILE) for name in contents.unfinished)
+    read = contents.once if contents.root.is_local else contents.each  # elsewhere, what is new is in files beside it
+    rows |= {posixpath.dirname(file) or ".": row for file, row in read(going_on, lambda file: _unfinished(contents, file))}
+    for name, failure in contents.failures.items():
         at = {"status": "failed", "level": "bad", "told": failure.sentence, "made": minute(failure.failed_at)}
         rows[name or "."] = {**_EMPTY, **rows.get(name or ".", {}), **at}
-    for name, of_sweep in _failed(found):
+    for name, of_sweep in _failed(contents):
         rows[name] = {**of_sweep, **rows.get(name, {}), **{key: of_sweep[key] for key in ("setting", "seed")}}
-    for name, note in found.notes.items():
+    for name, note in contents.notes.items():
         if (name or ".") in rows:
             rows[name or "."] = {**rows[name or "."], "note": note}
     return rows
 
 
-def _settings(found: Found) -> dict[str, tuple[SweptSetting, int]]:
+def _settings(contents: PageContents) -> dict[str, tuple[SweptSetting, int]]:
     """The setting and seed of each run of a sweep, by the last names of its folder, which stay if a root is moved."""
     return {
         "/".join(run.checkpoint.split("/")[-3:-1]): (setting, run.seed)
-        for sweep in found.other_results.values()
+        for sweep in contents.other_results.values()
         if isinstance(sweep, SweepResult)
         for setting in sweep.settings
         for run in setting.runs
@@ -76,9 +76,9 @@ def _settings(found: Found) -> dict[str, tuple[SweptSetting, int]]:
 
 
 def _finished(
-    found: Found, name: str, row: Mapping[str, Any], settings: Mapping[str, tuple[SweptSetting, int]]
+    contents: PageContents, name: str, row: Mapping[str, Any], settings: Mapping[str, tuple[SweptSetting, int]]
 ) -> dict[str, Any]:
-    policy = found.policy_of(name)
+    policy = contents.policy_of(name)
     config = {} if policy is None else policy.operation.config
     setting, seed = settings.get("/".join(name.split("/")[-2:]), (None, None if policy is None else config.get("seed", 0)))
     algorithm = "" if policy is None else config.get("algorithm", DEFAULT_ALGORITHMS.get(row["kind"], ""))
@@ -110,12 +110,12 @@ def _leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, A
             yield f"{above}{name}", (value if isinstance(value, str) else json.dumps(value, default=str))[:_LONGEST]
 
 
-def _unfinished(found: Found, file: str) -> dict[str, Any]:
-    records = read_metrics(found.catalogue.place(posixpath.dirname(file)))
+def _unfinished(contents: PageContents, file: str) -> dict[str, Any]:
+    records = read_metrics(contents.catalogue.location(posixpath.dirname(file)))
     curves = _series(records)
-    if found.curves is not None:
-        found.curves[posixpath.dirname(file)] = {name: each for name, each in curves.items() if name in CURVES.values()}
-    changed = found.catalogue.files[file].changed_ns
+    if contents.curves is not None:
+        contents.curves[posixpath.dirname(file)] = {name: curve for name, curve in curves.items() if name in CURVES.values()}
+    changed = contents.catalogue.files[file].changed_ns
     return {
         **_EMPTY,
         "status": "not finished",
@@ -129,11 +129,11 @@ def _unfinished(found: Found, file: str) -> dict[str, Any]:
     }
 
 
-def _failed(found: Found) -> Iterator[tuple[str, dict[str, Any]]]:
+def _failed(contents: PageContents) -> Iterator[tuple[str, dict[str, Any]]]:
     """The runs of sweeps that ended in an error, with its sentence; by their folders, if they left one that says the same."""
-    for folder, sweep in found.other_results.items():
+    for folder, sweep in contents.other_results.items():
         own = posixpath.join(folder, RUNS, "")
-        left = {name: each.error for name, each in found.failures.items() if name.startswith(own)}
+        left = {name: failure.error for name, failure in contents.failures.items() if name.startswith(own)}
         for run in sweep.failures if isinstance(sweep, SweepResult) else ():
             told = f"{run.error}{' It may pass if it is run again.' if run.may_pass else ''}"
             said = {"status": "failed", "level": "bad", "told": told, "setting": run.setting, "seed": run.seed}
@@ -143,32 +143,32 @@ def _failed(found: Found) -> Iterator[tuple[str, dict[str, Any]]]:
             yield name or f"{folder or '.'}: {run.setting}, seed {run.seed}", {**_EMPTY, **said}
 
 
-def curves_in(found: Found, name: str, points: int = MOST_POINTS) -> dict[str, Any] | None:
+def curves_in(contents: PageContents, name: str, points: int = MOST_POINTS) -> dict[str, Any] | None:
     """The curves of one experiment by name, each [xs, ys] of at most so many points; None: there is none of that name.
 
     Where the curves of all are wanted, those are not among them that only the metrics of a run tell.
     """
     folder = "" if name == "." else name
-    if folder not in found.learned and folder not in found.unfinished:
+    if folder not in contents.learned and folder not in contents.unfinished:
         return None
-    curves = _read_curves(found, folder) if found.curves is None else found.curves.get(folder, {})
-    return {name: thinned(each, points) for name, each in curves.items() if each}
+    curves = _read_curves(contents, folder) if contents.curves is None else contents.curves.get(folder, {})
+    return {name: thinned(curve, points) for name, curve in curves.items() if curve}
 
 
-def _read_curves(found: Found, folder: str) -> dict[str, Curve]:
-    has_metrics = posixpath.join(folder, METRICS_FILE) in found.catalogue.files
-    curves = _series(read_metrics(found.catalogue.place(folder)) if has_metrics else [])
-    if folder in found.learned:
-        result = read_result(found.catalogue.place(posixpath.join(folder, RESULT_FILE)))
+def _read_curves(contents: PageContents, folder: str) -> dict[str, Curve]:
+    has_metrics = posixpath.join(folder, METRICS_FILE) in contents.catalogue.files
+    curves = _series(read_metrics(contents.catalogue.location(folder)) if has_metrics else [])
+    if folder in contents.learned:
+        result = read_result(contents.catalogue.location(posixpath.join(folder, RESULT_FILE)))
         kept = curves_of(result) if isinstance(result, LearnedResult) else {}
         curves |= {name: curve for name, curve in kept.items() if len(curve) >= len(curves.get(name, ()))}
     return curves
 
 
 def _series(records: list[dict[str, Any]]) -> dict[str, Curve]:
-    found: dict[str, list[tuple[int, float]]] = {}
+    curves: dict[str, list[tuple[int, float]]] = {}
     for record in records:
         for name, value in record.items():
             if name not in _NO_CURVES:
-                found.setdefault(CURVES.get(name, name), []).append((progress_of(record), float(value)))
-    return dict(found)
+                curves.setdefault(CURVES.get(name, name), []).append((progress_of(record), float(value)))
+    return dict(curves)

@@ -119,7 +119,7 @@ class LiveSite:
     @property
     def _unread(self) -> int:
         """Files that are still to be read."""
-        return self.site.found.catalogue.left_out
+        return self.site.contents.catalogue.left_out
 
     def _read_on(self, catalogue: Catalogue) -> None:
         """Read all, the newest first, and show what was read from time to time."""
@@ -156,7 +156,7 @@ class LiveSite:
         try:
             begin = time.monotonic()
             catalogue = read_catalogue(self.root)
-            if self._unread or catalogue.files != self.site.found.catalogue.files:
+            if self._unread or catalogue.files != self.site.contents.catalogue.files:
                 self._show(catalogue)
         finally:
             self._next_look = _next_look(begin)
@@ -206,11 +206,11 @@ class LiveSite:
         Raises:
             LookupError: There is no such training.
         """
-        found = self.site.found
+        contents = self.site.contents
         folder = "" if run == "." else run
-        if not (folder in found.learned or folder in found.unfinished or folder in found.failures):
+        if not (folder in contents.learned or folder in contents.unfinished or folder in contents.failures):
             raise LookupError(f"There is no experiment {run} any more.")
-        say_about(found.catalogue.place(folder), {"description": text}, OF_RESULTS)
+        say_about(contents.catalogue.location(folder), {"description": text}, OF_RESULTS)
         self._next_look = 0.0
 
     def _tag(self, number: int) -> str:
@@ -264,7 +264,7 @@ def app_of(live: LiveSite, token: str, port: int) -> Starlette:
     def value(request: Request) -> Response:
         def read() -> Response:
             name = json.loads(request.query_params.get("of", ""))
-            if not isinstance(name, list) or not name or not all(isinstance(each, str | int) for each in name):
+            if not isinstance(name, list) or not name or not all(isinstance(part, str | int) for part in name):
                 raise LookupError("no name")
             try:
                 status, tag, body = live.answer(name, request.headers.get("If-None-Match"))
@@ -384,12 +384,12 @@ def _quiet_server(settings: uvicorn.Config) -> uvicorn.Server:
             if threading.current_thread() is not threading.main_thread():
                 yield
                 return
-            before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+            before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
             try:
                 yield
             finally:
-                for each, handler in before.items():
-                    signal.signal(each, handler)
+                for number, handler in before.items():
+                    signal.signal(number, handler)
 
     return Server(settings)
 

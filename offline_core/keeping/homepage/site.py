@@ -25,8 +25,8 @@ from offline_core.keeping.homepage.clips import clip_of, clips_of
 from offline_core.keeping.homepage.config import ReportConfig
 from offline_core.keeping.homepage.datasets import dataset_in, datasets_of, scores_of
 from offline_core.keeping.homepage.explorer import MAX_NUMBERS, Groups, episodes_of, facts_of, matching, read_episode, steps_of
-from offline_core.keeping.homepage.found import Found
 from offline_core.keeping.homepage.graph import graph_of
+from offline_core.keeping.homepage.page_contents import PageContents
 from offline_core.keeping.homepage.policies import decisions_of, policies_of, policy_in, registry_of
 from offline_core.keeping.homepage.runs import LEAST_POINTS, MOST_POINTS, POINTS, curves_in, runs_of
 from offline_core.keeping.homepage.signals import signals_of
@@ -74,7 +74,7 @@ class Site:
     def __init__(self, catalogue: Catalogue, config: ReportConfig, memory: Memory | None = None) -> None:
         self.memory = Memory() if memory is None else memory
         self.memory.forget_others(catalogue.files)
-        self.found = Found(catalogue, known=self.memory.files, keeps_curves=memory is None)
+        self.contents = PageContents(catalogue, known=self.memory.files, keeps_curves=memory is None)
         self.config = config
         self.made = minute_now()
 
@@ -95,27 +95,27 @@ class Site:
 
     @functools.cached_property
     def datasets(self) -> dict[str, dict[str, Any]]:
-        return datasets_of(self.found)
+        return datasets_of(self.contents)
 
     @functools.cached_property
     def runs(self) -> dict[str, dict[str, Any]]:
-        return runs_of(self.found)
+        return runs_of(self.contents)
 
     @functools.cached_property
     def policies(self) -> dict[str, dict[str, Any]]:
-        return policies_of(self.found)
+        return policies_of(self.contents)
 
     @functools.cached_property
     def decisions(self) -> list[dict[str, Any]]:
-        return decisions_of(self.found)
+        return decisions_of(self.contents)
 
     @functools.cached_property
     def registry(self) -> list[dict[str, Any]]:
-        return registry_of(self.found)
+        return registry_of(self.contents)
 
     @functools.cached_property
     def graph(self) -> dict[str, Any]:
-        return graph_of(self.found)
+        return graph_of(self.contents)
 
     @functools.cached_property
     def overview(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class Site:
         best = sorted(others, key=lambda name: (runs[name]["return"] is None, -(runs[name]["return"] or 0)))[:BEST]
         moves = {move["name"]: move for move in reversed(self.registry)}
         return {
-            "root": self.found.root.uri,
+            "root": self.contents.root.uri,
             "runs_url": _without_credentials(self.config.runs_url.rstrip("/")),
             "counts": {
                 "datasets": len(datasets),
@@ -135,7 +135,7 @@ class Site:
                 "decisions": len(self.decisions),
                 "moves": len(self.registry),
             },
-            "problems": sorted({*self.found.problems}),
+            "problems": sorted({*self.contents.problems}),
             "bad": [[name, row["failed"]] for name, row in datasets.items() if row["verdict"] == "fail"][:MOST_ON_OVERVIEW],
             "unfinished": len(unfinished),
             "failures": len(failed),
@@ -150,7 +150,7 @@ class Site:
     # Single things
 
     def dataset(self, name: str) -> dict[str, Any]:
-        return dataset_in(self.found, self._latest(name)[0])
+        return dataset_in(self.contents, self._latest(name)[0])
 
     def episodes(self, name: str) -> dict[str, Any]:
         folder, dataset = self._latest(name)
@@ -158,8 +158,8 @@ class Site:
             dataset,
             self.memory.index(dataset)[0],
             self.config,
-            scores=scores_of(self.found, dataset),
-            filmed=[*clips_of(self.found, folder, dataset)],
+            scores=scores_of(self.contents, dataset),
+            filmed=[*clips_of(self.contents, folder, dataset)],
             marks=read_marks(dataset.location),
         )
 
@@ -172,25 +172,27 @@ class Site:
         folder, dataset = self._latest(name)
         index, groups = self.memory.index(dataset)
         signals = signals_of(read_episode(groups, _checked(number, index)), dataset.manifest.input_columns).as_json()
-        clip = clips_of(self.found, folder, dataset).get(index[columns.EPS_ID][number])
-        film = {} if clip is None else {"clip": clip_of(self.found, clip)}
+        clip = clips_of(self.contents, folder, dataset).get(index[columns.EPS_ID][number])
+        film = {} if clip is None else {"clip": clip_of(self.contents, clip)}
         return {**signals, **facts_of(index, number), **film}
 
     def beside(self, name: str, number: int, policy: str) -> dict[str, Any]:
         _, dataset = self._latest(name)
         folder = "" if policy == "." else policy
-        if folder not in self.found.policies:
+        if folder not in self.contents.policies:
             raise LookupError(f"There is no policy {policy}.")
         index, groups = self.memory.index(dataset)
-        return actions_beside(dataset, read_episode(groups, _checked(number, index)), self.found.catalogue.place(folder).uri)
+        return actions_beside(
+            dataset, read_episode(groups, _checked(number, index)), self.contents.catalogue.location(folder).uri
+        )
 
     def curves(self, name: str) -> dict[str, Any]:
-        if (curves := curves_in(self.found, name)) is None:
+        if (curves := curves_in(self.contents, name)) is None:
             raise LookupError(f"There is no experiment {name}.")
         return curves
 
     def policy(self, name: str) -> dict[str, Any]:
-        return policy_in(self.found, "" if name == "." else name)
+        return policy_in(self.contents, "" if name == "." else name)
 
     def episode_name(self, name: str, number: int) -> tuple[Location, EpisodeName]:
         """The place of a dataset, and what names an episode in all its versions."""
@@ -202,7 +204,7 @@ class Site:
     def _latest(self, name: str) -> tuple[str, Dataset]:
         """The folder and the newest version of a dataset."""
         folder = "" if name == "." else name
-        return folder, self.found.datasets[folder][-1]
+        return folder, self.contents.datasets[folder][-1]
 
     # All together
 
@@ -210,7 +212,7 @@ class Site:
         """All values that one file holds, by the parts of their names: of episodes those that are chosen."""
         names, runs = [*self.datasets], self.runs
         points = max(LEAST_POINTS, min(MOST_POINTS // 5, POINTS // max(1, 2 * len(runs))))
-        tried = self.found.tried
+        tried = self.contents.tried
         values: dict[str, Any] = {name: self.value(name) for name in (*ROW_LISTS, *LISTS) if name != "overview"}
         values["dataset"] = {name: self.dataset(name) for name in names}
         values["episodes"] = {name: tried(self._told(name), functools.partial(self.episodes, name)) for name in names}
@@ -218,9 +220,9 @@ class Site:
             name: tried(self._told(name), functools.partial(self._chosen, name, values["episodes"][name], len(names))) or {}
             for name in names
         }
-        curved = self.found.each(
+        curved = self.contents.each(
             [name for name, run in runs.items() if run["points"]],
-            lambda name: curves_in(self.found, name, points),
+            lambda name: curves_in(self.contents, name, points),
         )
         values["curves"] = dict(curved)
         values["policy"] = {name: self.policy(name) for name in self.policies}
@@ -236,12 +238,12 @@ class Site:
             return {}
         folder, dataset = self._latest(name)
         index, groups = self.memory.index(dataset)
-        found = dict(steps_of(dataset, index, groups, [*episodes["chosen"]], MAX_NUMBERS // max(1, datasets)))
-        clips = clips_of(self.found, folder, dataset)
+        shown = dict(steps_of(dataset, index, groups, [*episodes["chosen"]], MAX_NUMBERS // max(1, datasets)))
+        clips = clips_of(self.contents, folder, dataset)
         for number, id in zip(episodes["number"], episodes["id"], strict=True):
             if id in clips:
-                found[number] = {**found.get(number, facts_of(index, number)), "clip": clip_of(self.found, clips[id])}
-        return found
+                shown[number] = {**shown.get(number, facts_of(index, number)), "clip": clip_of(self.contents, clips[id])}
+        return shown
 
 
 ROW_LISTS = ("datasets", "runs", "policies")

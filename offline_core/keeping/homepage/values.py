@@ -22,7 +22,7 @@ def number(value: float | int | None, digits: int = 6) -> float | int | None:
 
 def summary(of: Summary) -> list[float | int | None]:
     """[mean, standard deviation, minimum, maximum]."""
-    return [number(each) for each in (of.mean, of.std, of.min, of.max)] if of.count else []
+    return [number(value) for value in (of.mean, of.std, of.min, of.max)] if of.count else []
 
 
 def minute(at: datetime) -> str:

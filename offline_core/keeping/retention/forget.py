@@ -127,7 +127,7 @@ def _held(held: contextlib.ExitStack, contents: Contents) -> Contents:
     names: set[str] = set()
     while new := _all_datasets(contents) - names:
         if busy := hold(held, contents, new):
-            uris = ", ".join(contents.catalogue.place(name).uri for name in sorted(busy))
+            uris = ", ".join(contents.catalogue.location(name).uri for name in sorted(busy))
             raise BusyError(f"Other runs are writing to {uris}, so nothing was forgotten. Forget again when they are done.")
         names |= new
         contents = read_contents(contents.root.uri, is_complete=True)
@@ -166,8 +166,8 @@ def _found(contents: Contents, where: Condition, config: ForgetConfig) -> Forget
         root=contents.root.uri,
         ids=len({id for subjects in subjects_by_name.values() for id in subjects.ids}),
         versions=[_without(version, subjects) for version, subjects in holding],
-        policies=[contents.catalogue.place(name).uri for name in policies],
-        addresses=[address for name in policies for address in _addresses(contents.catalogue.place(name))],
+        policies=[contents.catalogue.location(name).uri for name in policies],
+        addresses=[address for name in policies for address in _addresses(contents.catalogue.location(name))],
         removed=[contents.root.child(file).uri for file in removed],
         texts=[contents.root.child(file).uri for file in texts],
         left=[*(contents.root.child(file).uri for file in (*left, *unreadable)), *_manifests_left(contents, names)],
@@ -192,7 +192,7 @@ def _forget(contents: Contents, name: str, subjects: Subjects, names: Names) -> 
         holder, entry = next((dataset, file) for dataset in versions for file in dataset.manifest.files if file.path == path)
         index = holder.with_files([entry]).index()
         written[path] = file_without(holder, entry, index, meant, holder.location)
-    folder, now = contents.catalogue.place(name), []
+    folder, now = contents.catalogue.location(name), []
     forget_marks(folder, subjects.ids)
     for dataset in reversed(versions):
         manifest = manifest_without(dataset, written, subjects.related_ids, names)
@@ -222,7 +222,7 @@ def _finish(contents: Contents) -> None:
         listed = {file.path for dataset in versions for file in dataset.manifest.all_files}
         buried = {path for dataset in versions for tombstone in dataset.manifest.forgotten for path in tombstone.files} - listed
         for path in (path for path in buried if (f"{name}/{path}" if name else path) in contents.catalogue.files):
-            contents.catalogue.place(name).inside(path).delete()
+            contents.catalogue.location(name).inside(path).delete()
 
 
 def _files(dataset: Dataset, subjects: Subjects) -> list[str]:

@@ -127,7 +127,7 @@ def vacuum(config: VacuumConfig, *, root: str) -> VacuumResult:
         kept=_fates(plan, stay=True),
         leftovers={plan.contents.root.child(file).uri: size for file, size in plan.leftovers.items()},
         others=_others(plan.contents),
-        busy=sorted(plan.contents.catalogue.place(name).uri for name in busy),
+        busy=sorted(plan.contents.catalogue.location(name).uri for name in busy),
         freed_bytes=sum(fate.bytes for fate in _fates(plan, stay=False)) + sum(plan.leftovers.values()),
         deleted=config.delete,
     )
@@ -149,7 +149,7 @@ def hold(held: contextlib.ExitStack, contents: Contents, names: Iterable[str]) -
     busy = set()
     for name in sorted(names):  # in one order, so that of two runs one gets them all
         try:
-            held.enter_context(alone(contents.catalogue.place(name).child(VERSIONS)))
+            held.enter_context(alone(contents.catalogue.location(name).child(VERSIONS)))
         except BusyError:
             busy.add(name)
     return busy
@@ -209,7 +209,7 @@ def _reasons_to_stay(contents: Contents, config: VacuumConfig) -> dict[tuple[str
     reasons: dict[tuple[str, int], str] = {}
     before = datetime.now(UTC) - timedelta(days=config.older_than_days)
     for name, versions in contents.datasets.items():
-        tags = {version: tag for tag, version in reversed(read_tags(contents.catalogue.place(name)).items())}
+        tags = {version: tag for tag, version in reversed(read_tags(contents.catalogue.location(name)).items())}
         for age, dataset in enumerate(reversed(versions)):
             number = dataset.manifest.version
             if age < config.keep_versions:
@@ -227,7 +227,7 @@ def _add_needed(contents: Contents, reasons: dict[tuple[str, int], str]) -> None
     """Adds what policies, stored results and versions that stay were made from; not earlier versions of the same dataset."""
     for name, policy in contents.policies.items():
         for needed in contents.made_from(policy.parents):
-            reasons.setdefault(_key(needed), f"the policy {contents.catalogue.place(name).uri} was made from it")
+            reasons.setdefault(_key(needed), f"the policy {contents.catalogue.location(name).uri} was made from it")
     for uri, fingerprints in named_by_results(contents).items():
         for dataset in contents.with_fingerprints(fingerprints):
             reasons.setdefault(_key(dataset), f"{uri} names it")
@@ -283,7 +283,7 @@ def _others(contents: Contents) -> list[str]:
         ours = {file.path for dataset in versions for file in dataset.manifest.all_files}
         ours |= {*contents.files_of(name), *contents.late_files_of(name)}
         others = (file for file in contents.catalogue.by_dataset[name] if file.endswith(".parquet") and not is_hidden(file))
-        uris += [contents.catalogue.place(name).child(file).uri for file in sorted(others) if file not in ours]
+        uris += [contents.catalogue.location(name).child(file).uri for file in sorted(others) if file not in ours]
     return uris
 
 
@@ -295,7 +295,7 @@ def _first(uris: list[str]) -> list[str]:
 def _delete(plan: _Plan, name: str) -> None:
     """Deletes what goes of a dataset that this run holds alone."""
     contents, gone = plan.contents, plan.gone(name)
-    folder, stay = contents.catalogue.place(name), [dataset for dataset in contents.datasets[name] if dataset not in gone]
+    folder, stay = contents.catalogue.location(name), [dataset for dataset in contents.datasets[name] if dataset not in gone]
     manifests = NumberedLog(folder, VERSIONS)
     committed = manifests.listed()
     manifests.mark_used(committed.numbers[-1], committed.marks)

@@ -67,7 +67,7 @@ def test_each_file_is_what_its_name_says(root: Catalogue) -> None:
 
 
 def test_the_time_of_a_change_is_that_of_the_disk(root: Catalogue) -> None:
-    os.utime(root.place("run/result.json").path, ns=(7, 12_345_678_901))
+    os.utime(root.location("run/result.json").path, ns=(7, 12_345_678_901))
     assert read_catalogue(root.root).files["run/result.json"].changed_ns == 12_345_678_901
 
 
@@ -107,9 +107,9 @@ def test_the_newest_of_each_kind_come_with_what_is_in_the_folder_above(tmp_path:
 
 
 def test_pipes_and_folders_are_no_files(root: Catalogue) -> None:
-    os.mkfifo(root.place("theirs/result.json").path)
-    os.mkfifo(root.place("pipe").path)
-    os.symlink("nowhere", root.place("link").path)
+    os.mkfifo(root.location("theirs/result.json").path)
+    os.mkfifo(root.location("pipe").path)
+    os.symlink("nowhere", root.location("link").path)
     assert read_catalogue(root.root).files == root.files
 
 

@@ -24,7 +24,7 @@ from offline_core.data.datasets.catalogue import Catalogue
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.marks import read_marks
 from offline_core.errors import ConfigError, StorageError
-from offline_core.keeping.homepage import found, serving
+from offline_core.keeping.homepage import page_contents, serving
 from offline_core.keeping.homepage.config import ReportConfig
 from offline_core.keeping.homepage.serving import LiveSite, ReportServer, Rows
 from tests.data.datasets.factories import episode, write_dataset
@@ -209,14 +209,14 @@ def test_what_is_no_list_of_words_is_refused_in_words(reading: Asked, text: str)
 def test_any_episode_is_read_with_its_names_times_and_choices(reading: Asked) -> None:
     episodes = reading.value("episodes", "building")
     assert (episodes["total"], episodes["number"]) == (60, [*range(60)])
-    found, wanted = reading.value("episode", "building", 57), building_episode(57)
-    assert (found["id"], found["length"], found["end"]) == ("episode-0057", 48, "truncated")
-    assert found["names"][0] == ["observations", "indoor temperature (°C)"]
-    [choices] = found["labels"].values()
-    assert choices == ["off", "heat"] and found["clock"]["name"] == "hours since 2026-01-01 00:00:00"
+    page, wanted = reading.value("episode", "building", 57), building_episode(57)
+    assert (page["id"], page["length"], page["end"]) == ("episode-0057", 48, "truncated")
+    assert page["names"][0] == ["observations", "indoor temperature (°C)"]
+    [choices] = page["labels"].values()
+    assert choices == ["off", "heat"] and page["clock"]["name"] == "hours since 2026-01-01 00:00:00"
     asked_again = reading.value("episode", "building", 57)
-    assert asked_again == found
-    assert found["return"] == pytest.approx(float(wanted.rewards.sum()), rel=1e-5)
+    assert asked_again == page
+    assert page["return"] == pytest.approx(float(wanted.rewards.sum()), rel=1e-5)
 
 
 def test_only_the_row_group_of_an_episode_is_read(reading: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,8 +242,8 @@ def test_only_the_row_group_of_an_episode_is_read(reading: Asked, monkeypatch: p
     ],
 )
 def test_a_condition_of_prune_finds_episodes(reading: Asked, what: str, condition: str, wanted: list[int]) -> None:
-    found = reading.value("matching", "building", what, condition)
-    assert (found["number"], found["matching"], found["total"]) == (wanted, len(wanted), 60)
+    page = reading.value("matching", "building", what, condition)
+    assert (page["number"], page["matching"], page["total"]) == (wanted, len(wanted), 60)
 
 
 @pytest.mark.parametrize("condition", ["reward >", "nothing > 3", "(select 1)", "length > read_csv('/etc/passwd')"])
@@ -274,7 +274,7 @@ def test_what_did_not_change_is_not_sent_again_and_of_a_list_only_rows_that_did(
 
 def test_files_that_did_not_change_are_not_read_again(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     write_metrics(asked.root / "going on", 9)
-    monkeypatch.setattr(found, "read_result", None)
+    monkeypatch.setattr(page_contents, "read_result", None)
     rows = asked.rows("runs")
     assert rows["going on"]["updates"] == 900 and rows["policy"]["kind"] == "training"
 
@@ -330,17 +330,17 @@ def test_what_is_no_episode_is_not_marked(asked: Asked, body: Mapping[str, Any])
 
 
 def test_a_policy_is_shown_beside_the_behaviour(reading: Asked) -> None:
-    found = reading.value("beside", "building", 5, "policy/best")
-    assert ["actions", "action"] in found["names"] and found["policy"]
+    page = reading.value("beside", "building", 5, "policy/best")
+    assert ["actions", "action"] in page["names"] and page["policy"]
     assert "observation space" in reading.value("beside", "camera", 0, "policy/best")["error"]
 
 
 def test_a_policy_has_its_command_its_parameters_and_what_refused_it(reading: Asked) -> None:
-    found = reading.value("policy", "policy/best")
-    assert found["command"] == "offline train building" and found["parameters"]["optimizer.max_updates"] == 60
-    assert found["experiment"] == "policy" and found["from"][0] == "building v1"
-    assert sorted(each["name"] for each in found["decisions"]) == ["promote", "refused"]
-    assert (len(found["evaluations"]), len(found["estimates"])) == (1, 1)
+    page = reading.value("policy", "policy/best")
+    assert page["command"] == "offline train building" and page["parameters"]["optimizer.max_updates"] == 60
+    assert page["experiment"] == "policy" and page["from"][0] == "building v1"
+    assert sorted(each["name"] for each in page["decisions"]) == ["promote", "refused"]
+    assert (len(page["evaluations"]), len(page["estimates"])) == (1, 1)
 
 
 def test_experiments_have_seeds_parameters_that_differ_and_the_sentence_of_a_failure(reading: Asked) -> None:

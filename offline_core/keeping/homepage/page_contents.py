@@ -21,7 +21,7 @@ DEFAULT_ALGORITHMS = {"training": "bc", "expert": "ppo"}
 """Those of policies whose operation names none."""
 
 
-class Found(Contents):
+class PageContents(Contents):
     """Datasets, policies and results by the names of their folders.
 
     Arguments:
@@ -37,31 +37,31 @@ class Found(Contents):
     @functools.cached_property
     def other_results(self) -> dict[str, Result]:
         """Those of stages that train nothing, by the folder of their `result.json`."""
-        return {name: each for name, each in self._told.items() if isinstance(each, Result)}
+        return {name: result for name, result in self._told.items() if isinstance(result, Result)}
 
     @functools.cached_property
     def learned(self) -> dict[str, Mapping[str, Any]]:
         """What the result of each training says, without its curves, by its folder."""
-        return {name: each for name, each in self._told.items() if isinstance(each, Mapping)}
+        return {name: result for name, result in self._told.items() if isinstance(result, Mapping)}
 
     @functools.cached_property
     def _told(self) -> dict[str, Result | Mapping[str, Any]]:
         def read(file: str) -> Result | Mapping[str, Any] | None:
-            result = read_result(self.catalogue.place(file))
+            result = read_result(self.catalogue.location(file))
             if self.curves is not None and isinstance(result, LearnedResult):
                 self.curves[posixpath.dirname(file)] = curves_of(result)
             return _told(self, result)
 
         told: list[tuple[str, Result | Mapping[str, Any]]] = self.once(self.catalogue.shown("result"), read)
-        return {posixpath.dirname(name): each for name, each in told}
+        return {posixpath.dirname(name): result for name, result in told}
 
 
-def _told(found: Contents, result: Result | None) -> Result | Mapping[str, Any] | None:
+def _told(contents: Contents, result: Result | None) -> Result | Mapping[str, Any] | None:
     """A result, or of a training what the table says of it: thousands of curves would fill the memory."""
     if not isinstance(result, LearnedResult):
         return result
     card, curves = result.card(), curves_of(result)
-    dataset = f"{found.name_of(result.dataset.uri)} v{result.dataset.version}" if isinstance(result, TrainingResult) else ""
+    dataset = f"{contents.name_of(result.dataset.uri)} v{result.dataset.version}" if isinstance(result, TrainingResult) else ""
     return {
         "kind": KINDS[type(result)],
         "dataset": dataset,
