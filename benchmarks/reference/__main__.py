@@ -59,11 +59,11 @@ def main() -> None:
     for task, kind in itertools.product(arguments.tasks, arguments.kinds):
         prepared[task, kind] = data, _ = prepare(folder, task, kind)
         print(task, kind, data.ref, data.manifest.fingerprint, flush=True)
-    for seed, task, kind, algorithm in itertools.product(
-        range(arguments.seeds), arguments.tasks, arguments.kinds, arguments.algorithms
-    ):
-        if algorithm in TASKS[task].algorithms:
-            data, minari = prepared[task, kind]
+    for (task, kind), algorithm in itertools.product(prepared, arguments.algorithms):
+        if algorithm not in TASKS[task].algorithms:
+            continue
+        data, minari = prepared[task, kind]
+        for seed in range(arguments.seeds):  # all of a cell first: what begins anew elsewhere may record other data
             cell = Cell(task, kind, data.manifest.fingerprint[:16], algorithm, arguments.updates, seed)
             run(cell, folder, data, minari, sides, pythons)
             if arguments.page:

@@ -30,29 +30,24 @@ def prepare(folder: Path, task: str, kind: str) -> tuple[offline.Dataset, Path]:
 def _shares(folder: Path, task: str, kind: str) -> dict[str, float]:
     if kind == "random":
         return {_trained(folder / "experts" / f"{task}-random", task, _UNTRAINED[TASKS[task].expert["algorithm"]]).best: 1.0}
-    expert = _trained(folder / "experts" / task, task, {})
-    (medium,) = expert.snapshots.values()
-    return {"medium": {medium: 1.0}, "expert": {expert.best: 1.0}, "medium-expert": {medium: 0.5, expert.best: 0.5}}[kind]
+    best = {"medium": lambda: _medium(folder, task).best, "expert": lambda: _trained(folder / "experts" / task, task, {}).best}
+    parts = kind.split("-")
+    return {best[part](): 1 / len(parts) for part in parts}
 
 
 def _medium(folder: Path, task: str) -> Any:
-    """A training of its own that ends at medium, with all that it played."""
-    (medium,) = TASKS[task].expert["snapshots_at_returns"]
-    settings = {"evaluation": {"target_return": medium}, "snapshots_at_returns": [], "recording": {"replay": True}}
+    """A training that ends at medium, as D4RL's does, with all that it played."""
+    settings = {"evaluation": {"target_return": TASKS[task].medium_return}, "recording": {"replay": True}}
     return _trained(folder / "experts" / f"{task}-medium", task, settings)
 
 
 _UNTRAINED: dict[str, dict[str, Any]] = {
-    **{
-        algorithm: {"total_steps": 100, "replay": {"learning_starts_steps": 1_000}, "snapshots_at_returns": []}
-        for algorithm in ("sac", "td3")
-    },
+    **{algorithm: {"total_steps": 100, "replay": {"learning_starts_steps": 1_000}} for algorithm in ("sac", "td3")},
     "ppo": {
         "total_steps": 128,
         "num_envs": 64,
         "rollout_steps": 2,
         "optimizer": {"learning_rate": 1e-8},
-        "snapshots_at_returns": [],
     },
 }
 
