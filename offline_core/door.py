@@ -324,7 +324,7 @@ def explain(
 
     Arguments:
         policies: as candidates of a decision: checkpoints, results, functions, `rule:…`, `column:…`, ONNX files.
-        episode: its id; None: the first.
+        episode: its id; None: the first, or of a log of one step, such as clicks, 500 that are spread over it.
         noise: standard deviation, in units of the action, of what answers one action of a Box; see `OffPolicyConfig`.
 
     Raises:
