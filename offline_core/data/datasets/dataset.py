@@ -37,12 +37,11 @@ from offline_core.data.episodes import Episode, columns, space_from_json, space_
 from offline_core.data.episodes.codecs import Codec, codec_of
 from offline_core.data.episodes.index import index_schema
 from offline_core.data.episodes.spaces import StoredSpaces, spaces_of
-from offline_core.data.store.cloud_errors import as_os_error
 from offline_core.data.store.json_files import reason_of, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.data.store.numbered_log import NumberedLog
 from offline_core.data.store.parquet_files import read_footer
-from offline_core.data.store.storage_errors import storage_errors
+from offline_core.data.store.storage_errors import as_os_error, storage_errors
 from offline_core.data.store.stores import TEMPORARY
 from offline_core.errors import (
     CorruptFileError,
