@@ -138,15 +138,20 @@ def code_digests(config: BaseModel) -> dict[str, str]:
     return dict(sorted(digests.items()))
 
 
-def _user_code(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (import path, arguments) of all user code in the parameters."""
+def named_code(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (import path, arguments) of all code that parameters name; the id of a registered environment has no colon."""
     if isinstance(value, BaseModel):
         yield from value.user_code.items() if isinstance(value, Config) else ()
         for name in type(value).model_fields:
-            yield from _user_code(getattr(value, name))
+            yield from named_code(getattr(value, name))
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _user_code(item)
+            yield from named_code(item)
+
+
+def _user_code(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield those of `named_code` that are import paths."""
+    return ((path, arguments) for path, arguments in named_code(value) if ":" in path)
 
 
 def texts(value: Any) -> Iterator[str]:

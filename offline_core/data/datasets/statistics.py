@@ -205,7 +205,8 @@ class Statistics(Record):
         """Compute the statistics of episodes by their `episode_summary`, in the order given, and of their columns, if known."""
         if not summaries:
             return cls(columns=None if builder is None else builder.result())
-        joined = {name: np.concatenate([part[name] for part in summaries]) for name in columns.EPISODE_SUMMARY}
+        names = (columns.LENGTH, columns.RETURN, columns.TERMINATED, columns.TRUNCATED)
+        joined = {name: np.concatenate([part[name] for part in summaries]) for name in names}
         return cls(
             episodes=len(joined[columns.LENGTH]),
             steps=int(joined[columns.LENGTH].sum()),

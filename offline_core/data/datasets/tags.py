@@ -24,8 +24,8 @@ from offline_core.errors import ConfigError, CorruptFileError, VersionExistsErro
 from offline_core.runtime.parameter_errors import problems
 from offline_core.runtime.provenance import this_user
 
-_VERSIONS = "_versions"
-FOLDER = f"{_VERSIONS}/tags"
+VERSIONS = "_versions"
+FOLDER = f"{VERSIONS}/tags"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _MAX_BYTES = 100
@@ -78,8 +78,8 @@ def write_tag(location: Location, name: str, version: int) -> None:
         CorruptFileError: the log of tags is damaged.
     """
     checked(name)
-    with writing(location.child(_VERSIONS)):
-        if not NumberedLog(location, _VERSIONS).file(version).is_file():
+    with writing(location.child(VERSIONS)):
+        if not NumberedLog(location, VERSIONS).file(version).is_file():
             raise VersionNotFoundError(f"Dataset {location.uri} has no version {version}, so {name!r} cannot stand for it.")
         _move(location, name, version)
 

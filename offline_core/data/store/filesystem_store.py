@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import posixpath
 import shutil
 from collections.abc import Iterator
@@ -17,7 +16,6 @@ from pyarrow import fs
 
 from offline_core.data.store.fsspec_adapter import as_pyarrow, open_filesystem
 from offline_core.data.store.lease import LeasingStore
-from offline_core.data.store.object_store import FOLDER_MARKER
 from offline_core.data.store.storage_errors import RefusedError, os_errors
 from offline_core.data.store.stores import LINK_SECONDS, Store
 from offline_core.data.store.temporary_names import temporary_name
@@ -64,15 +62,8 @@ class FilesystemStore(LeasingStore):
             self.filesystem.delete_file(path)
 
     @os_errors()
-    def make_folder(self, path: str) -> None:
-        self.put(posixpath.join(path, FOLDER_MARKER), b"")
-
-    @os_errors()
     def remove_empty_folder(self, path: str) -> None:
-        infos = self.filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
-        if any(posixpath.basename(info.path) != FOLDER_MARKER for info in infos):
-            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
-        self.delete(posixpath.join(path, FOLDER_MARKER))
+        super().remove_empty_folder(path)
         self.filesystem.delete_dir(path)
 
     @os_errors()

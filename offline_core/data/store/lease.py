@@ -35,6 +35,9 @@ LEASE_SECONDS = 30.0
 HEARTBEAT_SECONDS = 5.0
 POLL_SECONDS = 1.0
 
+FOLDER_MARKER = ".folder"
+"""An empty file that makes a folder exist; Amazon's console and earlier versions of this package write `folder/` instead."""
+
 _PREFIX = ".lock-"
 _RELEASED = b"released"
 
@@ -76,6 +79,15 @@ class LeasingStore(Store):
     def discard(self, file: IO[bytes]) -> None:
         with contextlib.suppress(OSError):
             file.close()
+
+    def make_folder(self, path: str) -> None:
+        self.put(posixpath.join(path, FOLDER_MARKER), b"")
+
+    def remove_empty_folder(self, path: str) -> None:
+        infos = self.filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+        if any(info.base_name != FOLDER_MARKER for info in infos):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+        self.delete(posixpath.join(path, FOLDER_MARKER))
 
     def lock(self, path: str) -> contextlib.AbstractContextManager[None]:
         return lease(self, path)

@@ -27,7 +27,7 @@ import pyarrow as pa
 from pyarrow import fs
 from pydantic import Field
 
-from offline_core.data.store.lease import LeasingStore
+from offline_core.data.store.lease import FOLDER_MARKER, LeasingStore
 from offline_core.data.store.storage_errors import (
     NoBucketError,
     RefusedError,
@@ -62,9 +62,6 @@ FIRST_BYTES, MOST_BYTES = 2**20, 32 * 2**20
 
 OPENED = 20
 """How often a stream opens an object that is replaced again and again, as a heartbeat is."""
-
-FOLDER_MARKER = ".folder"
-"""An empty object that makes a folder exist; Amazon's console and earlier versions of this package write `folder/` instead."""
 
 _AZURE_FOLDER = "hdi_isfolder"
 """What Azure's stores with real folders say of one."""
@@ -204,15 +201,6 @@ class ObjectStore(LeasingStore):
         client, key = self._at(path)
         with contextlib.suppress(FileNotFoundError):
             _retried(lambda: client.delete(key))
-
-    def make_folder(self, path: str) -> None:
-        self.put(posixpath.join(path, FOLDER_MARKER), b"")
-
-    def remove_empty_folder(self, path: str) -> None:
-        selector = fs.FileSelector(path, recursive=True, allow_not_found=True)
-        if any(info.base_name != FOLDER_MARKER for info in self.filesystem.get_file_info(selector)):
-            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
-        self.delete(posixpath.join(path, FOLDER_MARKER))
 
     def delete_folder(self, path: str) -> None:
         """Delete what is in a folder, and its marker."""
