@@ -29,8 +29,7 @@ from offline_core.runtime.progress import progress
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
-from offline_core.runtime.user_code import UserCode
-from offline_core.runtime.user_errors import user_errors
+from offline_core.runtime.user_code import UserCode, user_errors
 
 Filter = Callable[[Episode], bool]
 

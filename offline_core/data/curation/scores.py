@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.result_cache import RESULT_FILE, stored_values
 from offline_core.data.episodes import columns
-from offline_core.data.episodes.extension_types import refuse_extension_types
+from offline_core.data.episodes.arrow import refuse_extension_types
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, CorruptFileError
 

@@ -17,7 +17,7 @@ from offline_core.data.datasets.data_file import DataFile, FilesConfig
 from offline_core.data.datasets.manifest import FileEntry, Manifest
 from offline_core.data.datasets.statistics import Record
 from offline_core.data.episodes import columns
-from offline_core.data.episodes.extension_types import refuse_extension_types
+from offline_core.data.episodes.arrow import refuse_extension_types
 from offline_core.data.importing.action_units import Range
 from offline_core.data.store.location import Location
 from offline_core.data.store.parquet_files import open_parquet, parquet_errors, read_footer

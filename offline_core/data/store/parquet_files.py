@@ -14,7 +14,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from offline_core.data.episodes.extension_types import refuse_extension_types
+from offline_core.data.episodes.arrow import refuse_extension_types
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import as_os_error, storage_errors
 from offline_core.errors import CorruptFileError

@@ -18,7 +18,6 @@ from typing import IO, NoReturn
 from pyarrow import fs
 
 from offline_core.data.store.storage_errors import RefusedError
-from offline_core.data.store.temporary_names import TEMPORARY as TEMPORARY
 from offline_core.data.store.temporary_names import temporary_name
 
 _LOCK = ".lock"
