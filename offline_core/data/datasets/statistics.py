@@ -16,13 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from offline_core.data.episodes import Episode, columns, nested
 from offline_core.data.episodes.batch import step_column
 from offline_core.data.episodes.index import episode_summary
 from offline_core.data.episodes.nested import Nested
 from offline_core.errors import ConfigError, CorruptFileError
+from offline_core.runtime.result import Stored
 
 MAX_DIMENSIONS = 64
 """Steps with more numbers than this (images) get one statistic over all of them."""
@@ -34,13 +35,7 @@ _INFINITY = int(np.array(np.inf, np.float32).view(np.uint32)) >> _SHIFT
 _CHUNK_VALUES = 2**17  # as float64 they stay in the processor's cache
 
 
-class Record(BaseModel):
-    """A part of a manifest. Later versions may add fields; numbers may be infinite, which JSON's null would lose."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
-
-
-class ColumnStatistics(Record):
+class ColumnStatistics(Stored):
     """One column: every list has one entry a dimension of a step (in C order), or a single one for all dimensions together.
 
     That is so where a step has more than `MAX_DIMENSIONS` numbers, or where steps differ in how many they have. NaN and
@@ -136,7 +131,7 @@ def merge_columns(left: Mapping[str, ColumnStatistics], right: Mapping[str, Colu
     return dict(sorted({**left, **right, **both}.items()))
 
 
-class Summary(Record):
+class Summary(Stored):
     """Count, mean, standard deviation (population), minimum and maximum of one number per episode; mergeable."""
 
     count: int = 0
@@ -188,7 +183,7 @@ class Summary(Record):
         return Summary(count=count, mean=mean, std=math.sqrt(max(0.0, squares) / count), min=low, max=high).merge(added)
 
 
-class Statistics(Record):
+class Statistics(Stored):
     """Counts and statistics of a dataset."""
 
     episodes: int = 0

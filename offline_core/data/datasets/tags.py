@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from offline_core.data.store.holds import writing
 from offline_core.data.store.location import Location
@@ -23,6 +23,7 @@ from offline_core.data.store.numbered_log import NumberedLog
 from offline_core.errors import ConfigError, CorruptFileError, VersionExistsError, VersionNotFoundError
 from offline_core.runtime.parameter_errors import problems
 from offline_core.runtime.provenance import this_user
+from offline_core.runtime.result import Stored
 
 VERSIONS = "_versions"
 FOLDER = f"{VERSIONS}/tags"
@@ -32,10 +33,8 @@ _MAX_BYTES = 100
 """Most bytes of a tag's file that an earlier version of this package wrote."""
 
 
-class TagMove(BaseModel):
+class TagMove(Stored):
     """A committed move of a tag."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     number: int = Field(0, ge=0, description="In the log, from 1 on.")
     tag: str
