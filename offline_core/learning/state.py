@@ -21,7 +21,7 @@ from offline_core.data.datasets.result_cache import STATES
 from offline_core.data.store.json_files import reason_of, with_checksum, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError
-from offline_core.runtime.result import Stored
+from offline_core.runtime.result import StoredModel
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ STATE_VERSION: Literal[4] = 4
 """The format that is written and read."""
 
 
-class TrainingState(Stored):
+class TrainingState(StoredModel):
     """The progress of a run, without its tensors."""
 
     state_version: Literal[4] = STATE_VERSION

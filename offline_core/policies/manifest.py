@@ -30,14 +30,14 @@ from offline_core.policies.registry.address import parse_address
 from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.provenance import provenance
-from offline_core.runtime.result import Stored
+from offline_core.runtime.result import StoredModel
 
 log = logging.getLogger(__name__)
 READS: Literal[1] = 1
 """The version of the checkpoint format that is written and read."""
 
 
-class PolicyManifest(Stored):
+class PolicyManifest(StoredModel):
     """The network and spaces of a checkpoint, and its lineage."""
 
     checkpoint_version: Literal[1] = READS

@@ -14,7 +14,7 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
 
-class Stored(BaseModel):
+class StoredModel(BaseModel):
     """Base of what is stored as JSON and read by other versions, which may have more fields: frozen.
 
     Numbers may be infinite or NaN, which JSON's null would lose.

@@ -23,7 +23,7 @@ from offline_core.errors import ConfigError, CorruptFileError, OfflineError, Ver
 from offline_core.runtime.parameter_errors import problems
 from offline_core.runtime.prefetch import several
 from offline_core.runtime.provenance import this_user
-from offline_core.runtime.result import Stored
+from offline_core.runtime.result import StoredModel
 from offline_core.secrets import masked_text
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ FOLDER, OF_RESULTS = "_versions/about", "_about"
 _MOST_CHARACTERS = 20_000
 
 
-class About(Stored):
+class About(StoredModel):
     """What people say of a dataset; None: nothing."""
 
     author: str | None = Field(None, description="Who made it.", max_length=_MOST_CHARACTERS)

@@ -23,7 +23,7 @@ from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError
 from offline_core.runtime.parameter_errors import problems
 from offline_core.runtime.provenance import this_user
-from offline_core.runtime.result import Stored
+from offline_core.runtime.result import StoredModel
 
 FOLDER, FILE = "_marks", "marks.json"
 
@@ -35,7 +35,7 @@ class EpisodeName(NamedTuple):
     t_started: int
 
 
-class Mark(Stored):
+class Mark(StoredModel):
     """An episode that was marked as bad."""
 
     eps_id: str
@@ -48,7 +48,7 @@ class Mark(Stored):
         return EpisodeName(self.eps_id, self.t_started)
 
 
-class Marks(Stored):
+class Marks(StoredModel):
     """All marks of a dataset."""
 
     marks: list[Mark] = Field([])

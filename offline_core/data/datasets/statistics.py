@@ -23,7 +23,7 @@ from offline_core.data.episodes.batch import step_column
 from offline_core.data.episodes.index import episode_summary
 from offline_core.data.episodes.nested import Nested
 from offline_core.errors import ConfigError, CorruptFileError
-from offline_core.runtime.result import Stored
+from offline_core.runtime.result import StoredModel
 
 MAX_DIMENSIONS = 64
 """Steps with more numbers than this (images) get one statistic over all of them."""
@@ -35,7 +35,7 @@ _INFINITY = int(np.array(np.inf, np.float32).view(np.uint32)) >> _SHIFT
 _CHUNK_VALUES = 2**17  # as float64 they stay in the processor's cache
 
 
-class ColumnStatistics(Stored):
+class ColumnStatistics(StoredModel):
     """One column: every list has one entry a dimension of a step (in C order), or a single one for all dimensions together.
 
     That is so where a step has more than `MAX_DIMENSIONS` numbers, or where steps differ in how many they have. NaN and
@@ -131,7 +131,7 @@ def merge_columns(left: Mapping[str, ColumnStatistics], right: Mapping[str, Colu
     return dict(sorted({**left, **right, **both}.items()))
 
 
-class Summary(Stored):
+class Summary(StoredModel):
     """Count, mean, standard deviation (population), minimum and maximum of one number per episode; mergeable."""
 
     count: int = 0
@@ -183,7 +183,7 @@ class Summary(Stored):
         return Summary(count=count, mean=mean, std=math.sqrt(max(0.0, squares) / count), min=low, max=high).merge(added)
 
 
-class Statistics(Stored):
+class Statistics(StoredModel):
     """Counts and statistics of a dataset."""
 
     episodes: int = 0

@@ -23,7 +23,7 @@ from offline_core.data.store.numbered_log import NumberedLog
 from offline_core.errors import ConfigError, CorruptFileError, VersionExistsError, VersionNotFoundError
 from offline_core.runtime.parameter_errors import problems
 from offline_core.runtime.provenance import this_user
-from offline_core.runtime.result import Stored
+from offline_core.runtime.result import StoredModel
 
 VERSIONS = "_versions"
 FOLDER = f"{VERSIONS}/tags"
@@ -33,7 +33,7 @@ _MAX_BYTES = 100
 """Most bytes of a tag's file that an earlier version of this package wrote."""
 
 
-class TagMove(Stored):
+class TagMove(StoredModel):
     """A committed move of a tag."""
 
     number: int = Field(0, ge=0, description="In the log, from 1 on.")

@@ -21,13 +21,13 @@ from offline_core.data.importing.action_units import Range
 from offline_core.data.store.location import Location
 from offline_core.data.store.parquet_files import open_parquet, parquet_errors, read_footer
 from offline_core.errors import StorageError
-from offline_core.runtime.result import Stored
+from offline_core.runtime.result import StoredModel
 
 LATE = "_late"
 SOURCE_ID = "source_id"
 
 
-class SourceFile(Stored):
+class SourceFile(StoredModel):
     """A file that an import has read, so that an append leaves it out."""
 
     uri: str
@@ -40,7 +40,7 @@ class SourceFile(Stored):
     """Rows of it had no partner in a join: it is read again when the join gets another file."""
 
 
-class Imported(Stored):
+class Imported(StoredModel):
     """What an append has to know of the imports before it.
 
     The manifest has it as `kept`. Files of `cuts` and `left_out` hold values of the source and belong to the version.

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from offline_core.runtime.result import Stored
+from offline_core.runtime.result import StoredModel
 from offline_core.runtime.signing import signature_of, wrong_with
 
 READS: Literal[1] = 1
@@ -20,7 +20,7 @@ ALIAS = r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"
 Alias = Annotated[str, StringConstraints(pattern=ALIAS)]
 
 
-class PromotionEvidence(Stored):
+class PromotionEvidence(StoredModel):
     """What a decision said when it moved an alias; the folder of the decision has the numbers."""
 
     decision: str = Field(description="URI of the folder of the decision.")
@@ -34,7 +34,7 @@ class PromotionEvidence(Stored):
     signature: str | None = Field(None, description="Of the decision; None: it was made without a key.")
 
 
-class Move(Stored):
+class Move(StoredModel):
     """A committed move of an alias; frozen, and never changed."""
 
     registry_version: Literal[1] = READS
