@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from offline_core.data.curation.split import judged_by
 from offline_core.data.datasets.damage import damaged_files, state_of, unusable_files
 from offline_core.data.datasets.dataset import Dataset, open_dataset
+from offline_core.data.datasets.held_out import judged_by
 from offline_core.data.datasets.result_cache import StoredResult, stored_result
 from offline_core.data.datasets.statistics import Statistics, StatisticsBuilder
 from offline_core.data.episodes import columns
