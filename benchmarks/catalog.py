@@ -26,8 +26,7 @@ from offline_core.data.datasets.manifest import FileEntry, Manifest, Operation, 
 from offline_core.data.datasets.statistics import Statistics, Summary
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import Histogram, QualityReport
-from offline_core.data.store.json_files import with_checksum
-from offline_core.data.store.json_lines import line_of
+from offline_core.data.store.json_files import line_of, with_checksum
 from offline_core.judging.estimation.result import ESTIMATES as ESTIMATES_FOLDER
 from offline_core.judging.estimation.result import Estimate, Interval, OffPolicyResult
 from offline_core.learning.result import TrainingResult

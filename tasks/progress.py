@@ -11,7 +11,7 @@ from uuid import UUID
 
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
-from offline_core.runtime.progress import Milestones, Progress, observe, progress_logged
+from offline_core.runtime.progress import Progress, milestones, observe, progress_logged
 
 log = logging.getLogger("offline_core")  # whose lines Prefect keeps with the run
 
@@ -37,13 +37,13 @@ class _Artifacts:
         self.is_over = False
         """A bar that the garbage collector ends later reports nothing."""
         self._told: Future[None] | None = None
-        self._milestones = Milestones()
+        self._is_milestone = milestones()
         """Each is some writes to the server's database."""
         self._ids: dict[str, UUID] = {}
 
     def show(self, progress: Progress) -> None:
         """Takes note of a report; quick."""
-        if self.is_over or not self._milestones.passed(progress):
+        if self.is_over or not self._is_milestone(progress):
             return
         if progress.ended or self._told is None or self._told.done():
             self._told = self._teller.submit(self._context.run, self._tell, progress)

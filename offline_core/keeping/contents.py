@@ -21,7 +21,7 @@ from offline_core.data.importing.imported import LATE
 from offline_core.data.quality.check import last_report
 from offline_core.data.quality.result import CHECKS, QualityReport
 from offline_core.data.store.location import Location
-from offline_core.data.store.stores import TEMPORARY
+from offline_core.data.store.temporary_names import TEMPORARY
 from offline_core.errors import DatasetNotFoundError, OfflineError, StorageError
 from offline_core.judging.estimation.result import OffPolicyResult
 from offline_core.keeping.stored_results import read_result

@@ -13,8 +13,8 @@ from offline_core.learning.prelearner.config import ConnectorConfig
 from offline_core.learning.presets import TRAINING_PRESETS, listed, with_preset
 from offline_core.learning.trainer_config import EvaluationsConfig, KeepConfig, OptimizerConfig, TorchConfig
 from offline_core.policies.config import NetworkConfig
-from offline_core.runtime.byte_count import ByteCount
 from offline_core.runtime.config import Config, EnvironmentSpec, closed, without_defaults
+from offline_core.runtime.units import ByteCount
 from offline_core.runtime.user_code import UserCode
 
 Actors: TypeAlias = Annotated[int, Field(ge=0, le=10_000)]

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from offline_core.data.curation.split import held_out_beside
+from offline_core.data.datasets.held_out import held_out_beside
 from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
 from offline_core.learning.algorithms.networks import Networks

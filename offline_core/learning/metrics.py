@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from offline_core.data.store.json_lines import line_of, read_lines, whole_lines
+from offline_core.data.store.json_files import line_of, read_lines, whole_lines
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import CorruptFileError, StorageError

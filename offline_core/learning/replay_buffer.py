@@ -13,8 +13,7 @@ from offline_core.errors import ConfigError, DataError
 from offline_core.learning.config import ReplayBufferConfig
 from offline_core.learning.steps import NUMBER, Steps
 from offline_core.runtime.seeding import derive_seed
-from offline_core.runtime.user_code import UserCode, import_object
-from offline_core.runtime.user_errors import user_errors
+from offline_core.runtime.user_code import UserCode, import_object, user_errors
 
 SMALLEST_ERROR = 1e-6
 """A step without an error can still be drawn."""

@@ -19,8 +19,7 @@ from offline_core.policies.series import SERIES
 from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.stage import STAGES
-from offline_core.runtime.user_code import UserCode, code_digests
-from offline_core.runtime.user_errors import user_errors
+from offline_core.runtime.user_code import UserCode, code_digests, user_errors
 
 if TYPE_CHECKING:  # what a run is, and so whether it was made before, is known without Torch
     from offline_core.learning.algorithms.algorithm import Algorithm

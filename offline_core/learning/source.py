@@ -48,7 +48,7 @@ from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.engine import ray_errors
 from offline_core.runtime.progress import progress
 from offline_core.runtime.units import size_text
-from offline_core.runtime.user_errors import user_errors
+from offline_core.runtime.user_code import user_errors
 
 log = logging.getLogger(__name__)
 

@@ -14,13 +14,14 @@ import logging
 from typing import Any, Literal
 
 import safetensors.torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field, ValidationError
 from torch import Tensor
 
 from offline_core.data.datasets.result_cache import STATES
 from offline_core.data.store.json_files import reason_of, with_checksum, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError
+from offline_core.runtime.result import StoredModel
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +31,8 @@ STATE_VERSION: Literal[4] = 4
 """The format that is written and read."""
 
 
-class TrainingState(BaseModel):
+class TrainingState(StoredModel):
     """The progress of a run, without its tensors."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
     state_version: Literal[4] = STATE_VERSION
     run: str = ""
@@ -48,9 +47,9 @@ class TrainingState(BaseModel):
     iterations: int = 0
     seconds: float = 0.0
     """Of all runs so far."""
-    experience: dict[str, Any] = {}
+    experience: dict[str, Any] = Field({})
     """Where the steps go on, see `Experience.save`."""
-    metrics: Metrics = {}
+    metrics: Metrics = Field({})
     """Of the algorithm, in the last iteration."""
     best: tuple[int, Metrics] | None = None
     """(progress, metrics) of the policy in `best`."""
@@ -60,12 +59,12 @@ class TrainingState(BaseModel):
     """Progress at the last evaluation that was collected; -1: there was none."""
     held_out: int = -1
     """Progress at the last held-out loss."""
-    snapshots: list[float] = []
+    snapshots: list[float] = Field([])
     """The returns whose policies are stored."""
     rollbacks: int = 0
-    evaluating: list[dict[str, int]] = []
+    evaluating: list[dict[str, int]] = Field([])
     """Stamps of the unfinished evaluations, whose weights are among the tensors."""
-    unwritten: list[str] = []
+    unwritten: list[str] = Field([])
     """Lines of the metrics that are in no file yet."""
 
 

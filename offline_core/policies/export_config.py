@@ -13,7 +13,7 @@ from offline_core.policies.manifest import PolicyManifest
 from offline_core.runtime.config import Config
 from offline_core.runtime.provenance import provenance
 from offline_core.runtime.reporting.card import Card
-from offline_core.runtime.result import Result
+from offline_core.runtime.result import Result, StoredModel
 from offline_core.runtime.units import duration_text
 
 Format = Literal["onnx", "torch_export"]
@@ -100,10 +100,8 @@ class MadeOf(BaseModel):
     )
 
 
-class ExportManifest(BaseModel):
+class ExportManifest(StoredModel):
     """The inputs and outputs of the models, and their lineage."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
     export_version: Literal[1] = 1
     inputs: list[Port]

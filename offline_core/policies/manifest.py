@@ -8,7 +8,7 @@ import logging
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from offline_core.data.datasets.catalogue import POLICY_FILE as POLICY_FILE
 from offline_core.data.datasets.folder_kind import folder_at, not_a_policy
@@ -30,17 +30,15 @@ from offline_core.policies.registry.address import parse_address
 from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.provenance import provenance
+from offline_core.runtime.result import StoredModel
 
 log = logging.getLogger(__name__)
 READS: Literal[1] = 1
 """The version of the checkpoint format that is written and read."""
 
 
-class PolicyManifest(BaseModel):
+class PolicyManifest(StoredModel):
     """The network and spaces of a checkpoint, and its lineage."""
-
-    # Metrics may be NaN, and arguments of an environment infinite: JSON's null could not be read back.
-    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
     checkpoint_version: Literal[1] = READS
     network: NetworkConfig
@@ -51,8 +49,8 @@ class PolicyManifest(BaseModel):
     """What its observations are made of; None: not known."""
     environment: EnvironmentSpec | None = None
     operation: Operation
-    parents: list[Parent] = []
-    metrics: dict[str, float] = {}
+    parents: list[Parent] = Field([])
+    metrics: dict[str, float] = Field({})
     weights_file: str
     weights_sha256: str
     created_at: datetime = Field(default_factory=lambda: datetime.now(UTC))

@@ -24,7 +24,7 @@ from offline_core.errors import ConfigError, UnsafeDataError
 from offline_core.runtime.allowed_imports import is_in, listed
 from offline_core.runtime.code_files import file_of
 from offline_core.runtime.config import Config, EnvironmentSpec
-from offline_core.runtime.user_code import texts
+from offline_core.runtime.user_code import named_code, texts
 from offline_core.secrets import has_masked
 
 ALLOW_CODE = "OFFLINE_ALLOW_CODE"
@@ -32,7 +32,7 @@ ALLOW_CODE = "OFFLINE_ALLOW_CODE"
 
 def remember_code(*configs: Config | None) -> None:
     """Allow files to name the code that these parameters name; a read-only home keeps nothing."""
-    for path, arguments in _named(configs):
+    for path, arguments in named_code(configs):
         for name in _names(path, arguments):
             with contextlib.suppress(OSError):
                 marker = _marker(name)
@@ -84,19 +84,6 @@ def _names(path: str, arguments: Any) -> Iterator[str]:
     if ":" in path:
         yield path
     yield from (text for text in texts(arguments) if ":" in text or "/" in text or text.startswith("~"))
-
-
-def _named(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (import path, arguments) of networks and environments, which files name."""
-    match value:
-        case EnvironmentSpec():
-            yield value.id, value.kwargs
-        case Config():
-            yield from value.user_code.items()
-            yield from _named([getattr(value, name) for name in type(value).model_fields])
-        case list() | tuple():
-            for item in value:
-                yield from _named(item)
 
 
 def _is_allowed(name: str) -> bool:

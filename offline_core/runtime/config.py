@@ -155,7 +155,7 @@ class Config(BaseModel):
 
     @property
     def user_code(self) -> dict[str, Any]:
-        """What these parameters themselves name of the user's own: import path → arguments."""
+        """What these parameters themselves name of the user's own: import path, or id of an environment → arguments."""
         return {}
 
     @property
@@ -211,7 +211,7 @@ class EnvironmentSpec(Config):
 
     @property
     def user_code(self) -> dict[str, Any]:
-        return {self.id: self.kwargs} if ":" in self.id else {}
+        return {self.id: self.kwargs}
 
 
 AnyConfig = TypeVar("AnyConfig", bound=BaseModel)

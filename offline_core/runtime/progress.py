@@ -116,30 +116,29 @@ def observe(observer: Observer) -> Iterator[None]:
         _observers.reset(token)
 
 
-class Milestones:
-    """Which reports of work are worth a line or a request: few of what takes long, none of what does not."""
+def milestones() -> Callable[[Progress], bool]:
+    """Return what says which reports of work are worth a line or a request: few of what takes long, none of what does not."""
+    due_seconds: dict[str, float] = {}
 
-    def __init__(self) -> None:
-        self._due_seconds: dict[str, float] = {}
-
-    def passed(self, progress: Progress) -> bool:
-        """Whether this report is one."""
-        is_told = progress.what in self._due_seconds
-        if not (progress.ended and is_told) and progress.seconds < self._due_seconds.get(progress.what, LONG_SECONDS):
+    def is_milestone(progress: Progress) -> bool:
+        is_told = progress.what in due_seconds
+        if not (progress.ended and is_told) and progress.seconds < due_seconds.get(progress.what, LONG_SECONDS):
             return False
-        self._due_seconds[progress.what] = LATER * progress.seconds
+        due_seconds[progress.what] = LATER * progress.seconds
         if progress.ended:
-            del self._due_seconds[progress.what]
+            del due_seconds[progress.what]
         return True
+
+    return is_milestone
 
 
 @contextlib.contextmanager
 def progress_logged() -> Iterator[None]:
     """Log now and then how far long work inside the block is, for those who see no bar."""
-    milestones = Milestones()
+    is_milestone = milestones()
 
     def tell(progress: Progress) -> None:
-        if milestones.passed(progress):
+        if is_milestone(progress):
             log.info("%s", progress)
 
     with observe(tell):

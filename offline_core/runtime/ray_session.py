@@ -16,10 +16,10 @@ from typing import Any
 
 import psutil
 
-from offline_core.errors import ClusterError, ConfigError, OfflineError, first_line
+from offline_core.errors import ClusterError, ConfigError, first_line
+from offline_core.runtime.engine import ray_errors
 from offline_core.runtime.ray_address import check_address
-from offline_core.runtime.ray_guard import children_ended_with_this_process
-from offline_core.runtime.ray_watchdog import terminable, watch_raylet
+from offline_core.runtime.ray_watchdog import children_ended_with_this_process, terminable, watch_raylet
 
 log = logging.getLogger(__name__)
 
@@ -368,9 +368,5 @@ def fetch(reference: Any) -> Any:
     """Call `ray.get`, and raise an `OfflineError` without Ray's wrapping."""
     import ray
 
-    try:
+    with ray_errors():
         return ray.get(reference)
-    except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, OfflineError):
-            raise error.cause from None
-        raise

@@ -1,4 +1,4 @@
-"""What stages return, and how it is shown."""
+"""What stages return, how it is shown, and the base of what is stored beside it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,15 @@ class Part(BaseModel):
     """Base of what is in a result: frozen, and stored as JSON, in which a number may be infinite or NaN."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+
+class StoredModel(BaseModel):
+    """Base of what is stored as JSON and read by other versions, which may have more fields: frozen.
+
+    Numbers may be infinite or NaN, which JSON's null would lose.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
 
 class Result(Part):

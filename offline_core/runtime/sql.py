@@ -8,7 +8,6 @@ becomes the name of a column.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 from collections import deque
@@ -18,6 +17,7 @@ from typing import NoReturn
 import polars as pl
 
 from offline_core.errors import ConfigError, first_line
+from offline_core.runtime.parameter_names import closest
 
 MAX_LENGTH = 100_000
 MAX_OPERATORS = 200
@@ -259,8 +259,8 @@ def _hint(name: str, functions: frozenset[str]) -> str:
         return "A condition cannot contain a query. "
     if name in FUNCTIONS:
         return "It is of several rows, and an expression is of one. "
-    closest = difflib.get_close_matches(name, functions, n=1)
-    return f"Did you mean {closest[0]}? " if closest else ""
+    meant = closest(name, functions)
+    return f"Did you mean {meant[0]}? " if meant else ""
 
 
 def _quoted(word: str) -> str:

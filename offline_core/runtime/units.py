@@ -1,9 +1,14 @@
-"""Durations, dates and sizes as people read them."""
+"""Durations, dates and sizes as people read and write them."""
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
 import numpy as np
-from pydantic import ByteSize
+from pydantic import BeforeValidator, ByteSize, TypeAdapter, WithJsonSchema
+
+_SIZE = TypeAdapter(ByteSize)
+_SHOWN = [{"type": "integer", "title": "Bytes"}, {"type": "string", "title": "With a unit", "examples": ["128 MiB"]}]
 
 
 def duration_text(seconds: float) -> str:
@@ -38,3 +43,16 @@ def number_text(value: float, *, sign: str = "") -> str:
     """Four digits, and no powers of ten below a million: `0.04577`, `57.05`, `11,630`; with sign="+" as `+57.05`."""
     is_large = 1e4 <= abs(value) < 1e6
     return f"{float(f'{value:.4g}'):{sign},.0f}" if is_large else f"{value:{sign},.4g}"
+
+
+def _bytes_of(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return int(_SIZE.validate_python(value))
+    except ValueError:
+        raise ValueError("this is no size: write a number of bytes, or one with a unit, such as 128 MiB or 1.5 GB") from None
+
+
+ByteCount = Annotated[int, BeforeValidator(_bytes_of), WithJsonSchema({"anyOf": _SHOWN})]
+"""A number of bytes, or text with a unit: "128 MiB", "1.5 GB"."""

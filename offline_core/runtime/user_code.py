@@ -1,12 +1,14 @@
-"""User code, which parameters name by its import path."""
+"""User code, which parameters name by its import path, and its errors, with what failed and where."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib
 import inspect
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 from types import ModuleType
@@ -14,7 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, model_validator
 
-from offline_core.errors import ConfigError, OfflineError
+from offline_core.errors import ConfigError, DataError, OfflineError
 from offline_core.runtime.allowed_imports import check_import
 from offline_core.runtime.code_files import module_digest
 from offline_core.runtime.config import Config
@@ -63,6 +65,8 @@ class UserCode(Config):
             raise ConfigError(f"The {what} {self.path} cannot be made with {names}: {error!r}") from error
         return functools.partial(code, **arguments) if arguments else code
 
+
+_PACKAGE = str(Path(__file__).parents[1])
 
 _IMPORTED: dict[str, str | None] = {}
 """Digests of modules at the time when this process imported them."""
@@ -138,15 +142,20 @@ def code_digests(config: BaseModel) -> dict[str, str]:
     return dict(sorted(digests.items()))
 
 
-def _user_code(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (import path, arguments) of all user code in the parameters."""
+def named_code(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (import path, arguments) of all code that parameters name; the id of a registered environment has no colon."""
     if isinstance(value, BaseModel):
         yield from value.user_code.items() if isinstance(value, Config) else ()
         for name in type(value).model_fields:
-            yield from _user_code(getattr(value, name))
+            yield from named_code(getattr(value, name))
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _user_code(item)
+            yield from named_code(item)
+
+
+def _user_code(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield those of `named_code` that are import paths."""
+    return ((path, arguments) for path, arguments in named_code(value) if ":" in path)
 
 
 def texts(value: Any) -> Iterator[str]:
@@ -176,3 +185,33 @@ def _files_digest(text: str) -> str | None:
         return None
     seen = sorted(fact for fact in facts if not any(part.startswith(("_", ".")) for part in Path(fact[0]).parts))
     return hashlib.sha256(repr(seen).encode()).hexdigest()[:16] if seen else None
+
+
+@contextlib.contextmanager
+def user_errors(
+    what: str, where: str, kind: type[OfflineError] = DataError, *, uri: str | None = None, episode: str | None = None
+) -> Iterator[None]:
+    """Turn whatever user code raises in the block into a `kind`; an `OfflineError` passes unchanged.
+
+    Arguments:
+        what: the code, such as "filter examples.filter:upright".
+        where: what it was called on, such as "on episode 7"; `uri` and `episode` are the same as data.
+    """
+    try:
+        yield
+    except (OfflineError, MemoryError):
+        raise
+    except Exception as error:  # user code may raise anything
+        raise kind(
+            f"The {what} failed {where}: {error!r} ({_line(error)}). Fix your function, or raise an OfflineError.",
+            uri=uri,
+            episode=episode,
+        ) from error
+
+
+def _line(error: Exception) -> str:
+    """Return the last line of user code in the traceback, which Ray does not send back."""
+    passed = traceback.extract_tb(error.__traceback__)
+    users = [frame for frame in passed if not frame.filename.startswith(_PACKAGE) and "site-packages" not in frame.filename]
+    last = (users or passed)[-1]
+    return f"{last.filename}, line {last.lineno}"

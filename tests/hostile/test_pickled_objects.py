@@ -25,7 +25,7 @@ from offline_core.data.curation.scores import scores_of, write_scores
 from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.datasets.verify import verify
 from offline_core.data.episodes import columns
-from offline_core.data.episodes.extension_types import refuse_extension_types
+from offline_core.data.episodes.arrow import refuse_extension_types
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.opening import CustomReader, SourceConfig, open_source
 from offline_core.data.formats.sources.ray_reads import RayRead

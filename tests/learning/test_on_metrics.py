@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import offline_core as offline
-from offline_core.data.store.json_lines import line_of
+from offline_core.data.store.json_files import line_of
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning import metrics

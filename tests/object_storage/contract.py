@@ -19,7 +19,7 @@ from offline_core.data.store import lease
 from offline_core.data.store import partial_files as leftovers
 from offline_core.data.store.location import Location, temporary_folder
 from offline_core.data.store.partial_files import remove_partial_files
-from offline_core.data.store.stores import TEMPORARY
+from offline_core.data.store.temporary_names import TEMPORARY
 from offline_core.errors import BusyError, DatasetNotFoundError, LocationError, StorageError, VersionExistsError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train

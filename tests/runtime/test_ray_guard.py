@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from offline_core.runtime.ray_guard import children_ended_with_this_process
+from offline_core.runtime.ray_watchdog import children_ended_with_this_process
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nothing is ended elsewhere")
 
@@ -23,7 +23,7 @@ sys.stdin.read()
 """As the raylet starts its agents."""
 RUN = """
 import subprocess, sys
-from offline_core.runtime.ray_guard import children_ended_with_this_process
+from offline_core.runtime.ray_watchdog import children_ended_with_this_process
 
 with children_ended_with_this_process(int(sys.argv[1])):
     print("guarded", flush=True)

@@ -29,8 +29,7 @@ from offline_core.runtime.progress import progress
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
-from offline_core.runtime.user_code import UserCode
-from offline_core.runtime.user_errors import user_errors
+from offline_core.runtime.user_code import UserCode, user_errors
 
 Filter = Callable[[Episode], bool]
 
@@ -110,12 +109,13 @@ def prune(
         raise ConfigError("outliers are scores of a whole version: prune by them first, and then by new_since.")
 
     def write(root: Location, part: Dataset, dropped: dict[str, int]) -> WrittenFiles:
-        filters = make_filters(config.filters)
+        filters = [_Filter(own) for own in config.filters]
         with EpisodeWriter(root, "part", format=part.manifest.format, config=config.files) as writer:
             if not part.manifest.files:
                 return writer.written
             index = pruning_index(part, config, of_episodes, scores)
-            names = _projection(part, config)
+            named = config.columns
+            names = None if named is None else part.codec.projection(named, part.schema, part.location.uri)
             new = None if config.new_since is None else ~known_episodes(source, part, open_committed(dataset, config.new_since))
             finite = finite_episodes(part) if config.drop_non_finite else None
             marked = None if marks is None else marks.of(index)
@@ -188,12 +188,6 @@ def known_episodes(source: Dataset, part: Dataset, earlier: Dataset) -> np.ndarr
     return np.array([row in known for row in part.index(names).iter_rows()], bool)
 
 
-def _projection(source: Dataset, config: PruningConfig) -> Sequence[str] | None:
-    if config.columns is None:
-        return None
-    return source.codec.projection(config.columns, source.schema, source.location.uri)
-
-
 def _nothing_left(source: Dataset, config: PruningConfig, where: Condition | None, scores: Scores | None) -> EmptyDatasetError:
     index = pruning_index(source, config, where, scores)
     facts = [f"the highest return is {float(index[columns.RETURN].to_numpy().max())}"]
@@ -208,15 +202,6 @@ def _nothing_left(source: Dataset, config: PruningConfig, where: Condition | Non
         f"None of the {len(index):,} episodes of {source.ref} meets the conditions ({', '.join(rules)}); "
         f"{', '.join(facts)}. No version was committed."
     )
-
-
-def make_filters(filters: Sequence[UserCode]) -> list[Filter]:
-    """Each called with an episode from then on: True keeps it.
-
-    Raises:
-        ConfigError: one cannot be made, or be called.
-    """
-    return [_Filter(own) for own in filters]
 
 
 def refusals(source: Dataset, index: pl.DataFrame, filters: Sequence[Filter], keep: np.ndarray) -> np.ndarray:

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from offline_core.data.datasets.dataset import Dataset
-from offline_core.data.datasets.result_cache import RESULT_FILE, recorded_fingerprints
+from offline_core.data.datasets.result_cache import RESULT_FILE, stored_values
 from offline_core.data.episodes import columns
-from offline_core.data.episodes.extension_types import refuse_extension_types
+from offline_core.data.episodes.arrow import refuse_extension_types
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, CorruptFileError
 
@@ -73,8 +73,12 @@ def read_scores(location: Location) -> bytes:
         StorageError: the file does not exist.
     """
     data = location.read()
-    made = recorded_fingerprints(location.parent.child(RESULT_FILE))
-    recorded = {sha256 for name, sha256 in made.items() if posixpath.basename(name) == SCORES}
+    file = location.parent.child(RESULT_FILE)
+    if not file.is_file():
+        return data
+    if (stored := stored_values(file)) is None:
+        raise CorruptFileError(f"{file.uri} is no result that a stage stored. Delete it.", uri=file.uri)
+    recorded = {sha256 for name, sha256 in stored.made.items() if posixpath.basename(name) == SCORES}
     if recorded - {hashlib.sha256(data).hexdigest()}:
         raise CorruptFileError(
             f"{location.uri} is damaged: its SHA-256 differs from the one in {RESULT_FILE} beside it. Delete both, and make "

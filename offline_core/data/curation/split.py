@@ -22,6 +22,7 @@ from offline_core.data.datasets.commit import find_version, prepared
 from offline_core.data.datasets.copying import NOWHERE, copy_episodes, written_by_file
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
 from offline_core.data.datasets.dataset_card import dataset_card, reading
+from offline_core.data.datasets.held_out import SIDES, SPLIT
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.new_version import BegunVersion
 from offline_core.data.datasets.statistics import Statistics
@@ -29,7 +30,7 @@ from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.index import first_parts, trajectory_of
 from offline_core.data.store.location import Location
-from offline_core.errors import ConfigError, EmptyDatasetError, OfflineError
+from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.runtime.reporting.card import Card, command
 from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, output, stage
@@ -37,10 +38,7 @@ from offline_core.runtime.units import count_text, number_text
 
 log = logging.getLogger(__name__)
 
-SIDES = ("train", "held_out")
 BY_LOT, BY_TIME, BY_ID = "episodes", "time", "id"
-WITHIN = ("prune", "compact", "convert")
-"""Operations whose dataset has no episode that its only parent has not."""
 UNEVEN = 0.4
 """Share of the steps from which on one value of a column, or one id, decides what is held out."""
 SHOWN = 5
@@ -75,7 +73,7 @@ class SplitResult(Result):
 
 
 @stage(
-    "split",
+    SPLIT,
     version=3,
     after="compact",
     arguments=(DATASET, output("runs/split", "Folder for the two datasets, train and held_out."), VERSION),
@@ -113,32 +111,6 @@ def split(config: SplitConfig, *, dataset: str, output: str, version: int | None
         first, second = (side.commit_copy(files, [source], report=report) for side, files in zip(sides, written, strict=True))
     log.info("Split into %s and %s", first.ref, second.ref)
     return _result(first, second, source)
-
-
-def judged_by(dataset: Dataset) -> str | None:
-    """What can judge a policy learned from a dataset: its environment, or the held-out side of its split; None if nothing."""
-    environment = dataset.manifest.environment
-    return held_out_beside(dataset.ref) if environment is None else environment.id
-
-
-def held_out_beside(dataset: DatasetRef) -> str | None:
-    """Return the URI of the latest held-out side of the split that made this train side, or what it was pruned from.
-
-    None if the dataset is no train side, or no held-out side lies next to it.
-    """
-    try:
-        train = open_committed(dataset.uri, dataset.version)
-        while train.manifest.operation.name in WITHIN and len(train.manifest.parents) == 1:
-            [parent] = train.manifest.parents
-            train = open_committed(parent.uri, parent.version)
-        held_out = open_committed(train.location.parent.child(SIDES[1]).uri)
-    except OfflineError:
-        return None
-    sides = [(side.manifest.operation.name, side.manifest.operation.config.get("side")) for side in (train, held_out)]
-    is_of_one = [parent.fingerprint for parent in train.manifest.parents] == [
-        parent.fingerprint for parent in held_out.manifest.parents
-    ]
-    return held_out.location.uri if is_of_one and sides == [(split.name, side) for side in SIDES] else None
 
 
 def _result(train: Dataset, held_out: Dataset, source: Dataset, *, reused: bool = False) -> SplitResult:

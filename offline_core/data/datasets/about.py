@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from offline_core.data.datasets.manifest import Parent
 from offline_core.data.store.location import Location
@@ -23,6 +23,7 @@ from offline_core.errors import ConfigError, CorruptFileError, OfflineError, Ver
 from offline_core.runtime.parameter_errors import problems
 from offline_core.runtime.prefetch import several
 from offline_core.runtime.provenance import this_user
+from offline_core.runtime.result import StoredModel
 from offline_core.secrets import masked_text
 
 log = logging.getLogger(__name__)
@@ -31,10 +32,8 @@ FOLDER, OF_RESULTS = "_versions/about", "_about"
 _MOST_CHARACTERS = 20_000
 
 
-class About(BaseModel):
+class About(StoredModel):
     """What people say of a dataset; None: nothing."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     author: str | None = Field(None, description="Who made it.", max_length=_MOST_CHARACTERS)
     license: str | None = Field(

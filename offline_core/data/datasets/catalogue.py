@@ -16,12 +16,11 @@ from pyarrow import fs
 from offline_core.data.datasets.about import OF_RESULTS
 from offline_core.data.datasets.failure import FAILURE_FILE
 from offline_core.data.datasets.result_cache import RESULT_FILE, STATES
-from offline_core.data.datasets.tags import FOLDER as TAGS
+from offline_core.data.datasets.tags import VERSIONS as VERSIONS
 from offline_core.data.store.location import Location
 from offline_core.errors import StorageError
 from offline_core.runtime.prefetch import several
 
-VERSIONS = posixpath.dirname(TAGS)
 POLICY_FILE = "policy.json"
 
 Kind = Literal[

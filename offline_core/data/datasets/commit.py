@@ -176,27 +176,19 @@ def _numbered(location: Location, manifest: Manifest, version: int | None) -> Da
             )
         manifest = manifest.model_copy(update={"version": version or seen + 1})
         try:
-            made = _create(location, manifest)
-        except VersionExistsError:
+            log_of_versions.file(manifest.version).create(with_checksum(manifest.to_json()))
+        except VersionExistsError as error:
             if version is not None:
-                raise
+                raise VersionExistsError(
+                    f"Version {version} of {location.uri} was committed by another writer. Your files are complete: "
+                    "commit them as the next version."
+                ) from error
             log.info(
                 "Version %d of %s was committed by another writer; this becomes the next one.", manifest.version, location.uri
             )
             continue
         log_of_versions.mark_used(manifest.version, marks)
-        return made
-
-
-def _create(location: Location, manifest: Manifest) -> Dataset:
-    try:
-        NumberedLog(location, VERSIONS).file(manifest.version).create(with_checksum(manifest.to_json()))
-    except VersionExistsError as error:
-        raise VersionExistsError(
-            f"Version {manifest.version} of {location.uri} was committed by another writer. Your files are complete: "
-            "commit them as the next version."
-        ) from error
-    return Dataset(location, manifest)
+        return Dataset(location, manifest)
 
 
 def discard(location: Location, files: Iterable[FileEntry]) -> None:

@@ -18,8 +18,8 @@ from offline_core.data.store.location import Location
 from offline_core.data.store.parquet_files import footer_of
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import SchemaError
-from offline_core.runtime.byte_count import ByteCount
 from offline_core.runtime.config import Config
+from offline_core.runtime.units import ByteCount
 
 Compression = Literal["zstd", "lz4", "snappy", "none"]
 CHUNK_BYTES = 192

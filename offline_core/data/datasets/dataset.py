@@ -37,13 +37,12 @@ from offline_core.data.episodes import Episode, columns, space_from_json, space_
 from offline_core.data.episodes.codecs import Codec, codec_of
 from offline_core.data.episodes.index import index_schema
 from offline_core.data.episodes.spaces import StoredSpaces, spaces_of
-from offline_core.data.store.cloud_errors import as_os_error
 from offline_core.data.store.json_files import reason_of, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.data.store.numbered_log import NumberedLog
 from offline_core.data.store.parquet_files import read_footer
-from offline_core.data.store.storage_errors import storage_errors
-from offline_core.data.store.stores import TEMPORARY
+from offline_core.data.store.storage_errors import as_os_error, storage_errors
+from offline_core.data.store.temporary_names import TEMPORARY
 from offline_core.errors import (
     CorruptFileError,
     DatasetNotFoundError,
@@ -303,13 +302,7 @@ class Dataset:
 
 def versions(uri: str) -> list[int]:
     """The committed versions of a dataset, oldest first; empty if there is none."""
-    return numbers(Location.of(uri))[0]
-
-
-def numbers(location: Location) -> tuple[list[int], list[int]]:
-    """(committed versions, numbers marked as used), each in order."""
-    listed = NumberedLog(location, VERSIONS).listed()
-    return listed.numbers, listed.marks
+    return NumberedLog(Location.of(uri), VERSIONS).listed().numbers
 
 
 def is_dataset(uri: str) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from offline_core.data.datasets.catalogue import POLICY_FILE, VERSIONS, read_catalogue
-from offline_core.data.datasets.result_cache import RESULT_FILE
+from offline_core.data.datasets.result_cache import RESULT_FILE, stored_values
 from offline_core.data.store.json_files import without_checksum
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, StorageError, StorageUnavailableError
@@ -115,14 +115,9 @@ def not_a_policy(uri: str) -> str | None:
 def _result_in(location: Location) -> tuple[str, Mapping[str, Any]] | None:
     """(kind, result) of the run whose folder this is."""
     file = location.child(RESULT_FILE)
-    if not file.is_file():
+    if (stored := stored_values(file) if file.is_file() else None) is None or (kind := kind_of_result(stored.result)) is None:
         return None
-    try:
-        stored = json.loads(without_checksum(file.read(), file.uri))
-        kind, values = kind_of_result(stored["result"]), stored["result"] | {"place": posixpath.dirname(stored["place"])}
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return None
-    return None if kind is None else (kind, values)
+    return kind, stored.result | {"place": posixpath.dirname(stored.uri)}
 
 
 def _checkpoint(location: Location, values: Mapping[str, Any]) -> str | None:

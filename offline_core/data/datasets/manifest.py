@@ -12,16 +12,17 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from offline_core.data.datasets.statistics import Record, Statistics
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes.codecs import CODECS, Codec, Format
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.runtime.config import EnvironmentSpec, without_defaults
 from offline_core.runtime.provenance import provenance
+from offline_core.runtime.result import StoredModel
 from offline_core.runtime.user_code import code_digests
 from offline_core.secrets import masked
 
 
-class FileEntry(Record):
+class FileEntry(StoredModel):
     """A data file; `path` is relative to the dataset's folder. Episodes and steps of foreign files are unknown: 0."""
 
     path: str
@@ -49,7 +50,7 @@ class FileEntry(Record):
         return None
 
 
-class Parent(Record):
+class Parent(StoredModel):
     """An input of the operation: a dataset version, a checkpoint, or foreign files."""
 
     kind: Literal["dataset", "checkpoint", "files"]
@@ -73,7 +74,7 @@ STAGES_BEFORE = {
 """Today's name of a stage by the one that earlier manifests have for it."""
 
 
-class Operation(Record):
+class Operation(StoredModel):
     """The operation that wrote the dataset: name, version of its behaviour, and parameters."""
 
     name: str
@@ -102,7 +103,7 @@ class Operation(Record):
         return cls(name=name, version=version, config=parameters, code=code_digests(config))
 
 
-class Forgotten(Record):
+class Forgotten(StoredModel):
     """A tombstone: episodes were taken out of this version for good. What they were is not kept."""
 
     at: datetime
@@ -118,7 +119,7 @@ READS: Literal[2] = 2
 """The newest manifest format that this version reads, and the one it writes. Format 1 had no checksum at first."""
 
 
-class Manifest(Record):
+class Manifest(StoredModel):
     """One committed version of a dataset.
 
     Versions of one dataset may share files: an append lists those of the version before as they are. A file may be deleted

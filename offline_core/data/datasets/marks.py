@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from offline_core.data.episodes import columns
 from offline_core.data.store.json_files import with_checksum, without_checksum
@@ -23,6 +23,7 @@ from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError
 from offline_core.runtime.parameter_errors import problems
 from offline_core.runtime.provenance import this_user
+from offline_core.runtime.result import StoredModel
 
 FOLDER, FILE = "_marks", "marks.json"
 
@@ -34,10 +35,8 @@ class EpisodeName(NamedTuple):
     t_started: int
 
 
-class Mark(BaseModel):
+class Mark(StoredModel):
     """An episode that was marked as bad."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     eps_id: str
     t_started: int = 0
@@ -49,12 +48,10 @@ class Mark(BaseModel):
         return EpisodeName(self.eps_id, self.t_started)
 
 
-class Marks(BaseModel):
+class Marks(StoredModel):
     """All marks of a dataset."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    marks: list[Mark] = []
+    marks: list[Mark] = Field([])
 
     @property
     def sha256(self) -> str:

@@ -9,7 +9,7 @@ import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -187,18 +187,15 @@ class StoredResult(Generic[Result]):
 
 def _say_what_is_replaced(begun: BegunResult) -> None:
     """Work of hours must not go without a word because a default has changed or a folder was moved."""
-    if not begun.file.is_file():
-        return
     try:
-        values = json.loads(without_checksum(begun.file.read(), begun.file.uri))
-        recorded_uri, identity = values["place"], values["identity"]
-    except (ValueError, LookupError, TypeError, RecursionError, CorruptFileError):
+        stored = stored_values(begun.file) if begun.file.is_file() else None
+    except CorruptFileError:
         return  # was said as it was looked for
-    if recorded_uri != begun.file.uri:
-        log.warning(
-            "The result at %s was made at %s, and its copy is not used: it is made again.", begun.file.uri, recorded_uri
-        )
-    elif identity != begun.identity:
+    if stored is None:
+        return
+    if stored.uri != begun.file.uri:
+        log.warning("The result at %s was made at %s, and its copy is not used: it is made again.", begun.file.uri, stored.uri)
+    elif stored.identity != begun.identity:
         log_replaced.info("%s holds the result of other settings, data, or code, which is replaced.", begun.folder.uri)
 
 
@@ -228,6 +225,32 @@ def store_result(
     location.write(with_checksum(json.dumps(values, indent=2, default=str)))
 
 
+class StoredValues(NamedTuple):
+    """What the file of a result holds."""
+
+    uri: str
+    """Where the file was written; a copy elsewhere has the same."""
+    identity: str
+    made: dict[str, str]
+    """Fingerprints of the outputs by their names."""
+    result: dict[str, Any]
+
+
+def stored_values(file: Location) -> StoredValues | None:
+    """What a file holds that `store_result` wrote; None if another program wrote it.
+
+    Raises:
+        CorruptFileError: it is not what was written.
+        StorageError: it cannot be read.
+    """
+    inside = without_checksum(file.read(), file.uri)
+    try:
+        values = json.loads(inside)
+        return StoredValues(str(values["place"]), str(values["identity"]), dict(values["made"]), dict(values["result"]))
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+
+
 def load_result(
     location: Location, identity: str, model: type[Result], *, fingerprint: Callable[[str], str | None]
 ) -> Result | None:
@@ -245,13 +268,14 @@ def load_result(
     if not location.is_file():
         return None
     try:
-        values = json.loads(without_checksum(location.read(), location.uri))
-        if (values["place"], values["identity"]) != (location.uri, identity):
+        if (stored := stored_values(location)) is None:
+            raise ValueError("no stage wrote it")
+        if (stored.uri, stored.identity) != (location.uri, identity):
             return None
-        result = model.model_validate(values["result"] | {"reused": True})
-        if far := [name for name in values["made"] if not location.is_near(name)]:
+        result = model.model_validate(stored.result | {"reused": True})
+        if far := [name for name in stored.made if not location.is_near(name)]:
             raise ValueError(f"it names {far[0][:200]!r}, which is in another bucket")
-        changed = [name for name, expected in values["made"].items() if fingerprint(name) != expected]
+        changed = [name for name, expected in stored.made.items() if fingerprint(name) != expected]
     except StorageUnavailableError:  # an outage does not make a result invalid
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, CorruptFileError, StorageError) as error:
@@ -267,28 +291,11 @@ def load_result(
 
 def stored_result(location: Location, model: type[Result]) -> tuple[Result, dict[str, str]] | None:
     """(the stored result of whatever stage wrote it, the fingerprints of its outputs by name); None if none of this kind is."""
-    if not location.is_file():
-        return None
     try:
-        values = json.loads(without_checksum(location.read(), location.uri))
-        return model.model_validate(values["result"]), dict(values["made"])
-    except (ValueError, TypeError, LookupError, RecursionError, CorruptFileError):
+        stored = stored_values(location) if location.is_file() else None
+        return None if stored is None else (model.model_validate(stored.result), stored.made)
+    except (ValidationError, CorruptFileError):
         return None
-
-
-def recorded_fingerprints(location: Location) -> dict[str, str]:
-    """Return the fingerprints of a stored result's outputs, by the names they were stored with; none if there is no result.
-
-    Raises:
-        CorruptFileError: the result is not what was written.
-    """
-    if not location.is_file():
-        return {}
-    inside = without_checksum(location.read(), location.uri)
-    try:
-        return {str(name): str(fingerprint) for name, fingerprint in json.loads(inside)["made"].items()}
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise CorruptFileError(f"{location.uri} is no result that a stage stored. Delete it.", uri=location.uri) from error
 
 
 def is_result(location: Location) -> bool:

@@ -16,13 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from offline_core.data.episodes import Episode, columns, nested
 from offline_core.data.episodes.batch import step_column
 from offline_core.data.episodes.index import episode_summary
 from offline_core.data.episodes.nested import Nested
 from offline_core.errors import ConfigError, CorruptFileError
+from offline_core.runtime.result import StoredModel
 
 MAX_DIMENSIONS = 64
 """Steps with more numbers than this (images) get one statistic over all of them."""
@@ -34,13 +35,7 @@ _INFINITY = int(np.array(np.inf, np.float32).view(np.uint32)) >> _SHIFT
 _CHUNK_VALUES = 2**17  # as float64 they stay in the processor's cache
 
 
-class Record(BaseModel):
-    """A part of a manifest. Later versions may add fields; numbers may be infinite, which JSON's null would lose."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
-
-
-class ColumnStatistics(Record):
+class ColumnStatistics(StoredModel):
     """One column: every list has one entry a dimension of a step (in C order), or a single one for all dimensions together.
 
     That is so where a step has more than `MAX_DIMENSIONS` numbers, or where steps differ in how many they have. NaN and
@@ -136,7 +131,7 @@ def merge_columns(left: Mapping[str, ColumnStatistics], right: Mapping[str, Colu
     return dict(sorted({**left, **right, **both}.items()))
 
 
-class Summary(Record):
+class Summary(StoredModel):
     """Count, mean, standard deviation (population), minimum and maximum of one number per episode; mergeable."""
 
     count: int = 0
@@ -188,7 +183,7 @@ class Summary(Record):
         return Summary(count=count, mean=mean, std=math.sqrt(max(0.0, squares) / count), min=low, max=high).merge(added)
 
 
-class Statistics(Record):
+class Statistics(StoredModel):
     """Counts and statistics of a dataset."""
 
     episodes: int = 0
@@ -205,7 +200,8 @@ class Statistics(Record):
         """Compute the statistics of episodes by their `episode_summary`, in the order given, and of their columns, if known."""
         if not summaries:
             return cls(columns=None if builder is None else builder.result())
-        joined = {name: np.concatenate([part[name] for part in summaries]) for name in columns.EPISODE_SUMMARY}
+        names = (columns.LENGTH, columns.RETURN, columns.TERMINATED, columns.TRUNCATED)
+        joined = {name: np.concatenate([part[name] for part in summaries]) for name in names}
         return cls(
             episodes=len(joined[columns.LENGTH]),
             steps=int(joined[columns.LENGTH].sum()),

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from offline_core.data.store.holds import writing
 from offline_core.data.store.location import Location
@@ -23,19 +23,18 @@ from offline_core.data.store.numbered_log import NumberedLog
 from offline_core.errors import ConfigError, CorruptFileError, VersionExistsError, VersionNotFoundError
 from offline_core.runtime.parameter_errors import problems
 from offline_core.runtime.provenance import this_user
+from offline_core.runtime.result import StoredModel
 
-_VERSIONS = "_versions"
-FOLDER = f"{_VERSIONS}/tags"
+VERSIONS = "_versions"
+FOLDER = f"{VERSIONS}/tags"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _MAX_BYTES = 100
 """Most bytes of a tag's file that an earlier version of this package wrote."""
 
 
-class TagMove(BaseModel):
+class TagMove(StoredModel):
     """A committed move of a tag."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     number: int = Field(0, ge=0, description="In the log, from 1 on.")
     tag: str
@@ -78,8 +77,8 @@ def write_tag(location: Location, name: str, version: int) -> None:
         CorruptFileError: the log of tags is damaged.
     """
     checked(name)
-    with writing(location.child(_VERSIONS)):
-        if not NumberedLog(location, _VERSIONS).file(version).is_file():
+    with writing(location.child(VERSIONS)):
+        if not NumberedLog(location, VERSIONS).file(version).is_file():
             raise VersionNotFoundError(f"Dataset {location.uri} has no version {version}, so {name!r} cannot stand for it.")
         _move(location, name, version)
 

@@ -13,11 +13,10 @@ from offline_core.data.datasets.catalogue import Catalogue, Kind, read_catalogue
 from offline_core.data.datasets.damage import damaged_files
 from offline_core.data.datasets.dataset import addressed, open_version, size_and_hash, versions
 from offline_core.data.datasets.tags import read_tags, tag_moves
-from offline_core.data.store.json_files import without_checksum
-from offline_core.data.store.json_lines import read_lines
+from offline_core.data.store.json_files import read_lines, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.data.store.numbered_log import NumberedLog
-from offline_core.data.store.stores import TEMPORARY
+from offline_core.data.store.temporary_names import TEMPORARY
 from offline_core.errors import DatasetNotFoundError, LocationError, OfflineError, VersionNotFoundError
 
 _TENSORS = ("weights", "tensors")

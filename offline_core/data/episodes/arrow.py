@@ -2,6 +2,8 @@
 
 A step of shape () is a plain column, a step with axes is Arrow's canonical `fixed_shape_tensor`, a dict or tuple is a
 struct. Everything is non-null, so that reading is a matter of looking at the value buffer.
+
+Of Arrow's extension types tensors are read and others are refused, since the code of a type may unpickle its values.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -18,8 +20,18 @@ import pyarrow.compute as pc
 
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.episodes.unpickle import load_array
-from offline_core.errors import SchemaError, SpaceError
+from offline_core.errors import SchemaError, SpaceError, UnsafeDataError
 from offline_core.runtime.units import count_text
+
+READ_TYPES = frozenset(
+    {
+        *(f"arrow.{name}" for name in ("fixed_shape_tensor", "variable_shape_tensor", "bool8", "json", "uuid")),
+        *(f"ray.data.arrow_{name}" for name in ("tensor", "tensor_v2", "variable_shaped_tensor")),
+        *(f"datasets.features.features.Array{axes}DExtensionType" for axes in range(2, 6)),
+    }
+)
+"""Tensors of Arrow, Ray and Hugging Face, and Arrow's own types of plain values, which its own code reads."""
+_NAME, _METADATA = b"ARROW:extension:name", b"ARROW:extension:metadata"
 
 _RAY_TENSORS = ("ray.data.arrow_tensor", "ray.data.arrow_tensor_v2")
 
@@ -108,9 +120,9 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, what: str, metadata: Mapping[b
         return tensor if kind.permutation is None else tensor.transpose(0, *(1 + axis for axis in kind.permutation))
     if isinstance(kind, pa.BaseExtensionType):  # Ray's, where Ray has registered its types in this process
         return _extension(array.storage, kind.extension_name, getattr(kind, "shape", None), what)
-    if metadata and b"ARROW:extension:name" in metadata:
-        name = metadata[b"ARROW:extension:name"].decode()
-        return _extension(array, name, _stored_shape(metadata.get(b"ARROW:extension:metadata"), name), what)
+    if metadata and _NAME in metadata:
+        name = metadata[_NAME].decode()
+        return _extension(array, name, _stored_shape(metadata.get(_METADATA), name), what)
     if pa.types.is_struct(kind):
         children = {f.name: from_arrow(array.field(i), f"{what}/{f.name}", f.metadata) for i, f in enumerate(kind)}
         return tuple(children[key] for key in _tuple_keys(children)) if _is_tuple(children) else children
@@ -203,3 +215,43 @@ def _struct(children: dict[str, pa.Array], what: str) -> pa.Array:
         raise SpaceError(f"{what} are an empty dict or tuple, which cannot be a column.")
     fields = [pa.field(name, child.type, nullable=False) for name, child in children.items()]
     return pa.StructArray.from_arrays(list(children.values()), fields=fields)
+
+
+def refuse_extension_types(schema: pa.Schema, uri: str) -> None:
+    """Refuse data whose values Python code of an extension type would make, such as Ray's for pickled objects.
+
+    Arguments:
+        uri: of the data, for the message.
+
+    Raises:
+        UnsafeDataError: a column, or what is in its lists, structs, maps or dictionaries, has another type than `READ_TYPES`.
+    """
+    for field in schema:
+        for name in _extensions(field.type, field.metadata):
+            if name not in READ_TYPES:
+                raise UnsafeDataError(
+                    f"Column {field.name!r} of {uri} has the Arrow extension type {name}, and reading one may run code. "
+                    "Of these only tensors are read: write the column as numbers or text. An import leaves it out if "
+                    "source.columns names the other columns.",
+                    uri=uri,
+                    column=field.name,
+                )
+
+
+def _extensions(kind: pa.DataType, metadata: Mapping[bytes, bytes] | None) -> Iterator[str]:
+    """The names of all extension types in a type, registered in this process or not."""
+    if isinstance(kind, pa.BaseExtensionType):
+        yield kind.extension_name
+        yield from _extensions(kind.storage_type, None)
+    elif metadata and _NAME in metadata:
+        yield metadata[_NAME].decode(errors="replace")
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        yield from _extensions(kind.value_type, None)
+    for child in _children(kind):
+        yield from _extensions(child.type, child.metadata)
+
+
+def _children(kind: pa.DataType) -> list[pa.Field]:
+    if pa.types.is_map(kind):
+        return [kind.key_field, kind.item_field]
+    return [kind.field(number) for number in range(kind.num_fields)] if pa.types.is_nested(kind) else []

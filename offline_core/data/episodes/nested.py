@@ -27,6 +27,13 @@ def map_leaves(function: Callable[..., Any], tree: Nested, *others: Nested) -> N
     return optree.tree_map(function, tree, *others)
 
 
+def read_only(array: np.ndarray) -> np.ndarray:
+    """A view that refuses to be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def leaves(tree: Nested) -> list[np.ndarray]:
     """All arrays, dicts in the order of their sorted keys."""
     return [tree] if isinstance(tree, np.ndarray) else list(optree.tree_leaves(tree))

@@ -29,8 +29,7 @@ from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, stage
 from offline_core.runtime.stage import output as of_output
 from offline_core.runtime.units import count_text
-from offline_core.runtime.user_code import import_object
-from offline_core.runtime.user_errors import user_errors
+from offline_core.runtime.user_code import import_object, user_errors
 
 log = logging.getLogger(__name__)
 

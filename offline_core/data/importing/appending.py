@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from offline_core.data.datasets.commit import commit, prepared
 from offline_core.data.datasets.copying import files_without, statistics_without
-from offline_core.data.datasets.dataset import Dataset, is_dataset, numbers, open_version
+from offline_core.data.datasets.dataset import VERSIONS, Dataset, is_dataset, open_version, versions
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.episodes import columns
 from offline_core.data.importing.config import ImportConfig
@@ -23,6 +23,7 @@ from offline_core.data.importing.seen_files import SeenFiles
 from offline_core.data.importing.stored import Stored
 from offline_core.data.inputs.input_columns import common_inputs
 from offline_core.data.store.location import Location
+from offline_core.data.store.numbered_log import NumberedLog
 from offline_core.errors import ConfigError, VersionExistsError
 from offline_core.runtime.config import parse
 from offline_core.runtime.overlay import overlaid
@@ -45,7 +46,7 @@ def newest_import(output: str, config: ImportConfig, operation: Operation) -> Da
         ConfigError: `output` holds no import by the same parameters; the message names what differs.
     """
     location = Location.of(output)
-    committed, _ = numbers(location)
+    committed = versions(output)
     base = open_version(location, committed[-1]) if committed else None
     if open_ended := [name for name, encoding in config.columns.encode.items() if encoding.categories == "auto"]:
         raise ConfigError(
@@ -194,12 +195,13 @@ def next_version(location: Location, base: Dataset | None) -> int:
     Raises:
         VersionExistsError: another version follows it already, or it is not what it was: episodes of it were forgotten.
     """
-    known, marked = numbers(location)
+    listed = NumberedLog(location, VERSIONS).listed()
+    known = listed.numbers
     if known[-1:] != ([] if base is None else [base.manifest.version]):
         raise VersionExistsError(f"Version {known[-1] if known else 0} of {location.uri} was committed by another writer.")
     if base is not None and open_version(location, known[-1]).manifest != base.manifest:
         raise VersionExistsError(f"Version {known[-1]} of {location.uri} was written again by another writer.")
-    return 1 + max(known[-1:] + marked[-1:], default=0)
+    return listed.highest + 1
 
 
 def _nothing_new(base: Dataset, seen: SeenFiles, outcome: Read | None) -> ImportResult:

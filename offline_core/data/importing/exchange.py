@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from offline_core.data.episodes import columns
-from offline_core.data.episodes.extension_types import refuse_extension_types
+from offline_core.data.episodes.arrow import refuse_extension_types
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors

@@ -15,19 +15,19 @@ from pydantic import Field
 from offline_core.data.datasets.commit import discard
 from offline_core.data.datasets.data_file import DataFile, FilesConfig
 from offline_core.data.datasets.manifest import FileEntry, Manifest
-from offline_core.data.datasets.statistics import Record
 from offline_core.data.episodes import columns
-from offline_core.data.episodes.extension_types import refuse_extension_types
+from offline_core.data.episodes.arrow import refuse_extension_types
 from offline_core.data.importing.action_units import Range
 from offline_core.data.store.location import Location
 from offline_core.data.store.parquet_files import open_parquet, parquet_errors, read_footer
 from offline_core.errors import StorageError
+from offline_core.runtime.result import StoredModel
 
 LATE = "_late"
 SOURCE_ID = "source_id"
 
 
-class SourceFile(Record):
+class SourceFile(StoredModel):
     """A file that an import has read, so that an append leaves it out."""
 
     uri: str
@@ -40,7 +40,7 @@ class SourceFile(Record):
     """Rows of it had no partner in a join: it is read again when the join gets another file."""
 
 
-class Imported(Record):
+class Imported(StoredModel):
     """What an append has to know of the imports before it.
 
     The manifest has it as `kept`. Files of `cuts` and `left_out` hold values of the source and belong to the version.

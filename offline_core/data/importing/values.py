@@ -13,10 +13,9 @@ import pyarrow.compute as pc
 
 from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.arrow import check_no_nulls, read_column
-from offline_core.data.episodes.containment import outside
 from offline_core.data.episodes.episode_codec import pack, unpack
 from offline_core.data.episodes.nested import Nested
-from offline_core.data.episodes.spaces import space_leaves
+from offline_core.data.episodes.spaces import outside, space_leaves
 from offline_core.data.importing.mapping import ColumnMapping
 from offline_core.errors import NonFiniteError, SchemaError, SpaceError
 

@@ -7,20 +7,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from offline_core.data.curation.split import judged_by
 from offline_core.data.datasets.damage import damaged_files, state_of, unusable_files
 from offline_core.data.datasets.dataset import Dataset, open_dataset
+from offline_core.data.datasets.held_out import judged_by
 from offline_core.data.datasets.result_cache import StoredResult, stored_result
-from offline_core.data.datasets.statistics import Statistics, StatisticsBuilder, Summary
+from offline_core.data.datasets.statistics import Statistics, StatisticsBuilder
 from offline_core.data.episodes import columns
 from offline_core.data.importing.ends import IMPORT
-from offline_core.data.quality.batches import step_batches
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.duplicates import DuplicateContents, DuplicateIds, EmptyDataset, HeldOutOverlap, MixedTypes
-from offline_core.data.quality.endings import OpenEpisodes, TimeLimits
-from offline_core.data.quality.order import AfterEnd, ObservationChain, StepOrder, TimeJumps
+from offline_core.data.quality.order import AfterEnd, ObservationChain, OpenEpisodes, StepOrder, TimeJumps, TimeLimits
 from offline_core.data.quality.result import CHECKS, SEVERITY, Finding, Histogram, QualityReport
 from offline_core.data.quality.rule import Rule, UserRule, check_names
+from offline_core.data.quality.steps import step_batches
 from offline_core.data.quality.values import ConstantFeatures, ForbiddenActions, NonFinite, OutsideSpace, SaturatedActions
 from offline_core.errors import CorruptFileError, QualityError
 from offline_core.runtime.progress import progress
@@ -109,22 +108,16 @@ def check(
             )
             parts.append(
                 {
-                    "returns": steps.returns(),
-                    "lengths": steps.lengths,
-                    "terminated": steps.any_in_piece(steps.terminated),
-                    "truncated": steps.any_in_piece(steps.truncated),
+                    columns.RETURN: steps.returns(),
+                    columns.LENGTH: steps.lengths,
+                    columns.TERMINATED: steps.any_in_piece(steps.terminated),
+                    columns.TRUNCATED: steps.any_in_piece(steps.truncated),
                 }
             )
             bar.update(len(steps))
-    per_episode = {name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0) for name in _PER_EPISODE}
-    statistics = Statistics(
-        episodes=len(per_episode["lengths"]),
-        steps=int(per_episode["lengths"].sum()),
-        terminated=int(per_episode["terminated"].sum()),
-        truncated=int(per_episode["truncated"].sum()),
-        returns=Summary.of(per_episode["returns"]),
-        lengths=Summary.of(per_episode["lengths"]),
-        columns=builder.result(),
+    statistics = Statistics.of(parts, builder)
+    returns, lengths = (
+        np.concatenate([part[name] for part in parts]) if parts else np.zeros(0) for name in (columns.RETURN, columns.LENGTH)
     )
     findings = [rule.finding(statistics.columns or {}) for rule in chosen]
     check_names(findings, own)
@@ -133,8 +126,8 @@ def check(
         verdict=max((finding.verdict for finding in findings), key=SEVERITY.__getitem__, default="pass"),
         findings=findings,
         statistics=statistics,
-        returns=Histogram.of(per_episode["returns"]),
-        lengths=Histogram.of(per_episode["lengths"]),
+        returns=Histogram.of(returns),
+        lengths=Histogram.of(lengths),
         config=config,
         judged_by=judged_by(opened),
     )
@@ -203,9 +196,6 @@ def _refuse_damaged(dataset: Dataset) -> None:
             f"{dataset.location.child(path).uri}, which {wrong}. Restore them from a copy, or make the version again; "
             "'offline verify' lists them all."
         )
-
-
-_PER_EPISODE = ("returns", "lengths", "terminated", "truncated")
 
 
 def _broken(report: QualityReport, stop_on: str) -> list[Finding]:

@@ -13,8 +13,7 @@ from offline_core.data.datasets.statistics import ColumnStatistics
 from offline_core.data.quality.result import Example, Finding, Verdict
 from offline_core.data.quality.steps import StepBatch
 from offline_core.errors import ConfigError
-from offline_core.runtime.user_code import UserCode
-from offline_core.runtime.user_errors import user_errors
+from offline_core.runtime.user_code import UserCode, user_errors
 
 MAX_EXAMPLES = 5
 

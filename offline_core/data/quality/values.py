@@ -11,9 +11,8 @@ import numpy as np
 from offline_core.data.datasets.statistics import ColumnStatistics
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.action_masks import ACTION_MASK, choices, forbidden, forbids_all, is_masked, not_binary
-from offline_core.data.episodes.containment import any_in_step, outside
 from offline_core.data.episodes.nested import PATH_SEPARATOR
-from offline_core.data.episodes.spaces import space_leaves
+from offline_core.data.episodes.spaces import any_in_step, outside, space_leaves
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.number_names import number_names
 from offline_core.data.quality.result import Finding, Verdict

@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from offline_core.data.store.cloud_errors import RefusedError
 from offline_core.data.store.object_store import TRUE, Cloud, FoundCredentials, ObjectStore
+from offline_core.data.store.storage_errors import RefusedError
 from offline_core.data.store.variables import with_variables
 from offline_core.errors import ConfigError, LocationError
 from offline_core.runtime.config import parse
@@ -25,36 +25,25 @@ _NO_ACCOUNT = (
 )
 
 
-class NamedCloud(Cloud):
-    """A cloud that is made of arguments of `OFFLINE_FILESYSTEMS`."""
-
-    anonymous: bool = Field(False, description="Anonymous access.")
-
-    @classmethod
-    def of(cls, arguments: dict[str, Any], environment: Mapping[str, str] = os.environ) -> Self:
-        """Complete these arguments by the usual environment variables."""
-        return parse(cls, arguments)
-
-
 @dataclass(frozen=True)
 class NamedStore(ObjectStore):
     """See `ObjectStore`."""
 
-    kind: type[NamedCloud]
+    kind: type[Cloud]
     arguments: str = field(repr=False)
     """Of `kind`, as JSON; the value of a variable `${NAME}` never leaves the process."""
 
-    def cloud(self) -> NamedCloud:
+    def cloud(self) -> Cloud:
         return self.kind.of(with_variables(json.loads(self.arguments)))
 
 
-class GoogleCloud(NamedCloud):
+class GoogleCloud(Cloud):
     """Google's store; google-auth finds the credentials."""
 
     endpoint: str | None = Field(None, description="URL of a server other than Google's, such as an emulator.")
 
     @classmethod
-    def of(cls, arguments: dict[str, Any], environment: Mapping[str, str] = os.environ) -> Self:
+    def of(cls, arguments: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Self:
         """An emulator, as the variable of Google's libraries names it, is asked without credentials."""
         emulator = environment.get("STORAGE_EMULATOR_HOST", "")
         if emulator and "://" not in emulator:
@@ -77,7 +66,7 @@ class GoogleCloud(NamedCloud):
         return GCSStore(bucket, config=config, **options)
 
 
-class AzureCloud(NamedCloud):
+class AzureCloud(Cloud):
     """Azure's containers of blobs; azure-identity finds a user or a role if no key is given."""
 
     account_name: str | None = Field(None, description="Name of the account.")
@@ -87,7 +76,7 @@ class AzureCloud(NamedCloud):
     endpoint: str | None = Field(None, description="URL of the account, if it is not at Azure's usual address.")
 
     @classmethod
-    def of(cls, arguments: dict[str, Any], environment: Mapping[str, str] = os.environ) -> Self:
+    def of(cls, arguments: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Self:
         """Complete the arguments by the variables of Azure's tools, and by the parts of the connection string.
 
         Raises:
@@ -139,7 +128,7 @@ class AzureCloud(NamedCloud):
         return AzureStore(bucket, config=config, **options)
 
 
-class MemoryCloud(NamedCloud):
+class MemoryCloud(Cloud):
     """The memory of this process, for tests and trials: every bucket is there, and empty at first."""
 
     def open(self, bucket: str, options: dict[str, Any]) -> Any:

@@ -1,23 +1,23 @@
-"""A store on any filesystem of PyArrow or fsspec: Hadoop, SFTP, and those of users."""
+"""Stores on any filesystem of PyArrow or fsspec: Hadoop, SFTP, those that users name, and objects opened in Python."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import posixpath
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, Any
 
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
 from pyarrow import fs
 
-from offline_core.data.store.cloud_errors import RefusedError, os_errors
-from offline_core.data.store.fsspec_adapter import open_filesystem
+from offline_core.data.store.fsspec_adapter import as_pyarrow, open_filesystem
 from offline_core.data.store.lease import LeasingStore
-from offline_core.data.store.object_filesystem import FOLDER_MARKER
-from offline_core.data.store.stores import LINK_SECONDS
+from offline_core.data.store.storage_errors import RefusedError, os_errors
+from offline_core.data.store.stores import LINK_SECONDS, Store
 from offline_core.data.store.temporary_names import temporary_name
 
 _COPY_BYTES = 16 * 2**20
@@ -62,15 +62,8 @@ class FilesystemStore(LeasingStore):
             self.filesystem.delete_file(path)
 
     @os_errors()
-    def make_folder(self, path: str) -> None:
-        self.put(posixpath.join(path, FOLDER_MARKER), b"")
-
-    @os_errors()
     def remove_empty_folder(self, path: str) -> None:
-        infos = self.filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
-        if any(posixpath.basename(info.path) != FOLDER_MARKER for info in infos):
-            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
-        self.delete(posixpath.join(path, FOLDER_MARKER))
+        super().remove_empty_folder(path)
         self.filesystem.delete_dir(path)
 
     @os_errors()
@@ -100,3 +93,33 @@ class FilesystemStore(LeasingStore):
         with contextlib.suppress(Exception):  # not every filesystem can, nor with every kind of credentials
             return str(open_filesystem(self.maker, self.arguments)[1].sign(path, expiration=LINK_SECONDS))
         return None
+
+
+def is_filesystem(value: Any) -> bool:
+    """Whether it is a filesystem of PyArrow or fsspec."""
+    return isinstance(value, fs.FileSystem | fsspec.AbstractFileSystem)
+
+
+@dataclass(frozen=True, eq=False)
+class UserFilesystemStore(Store):
+    """A store on an object that the caller opened, which only reads; another process gets the object as it pickles itself."""
+
+    user_filesystem: Any = field(repr=False)
+    """A filesystem of PyArrow or fsspec."""
+
+    @property
+    def filesystem(self) -> fs.FileSystem:
+        return as_pyarrow(self.user_filesystem)
+
+    @property
+    def is_local(self) -> bool:
+        """It serves files of this machine."""
+        return isinstance(self.user_filesystem, fs.LocalFileSystem | LocalFileSystem)
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of its URIs, for messages."""
+        if isinstance(self.user_filesystem, fs.FileSystem):
+            return str(self.user_filesystem.type_name).replace("::", "-")
+        protocol = self.user_filesystem.protocol
+        return str(protocol if isinstance(protocol, str) else protocol[0])

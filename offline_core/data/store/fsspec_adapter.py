@@ -15,8 +15,8 @@ import fsspec
 import pyarrow as pa
 from pyarrow import fs
 
-from offline_core.data.store.cloud_errors import RefusedError
 from offline_core.data.store.hadoop import NO_CLIENT, is_missing_client
+from offline_core.data.store.storage_errors import RefusedError
 from offline_core.data.store.variables import with_variables
 from offline_core.errors import ConfigError, LocationError, first_line
 

@@ -4,7 +4,7 @@ The process with the highest number holds the folder as long as that file change
 finds the file looks at it every `POLL_SECONDS`, for `LEASE_SECONDS` at least, and creates the next number if it never changes.
 Looks are counted, not seconds: a machine that is too busy to send heartbeats is as slow to look.
 
-Those who may write beside each other have a file each, likewise with a heartbeat: see `share`.
+Those who may write beside each other have a file each, likewise with a heartbeat: see `LeasingStore.share`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ import math
 import os
 import posixpath
 import socket
+import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from typing import IO
 
 from pyarrow import fs
 
-from offline_core.data.store.cloud_errors import os_errors
-from offline_core.data.store.stores import WRITER, Spooling, Store
+from offline_core.data.store.storage_errors import os_errors
+from offline_core.data.store.stores import WRITER, Store
 from offline_core.errors import StorageUnavailableError
 
 log = logging.getLogger(__name__)
@@ -32,6 +34,9 @@ log = logging.getLogger(__name__)
 LEASE_SECONDS = 30.0
 HEARTBEAT_SECONDS = 5.0
 POLL_SECONDS = 1.0
+
+FOLDER_MARKER = ".folder"
+"""An empty file that makes a folder exist; Amazon's console and earlier versions of this package write `folder/` instead."""
 
 _PREFIX = ".lock-"
 _RELEASED = b"released"
@@ -62,73 +67,78 @@ def lease(store: Store, folder: str) -> Iterator[None]:
         raise LeaseLostError(errno.EBUSY, "this run sent no heartbeat for too long, and another may hold it now", folder)
 
 
-@contextlib.contextmanager
-def share(store: Store, folder: str) -> Iterator[None]:
-    """Be one of the writers of `folder` inside the block; see `has_writers`."""
-    path = f"{folder}/{WRITER}{uuid.uuid4().hex}"
-    name = f"{socket.gethostname()}-{os.getpid()}"
+class LeasingStore(Store):
+    """Base of stores without locks: of remote ones, whose files are written to a temporary file of this machine first.
 
-    def send(beat: int) -> bool:
-        store.put(path, f"{name} {beat}".encode())
-        return True
+    A kill removes that file.
+    """
 
-    send(0)
-    heartbeats = _Heartbeats(folder, send)
-    heartbeats.start()
-    try:
-        yield
-    except StorageUnavailableError:
-        heartbeats.stop(wait=False)  # a deletion would fail as well: others wait a little longer
-        raise
-    except BaseException:
-        _leave(store, path, heartbeats)
-        raise
-    _leave(store, path, heartbeats)
+    def new_file(self, path: str) -> IO[bytes]:
+        return tempfile.TemporaryFile(prefix="offline-")
 
+    def discard(self, file: IO[bytes]) -> None:
+        with contextlib.suppress(OSError):
+            file.close()
 
-def _leave(store: Store, path: str, heartbeats: _Heartbeats) -> None:
-    heartbeats.stop()
-    try:
-        store.delete(path)
-    except Exception as error:  # others wait a little longer
-        log.warning("Cannot delete %s: %s", path, error)
+    def make_folder(self, path: str) -> None:
+        self.put(posixpath.join(path, FOLDER_MARKER), b"")
 
-
-def has_writers(store: Store, folder: str) -> bool:
-    """Whether a process is one of the writers of `folder`; the files of dead ones are deleted after `LEASE_SECONDS`."""
-    is_alive, dead = _watch(store, _writers(store, folder))
-    for path in dead:
-        log.warning("%s got no heartbeat for %g s: its run was killed. It is deleted.", path, LEASE_SECONDS)
-        store.delete(path)
-    return is_alive
-
-
-def is_held(store: Store, folder: str) -> bool:
-    """Whether a process that is alive holds `folder`."""
-    known = _numbers(store, folder)
-    if not known or _read(store, _path(folder, known[-1])) in (_RELEASED, b""):
-        return False
-    try:
-        with lease(store, folder):  # of a process that died: the next run need not wait for it
-            return False
-    except BlockingIOError:
-        return True
-
-
-class LeasingStore(Spooling):
-    """Base of stores without locks."""
+    def remove_empty_folder(self, path: str) -> None:
+        infos = self.filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+        if any(info.base_name != FOLDER_MARKER for info in infos):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+        self.delete(posixpath.join(path, FOLDER_MARKER))
 
     def lock(self, path: str) -> contextlib.AbstractContextManager[None]:
         return lease(self, path)
 
     def is_locked(self, path: str) -> bool:
-        return is_held(self, path)
+        numbers = _numbers(self, path)
+        if not numbers or _read(self, _path(path, numbers[-1])) in (_RELEASED, b""):
+            return False
+        try:
+            with lease(self, path):  # of a process that died: the next run need not wait for it
+                return False
+        except BlockingIOError:
+            return True
 
-    def share(self, path: str) -> contextlib.AbstractContextManager[None]:
-        return share(self, path)
+    @contextlib.contextmanager
+    def share(self, path: str) -> Iterator[None]:
+        file = f"{path}/{WRITER}{uuid.uuid4().hex}"
+        name = f"{socket.gethostname()}-{os.getpid()}"
+
+        def send(beat: int) -> bool:
+            self.put(file, f"{name} {beat}".encode())
+            return True
+
+        send(0)
+        heartbeats = _Heartbeats(path, send)
+        heartbeats.start()
+        try:
+            yield
+        except StorageUnavailableError:
+            heartbeats.stop(wait=False)  # a deletion would fail as well: others wait a little longer
+            raise
+        except BaseException:
+            _leave(self, file, heartbeats)
+            raise
+        _leave(self, file, heartbeats)
 
     def has_writers(self, path: str) -> bool:
-        return has_writers(self, path)
+        """See `Store`; the files of dead writers are deleted after `LEASE_SECONDS`."""
+        is_alive, dead = _watch(self, [f"{path}/{name}" for name in _names(self, path) if name.startswith(WRITER)])
+        for file in dead:
+            log.warning("%s got no heartbeat for %g s: its run was killed. It is deleted.", file, LEASE_SECONDS)
+            self.delete(file)
+        return is_alive
+
+
+def _leave(store: Store, file: str, heartbeats: _Heartbeats) -> None:
+    heartbeats.stop()
+    try:
+        store.delete(file)
+    except Exception as error:  # others wait a little longer
+        log.warning("Cannot delete %s: %s", file, error)
 
 
 class _Heartbeats:
@@ -243,10 +253,6 @@ def _watch(store: Store, paths: list[str]) -> tuple[bool, list[str]]:
 def _numbers(store: Store, folder: str) -> list[int]:
     names = [name.removeprefix(_PREFIX) for name in _names(store, folder) if name.startswith(_PREFIX)]
     return sorted(int(name) for name in names if name.isdigit())
-
-
-def _writers(store: Store, folder: str) -> list[str]:
-    return [f"{folder}/{name}" for name in _names(store, folder) if name.startswith(WRITER)]
 
 
 @os_errors()

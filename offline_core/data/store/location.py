@@ -18,14 +18,13 @@ from urllib.parse import unquote
 from pyarrow import fs
 
 from offline_core.data.store.allowed_roots import check_allowed, is_limited
-from offline_core.data.store.cloud_errors import NO_BUCKET, NoBucketError, ReplacedError
+from offline_core.data.store.filesystem_store import UserFilesystemStore
 from offline_core.data.store.filesystems import open_store, schemes
 from offline_core.data.store.hadoop import hadoop_uri
 from offline_core.data.store.lease import LeaseLostError
-from offline_core.data.store.storage_errors import storage_errors
+from offline_core.data.store.storage_errors import NO_BUCKET, NoBucketError, ReplacedError, storage_errors
 from offline_core.data.store.stores import LocalStore, Store
 from offline_core.data.store.temporary_names import temporary_name
-from offline_core.data.store.user_filesystem import UserFilesystemStore
 from offline_core.errors import BusyError, LocationError, VersionExistsError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")

@@ -13,10 +13,11 @@ keeps their numbers from being used again; in a chained log it tells that the la
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -132,7 +133,10 @@ class NumberedLog:
         Raises:
             CorruptFileError: one is missing, damaged, or does not follow from the one before it.
         """
-        return [*self._chained(several(self._read, range(1, self.count() + 1)))]
+        entries = several(self._read, range(1, self.count() + 1))
+        for before, entry in itertools.pairwise(entries):
+            self._check(entry, before)
+        return [entry.values for entry in entries]
 
     def newest_first(self) -> Iterator[dict[str, Any]]:
         """The entries of a chained log from the last one on, each read when it is asked for.
@@ -159,14 +163,6 @@ class NumberedLog:
         if recorded_number != number:
             raise CorruptFileError(f"{file.uri} is a copy of entry {recorded_number}. {_RESTORE}", uri=file.uri)
         return _Entry(values, _digest(data))
-
-    def _chained(self, entries: Iterable[_Entry]) -> Iterator[dict[str, Any]]:
-        before: _Entry | None = None
-        for entry in entries:
-            if before is not None:
-                self._check(entry, before)
-            yield entry.values
-            before = entry
 
     def _check(self, entry: _Entry, before: _Entry) -> None:
         """Check that an entry follows from the one before it.

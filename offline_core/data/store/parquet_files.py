@@ -9,27 +9,20 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterator
-from typing import Protocol
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from offline_core.data.episodes.extension_types import refuse_extension_types
-from offline_core.data.store.cloud_errors import as_os_error
+from offline_core.data.episodes.arrow import refuse_extension_types
 from offline_core.data.store.location import Location
-from offline_core.data.store.storage_errors import storage_errors
+from offline_core.data.store.storage_errors import as_os_error, storage_errors
 from offline_core.errors import CorruptFileError
 
 _TAIL_BYTES = 64 * 2**10
 """More than most footers, so that one request reads them."""
 _END_BYTES = 8
 """The length of the footer, and the magic number."""
-
-
-class _Seekable(Protocol):
-    def seek(self, offset: int, whence: int = 0, /) -> int: ...
-
-    def read(self, size: int, /) -> bytes: ...
 
 
 def read_footer(location: Location, sha256: str | None = None) -> pq.FileMetaData:
@@ -77,7 +70,7 @@ def open_parquet(location: Location, footer: pq.FileMetaData | None = None) -> p
     return file
 
 
-def footer_of(file: _Seekable, size: int) -> bytes:
+def footer_of(file: IO[bytes] | pa.NativeFile, size: int) -> bytes:
     """Return the bytes of a Parquet footer, with the length and the magic number after it."""
     file.seek(max(0, size - _TAIL_BYTES))
     tail = file.read(_TAIL_BYTES)

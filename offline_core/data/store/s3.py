@@ -16,13 +16,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field
 
 from offline_core.data.store import object_store
-from offline_core.data.store.cloud_errors import NO_CREDENTIALS, NoBucketError, RefusedError, os_errors, set_up_errors
 from offline_core.data.store.object_store import TRUE, Cloud, FoundCredentials, ObjectStore
+from offline_core.data.store.storage_errors import NO_CREDENTIALS, NoBucketError, RefusedError, os_errors, set_up_errors
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import parse
 
@@ -41,14 +41,13 @@ class S3Settings(Cloud):
     )
     region: str | None = Field(None, description="None: the profile's.")
     profile: str | None = Field(None, description="Name in ~/.aws; None: what boto3 finds.")
-    anonymous: bool = Field(False, description="Anonymous access.")
     path_style: bool | None = Field(
         None, description="endpoint/bucket instead of bucket.endpoint; None: if there is an endpoint."
     )
     create_bucket: bool = Field(False, description="Create a missing bucket when a folder is made in it, as steps do first.")
 
     @classmethod
-    def of(cls, arguments: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> S3Settings:
+    def of(cls, arguments: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Self:
         """Complete these arguments by the usual environment variables."""
         env = environment.get
         usual = {

@@ -10,7 +10,6 @@ import errno
 import functools
 import os
 import posixpath
-import tempfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,8 +17,7 @@ from typing import IO, NoReturn
 
 from pyarrow import fs
 
-from offline_core.data.store.cloud_errors import RefusedError
-from offline_core.data.store.temporary_names import TEMPORARY as TEMPORARY
+from offline_core.data.store.storage_errors import RefusedError
 from offline_core.data.store.temporary_names import temporary_name
 
 _LOCK = ".lock"
@@ -221,17 +219,6 @@ def _file_lock(path: str) -> Iterator[bool]:
         yield True
     finally:
         lock.release()
-
-
-class Spooling(Store):
-    """Base of remote stores: files are written to a temporary file of this machine first, which a kill removes."""
-
-    def new_file(self, path: str) -> IO[bytes]:
-        return tempfile.TemporaryFile(prefix="offline-")
-
-    def discard(self, file: IO[bytes]) -> None:
-        with contextlib.suppress(OSError):
-            file.close()
 
 
 @functools.cache

@@ -28,8 +28,7 @@ from offline_core.policies.heads import make_head
 from offline_core.policies.kind import kind_of
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.runtime.extras import require_extra
-from offline_core.runtime.user_code import UserCode
-from offline_core.runtime.user_errors import user_errors
+from offline_core.runtime.user_code import UserCode, user_errors
 
 PRECISION = 1e-3
 """How far the sum of all probabilities may be from 1."""

@@ -9,8 +9,7 @@ import numpy as np
 
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.episodes import EpisodeBatch, columns
-from offline_core.data.quality.batches import step_batches
-from offline_core.data.quality.steps import StepBatch
+from offline_core.data.quality.steps import StepBatch, step_batches
 from offline_core.errors import SchemaError
 from offline_core.judging.ranking.config import OutlierConfig
 from offline_core.judging.ranking.steps import StepNumbers, next_observations, numbers_of

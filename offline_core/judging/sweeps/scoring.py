@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from offline_core.data.curation.split import held_out_beside
 from offline_core.data.datasets.dataset import Dataset, open_committed
+from offline_core.data.datasets.held_out import held_out_beside
 from offline_core.data.datasets.manifest import Parent
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError

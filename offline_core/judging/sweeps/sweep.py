@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from pydantic_core import to_jsonable_python
 
-from offline_core.data.curation.split import held_out_beside
 from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.datasets.held_out import held_out_beside
 from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.store.location import Location

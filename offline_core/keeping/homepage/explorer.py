@@ -17,7 +17,7 @@ from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.marks import Marks
 from offline_core.data.datasets.row_group import RowGroup
 from offline_core.data.episodes import Episode, columns
-from offline_core.data.episodes.extension_types import refuse_extension_types
+from offline_core.data.episodes.arrow import refuse_extension_types
 from offline_core.data.quality.result import Histogram
 from offline_core.data.store.location import Location
 from offline_core.keeping.homepage.choice import choose, listed

@@ -6,7 +6,6 @@ asked for.
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,8 +13,7 @@ from typing import Any
 from offline_core.data.datasets.catalogue import VERSIONS, kind_of
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.failure import read_failure
-from offline_core.data.datasets.result_cache import SIDECAR_FILES
-from offline_core.data.store.json_files import without_checksum
+from offline_core.data.datasets.result_cache import SIDECAR_FILES, stored_values
 from offline_core.errors import CorruptFileError
 from offline_core.keeping.contents import Contents
 
@@ -61,12 +59,11 @@ def named_by_results(contents: Contents) -> dict[str, set[str]]:
 
 def _stored(contents: Contents, path: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """(result, fingerprints of what was made) of a stored result; empty if another program wrote the file."""
-    file = contents.root.child(path)
     try:
-        values = json.loads(without_checksum(file.read(), file.uri))
-        return dict(values["result"]), dict(values["made"])
-    except (ValueError, KeyError, TypeError, RecursionError, CorruptFileError):
+        stored = stored_values(contents.root.child(path))
+    except CorruptFileError:
         return {}, {}
+    return ({}, {}) if stored is None else (stored.result, stored.made)
 
 
 def _of_result(contents: Contents, path: str, fingerprints: Collection[str]) -> set[str]:

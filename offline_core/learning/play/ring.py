@@ -9,7 +9,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict
 from torch import Generator, Tensor
 
 from offline_core.data.environments.vector_env import Spaces
@@ -32,6 +31,7 @@ from offline_core.learning.state import read_tensors, write_tensors
 from offline_core.learning.steps import Batch, Steps
 from offline_core.policies.policy import tensor_dtype
 from offline_core.policies.rollouts.metric import PlayedStep
+from offline_core.runtime.result import StoredModel
 
 log = logging.getLogger(__name__)
 
@@ -232,10 +232,8 @@ def _stored_type(space: gym.Space[Any]) -> np.dtype:
     return np.dtype(np.float32) if kind.kind == "f" else tensor_dtype(kind)
 
 
-class RowsFile(BaseModel):
+class RowsFile(StoredModel):
     """A file of some rows of a ring, the newest of which has no step yet: the first row of the next file."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     name: str
     first: int

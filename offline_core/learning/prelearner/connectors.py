@@ -16,8 +16,7 @@ from offline_core.data.episodes import EpisodeBatch, action_masks, columns
 from offline_core.data.episodes.nested import Nested
 from offline_core.errors import ConfigError, NonFiniteError, SchemaError, SpaceError, within
 from offline_core.learning.prelearner.config import ConnectorConfig
-from offline_core.runtime.user_code import import_object
-from offline_core.runtime.user_errors import user_errors
+from offline_core.runtime.user_code import import_object, user_errors
 
 CHECK_SPACES, CHECK_FINITE = "check_spaces", "check_finite"
 

@@ -13,14 +13,13 @@ import pyarrow as pa
 
 from offline_core.data.datasets.row_group import READ_SECONDS
 from offline_core.data.episodes import EpisodeBatch
+from offline_core.data.episodes.arrow import refuse_extension_types
 from offline_core.data.episodes.batch import run_starts
 from offline_core.data.episodes.columns import ROW_GROUP
-from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.errors import SchemaError, within
 from offline_core.learning.prelearner.connectors import Pipeline, check_batch
 from offline_core.learning.prelearner.prelearner import PreLearner, Rows, make_prelearner
-from offline_core.runtime.user_code import UserCode
-from offline_core.runtime.user_errors import user_errors
+from offline_core.runtime.user_code import UserCode, user_errors
 
 PRELEARNER_SECONDS = "_prelearner_seconds"
 """(R,) float32, next to `READ_SECONDS`: how long a mapper took, in its first row."""

@@ -14,8 +14,7 @@ from offline_core.data.episodes.codecs import CODECS, Codec, Format
 from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.errors import ConfigError
 from offline_core.learning.prelearner.connectors import a_pair
-from offline_core.runtime.user_code import UserCode, import_object
-from offline_core.runtime.user_errors import user_errors
+from offline_core.runtime.user_code import UserCode, import_object, user_errors
 
 Rows = Format | Literal["rows"]
 """What is stored: an episode a row, a step a row, or what only a user's prelearner understands."""

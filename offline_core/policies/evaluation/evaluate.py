@@ -18,8 +18,7 @@ from offline_core.policies.rollouts.metric import Metric, PlayedStep
 from offline_core.runtime.progress import progress
 from offline_core.runtime.seeding import derive_seed
 from offline_core.runtime.stage import Made, policy, stage
-from offline_core.runtime.user_code import UserCode
-from offline_core.runtime.user_errors import user_errors
+from offline_core.runtime.user_code import UserCode, user_errors
 
 log = logging.getLogger(__name__)
 

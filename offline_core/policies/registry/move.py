@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
+from offline_core.runtime.result import StoredModel
 from offline_core.runtime.signing import signature_of, wrong_with
 
 READS: Literal[1] = 1
@@ -19,10 +20,8 @@ ALIAS = r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"
 Alias = Annotated[str, StringConstraints(pattern=ALIAS)]
 
 
-class PromotionEvidence(BaseModel):
+class PromotionEvidence(StoredModel):
     """What a decision said when it moved an alias; the folder of the decision has the numbers."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     decision: str = Field(description="URI of the folder of the decision.")
     identity: str = Field(description="Of what was decided on: data, candidates and parameters.")
@@ -35,10 +34,8 @@ class PromotionEvidence(BaseModel):
     signature: str | None = Field(None, description="Of the decision; None: it was made without a key.")
 
 
-class Move(BaseModel):
+class Move(StoredModel):
     """A committed move of an alias; frozen, and never changed."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     registry_version: Literal[1] = READS
     number: int = Field(0, ge=0, description="In the history of its name, from 1 on.")

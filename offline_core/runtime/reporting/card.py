@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from offline_core.control_characters import visible_line
 from offline_core.errors import OfflineError
 from offline_core.runtime.reporting import palette
-from offline_core.runtime.reporting.values import text_of
-from offline_core.secrets import masked
+from offline_core.secrets import masked, masked_text
 
 if TYPE_CHECKING:
     from offline_core.runtime.reporting.figures import Drawing
@@ -223,6 +222,23 @@ class Card:
             details={name: short(value) for name, value in self.details.items()},
             warnings=[str(short(warning)) for warning in self.warnings],
         )
+
+
+def text_of(value: object) -> str:
+    """A value as one line of text, without secrets; numbers with three digits or thousands."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return _number(value)
+    return masked_text(" ".join(str(value).split()))
+
+
+def _number(value: float) -> str:
+    if value == 0 or not abs(value) < 1e6:
+        return f"{value:.3g}"
+    return f"{value:,.1f}" if abs(value) >= 1 else f"{value:.3g}"
 
 
 def command(*words: object) -> str:

@@ -128,10 +128,7 @@ def intervals(
     for row, (value, low, high) in finite:
         axes.plot([low, high], [row, row], color=FIRST, linewidth=2)
         axes.plot([value], [row], marker="o", markersize=6, color=FIRST)
-    there = {name: line for name, line in lines.items() if line is not None}
-    for (name, line), color in zip(there.items(), (QUIET, GOOD), strict=False):
-        axes.axvline(line, color=color, linestyle="--", linewidth=1, label=name)
-    if there:
+    if _upright(axes, lines):
         axes.legend(fontsize=8)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(-0.6, len(names) - 0.4)
@@ -163,14 +160,20 @@ def forest(
                 axes.annotate(f"{label}: no bound", position, xycoords=("axes fraction", "data"), va="center", fontsize=8)
     for label, _, style in styles:
         axes.plot([], [], label=label, markersize=5, **style)
-    there = {name: line for name, line in lines.items() if line is not None}
-    for (name, line), color in zip(there.items(), (QUIET, GOOD), strict=False):
-        axes.axvline(line, color=color, linestyle="--", linewidth=1, label=name)
+    _upright(axes, lines)
     _legend_above(axes)
     _names(axes, rows)
     axes.locator_params(axis="x", nbins=5)
     axes.set(xlabel=x)
     axes.grid(alpha=0.3, axis="x")
+
+
+def _upright(axes: Axes, lines: Mapping[str, float | None]) -> bool:
+    """Draw named vertical lines, those that there are; whether there are any."""
+    values = {name: line for name, line in lines.items() if line is not None}
+    for (name, line), color in zip(values.items(), (QUIET, GOOD), strict=False):
+        axes.axvline(line, color=color, linestyle="--", linewidth=1, label=name)
+    return bool(values)
 
 
 def shares(axes: Axes, values: Mapping[str, float], *, x: str, least: float) -> None:

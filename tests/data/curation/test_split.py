@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from offline_core.data.curation.config import PruningConfig, SplitConfig
 from offline_core.data.curation.prune import prune
-from offline_core.data.curation.split import SplitResult, chosen_to_hold_out, held_out_beside, split, tied
+from offline_core.data.curation.split import SplitResult, chosen_to_hold_out, split, tied
 from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.held_out import held_out_beside
 from offline_core.data.episodes import Episode, columns
 from offline_core.data.episodes.codecs import Format
 from offline_core.data.episodes.index import content_of

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from offline_core.data.episodes import nested
-from offline_core.data.episodes.containment import outside
-from offline_core.data.episodes.spaces import space_leaves
+from offline_core.data.episodes.spaces import outside, space_leaves
 from offline_core.errors import SpaceError
 
 SPACES: list[gym.Space[Any]] = [

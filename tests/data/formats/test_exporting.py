@@ -20,7 +20,7 @@ from offline_core.data.formats.exporting import ExportConfig, ExportResult, expo
 from offline_core.data.formats.exports import folder
 from offline_core.data.store.location import Location
 from offline_core.data.store.partial_files import MIN_AGE_DAYS
-from offline_core.data.store.stores import TEMPORARY
+from offline_core.data.store.temporary_names import TEMPORARY
 from offline_core.errors import BusyError, ConfigError, StorageError
 from offline_core.runtime.config import parse
 from tests.cases import slow_but

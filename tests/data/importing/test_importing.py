@@ -26,7 +26,7 @@ from offline_core.data.episodes import Episode, encode
 from offline_core.data.formats.exporting import ExportConfig, export
 from offline_core.data.formats.packed import unpack_column
 from offline_core.data.importing.config import ConversionConfig
-from offline_core.data.store.stores import TEMPORARY
+from offline_core.data.store.temporary_names import TEMPORARY
 from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError, SchemaError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train

@@ -18,7 +18,7 @@ from offline_core.data.store.location import Location
 from offline_core.data.store.object_store import ObjectStore
 from offline_core.data.store.partial_files import remove_partial_files
 from offline_core.data.store.s3 import S3Store
-from offline_core.data.store.stores import TEMPORARY
+from offline_core.data.store.temporary_names import TEMPORARY
 from offline_core.errors import ConfigError, LocationError, OfflineError, StorageError, VersionExistsError
 from tests.data.datasets.factories import episode, found, write_dataset
 

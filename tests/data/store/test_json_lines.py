@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from offline_core.data.store.json_lines import line_of, read_lines, whole_lines
+from offline_core.data.store.json_files import line_of, read_lines, whole_lines
 from offline_core.errors import CorruptFileError
 
 RECORDS = [{"updates": number, "loss": 0.5 * number} for number in range(4)]

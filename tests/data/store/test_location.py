@@ -14,7 +14,7 @@ import pytest
 
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
-from offline_core.data.store.stores import TEMPORARY
+from offline_core.data.store.temporary_names import TEMPORARY
 from offline_core.errors import LocationError, StorageError, VersionExistsError
 from tests.data.datasets.factories import found, in_small_filesystem
 

@@ -17,7 +17,7 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import Episode
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.row_steps import RowSteps
-from offline_core.data.quality.batches import step_batches
+from offline_core.data.quality.steps import step_batches
 from offline_core.errors import ConfigError
 from offline_core.judging.ranking.result import OutlierResult
 from offline_core.judging.ranking.steps import numbers_of

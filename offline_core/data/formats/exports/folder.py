@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import posixpath
 import shutil
@@ -16,9 +15,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from offline_core.data.datasets.result_cache import RESULT_FILE, SIDECAR_FILES
+from offline_core.data.datasets.result_cache import RESULT_FILE, SIDECAR_FILES, stored_values
 from offline_core.data.episodes import Episode
-from offline_core.data.store.json_files import without_checksum
 from offline_core.data.store.location import Location
 from offline_core.data.store.partial_files import remove_partial_files
 from offline_core.data.store.storage_errors import storage_errors
@@ -228,11 +226,13 @@ def strange_files(folder: Location) -> list[str] | None:
         StorageUnavailableError: its `result.json` cannot be read now.
     """
     try:
-        made = json.loads(without_checksum(folder.child(RESULT_FILE).read(), folder.uri))["made"]
-        return [name for name in visible_files(folder) if name not in made and name not in SIDECAR_FILES]
+        stored = stored_values(folder.child(RESULT_FILE))
+        if stored is None:
+            return None
+        return [name for name in visible_files(folder) if name not in stored.made and name not in SIDECAR_FILES]
     except StorageUnavailableError:
         raise
-    except (CorruptFileError, StorageError, ValueError, KeyError, TypeError):
+    except (CorruptFileError, StorageError):
         return None
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from offline_core.data.store.cloud_errors import as_os_error
-from offline_core.data.store.storage_errors import storage_errors
+from offline_core.data.store.storage_errors import as_os_error, storage_errors
 from offline_core.errors import StorageError
 
 

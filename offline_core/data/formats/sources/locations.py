@@ -8,9 +8,9 @@ from typing import Any
 from fsspec import AbstractFileSystem
 
 from offline_core.data.store.allowed_roots import is_limited
+from offline_core.data.store.filesystem_store import UserFilesystemStore, is_filesystem
 from offline_core.data.store.hadoop import hadoop_place, hadoop_uri
 from offline_core.data.store.location import Location
-from offline_core.data.store.user_filesystem import UserFilesystemStore, is_filesystem
 from offline_core.errors import ConfigError, LocationError
 
 FILESYSTEM = "filesystem"

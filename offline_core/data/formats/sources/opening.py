@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 
 from offline_core.data.datasets.dataset import VERSIONS
 from offline_core.data.datasets.result_cache import is_result
-from offline_core.data.episodes.extension_types import refuse_extension_types
+from offline_core.data.episodes.arrow import refuse_extension_types
 from offline_core.data.formats.sources import hdf5, lake_tables, lerobot, minari, npz, sample_batch, text_files, zip_files  # noqa: F401
 from offline_core.data.formats.sources.access_errors import raise_if_out_of_reach
 from offline_core.data.formats.sources.expansion import MAX_EXPANSION

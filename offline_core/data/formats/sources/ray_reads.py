@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from offline_core.data.episodes.extension_types import refuse_extension_types
+from offline_core.data.episodes.arrow import refuse_extension_types
 from offline_core.data.formats.sources.access_errors import raise_if_out_of_reach
 from offline_core.data.formats.sources.locations import FILESYSTEM, located
 from offline_core.data.store.filesystems import schemes

@@ -32,9 +32,8 @@ from offline_core.data.formats.sources.first_rows import first_lines
 from offline_core.data.formats.sources.readers import FileReader, reader
 from offline_core.data.formats.sources.step_reader import Unreadable, with_note
 from offline_core.data.formats.sources.text_files import JSON_SUFFIXES
-from offline_core.data.store.cloud_errors import as_os_error
 from offline_core.data.store.location import Location
-from offline_core.data.store.storage_errors import storage_errors
+from offline_core.data.store.storage_errors import as_os_error, storage_errors
 from offline_core.errors import CorruptFileError, DataError, OfflineError, SchemaError, within
 
 DEFAULT_MODULE = "default_policy"

@@ -15,8 +15,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from offline_core.data.episodes.arrow import refuse_extension_types
 from offline_core.data.episodes.codecs import CODECS, codec_of
-from offline_core.data.episodes.extension_types import refuse_extension_types
 from offline_core.data.episodes.spaces import stated_spaces
 from offline_core.data.formats.sources.arrow_messages import check_arrow, is_arrow_file
 from offline_core.data.formats.sources.avro_blocks import check_avro

@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from offline_core.data.episodes.extension_types import refuse_extension_types
+from offline_core.data.episodes.arrow import refuse_extension_types
 from offline_core.data.episodes.spaces import stated_spaces
 from offline_core.data.formats.sources.episode_rows import may_hold_episodes
 from offline_core.data.formats.sources.expansion import COLUMNAR, FLOOR_BYTES, Expansion, check_footer

@@ -12,7 +12,7 @@ from pyarrow import fs
 
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.formats.sources.locations import inside
-from offline_core.data.store.user_filesystem import UserFilesystemStore
+from offline_core.data.store.filesystem_store import UserFilesystemStore
 from offline_core.errors import ConfigError, DatasetNotFoundError, StorageError
 from tests.data.formats.sources.factories import (
     SCALARS,

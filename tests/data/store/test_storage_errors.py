@@ -15,15 +15,15 @@ from botocore import exceptions as boto
 from google.auth.exceptions import RefreshError, TransportError
 from obstore import exceptions as obstore
 
-from offline_core.data.store.cloud_errors import (
+from offline_core.data.store.storage_errors import (
     NoBucketError,
     RefusedError,
     RemoteError,
     as_os_error,
     obstore_errors,
     os_errors,
+    storage_errors,
 )
-from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import ConfigError, StorageError, StorageUnavailableError
 
 
