@@ -20,7 +20,6 @@ from offline_core.policies.config import NetworkConfig
 from offline_core.policies.initial import begin_as, check_network
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy
-from offline_core.policies.rollouts.tapped_env import TappedEnv
 from offline_core.runtime.seeding import derive_seed
 from offline_core.runtime.torch_settings import isolated_torch
 
@@ -32,8 +31,6 @@ def learn_by_play(config: ExpertConfig, manifest: PolicyManifest | None, begun: 
         manifest: of `initial_policy`, if there is one.
     """
     env = make_vector_env(config.environment, copies(config))
-    if config.recording is not None and config.recording.replay:
-        env = TappedEnv(env)
     with contextlib.closing(env), isolated_torch(config.compute.threads):
         networks, initial = new_expert(config, (env.single_observation_space, env.single_action_space), manifest)
         learner = Learner(networks, config, total_steps=learned_steps(config, networks.algorithm.epochs_per_rollout))

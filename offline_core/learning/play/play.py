@@ -35,6 +35,7 @@ from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy, as_tensors
 from offline_core.policies.quick import QuickPolicy
 from offline_core.policies.rollouts.loop import EnvironmentLoop
+from offline_core.policies.rollouts.metric import PlayedStep
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.seeding import derive_seed
 
@@ -46,6 +47,9 @@ class PlayRecorder:
 
     dataset: DatasetRef | None = None
     """What was recorded, once it is committed."""
+
+    def add(self, step: PlayedStep, infos: dict[str, Any]) -> None:
+        """Take a step that was played, and the infos before it."""
 
     def after(self, rollout: int) -> None:
         """Record after the rollout of this number."""
@@ -97,7 +101,7 @@ class Play(Experience):
         self._epochs = algorithm.epochs_per_rollout
         self._log, self._log_size = log, 0 if log is None else round(log_share * config.optimizer.batch_size)
         self.recorder = PlayRecorder()
-        """Sees each rollout."""
+        """Sees each step and each rollout."""
         drawn = self._epochs is None
         self.ring = StepRing(
             env.num_envs,
@@ -164,8 +168,9 @@ class Play(Experience):
                 if self.is_over:
                     break
                 self._loop.uniform = self._epochs is None and self._log is None and self.env_steps < starts
-                step = next(self._loop)
+                infos, step = self._loop.infos, next(self._loop)
                 self.ring.add(step)
+                self.recorder.add(step, infos)
                 if normalizes and self._epochs is None and self._log is None:
                     policy.encoder.update_statistics(as_tensors(step.next_observations))
         self._rollouts += 1

@@ -6,7 +6,7 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -45,12 +45,13 @@ class PlayedSteps:
     """T+1 dicts as the vector environment gives them: arrays over copies, with `_key` masks beside them."""
 
     @classmethod
-    def of(cls, first: Nested, played: list[PlayedStep], infos: list[dict[str, Any]]) -> PlayedSteps:
-        """Steps in order, stacked: what was observed before them, they themselves, and the infos."""
+    def of(cls, played: Sequence[PlayedStep], infos: dict[str, Any]) -> PlayedSteps:
+        """Stack steps that follow each other, of which there is at least one; `infos` are those before the first."""
         columns = [(p.actions, p.extras, p.rewards, p.terminated, p.truncated, p.counts) for p in played]
-        observations = _stacked([first, *(p.next_observations for p in played)])
+        observations = _stacked([played[0].observations, *(p.next_observations for p in played)])
         actions, extras, rewards, terminated, truncated, counts = _stacked(columns)
-        return cls(observations, actions, extras, rewards, terminated, truncated, counts, infos)
+        all_infos = [infos, *(p.infos for p in played)]
+        return cls(observations, actions, extras, rewards, terminated, truncated, counts, all_infos)
 
 
 class EnvironmentLoop(Iterator[PlayedStep]):
@@ -89,8 +90,10 @@ class EnvironmentLoop(Iterator[PlayedStep]):
         """Draw actions uniformly from the action space for now, and do not ask the policy."""
         env.action_space.seed(derive_seed(seed, "uniform actions"))
         self._state = policy.initial_state(env.num_envs)
-        observations, self._infos = env.reset(seed=derive_seed(seed, "environment"))
-        if ACTION_MASK in self._infos and not self._has_masks:
+        observations, infos = env.reset(seed=derive_seed(seed, "environment"))
+        self.infos: dict[str, Any] = infos
+        """As the vector environment gave them before the next step."""
+        if ACTION_MASK in self.infos and not self._has_masks:
             _say_masks_are_ignored(str(env.spec and env.spec.id))
         self.observations: Nested = nested.map_leaves(np.ndarray.copy, observations)
         """(N, …): before the next step."""
@@ -102,7 +105,7 @@ class EnvironmentLoop(Iterator[PlayedStep]):
         if self.is_over:
             raise StopIteration
         actions, extras, state = self._act()
-        observations, rewards, terminated, truncated, self._infos = self.env.step(actions)
+        observations, rewards, terminated, truncated, self.infos = self.env.step(actions)
         done, counts = terminated | truncated, ~self._done & (self._quota > 0)
         step = PlayedStep(
             observations=self.observations,
@@ -113,7 +116,7 @@ class EnvironmentLoop(Iterator[PlayedStep]):
             rewards=rewards.copy(),
             terminated=terminated.copy(),
             truncated=truncated.copy(),
-            infos=self._infos,
+            infos=self.infos,
             counts=counts,
             ends=counts & done,
         )
@@ -145,24 +148,18 @@ class EnvironmentLoop(Iterator[PlayedStep]):
         masks[self._done] = 1
         return {**self.observations, ACTION_MASK: masks}
 
-    def take(self, steps: int, *, max_env_steps: float = math.inf, deadline: float = math.inf) -> PlayedSteps:
-        """The next steps, stacked: fewer if the loop is over, the next ones might exceed `max_env_steps`, or it is `deadline`.
-
-        A copy that only resets takes no step of the environment.
+    def take(self, steps: int, *, deadline: float = math.inf) -> PlayedSteps:
+        """Return the next steps, stacked: fewer if the loop is over before, or it is `deadline`.
 
         Arguments:
             deadline: in seconds of `time.perf_counter`; one step is played in any case.
         """
-        first, infos = self.observations, [self._infos]
-        played: list[PlayedStep] = []
-        env_steps = 0
-        while len(played) < steps and env_steps + self.env.num_envs <= max_env_steps and not self.is_over:
+        infos, played = self.infos, list[PlayedStep]()
+        while len(played) < steps and not self.is_over:
             played.append(next(self))
-            infos.append(played[-1].infos)
-            env_steps += int(played[-1].counts.sum())
             if time.perf_counter() > deadline:
                 break
-        return PlayedSteps.of(first, played, infos)
+        return PlayedSteps.of(played, infos)
 
 
 @functools.cache
