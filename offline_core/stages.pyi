@@ -39,9 +39,9 @@ from offline_core.learning.algorithms.td3 import TD3
 from offline_core.learning.algorithms.td3_bc import TD3BC
 from offline_core.learning.config import ComputeConfig, DataConfig, EvaluationDuringTraining, SequencesConfig, TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig, ExpertOptimizer, ExpertRecording
-from offline_core.learning.experts.result import ExpertResult
+from offline_core.learning.result import ExpertResult
 from offline_core.learning.fine_tuning.config import FineTuneConfig, FineTuneEvaluations, FineTuneOptimizer, FineTuneReplay
-from offline_core.learning.fine_tuning.result import FineTuneResult
+from offline_core.learning.result import FineTuneResult
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.trainer_config import EvaluationsConfig, KeepConfig, OptimizerConfig, ReplayConfig, TorchConfig
 from offline_core.policies.config import NetworkConfig

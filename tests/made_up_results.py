@@ -30,9 +30,7 @@ from offline_core.keeping.homepage.config import ReportResult
 from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.keeping.retention.forget import ForgetResult, VersionWithout
 from offline_core.keeping.retention.vacuum import VacuumResult, VersionFate
-from offline_core.learning.experts.result import ExpertResult
-from offline_core.learning.fine_tuning.result import FineTuneResult
-from offline_core.learning.result import TrainingResult
+from offline_core.learning.result import ExpertResult, FineTuneResult, TrainingResult
 from offline_core.policies.evaluation.result import EvaluationResult
 from offline_core.policies.export_config import ExportedModel, Latency, PolicyExportResult
 from offline_core.policies.recording.result import MixtureResult, RecorderShare, RecordingResult
