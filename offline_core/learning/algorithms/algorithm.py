@@ -52,6 +52,8 @@ class Algorithm(Config):
     """Columns of a batch: stored ones, `new_obs`, and what `prepare` and `refresh` add to the steps."""
     needs_next_obs: ClassVar[bool] = False
     """It needs the observation after an episode's last step."""
+    has_value_function: ClassVar[bool] = False
+    """It learns the value of an observation, too."""
     loss_compares: ClassVar[bool] = False
     """Losses of different updates can be compared, for no learned network defines them. Then the lowest held-out loss chooses
     the best policy where none is played, and `patience` can wait for it."""
@@ -86,14 +88,23 @@ class Algorithm(Config):
         return self
 
     def build(self, networks: Networks, spaces: Spaces, network: NetworkConfig, seed: int) -> None:
-        """Set `networks.policy` and the networks beside it; by default, a policy without a value function.
+        """Set `networks.policy` and the networks beside it; by default, a policy of its `policy_network` alone.
 
         Raises:
             ConfigError: It cannot learn to act in these spaces, or with such a network.
         """
         from offline_core.policies.policy import Policy
 
-        networks.policy = Policy(*spaces, network, seed=seed)
+        network = self.policy_network(network, spaces[1])
+        networks.policy = Policy(*spaces, network, value_function=self.has_value_function, seed=seed)
+
+    def policy_network(self, network: NetworkConfig, action_space: gym.Space[Any]) -> NetworkConfig:
+        """Return the network of the policy: `network` with what the algorithm needs, such as an action distribution.
+
+        Raises:
+            ConfigError: It needs another one, or cannot act in this space.
+        """
+        return network
 
     def prepare(self, networks: Networks, steps: Steps, spec: BatchSpec) -> None:
         """Add the columns that batches need besides the stored and the refreshed ones. `spec` is that of the training."""

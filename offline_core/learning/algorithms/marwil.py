@@ -74,6 +74,7 @@ class MARWIL(Algorithm):
     stored: ClassVar[tuple[str, ...]] = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS)
     batch_columns: ClassVar[tuple[str, ...]] = (columns.OBS, columns.ACTIONS, VALUE_TARGETS)
     needs_next_obs: ClassVar[bool] = True
+    has_value_function: ClassVar[bool] = True
     has_errors: ClassVar[bool] = True
     records_after_update: ClassVar[bool] = True
 
@@ -82,9 +83,7 @@ class MARWIL(Algorithm):
         return self if self.beta else BC()
 
     def build(self, networks: Networks, spaces: Spaces, network: NetworkConfig, seed: int) -> None:
-        from offline_core.policies.policy import Policy
-
-        networks.policy = Policy(*spaces, network, value_function=True, seed=seed)
+        super().build(networks, spaces, network, seed)
         start = torch.nan if self.normalizer_start is None else self.normalizer_start
         networks.register_buffer("normalizer", torch.tensor(start))
         networks.register_buffer("value_variance", torch.tensor(torch.nan if self.normalize_values else 1.0))
