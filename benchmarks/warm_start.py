@@ -20,8 +20,7 @@ from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.train import train_expert
 from offline_core.learning.result import ExpertResult
 from offline_core.learning.train import train
-from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate
+from offline_core.policies.evaluation import EvaluationConfig, evaluate
 from offline_core.policies.recording.config import RecordingConfig
 from offline_core.policies.recording.record import record
 from offline_core.runtime.config import parse

@@ -49,7 +49,7 @@ from .learning.prelearner.prelearner import PreLearner as PreLearner
 from .learning.replay_buffer import ReplayBuffer as ReplayBuffer
 from .policies.checkpoint import load_policy as load_policy
 from .policies.config import NetworkConfig as NetworkConfig
-from .policies.evaluation.config import EvaluationConfig as EvaluationConfig
+from .policies.evaluation import EvaluationConfig as EvaluationConfig
 from .policies.export_config import PolicyExportConfig as PolicyExportConfig
 from .policies.policy import Policy as Policy
 from .policies.recording.config import MixtureConfig as MixtureConfig

@@ -45,8 +45,8 @@ from offline_core.learning.result import FineTuneResult
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.trainer_config import EvaluationsConfig, KeepConfig, OptimizerConfig, ReplayConfig, TorchConfig
 from offline_core.policies.config import NetworkConfig
-from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.result import EvaluationResult
+from offline_core.policies.evaluation import EvaluationConfig
+from offline_core.policies.evaluation import EvaluationResult
 from offline_core.policies.export_config import PolicyExportConfig, PolicyExportResult
 from offline_core.policies.recording.config import MixtureConfig, RecordingConfig, RecordingExport, VideoConfig
 from offline_core.runtime.config import EnvironmentSpec

@@ -21,7 +21,7 @@ MODELS: Mapping[str, str] = {
     "fine-tuning": "learning.result:FineTuneResult",
     "expert": "learning.result:ExpertResult",
     "training": "learning.result:TrainingResult",
-    "evaluation": "policies.evaluation.result:EvaluationResult",
+    "evaluation": "policies.evaluation:EvaluationResult",
     "policy export": "policies.export_config:PolicyExportResult",
     "export": "data.formats.exporting:ExportResult",
 }

@@ -24,7 +24,7 @@ from offline_core.learning.metrics import LOSS, RETURN, MetricsLog, is_report, p
 from offline_core.learning.prelearner.mapper import ReadSoFar
 from offline_core.learning.state import Metrics, States, TrainingState, below
 from offline_core.learning.trainer_config import EvaluationsConfig, KeepConfig
-from offline_core.policies.evaluation.result import FOLLOWED
+from offline_core.policies.evaluation import FOLLOWED
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
 

@@ -39,8 +39,7 @@ from offline_core.learning.experts.train import train_expert
 from offline_core.learning.train import train
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.config import NetworkConfig
-from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate
+from offline_core.policies.evaluation import EvaluationConfig, evaluate
 from offline_core.policies.export import export_policy
 from offline_core.policies.export_config import PolicyExportConfig
 from offline_core.policies.manifest import read_policy_manifest
