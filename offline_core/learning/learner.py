@@ -20,7 +20,6 @@ from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import SequencesConfig, TrainingConfig
 from offline_core.learning.optimizer import learning_rate, optimizer_tensors, parameter_groups, restore_optimizer
 from offline_core.learning.replay_buffer import ReplaySampler
-from offline_core.learning.replayed import Replayed
 from offline_core.learning.shards import batches
 from offline_core.learning.state import below
 from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps, nested_as
@@ -30,6 +29,7 @@ from offline_core.learning.update import (
     MOST_GRAPHS,
     BatchOutput,
     CompiledUpdate,
+    Replayed,
     Update,
     clip_gradients,
     is_compiled,

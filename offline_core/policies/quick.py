@@ -12,8 +12,7 @@ from torch import Generator, nn
 from offline_core.data.episodes.nested import Nested
 from offline_core.policies.categorical import CategoricalHead
 from offline_core.policies.gaussian import LOG_STD_RANGE, GaussianHead
-from offline_core.policies.policy import Policy
-from offline_core.policies.state import PolicyState
+from offline_core.policies.policy import Policy, PolicyState
 
 MAX_PRODUCT = 64**3
 """Multiplications of a layer beyond which numpy's BLAS starts threads."""

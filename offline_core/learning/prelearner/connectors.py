@@ -10,13 +10,14 @@ from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
+from pydantic import Field, model_validator
 
 from offline_core.data.environments.vector_env import Spaces
 from offline_core.data.episodes import EpisodeBatch, action_masks, columns
 from offline_core.data.episodes.nested import Nested
 from offline_core.errors import ConfigError, NonFiniteError, SchemaError, SpaceError, within
-from offline_core.learning.prelearner.config import ConnectorConfig
-from offline_core.runtime.user_code import import_object
+from offline_core.runtime.python_object import PythonObject
+from offline_core.runtime.user_code import UserCode, import_object
 from offline_core.runtime.user_errors import user_errors
 
 CHECK_SPACES, CHECK_FINITE = "check_spaces", "check_finite"
@@ -35,6 +36,29 @@ A user's connector may declare more by attributes of the class or function:
 The result depends on nothing but its arguments and the columns: it is called again for the same steps in each epoch of a
 stream, when a killed run resumes, and in other processes.
 """
+
+
+class ConnectorConfig(UserCode):
+    """A user's connector, and its position among the others: check_spaces, check_finite, and user connectors by name."""
+
+    name: str | None = Field(None, description="What others call it; None: by the name of the class or function.")
+    before: str | None = Field(None, description="Name of the connector that it runs right before.")
+    after: str | None = Field(
+        None,
+        description="Name of the connector that it runs right after. Without a place it runs before check_spaces, after yours "
+        "that are listed earlier, so that what it makes is checked.",
+    )
+
+    @model_validator(mode="after")
+    def _one_place(self) -> ConnectorConfig:
+        if self.before is not None and self.after is not None:
+            raise ValueError("a connector runs before another one or after it: give one of the two")
+        return self
+
+    @property
+    def called(self) -> str:
+        """Its name."""
+        return self.name or (self.path.name if isinstance(self.path, PythonObject) else self.path.partition(":")[2])
 
 
 def each_episode(connector: Connector) -> Connector:

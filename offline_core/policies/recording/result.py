@@ -18,7 +18,7 @@ from offline_core.runtime.result import Part, Result
 from offline_core.runtime.units import count_text, duration_text
 
 if TYPE_CHECKING:
-    from offline_core.policies.recording.recorder import Written
+    from offline_core.policies.recording.player import Written
 
 
 class RecorderShare(Part):

@@ -17,10 +17,9 @@ from gymnasium.vector import VectorEnv
 from offline_core.data.episodes import nested
 from offline_core.data.episodes.action_masks import ACTION_MASK, is_masked
 from offline_core.data.episodes.nested import Nested
-from offline_core.policies.policy import Policy
+from offline_core.policies.policy import Policy, PolicyState
 from offline_core.policies.quick import QuickPolicy
 from offline_core.policies.rollouts.metric import PlayedStep
-from offline_core.policies.state import PolicyState
 from offline_core.runtime.seeding import derive_seed
 
 log = logging.getLogger(__name__)
