@@ -12,6 +12,7 @@ from pydantic import AliasChoices, Field
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.data.datasets.dataset_card import reading
 from offline_core.data.store.location import Location
+from offline_core.learning.metrics import series
 from offline_core.policies.series import KeptCheckpoint
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, command
@@ -149,8 +150,6 @@ class TrainingResult(LearnedResult):
         return True
 
     def pictures(self) -> list[figures.Picture]:
-        from offline_core.learning.metrics import series
-
         seconds = {
             "loading": self.load_seconds,
             "waiting for data": self.data_wait_seconds,

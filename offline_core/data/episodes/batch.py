@@ -221,7 +221,7 @@ class EpisodeBatch:
 
     def read_only(self) -> Self:
         """Views of the same arrays that refuse to be written to."""
-        return self._map(_read_only)
+        return self._map(nested.read_only)
 
     def copy(self) -> Self:
         """Arrays of its own, contiguous and writable."""
@@ -347,12 +347,6 @@ def run_starts(values: pa.Array) -> np.ndarray:
 
 def _flat(trees: Mapping[str, Nested]) -> dict[str, np.ndarray]:
     return {path: leaf for name, tree in trees.items() for path, leaf in nested.flatten(tree, name).items()}
-
-
-def _read_only(leaf: np.ndarray) -> np.ndarray:
-    seen = leaf.view()
-    seen.flags.writeable = False
-    return seen
 
 
 def _set_last(tree: Nested, last: Nested, ends: np.ndarray) -> None:

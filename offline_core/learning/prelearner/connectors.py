@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from offline_core.data.environments.vector_env import Spaces
 from offline_core.data.episodes import EpisodeBatch, action_masks, columns
+from offline_core.data.episodes.containment import discrete_bounds
 from offline_core.data.episodes.nested import Nested
 from offline_core.errors import ConfigError, NonFiniteError, SchemaError, SpaceError, within
 from offline_core.runtime.python_object import PythonObject
@@ -141,24 +142,11 @@ def _check(name: str, tree: Nested, space: gym.Space[Any]) -> None:
         )
     if space.dtype is not None and space.dtype.kind in "biu" and tree.dtype.kind not in "biu":
         raise SpaceError(f"Column {name} is of {tree.dtype}; the space {space} has whole numbers, of {space.dtype}.")
-    bounds = _bounds(space)
+    bounds = discrete_bounds(space)  # those of a Box are often guesses
     if bounds is not None and len(tree):
         low, high = tree.min(axis=0), tree.max(axis=0)
         if (low < bounds[0]).any() or (high > bounds[1]).any():
             raise SpaceError(f"Column {name} has values from {low} to {high}, outside {space}.")
-
-
-def _bounds(space: gym.Space[Any]) -> tuple[Any, Any] | None:
-    """The smallest and the largest value of each component of a discrete space; the bounds of a Box are often guesses."""
-    match space:
-        case gym.spaces.Discrete():
-            return int(space.start), int(space.start) + int(space.n) - 1
-        case gym.spaces.MultiDiscrete():
-            start = space.start.astype(np.int64)
-            return start, start + space.nvec.astype(np.int64) - 1
-        case gym.spaces.MultiBinary():
-            return 0, 1
-    return None
 
 
 @dataclass(frozen=True, slots=True)

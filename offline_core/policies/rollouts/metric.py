@@ -37,13 +37,7 @@ class PlayedStep(NamedTuple):
 
     def read_only(self) -> PlayedStep:
         """The same step with arrays that cannot be written to."""
-        return PlayedStep(*nested.map_leaves(_read_only, tuple(self._replace(infos={}))))._replace(infos=self.infos)
-
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    view = array.view()
-    view.flags.writeable = False
-    return view
+        return PlayedStep(*nested.read_only(tuple(self._replace(infos={}))))._replace(infos=self.infos)
 
 
 @runtime_checkable
