@@ -12,7 +12,7 @@ from offline_core.data.datasets.manifest import Operation, Parent, identity_of
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig, TrainingConfig
-from offline_core.learning.source import RawRows, Recorded, StepCounts, StepSource, UserData, count, is_streamed
+from offline_core.learning.source import RawRows, Recorded, StepSource, UserData, count, is_streamed
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import PolicyManifest, find_policy
 from offline_core.policies.series import SERIES
@@ -46,8 +46,8 @@ class Run:
     output: str
     streamed: bool = False
     """Read again each epoch, in another order than data that stays in memory."""
-    counted: StepCounts | None = None
-    """Result of user code on the data; None: that of the manifest."""
+    counted: DatasetRef | None = None
+    """The data as user code makes it, with the episodes and steps that come out; None: as the manifest says."""
     code: dict[str, str] = field(default_factory=dict)
     """`code_digests` when the run began."""
     initial: PolicyManifest | None = None
@@ -67,7 +67,7 @@ class Run:
     def dataset(self) -> DatasetRef:
         """The dataset that is learned from; for other data, with what was counted."""
         ref = self.source.origin.ref
-        return ref if ref.version or self.counted is None else ref.model_copy(update=self.counted._asdict())
+        return ref if ref.version or self.counted is None else self.counted
 
     @property
     def operation(self) -> Operation:

@@ -46,7 +46,7 @@ class TrainingState(BaseModel):
     steps: int = 0
     """Learned from, each as often as it was."""
     progress: int = 0
-    """Updates, or the environment steps of a policy that plays; see `Experience.progress`."""
+    """Updates, or the environment steps of a policy that plays."""
     iterations: int = 0
     seconds: float = 0.0
     """Of all runs so far."""

@@ -143,9 +143,6 @@ class Play(Experience):
         """All steps are played: one more of each copy would be too many."""
         return self.env_steps + self._env.num_envs > self.total
 
-    def progress(self, learner: Learner) -> int:
-        return self.env_steps
-
     def batches(self, learner: Learner) -> Iterator[Batched | None]:
         while not self.is_over:
             begin = time.perf_counter()
