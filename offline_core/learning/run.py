@@ -69,6 +69,15 @@ class Run:
         ref = self.source.origin.ref
         return ref if ref.version or self.counted is None else self.counted
 
+    def with_counts(self) -> Run:
+        """Read all of the data once, and return the run with what comes out of it.
+
+        Raises:
+            DataError: The data cannot be read, or holds no steps.
+        """
+        episodes, steps = count(self.source, self.algorithm)
+        return replace(self, counted=self.source.origin.ref.model_copy(update={"episodes": episodes, "steps": steps}))
+
     @property
     def operation(self) -> Operation:
         """The operation that makes the policy, without parameters that have no effect on it."""
@@ -191,7 +200,7 @@ def asked_run(config: TrainingConfig, dataset: str, output: str, version: int | 
         initial=initial,
     )
     if not source.origin.ref.steps:
-        run = replace(run, counted=count(source, run.algorithm))
+        run = run.with_counts()
     return replace(run, streamed=is_streamed(source, run.steps, config.data))
 
 

@@ -351,8 +351,8 @@ class UserData(StepSource):
                 yield batch
 
 
-def count(source: StepSource, algorithm: ColumnNeeds) -> DatasetRef:
-    """Read all of a source once, and return its name with the episodes and steps that come out.
+def count(source: StepSource, algorithm: ColumnNeeds) -> tuple[int, int]:
+    """Read all of a source once, and return the numbers of episodes and of steps that come out.
 
     Raises:
         EmptyDatasetError: It holds no steps.
@@ -366,7 +366,7 @@ def count(source: StepSource, algorithm: ColumnNeeds) -> DatasetRef:
             bar.to(steps)
     if not steps:
         raise EmptyDatasetError(f"{source.origin.ref.uri} holds no steps to learn from.")
-    return source.origin.ref.model_copy(update={"episodes": episodes, "steps": steps})
+    return episodes, steps
 
 
 def resident_bytes(source: StepSource, steps: int) -> int:

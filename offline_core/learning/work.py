@@ -7,7 +7,6 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 
@@ -27,7 +26,7 @@ from offline_core.learning.pool import wants_prelearners
 from offline_core.learning.replay_buffer import make_buffer
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, asked_run
-from offline_core.learning.source import Recorded, StepSource, count, log_memory
+from offline_core.learning.source import Recorded, StepSource, log_memory
 from offline_core.learning.state import States
 from offline_core.runtime.ray_session import ray_session
 
@@ -52,7 +51,7 @@ def train_run(run: Run, begin: Callable[[], None], loaded: EpisodeBatch | None) 
     if not run.changes_show:
         States(Location.of(run.output), run=run.identity).clear()  # the data may have changed
     if run.source.is_own and run.counted is None:
-        run = replace(run, counted=count(run.source, run.algorithm))
+        run = run.with_counts()
     log_memory(run.source, run.steps, run.config.data)
     with contextlib.ExitStack() as stack:
         for read in run.read:
