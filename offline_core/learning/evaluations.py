@@ -20,7 +20,7 @@ from offline_core.errors import ClusterError
 from offline_core.learning.config import EvaluationDuringTraining
 from offline_core.learning.trainer_config import EvaluationsConfig
 from offline_core.policies.policy import Policy
-from offline_core.policies.rollouts.rollouts import Rollouts, rollouts
+from offline_core.policies.rollouts import Rollouts, rollouts
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.ray_session import fetch, ray_session
 from offline_core.runtime.seeding import derive_seed

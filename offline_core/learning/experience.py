@@ -1,4 +1,4 @@
-"""Where a training's batches come from: a log here, play in `play.play`, or both by share."""
+"""Where a training's batches come from: a log here, play in `play`, or both by share."""
 
 from __future__ import annotations
 

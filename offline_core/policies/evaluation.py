@@ -17,7 +17,7 @@ from offline_core.data.environments.vector_env import NUM_ENVS
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.policies.manifest import environment_for, find_policy, fingerprint_of
-from offline_core.policies.rollouts.metric import Metric, PlayedStep
+from offline_core.policies.played_step import Metric, PlayedStep
 from offline_core.runtime.config import Config, EnvironmentSpec
 from offline_core.runtime.progress import progress
 from offline_core.runtime.reporting import figures
@@ -140,7 +140,7 @@ def evaluate(config: EvaluationConfig, *, policy: str) -> Made[EvaluationResult]
         is_beside=True,
     )
     from offline_core.policies.checkpoint import load_policy  # here, for what is reused needs no Torch
-    from offline_core.policies.rollouts.rollouts import rollouts
+    from offline_core.policies.rollouts import rollouts
     from offline_core.runtime.torch_settings import torch_threads
 
     user_metrics = [UserMetric(metric) for metric in config.metrics]

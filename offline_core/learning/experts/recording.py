@@ -22,12 +22,12 @@ from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.episodes import Episode, decode, encode
 from offline_core.data.store.location import Location
 from offline_core.learning.experts.config import ExpertConfig, ExpertRecording
-from offline_core.learning.play.play import PlayRecorder
+from offline_core.learning.play import PlayRecorder
+from offline_core.policies.played_step import PlayedStep
 from offline_core.policies.policy import Policy
 from offline_core.policies.recording.episode_builder import EpisodeBuilder
 from offline_core.policies.recording.player import EpisodesToPlay, eps_id, play
-from offline_core.policies.rollouts.loop import PlayedSteps
-from offline_core.policies.rollouts.metric import PlayedStep
+from offline_core.policies.rollouts import PlayedSteps
 from offline_core.runtime.progress import progress
 
 RECORDING = "recording"

@@ -12,7 +12,7 @@ from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.recording import recorder_of
 from offline_core.learning.learner import Learner
 from offline_core.learning.monitor import snapshot_name
-from offline_core.learning.play.play import Play, check_single_steps, learn_from_play, learned_steps
+from offline_core.learning.play import Play, check_single_steps, learn_from_play, learned_steps
 from offline_core.learning.result import ExpertResult
 from offline_core.learning.trainer_config import copies
 from offline_core.policies.checkpoint import load_policy

@@ -19,7 +19,7 @@ from offline_core.learning.config import DataConfig, RewardsConfig, TrainingConf
 from offline_core.learning.data_loader import make_data_loader
 from offline_core.learning.fine_tuning.config import FineTuneConfig
 from offline_core.learning.learner import Learner
-from offline_core.learning.play.play import Play, learn_from_play, learned_steps
+from offline_core.learning.play import Play, learn_from_play, learned_steps
 from offline_core.learning.result import FineTuneResult
 from offline_core.learning.source import Recorded
 from offline_core.learning.trainer_config import copies

@@ -20,7 +20,7 @@ from offline_core.data.store.location import Location
 from offline_core.policies.policy import Policy
 from offline_core.policies.recording.config import RecordingConfig
 from offline_core.policies.recording.episode_builder import EpisodeBuilder
-from offline_core.policies.rollouts.loop import EnvironmentLoop
+from offline_core.policies.rollouts import EnvironmentLoop
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.seeding import derive_seed
 

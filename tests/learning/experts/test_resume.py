@@ -17,7 +17,7 @@ from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.train import train_expert
 from offline_core.learning.learner import Learner
 from offline_core.learning.metrics import read_metrics
-from offline_core.learning.play.play import Play
+from offline_core.learning.play import Play
 from offline_core.learning.result import ExpertResult
 from offline_core.learning.state import States
 from offline_core.policies.manifest import read_policy_manifest

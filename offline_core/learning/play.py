@@ -23,19 +23,18 @@ from offline_core.learning.config import RewardsConfig
 from offline_core.learning.experience import Experience
 from offline_core.learning.learner import Batched, Learner
 from offline_core.learning.monitor import TrainingGoal, TrainingMonitor
-from offline_core.learning.play.reward_scale import RewardScale
-from offline_core.learning.play.ring import RingFiles, StepRing
 from offline_core.learning.prelearner.mapper import ReadSoFar
 from offline_core.learning.returns import RETURNS_TO_GO
 from offline_core.learning.state import below
+from offline_core.learning.step_ring import RewardScale, RingFiles, StepRing
 from offline_core.learning.steps import Steps
 from offline_core.learning.trainer import learn
 from offline_core.learning.trainer_config import PlayConfig
 from offline_core.policies.config import NetworkConfig
+from offline_core.policies.played_step import PlayedStep
 from offline_core.policies.policy import Policy, as_tensors
 from offline_core.policies.quick import QuickPolicy
-from offline_core.policies.rollouts.loop import EnvironmentLoop
-from offline_core.policies.rollouts.metric import PlayedStep
+from offline_core.policies.rollouts import EnvironmentLoop
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.seeding import derive_seed
 
