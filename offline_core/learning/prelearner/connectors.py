@@ -75,34 +75,28 @@ def each_episode(connector: Connector) -> Connector:
     return run
 
 
-class CheckSpaces:
+def check_spaces(steps: EpisodeBatch, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> EpisodeBatch:
     """Refuse observations and actions that do not have the shape of their space, or values outside a discrete one."""
-
-    def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
-        self.spaces = {columns.OBS: observation_space, columns.NEW_OBS: observation_space, columns.ACTIONS: action_space}
-
-    def __call__(self, steps: EpisodeBatch) -> EpisodeBatch:
-        for name, space in self.spaces.items():
-            if name in steps:
-                _check(name, steps[name], space)
-        if columns.OBS in steps and columns.ACTIONS in steps and action_masks.is_masked(self.spaces[columns.OBS]):
-            _check_masks(steps, self.spaces[columns.ACTIONS])
-        return steps
+    spaces = {columns.OBS: observation_space, columns.NEW_OBS: observation_space, columns.ACTIONS: action_space}
+    for name, space in spaces.items():
+        if name in steps:
+            _check(name, steps[name], space)
+    if columns.OBS in steps and columns.ACTIONS in steps and action_masks.is_masked(observation_space):
+        _check_masks(steps, action_space)
+    return steps
 
 
-class CheckFinite:
+def check_finite(steps: EpisodeBatch) -> EpisodeBatch:
     """Refuse NaN and infinite numbers in any column."""
-
-    def __call__(self, steps: EpisodeBatch) -> EpisodeBatch:
-        for path, array in steps.flat().columns.items():
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                bad = len(np.unique(np.argwhere(~np.isfinite(array))[:, 0]))
-                raise NonFiniteError(
-                    f"Column {path} is NaN or infinite in {bad} of {len(array)} steps that were read together. "
-                    "Prune those episodes first, or fix the source.",
-                    column=path,
-                )
-        return steps
+    for path, array in steps.flat().columns.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            bad = len(np.unique(np.argwhere(~np.isfinite(array))[:, 0]))
+            raise NonFiniteError(
+                f"Column {path} is NaN or infinite in {bad} of {len(array)} steps that were read together. "
+                "Prune those episodes first, or fix the source.",
+                column=path,
+            )
+    return steps
 
 
 def _check_masks(steps: EpisodeBatch, action_space: gym.Space[Any]) -> None:
@@ -183,9 +177,9 @@ class Pipeline:
         connectors: list[Connector] = []
         for name in names:
             if name == CHECK_SPACES:
-                connectors.append(CheckSpaces(*spaces))
+                connectors.append(functools.partial(check_spaces, observation_space=spaces[0], action_space=spaces[1]))
             elif name == CHECK_FINITE:
-                connectors.append(CheckFinite())
+                connectors.append(check_finite)
             else:
                 connectors.append(user_connectors[name])
                 spaces = user_connectors[name].spaces(spaces)
