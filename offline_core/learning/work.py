@@ -19,7 +19,6 @@ from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import DataConfig, TrainingConfig
 from offline_core.learning.costs import planned
-from offline_core.learning.data_loader import held_out_loader_of, loader_of
 from offline_core.learning.learning_from_log import learn_from_log
 from offline_core.learning.optimizer import parameter_groups
 from offline_core.learning.pool import wants_prelearners
@@ -66,8 +65,7 @@ def train_run(run: Run, begin: Callable[[], None], loaded: EpisodeBatch | None) 
             from offline_core.learning.group import learn_together
 
             return learn_together(run, costs, start=start)
-        loader, held_out = loader_of(run, loaded=loaded), held_out_loader_of(run)
-        result = learn_from_log(run, networks, loader, held_out, costs=costs, start=start)
+        result = learn_from_log(run, networks, costs=costs, start=start, loaded=loaded)
         assert result is not None
         return result
 
