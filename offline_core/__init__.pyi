@@ -53,8 +53,8 @@ from .policies.evaluation import EvaluationConfig as EvaluationConfig
 from .policies.export_config import PolicyExportConfig as PolicyExportConfig
 from .policies.played_step import PlayedStep as PlayedStep
 from .policies.policy import Policy as Policy
-from .policies.recording.config import MixtureConfig as MixtureConfig
 from .policies.recording.config import RecordingConfig as RecordingConfig
+from .policies.recording.mixing import MixtureConfig as MixtureConfig
 from .roots import list as list
 from .runtime.config import Config as Config
 from .runtime.config import EnvironmentSpec as EnvironmentSpec

@@ -48,7 +48,8 @@ from offline_core.policies.config import NetworkConfig
 from offline_core.policies.evaluation import EvaluationConfig
 from offline_core.policies.evaluation import EvaluationResult
 from offline_core.policies.export_config import PolicyExportConfig, PolicyExportResult
-from offline_core.policies.recording.config import MixtureConfig, RecordingConfig, RecordingExport, VideoConfig
+from offline_core.policies.recording.config import RecordingConfig, RecordingExport, VideoConfig
+from offline_core.policies.recording.mixing import MixtureConfig
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.python_object import PythonObject
 from offline_core.runtime.user_code import UserCode

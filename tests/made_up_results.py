@@ -33,7 +33,8 @@ from offline_core.keeping.retention.vacuum import VacuumResult, VersionFate
 from offline_core.learning.result import ExpertResult, FineTuneResult, TrainingResult
 from offline_core.policies.evaluation import EvaluationResult
 from offline_core.policies.export_config import ExportedModel, Latency, PolicyExportResult
-from offline_core.policies.recording.result import MixtureResult, RecorderShare, RecordingResult
+from offline_core.policies.recording.mixing import MixtureResult
+from offline_core.policies.recording.result import RecorderShare, RecordingResult
 from offline_core.policies.registry import Move
 from offline_core.runtime.result import Result
 from tests.data.datasets.factories import episode, write_dataset
