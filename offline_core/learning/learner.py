@@ -476,16 +476,11 @@ class Learner:
         """Return columns nested as their spaces; of sequences, all but the observations with (S, L) as one axis."""
         if MASK not in batch and not any(nested.PATH_SEPARATOR in path for path in batch):
             return batch  # of spaces that are one array
-        policy = self.networks.policy
-        spaces = {
-            columns.OBS: policy.observation_space,
-            columns.NEW_OBS: policy.observation_space,
-            columns.ACTIONS: policy.action_space,
-        }
         if MASK in batch:
             is_obs = {path: path.partition(nested.PATH_SEPARATOR)[0] == columns.OBS for path in batch}
             batch = {path: c if is_obs[path] else c.flatten(0, 1) for path, c in batch.items()}
-        return nested_as(batch, spaces)
+        policy = self.networks.policy
+        return nested_as(batch, (policy.observation_space, policy.action_space))
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that the next update depends on, besides the data: networks, buffers, optimiser."""

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor
 
+from offline_core.data.environments.vector_env import Spaces
 from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.data.episodes.nested import PATH_SEPARATOR
 from offline_core.learning.shards import STAND_IN
@@ -175,11 +175,12 @@ class Steps:
         return torch.maximum(rows[..., None] + torch.arange(1 - frames, 1, device=rows.device), first[..., None])
 
 
-def nested_as(batch: Batch, spaces: Mapping[str, gym.Space[Any]]) -> Batch:
-    """Return the columns of a flat batch that have a space nested as it, and the others as they are."""
+def nested_as(batch: Batch, spaces: Spaces) -> Batch:
+    """Return observations and actions of a flat batch nested as their spaces, and the other columns as they are."""
+    space_of = {columns.OBS: spaces[0], columns.NEW_OBS: spaces[0], columns.ACTIONS: spaces[1]}
     names = {path: path.partition(PATH_SEPARATOR)[0] for path in batch}
-    composite = {name: nested.unflatten(batch, name, spaces[name]) for name in set(names.values()) & spaces.keys()}
-    return {path: column for path, column in batch.items() if names[path] not in spaces} | composite
+    composite = {name: nested.unflatten(batch, name, space_of[name]) for name in set(names.values()) & space_of.keys()}
+    return {path: column for path, column in batch.items() if names[path] not in space_of} | composite
 
 
 def _take(column: Tensor, rows: Tensor) -> Tensor:
