@@ -146,7 +146,7 @@ def evaluate(config: EvaluationConfig, *, policy: str) -> Made[EvaluationResult]
     user_metrics = [UserMetric(metric) for metric in config.metrics]
     seed = derive_seed(config.seed, "evaluate_policy")
     with torch_threads(1), progress(config.episodes, what="evaluate", unit="episode") as bar:  # as a training's evaluations do
-        played = rollouts(
+        episodes = rollouts(
             load_policy(policy, manifest),
             environment,
             episodes=config.episodes,
@@ -156,7 +156,7 @@ def evaluate(config: EvaluationConfig, *, policy: str) -> Made[EvaluationResult]
             on_ended=bar.update,
             metrics=user_metrics,
         )
-    metrics = with_results(played.metrics, user_metrics)
+    metrics = with_results(episodes.metrics, user_metrics)
     mean, std = metrics["episode_return_mean"], metrics["episode_return_std"]
     log.info("Policy %s: return %.1f ± %.1f over %d episodes of %s", policy, mean, std, config.episodes, environment.id)
     return EvaluationResult(
@@ -165,8 +165,8 @@ def evaluate(config: EvaluationConfig, *, policy: str) -> Made[EvaluationResult]
         checkpoint=policy,
         environment=environment.id,
         metrics=metrics,
-        returns=played.returns.tolist(),
-        lengths=played.lengths.tolist(),
+        returns=episodes.returns.tolist(),
+        lengths=episodes.lengths.tolist(),
         seconds=time.perf_counter() - start,
     )
 

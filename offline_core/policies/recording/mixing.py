@@ -98,9 +98,9 @@ def mix(config: MixtureConfig, *, output: str) -> Made[MixtureResult]:
     if not config.datasets and not config.policies:
         raise ConfigError("A mixture needs datasets or policies, with their weights.")
     sources = {uri: open_committed(uri) for uri in config.datasets}
-    found_policies = {policy: find_policy(policy) for policy in config.policies}
-    policies = dict(found_policies.values())
-    weights = {found_policies[policy][0]: weight for policy, weight in config.policies.items()}
+    checkpoints = {policy: find_policy(policy) for policy in config.policies}
+    policies = dict(checkpoints.values())
+    weights = {checkpoints[policy][0]: weight for policy, weight in config.policies.items()}
     if len(weights) < len(config.policies):
         raise ConfigError(f"Two of the policies {', '.join(config.policies)} are the same checkpoint: name it once.")
     config = config.model_copy(update={"policies": weights})
