@@ -55,7 +55,7 @@ from offline_core.learning.state import States, TrainingState
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.manifest import fingerprint_of, read_policy_manifest
 from offline_core.policies.policy import Policy
-from offline_core.policies.registry.history import HISTORY, entry_of, read_history
+from offline_core.policies.registry import HISTORY, entry_of, read_history
 from tests.keeping.promotion.decisions import decision_at
 
 EPISODES = 20

@@ -31,8 +31,8 @@ from offline_core.judging.estimation.result import ESTIMATES as ESTIMATES_FOLDER
 from offline_core.judging.estimation.result import Estimate, Interval, OffPolicyResult
 from offline_core.learning.result import TrainingResult
 from offline_core.policies.config import NetworkConfig
-from offline_core.policies.evaluation.result import EVALUATIONS as EVALUATIONS_FOLDER
-from offline_core.policies.evaluation.result import EvaluationResult
+from offline_core.policies.evaluation import EVALUATIONS as EVALUATIONS_FOLDER
+from offline_core.policies.evaluation import EvaluationResult
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.result import Result

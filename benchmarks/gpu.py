@@ -28,7 +28,7 @@ import torch
 from benchmarks.figure import figure
 from benchmarks.reference.our_speed import learner_of, rows_of, steps_of
 from offline_core.learning.learner import Learner
-from offline_core.learning.replayed import CALLS_BEFORE
+from offline_core.learning.update import CALLS_BEFORE
 
 ALGORITHMS = ("bc", "iql", "td3_bc", "rebrac", "cql", "dcql")
 SIZES = ("256x256", "4096x256", "256x1024", "4096x1024")

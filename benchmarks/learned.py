@@ -22,7 +22,7 @@ from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.train import train_expert
 from offline_core.learning.train import train
 from offline_core.policies.checkpoint import load_policy
-from offline_core.policies.rollouts.rollouts import rollouts
+from offline_core.policies.rollouts import rollouts
 from offline_core.runtime.config import EnvironmentSpec, parse
 
 STEPS = 40_000

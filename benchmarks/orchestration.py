@@ -37,8 +37,8 @@ CHAIN = {
 CORE = """
 import sys, yaml
 from offline_core.runtime.config import parse
-from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate
+from offline_core.policies.evaluation import EvaluationConfig
+from offline_core.policies.evaluation import evaluate
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.train import train_expert
 from offline_core.learning.config import TrainingConfig

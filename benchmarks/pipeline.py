@@ -82,8 +82,7 @@ def recording(root: str, policy: str, seed: int) -> None:
 def clone(root: str, seed: int) -> None:
     from offline_core.learning.config import TrainingConfig
     from offline_core.learning.train import train
-    from offline_core.policies.evaluation.config import EvaluationConfig
-    from offline_core.policies.evaluation.evaluate import evaluate
+    from offline_core.policies.evaluation import EvaluationConfig, evaluate
 
     result = train(TrainingConfig(seed=seed), dataset=f"{root}/episodes", output=f"{root}/policy")
     played = evaluate(EvaluationConfig(episodes=100, seed=seed), policy=result.checkpoint)

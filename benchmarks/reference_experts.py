@@ -25,7 +25,7 @@ from offline_core.data.store.location import Location
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.work import new_expert
 from offline_core.learning.learner import Learner
-from offline_core.learning.play.play import Play, learned_steps
+from offline_core.learning.play import Play, learned_steps
 from offline_core.learning.trainer_config import copies
 from offline_core.runtime.config import parse
 from offline_core.runtime.torch_settings import isolated_torch

@@ -17,11 +17,10 @@ from benchmarks.figure import figure
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig
-from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.experts.train import train_expert
+from offline_core.learning.result import ExpertResult
 from offline_core.learning.train import train
-from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate
+from offline_core.policies.evaluation import EvaluationConfig, evaluate
 from offline_core.policies.recording.config import RecordingConfig
 from offline_core.policies.recording.record import record
 from offline_core.runtime.config import parse

@@ -10,10 +10,8 @@ from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import QualityReport
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig
-from offline_core.learning.experts.result import ExpertResult
-from offline_core.learning.result import TrainingResult
-from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.result import EvaluationResult
+from offline_core.learning.result import ExpertResult, TrainingResult
+from offline_core.policies.evaluation import EvaluationConfig, EvaluationResult
 from offline_core.policies.recording.config import RecordingConfig
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.reporting.returns import beside_expert

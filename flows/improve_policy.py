@@ -18,8 +18,7 @@ from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.result import SweepResult
 from offline_core.keeping.promotion.config import PromotionConfig
 from offline_core.keeping.promotion.result import PromotionResult
-from offline_core.policies.registry.history import entry_of, last_move
-from offline_core.policies.registry.move import Move
+from offline_core.policies.registry import Move, entry_of, last_move
 from offline_core.runtime.reporting.card import Card
 from tasks import stages as tasks
 from tasks.chain import Chain, ChainResult, begin_chain

@@ -19,8 +19,7 @@ from offline_core.judging.estimation.estimators import weighing
 from offline_core.judging.estimation.result import OffPolicyResult
 from offline_core.learning.config import EvaluationDuringTraining, TrainingConfig
 from offline_core.learning.result import TrainingResult
-from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.result import EvaluationResult
+from offline_core.policies.evaluation import EvaluationConfig, EvaluationResult
 from offline_core.runtime.reporting.card import Card
 from tasks import stages as tasks
 from tasks.chain import Chain, ChainResult, begin_chain

@@ -49,12 +49,12 @@ from .learning.prelearner.prelearner import PreLearner as PreLearner
 from .learning.replay_buffer import ReplayBuffer as ReplayBuffer
 from .policies.checkpoint import load_policy as load_policy
 from .policies.config import NetworkConfig as NetworkConfig
-from .policies.evaluation.config import EvaluationConfig as EvaluationConfig
+from .policies.evaluation import EvaluationConfig as EvaluationConfig
 from .policies.export_config import PolicyExportConfig as PolicyExportConfig
+from .policies.played_step import PlayedStep as PlayedStep
 from .policies.policy import Policy as Policy
-from .policies.recording.config import MixtureConfig as MixtureConfig
 from .policies.recording.config import RecordingConfig as RecordingConfig
-from .policies.rollouts.metric import PlayedStep as PlayedStep
+from .policies.recording.mixing import MixtureConfig as MixtureConfig
 from .roots import list as list
 from .runtime.config import Config as Config
 from .runtime.config import EnvironmentSpec as EnvironmentSpec

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from offline_core.keeping.retention.config import ForgetConfig
     from offline_core.keeping.retention.forget import ForgetResult
     from offline_core.learning.torch_batches import TorchBatches
-    from offline_core.policies.registry.history import History
+    from offline_core.policies.registry import History
 
 Path: TypeAlias = str | os.PathLike[str]
 """A path, or a URI such as `s3://bucket/runs`."""
@@ -344,7 +344,7 @@ def read_registry(path: Path, /) -> list[History]:
     Raises:
         CorruptFileError: a move is missing or damaged.
     """
-    from offline_core.policies.registry.address import read_registry
+    from offline_core.policies.registry import read_registry
 
     return read_registry(os.fspath(path))
 

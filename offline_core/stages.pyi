@@ -39,16 +39,14 @@ from offline_core.learning.algorithms.td3 import TD3
 from offline_core.learning.algorithms.td3_bc import TD3BC
 from offline_core.learning.config import ComputeConfig, DataConfig, EvaluationDuringTraining, SequencesConfig, TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig, ExpertOptimizer, ExpertRecording
-from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.fine_tuning.config import FineTuneConfig, FineTuneEvaluations, FineTuneOptimizer, FineTuneReplay
-from offline_core.learning.fine_tuning.result import FineTuneResult
-from offline_core.learning.result import TrainingResult
+from offline_core.learning.result import ExpertResult, FineTuneResult, TrainingResult
 from offline_core.learning.trainer_config import EvaluationsConfig, KeepConfig, OptimizerConfig, ReplayConfig, TorchConfig
 from offline_core.policies.config import NetworkConfig
-from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.result import EvaluationResult
+from offline_core.policies.evaluation import EvaluationConfig, EvaluationResult
 from offline_core.policies.export_config import PolicyExportConfig, PolicyExportResult
-from offline_core.policies.recording.config import MixtureConfig, RecordingConfig, RecordingExport, VideoConfig
+from offline_core.policies.recording.config import RecordingConfig, RecordingExport, VideoConfig
+from offline_core.policies.recording.mixing import MixtureConfig
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.python_object import PythonObject
 from offline_core.runtime.user_code import UserCode

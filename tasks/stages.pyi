@@ -20,7 +20,7 @@ from offline_core.keeping.retention.vacuum import vacuum as vacuum
 from offline_core.learning.experts.train import train_expert as train_expert
 from offline_core.learning.fine_tuning.fine_tune import fine_tune as fine_tune
 from offline_core.learning.train import train as train
-from offline_core.policies.evaluation.evaluate import evaluate as evaluate
+from offline_core.policies.evaluation import evaluate as evaluate
 from offline_core.policies.export import export_policy as export_policy
 from offline_core.policies.recording.mixing import mix as mix
 from offline_core.policies.recording.record import record as record

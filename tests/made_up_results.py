@@ -30,13 +30,12 @@ from offline_core.keeping.homepage.config import ReportResult
 from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.keeping.retention.forget import ForgetResult, VersionWithout
 from offline_core.keeping.retention.vacuum import VacuumResult, VersionFate
-from offline_core.learning.experts.result import ExpertResult
-from offline_core.learning.fine_tuning.result import FineTuneResult
-from offline_core.learning.result import TrainingResult
-from offline_core.policies.evaluation.result import EvaluationResult
+from offline_core.learning.result import ExpertResult, FineTuneResult, TrainingResult
+from offline_core.policies.evaluation import EvaluationResult
 from offline_core.policies.export_config import ExportedModel, Latency, PolicyExportResult
-from offline_core.policies.recording.result import MixtureResult, RecorderShare, RecordingResult
-from offline_core.policies.registry.move import Move
+from offline_core.policies.recording.mixing import MixtureResult
+from offline_core.policies.recording.result import RecorderShare, RecordingResult
+from offline_core.policies.registry import Move
 from offline_core.runtime.result import Result
 from tests.data.datasets.factories import episode, write_dataset
 from tests.judging.decisions.made_up import CALIBRATED, made_up

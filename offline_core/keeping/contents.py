@@ -25,9 +25,9 @@ from offline_core.data.store.temporary_names import TEMPORARY
 from offline_core.errors import DatasetNotFoundError, OfflineError, StorageError
 from offline_core.judging.estimation.result import OffPolicyResult
 from offline_core.keeping.stored_results import read_result
-from offline_core.policies.evaluation.result import EvaluationResult
+from offline_core.policies.evaluation import EvaluationResult
 from offline_core.policies.manifest import PolicyManifest, read_policy_manifest
-from offline_core.policies.registry.history import History, read_history
+from offline_core.policies.registry import History, read_history
 from offline_core.runtime.parameter_errors import problems
 from offline_core.runtime.prefetch import several
 from offline_core.runtime.result import Result

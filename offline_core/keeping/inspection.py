@@ -24,11 +24,10 @@ from offline_core.errors import CheckpointError, CorruptFileError
 from offline_core.keeping.homepage.facts import COLUMN_NUMBERS, column_rows, dataset_facts, made_by
 from offline_core.keeping.stored_results import read_result
 from offline_core.policies.config import NetworkConfig
-from offline_core.policies.evaluation.result import EPISODE_METRICS
+from offline_core.policies.evaluation import EPISODE_METRICS
 from offline_core.policies.lineage import lineage, outline
 from offline_core.policies.manifest import POLICY_FILE, find_policy, read_policy_manifest
-from offline_core.policies.registry.address import parse_address, read_registry
-from offline_core.policies.registry.move import Move
+from offline_core.policies.registry import Move, parse_address, read_registry
 from offline_core.policies.series import saved_in, series_of
 from offline_core.runtime.config import without_defaults
 from offline_core.runtime.reporting.card import Card, Section

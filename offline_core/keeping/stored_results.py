@@ -18,10 +18,10 @@ MODELS: Mapping[str, str] = {
     "decision": "judging.decisions.result:DecisionResult",
     "outlier ranking": "judging.ranking.result:OutlierResult",
     "estimate": "judging.estimation.result:OffPolicyResult",
-    "fine-tuning": "learning.fine_tuning.result:FineTuneResult",
-    "expert": "learning.experts.result:ExpertResult",
+    "fine-tuning": "learning.result:FineTuneResult",
+    "expert": "learning.result:ExpertResult",
     "training": "learning.result:TrainingResult",
-    "evaluation": "policies.evaluation.result:EvaluationResult",
+    "evaluation": "policies.evaluation:EvaluationResult",
     "policy export": "policies.export_config:PolicyExportResult",
     "export": "data.formats.exporting:ExportResult",
 }

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from offline_core.data.formats.sources.opening import SourceConfig
 from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.learning.algorithms.registry import AlgorithmChoice
-from offline_core.learning.prelearner.config import ConnectorConfig
+from offline_core.learning.prelearner.connectors import ConnectorConfig
 from offline_core.learning.presets import TRAINING_PRESETS, listed, with_preset
 from offline_core.learning.trainer_config import EvaluationsConfig, KeepConfig, OptimizerConfig, TorchConfig
 from offline_core.policies.config import NetworkConfig

@@ -20,7 +20,7 @@ from offline_core.errors import ClusterError
 from offline_core.learning.config import EvaluationDuringTraining
 from offline_core.learning.trainer_config import EvaluationsConfig
 from offline_core.policies.policy import Policy
-from offline_core.policies.rollouts.rollouts import Rollouts, rollouts
+from offline_core.policies.rollouts import Rollouts, rollouts
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.ray_session import fetch, ray_session
 from offline_core.runtime.seeding import derive_seed
@@ -157,27 +157,18 @@ class Evaluations:
 
 
 class Evaluator:
-    """Plays the weights that it is sent with a policy of its own; in this process, or as a Ray actor."""
+    """Plays the weights that it is sent with a policy of its own; in this process, or as a Ray actor.
 
-    def __init__(
-        self, policy: Policy, environment: EnvironmentSpec, *, episodes: int, num_envs: int, seed: int, explore: bool = False
-    ) -> None:
+    Arguments:
+        how: further arguments of `rollouts`. From the same seed it plays from the same starts each time.
+    """
+
+    def __init__(self, policy: Policy, environment: EnvironmentSpec, **how: Any) -> None:
         self._policy = policy.eval()
-        self._environment = environment
-        self._episodes = episodes
-        self._num_envs = num_envs
-        self._seed = seed
-        self._explore = explore
+        self._rollouts = partial(rollouts, self._policy, environment, **how)
 
-    def evaluate(self, weights: dict[str, np.ndarray]) -> Rollouts:
-        """Play episodes from the same starts each time. With one Torch thread the returns are the same everywhere."""
+    def evaluate(self, weights: Weights) -> Rollouts:
+        """Play with these weights. With one Torch thread the returns are the same everywhere."""
         self._policy.load_state_dict({name: torch.tensor(array) for name, array in weights.items()})
         with torch_threads(1):
-            return rollouts(
-                self._policy,
-                self._environment,
-                episodes=self._episodes,
-                seed=self._seed,
-                explore=self._explore,
-                num_envs=self._num_envs,
-            )
+            return self._rollouts()

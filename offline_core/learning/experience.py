@@ -1,4 +1,4 @@
-"""Where a training's batches come from: a log here, play in `play.play`, or both by share."""
+"""Where a training's batches come from: a log here, play in `play`, or both by share."""
 
 from __future__ import annotations
 
@@ -68,17 +68,13 @@ class Experience:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What progress is counted by, besides the updates: `env_steps` where a policy plays."""
+        """What progress is counted by in place of the updates: `env_steps` where a policy plays."""
         return {}
 
     @property
     def is_over(self) -> bool:
         """There will be no more batches, as far as that is known beforehand."""
         return False
-
-    def progress(self, learner: Learner) -> int:
-        """Return how far the training is, in units."""
-        raise NotImplementedError
 
     def begin(self, learner: Learner) -> None:
         """Prepare the networks of a training that does not resume."""
@@ -123,9 +119,6 @@ class Log(Experience):
         self._optimizer, self._normalizes = config.optimizer, config.network.normalize_observations
         self._loader, self._next = loader, Position()
         self.updates_per_record = config.optimizer.updates_per_record or max(1, total // RECORDS)
-
-    def progress(self, learner: Learner) -> int:
-        return learner.updates
 
     def save(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         return self._next._asdict(), {}

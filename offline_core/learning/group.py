@@ -25,7 +25,6 @@ from offline_core.data.store.location import Location
 from offline_core.errors import LearnersLostError, StorageError, first_line
 from offline_core.learning.config import ComputeConfig
 from offline_core.learning.costs import Costs
-from offline_core.learning.data_loader import held_out_loader_of, loader_of
 from offline_core.learning.learning_from_log import learn_from_log
 from offline_core.learning.metrics import MetricsTail, last_updates
 from offline_core.learning.pool import check_can_be_sent, check_resource
@@ -192,7 +191,4 @@ class LearnerProcess:
         with contextlib.ExitStack() as stack:
             for source in run.read:
                 stack.enter_context(source.reading())
-            loader = loader_of(run, rank=self._rank, world=self._world)
-            held_out = held_out_loader_of(run) if self._rank == 0 else None
-            own = {"rank": self._rank, "world": self._world}
-            return learn_from_log(run, run.networks(), loader, held_out, costs=costs, start=start, **own)
+            return learn_from_log(run, run.networks(), costs=costs, start=start, rank=self._rank, world=self._world)

@@ -20,7 +20,6 @@ from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import SequencesConfig, TrainingConfig
 from offline_core.learning.optimizer import learning_rate, optimizer_tensors, parameter_groups, restore_optimizer
 from offline_core.learning.replay_buffer import ReplaySampler
-from offline_core.learning.replayed import Replayed
 from offline_core.learning.shards import batches
 from offline_core.learning.state import below
 from offline_core.learning.steps import MASK, Batch, BatchSpec, Steps, nested_as
@@ -30,6 +29,7 @@ from offline_core.learning.update import (
     MOST_GRAPHS,
     BatchOutput,
     CompiledUpdate,
+    Replayed,
     Update,
     clip_gradients,
     is_compiled,
@@ -476,16 +476,11 @@ class Learner:
         """Return columns nested as their spaces; of sequences, all but the observations with (S, L) as one axis."""
         if MASK not in batch and not any(nested.PATH_SEPARATOR in path for path in batch):
             return batch  # of spaces that are one array
-        policy = self.networks.policy
-        spaces = {
-            columns.OBS: policy.observation_space,
-            columns.NEW_OBS: policy.observation_space,
-            columns.ACTIONS: policy.action_space,
-        }
         if MASK in batch:
             is_obs = {path: path.partition(nested.PATH_SEPARATOR)[0] == columns.OBS for path in batch}
             batch = {path: c if is_obs[path] else c.flatten(0, 1) for path, c in batch.items()}
-        return nested_as(batch, spaces)
+        policy = self.networks.policy
+        return nested_as(batch, (policy.observation_space, policy.action_space))
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that the next update depends on, besides the data: networks, buffers, optimiser."""

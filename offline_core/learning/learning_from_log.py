@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from offline_core.data.datasets.held_out import held_out_beside
-from offline_core.data.episodes import columns
+from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.data.store.location import Location
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.checkpoints import LAST, save_networks
 from offline_core.learning.costs import Costs, bottleneck, costs_of
-from offline_core.learning.data_loader import DataLoader
+from offline_core.learning.data_loader import DataLoader, held_out_loader_of, loader_of
 from offline_core.learning.experience import Log, Seconds
 from offline_core.learning.learner import Learner
 from offline_core.learning.monitor import TrainingGoal, TrainingMonitor
@@ -29,13 +29,12 @@ from offline_core.runtime.torch_settings import isolated_torch
 def learn_from_log(
     run: Run,
     networks: Networks,
-    loader: DataLoader,
-    held_out: DataLoader | None,
     *,
     costs: Costs | None,
     start: float,
     rank: int = 0,
     world: int = 1,
+    loaded: EpisodeBatch | None = None,
 ) -> TrainingResult | None:
     """Train as learner `rank` of `world`, from the last state of the run if it has one; the first learner returns the result.
 
@@ -43,7 +42,10 @@ def learn_from_log(
         networks: of the run, new; updated in place.
         costs: as measured before the start; None: one process reads and learns, and measures them itself.
         start: `time.time()` when the run began.
+        loaded: what `loaded_columns` returned for such a run, if it did.
     """
+    loader = loader_of(run, rank=rank, world=world, loaded=loaded)
+    held_out = held_out_loader_of(run) if rank == 0 else None
     learner = Learner(networks, run.config, total_steps=run.total_steps, rank=rank, world=world)
     policy = networks.policy
     policy.input_columns = run.source.input_columns

@@ -24,7 +24,7 @@ from offline_core.learning.metrics import LOSS, RETURN, MetricsLog, is_report, p
 from offline_core.learning.prelearner.mapper import ReadSoFar
 from offline_core.learning.state import Metrics, States, TrainingState, below
 from offline_core.learning.trainer_config import EvaluationsConfig, KeepConfig
-from offline_core.policies.evaluation.result import FOLLOWED
+from offline_core.policies.evaluation import FOLLOWED
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
 
@@ -127,7 +127,7 @@ class TrainingMonitor:
         self._seconds_before = Seconds()
         self._read_before = ReadSoFar()
         self._iteration = state.iterations
-        self._bar = progress(experience.total, what=goal.what, unit=experience.unit, began=state.progress)
+        self.bar = progress(experience.total, what=goal.what, unit=experience.unit, began=state.progress)
         if last_state is not None:
             self._resume(state, tensors)
 
@@ -161,7 +161,7 @@ class TrainingMonitor:
 
     def advance(self) -> None:
         """Move the progress bar."""
-        self._bar.to(self.experience.progress(self.learner))
+        self.bar.to(progress_of(self._stamp))
 
     def pause(self, records: Sequence[tuple[int, Metrics]]) -> bool:
         """Report, evaluate and save after each iteration; True ends the run.
@@ -230,10 +230,6 @@ class TrainingMonitor:
             "curve": self.curve,
             "seconds": self.elapsed_seconds,
         }
-
-    def close(self, *, failed: bool = False) -> None:
-        """End the progress bar."""
-        self._bar.close(failed=failed)
 
     @property
     def _stamp(self) -> Stamp:
@@ -360,7 +356,7 @@ class TrainingMonitor:
             mean, updates = metrics[RETURN], evaluation.stamp["updates"]
             self.curve.append((progress, mean))
             self.metrics.add({**evaluation.stamp, **{name: metrics[name] for name in FOLLOWED if name in metrics}})
-            self._bar.note(mean_return=mean)
+            self.bar.note(mean_return=mean)
             if self._is_best(self.curve):
                 self._save_best(evaluation.weights, metrics, evaluation.stamp)
             elif self._falls_for_long:

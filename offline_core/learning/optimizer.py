@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.algorithm import network_of
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.state import below
 from offline_core.learning.trainer_config import AdamConfig, Schedule
@@ -31,6 +30,11 @@ def parameter_groups(networks: Networks, config: AdamConfig) -> list[dict[str, A
             network = network_of(name)
             groups.setdefault(network if network in config.networks else "", []).append(parameter)
     return [{"params": parameters, "network": network} for network, parameters in groups.items()]
+
+
+def network_of(parameter: str) -> str:
+    """Return the name of the network that a parameter belongs to: policy, value, critics, …"""
+    return "value" if parameter.startswith("policy.value") else parameter.partition(".")[0]
 
 
 def learning_rate(config: AdamConfig, network: str, update: int, done: float) -> float:

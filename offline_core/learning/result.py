@@ -1,7 +1,8 @@
-"""What trainings come to: what all have, what all that play have, and that of a training from a log."""
+"""What trainings come to: what all have, and that of a training from a log, of an expert and of a fine-tuning."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -11,12 +12,13 @@ from pydantic import AliasChoices, Field
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.data.datasets.dataset_card import reading
 from offline_core.data.store.location import Location
+from offline_core.learning.metrics import series
 from offline_core.policies.series import KeptCheckpoint
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, command
-from offline_core.runtime.reporting.returns import Told, episode_facts, played
+from offline_core.runtime.reporting.returns import Told, episode_facts, mean_of, of_enough, played, returned
 from offline_core.runtime.result import PolicyResult
-from offline_core.runtime.units import duration_text
+from offline_core.runtime.units import count_text, duration_text
 
 NETWORKS_FILE = "networks.safetensors"
 """All networks at the end, in the folder of a training."""
@@ -78,19 +80,6 @@ class LearnedResult(PolicyResult):
     def best(self) -> str:
         """URI of the checkpoint to use."""
         return self.checkpoint
-
-
-class PlayedResult(LearnedResult):
-    """What learning from play comes to."""
-
-    unit = "environment steps"
-
-    env_steps: int = Field(description="Environment steps, without resets.")
-
-    @property
-    def mean_return(self) -> float:
-        """In the evaluation of the best policy."""
-        return self.metrics["episode_return_mean"]
 
 
 class TrainingResult(LearnedResult):
@@ -161,8 +150,6 @@ class TrainingResult(LearnedResult):
         return True
 
     def pictures(self) -> list[figures.Picture]:
-        from offline_core.learning.metrics import series
-
         seconds = {
             "loading": self.load_seconds,
             "waiting for data": self.data_wait_seconds,
@@ -182,3 +169,79 @@ class TrainingResult(LearnedResult):
     def last(self) -> str:
         """URI of the checkpoint at the end."""
         return self.last_checkpoint
+
+
+class PlayedResult(LearnedResult):
+    """What learning from play comes to."""
+
+    unit = "environment steps"
+
+    env_steps: int = Field(description="Environment steps, without resets.")
+
+    @property
+    def mean_return(self) -> float:
+        """In the evaluation of the best policy."""
+        return self.metrics["episode_return_mean"]
+
+
+class ExpertResult(PlayedResult):
+    """The best policy, its evaluation, and the learning curve."""
+
+    snapshots: dict[float, str] = Field(
+        {}, description="The checkpoints of `snapshots_at_returns` that were reached, by return."
+    )
+    recording: DatasetRef | None = Field(
+        None, description="The episodes recorded during training, if `recording` is configured."
+    )
+
+    def card(self) -> Card:
+        return self.learned_card(
+            "Expert",
+            facts={
+                **episode_facts(self.metrics),
+                "Environment steps": self.env_steps,
+                **({} if self.recording is None else {"Recording": f"{self.recording}, actions sampled"}),
+            },
+            warnings=self.warnings,
+            details={f"Policy at a return of {reached:g}": uri for reached, uri in self.snapshots.items()},
+            next=command("offline", "record", self.checkpoint),
+        )
+
+    @property
+    def warnings(self) -> list[str]:
+        """That the target was not reached, and what may reach it."""
+        if self.reached_target or self.target_return is None:
+            return []
+        return [
+            f"The expert did not reach the target return of {self.target_return:,g}. Give it more total_steps or another seed, "
+            "or a lower evaluation.target_return."
+        ]
+
+
+class FineTuneResult(PlayedResult):
+    """The best policy, which may be the first one, and what play made of that."""
+
+    start_return: float = Field(description="Mean return of the first policy.")
+    rollbacks: int = Field(description="How often an evaluation fell below that of the first policy, and the best came back.")
+
+    def card(self) -> Card:
+        return self.learned_card(
+            "Fine-tuning",
+            facts={
+                **episode_facts(self.metrics),
+                "Target": "none" if self.target_return is None else f"{self.target_return:,g}",
+                "Environment steps": self.env_steps,
+                "Rolled back": count_text(self.rollbacks, "time"),
+            },
+            details={"Updates": self.updates},
+            next=command("offline", "evaluate", self.checkpoint),
+        )
+
+    def told(self) -> Told:
+        mean, std, episodes = mean_of(self.metrics)
+        told = f"Return {returned(self.metrics, self.actions)}; it began at {self.start_return:,.1f}."
+        if not mean > self.start_return:
+            return Told("fair", "Not better", told)
+        if not mean - 2 * std / math.sqrt(episodes) > self.start_return:
+            return Told("fair", "Not clearly better", told)
+        return Told(of_enough(self.metrics), "Better", told)

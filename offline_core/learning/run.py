@@ -12,7 +12,7 @@ from offline_core.data.datasets.manifest import Operation, Parent, identity_of
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning.config import DataConfig, TrainingConfig
-from offline_core.learning.source import RawRows, Recorded, StepCounts, StepSource, UserData, count, is_streamed
+from offline_core.learning.source import RawRows, Recorded, StepSource, UserData, count, is_streamed
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.manifest import PolicyManifest, find_policy
 from offline_core.policies.series import SERIES
@@ -45,8 +45,8 @@ class Run:
     output: str
     streamed: bool = False
     """Read again each epoch, in another order than data that stays in memory."""
-    counted: StepCounts | None = None
-    """Result of user code on the data; None: that of the manifest."""
+    counted: DatasetRef | None = None
+    """The data as user code makes it, with the episodes and steps that come out; None: as the manifest says."""
     code: dict[str, str] = field(default_factory=dict)
     """`code_digests` when the run began."""
     initial: PolicyManifest | None = None
@@ -66,7 +66,16 @@ class Run:
     def dataset(self) -> DatasetRef:
         """The dataset that is learned from; for other data, with what was counted."""
         ref = self.source.origin.ref
-        return ref if ref.version or self.counted is None else ref.model_copy(update=self.counted._asdict())
+        return ref if ref.version or self.counted is None else self.counted
+
+    def with_counts(self) -> Run:
+        """Read all of the data once, and return the run with what comes out of it.
+
+        Raises:
+            DataError: The data cannot be read, or holds no steps.
+        """
+        episodes, steps = count(self.source, self.algorithm)
+        return replace(self, counted=self.source.origin.ref.model_copy(update={"episodes": episodes, "steps": steps}))
 
     @property
     def operation(self) -> Operation:
@@ -190,7 +199,7 @@ def asked_run(config: TrainingConfig, dataset: str, output: str, version: int | 
         initial=initial,
     )
     if not source.origin.ref.steps:
-        run = replace(run, counted=count(source, run.algorithm))
+        run = run.with_counts()
     return replace(run, streamed=is_streamed(source, run.steps, config.data))
 
 

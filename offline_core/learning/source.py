@@ -351,15 +351,8 @@ class UserData(StepSource):
                 yield batch
 
 
-class StepCounts(NamedTuple):
-    """What comes out of a source."""
-
-    episodes: int
-    steps: int
-
-
-def count(source: StepSource, algorithm: ColumnNeeds) -> StepCounts:
-    """Read all of a source once, and return what comes out.
+def count(source: StepSource, algorithm: ColumnNeeds) -> tuple[int, int]:
+    """Read all of a source once, and return the numbers of episodes and of steps that come out.
 
     Raises:
         EmptyDatasetError: It holds no steps.
@@ -373,7 +366,7 @@ def count(source: StepSource, algorithm: ColumnNeeds) -> StepCounts:
             bar.to(steps)
     if not steps:
         raise EmptyDatasetError(f"{source.origin.ref.uri} holds no steps to learn from.")
-    return StepCounts(episodes, steps)
+    return episodes, steps
 
 
 def resident_bytes(source: StepSource, steps: int) -> int:

@@ -29,6 +29,8 @@ Metrics = dict[str, float]
 
 STATE_VERSION: Literal[4] = 4
 """The format that is written and read."""
+STATES_KEPT = 2
+"""If the last state is damaged, the run resumes from the one before."""
 
 
 class TrainingState(StoredModel):
@@ -43,7 +45,7 @@ class TrainingState(StoredModel):
     steps: int = 0
     """Learned from, each as often as it was."""
     progress: int = 0
-    """Updates, or the environment steps of a policy that plays; see `Experience.progress`."""
+    """Updates, or the environment steps of a policy that plays."""
     iterations: int = 0
     seconds: float = 0.0
     """Of all runs so far."""
@@ -74,20 +76,18 @@ class States:
     Arguments:
         folder: of the run; states are below `STATES`.
         run: its identity.
-        keep: how many.
     """
 
-    def __init__(self, folder: Location, *, run: str, keep: int = 2) -> None:
+    def __init__(self, folder: Location, *, run: str) -> None:
         self.run = run
         self.folder = folder.child(STATES)
-        self._keep = keep
 
     def save(self, state: TrainingState, tensors: dict[str, Tensor]) -> None:
         """Write a state, and delete those before the last few."""
         name, sha256 = write_tensors(self.folder, f"{state.progress:012d}", tensors)
         state = state.model_copy(update={"run": self.run, "tensors_file": name, "tensors_sha256": sha256})
         self.folder.child(f"{state.progress:012d}.json").write(with_checksum(state.model_dump_json()))
-        for old in self._named()[: -self._keep]:
+        for old in self._named()[:-STATES_KEPT]:
             self._delete(old.removesuffix(".json"))
 
     def latest(self) -> tuple[TrainingState, dict[str, Tensor]] | None:
@@ -96,8 +96,7 @@ class States:
         Raises:
             StorageError: A file cannot be read, which does not say that it is damaged.
         """
-        names = self.folder.files(recursive=False)
-        for file in [self.folder.child(name) for name in reversed(names) if name.endswith(".json")]:
+        for file in map(self.folder.child, reversed(self._named())):
             data = file.read()
             try:
                 state = TrainingState.model_validate_json(without_checksum(data, file.uri))

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor
 
+from offline_core.data.environments.vector_env import Spaces
 from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.data.episodes.nested import PATH_SEPARATOR
 from offline_core.learning.shards import STAND_IN
@@ -98,12 +98,12 @@ class Steps:
         """Steps."""
         return len(self.rows)
 
-    def indices(self, reading: BatchSpec) -> Tensor:
+    def indices(self, spec: BatchSpec) -> Tensor:
         """The sample indices, each drawn once an epoch: the rows of steps, or the first rows of sequences."""
-        if reading.sequence_steps is None:
+        if spec.sequence_steps is None:
             return self.rows
         since = self.rows - self.first[self.episode[self.rows]]
-        return self.rows[(since == 0) | ((since + reading.phase) % reading.sequence_steps == 0)]
+        return self.rows[(since == 0) | ((since + spec.phase) % spec.sequence_steps == 0)]
 
     def sample(self, most: int) -> Tensor:
         """Rows of steps at equal distances, about `most` of all learners; the same whatever the number of learners."""
@@ -115,35 +115,35 @@ class Steps:
         """(len(indices),) int64, the shard of these rows."""
         return self.shard[self.episode[indices].long()]
 
-    def batch(self, indices: Tensor, reading: BatchSpec) -> Batch:
+    def batch(self, indices: Tensor, spec: BatchSpec) -> Batch:
         """Flat columns for these sample indices: (B, …), or (S, L, …) with `MASK` for sequences."""
-        if reading.sequence_steps is None:
-            return self._gather(indices, reading)
+        if spec.sequence_steps is None:
+            return self._gather(indices, spec)
         episode = self.episode[indices].long()
-        begin = torch.maximum(indices - reading.burn_in_steps, self.first[episode])  # a memory is empty there
-        rows = begin[:, None] + torch.arange(reading.burn_in_steps + reading.sequence_steps, device=indices.device)
-        end = (indices + self._lengths(indices, reading) - 1)[:, None]
-        batch = self._gather(rows.minimum(end), reading)
+        begin = torch.maximum(indices - spec.burn_in_steps, self.first[episode])  # a memory is empty there
+        rows = begin[:, None] + torch.arange(spec.burn_in_steps + spec.sequence_steps, device=indices.device)
+        end = (indices + self._lengths(indices, spec) - 1)[:, None]
+        batch = self._gather(rows.minimum(end), spec)
         batch[MASK] = (rows >= indices[:, None]) & (rows <= end)
         return batch
 
-    def count(self, indices: Tensor, reading: BatchSpec) -> int:
+    def count(self, indices: Tensor, spec: BatchSpec) -> int:
         """Steps at these sample indices."""
-        return len(indices) if reading.sequence_steps is None else int(self.counts([indices], reading))
+        return len(indices) if spec.sequence_steps is None else int(self.counts([indices], spec))
 
-    def counts(self, parts: Sequence[Tensor], reading: BatchSpec) -> Tensor:
+    def counts(self, parts: Sequence[Tensor], spec: BatchSpec) -> Tensor:
         """(parts,) int64, the steps at each of these lists of sample indices; a GPU is not waited for."""
         sizes = [len(part) for part in parts]
-        if reading.sequence_steps is None or not parts:
+        if spec.sequence_steps is None or not parts:
             return torch.tensor(sizes, dtype=torch.int64, device=self.rows.device)
-        lengths = self._lengths(torch.cat([*parts]), reading)
+        lengths = self._lengths(torch.cat([*parts]), spec)
         return torch.stack([part.sum() for part in lengths.split(sizes)])
 
-    def _lengths(self, indices: Tensor, reading: BatchSpec) -> Tensor:
+    def _lengths(self, indices: Tensor, spec: BatchSpec) -> Tensor:
         """(S,) int64, the steps of the sequences that begin at these rows."""
-        assert reading.sequence_steps is not None
+        assert spec.sequence_steps is not None
         episode = self.episode[indices].long()
-        lengths = reading.sequence_steps - reading.phase * (indices == self.first[episode])
+        lengths = spec.sequence_steps - spec.phase * (indices == self.first[episode])
         return torch.minimum(lengths, self.last_step[episode] - indices + 1)
 
     def to(self, device: torch.device) -> Steps:
@@ -153,18 +153,18 @@ class Steps:
             setattr(self, name, getattr(self, name).to(device))
         return self
 
-    def _gather(self, rows: Tensor, reading: BatchSpec) -> Batch:
+    def _gather(self, rows: Tensor, spec: BatchSpec) -> Batch:
         batch: Batch = {}
         for path, column in self.columns.items():
             name = path.partition(PATH_SEPARATOR)[0]
             if name == columns.OBS:
-                if columns.OBS in reading.columns:
-                    batch[path] = _take(column, self._frames(rows, reading.frames))
-                if columns.NEW_OBS in reading.columns:
+                if columns.OBS in spec.columns:
+                    batch[path] = _take(column, self._frames(rows, spec.frames))
+                if columns.NEW_OBS in spec.columns:
                     ahead = 1 if self.ahead is None else self.ahead[rows]
                     new = columns.NEW_OBS + path[len(columns.OBS) :]
-                    batch[new] = _take(column, self._frames(rows + ahead, reading.frames))
-            elif name in reading.columns:
+                    batch[new] = _take(column, self._frames(rows + ahead, spec.frames))
+            elif name in spec.columns:
                 batch[path] = _take(column, rows)
         return batch
 
@@ -175,11 +175,12 @@ class Steps:
         return torch.maximum(rows[..., None] + torch.arange(1 - frames, 1, device=rows.device), first[..., None])
 
 
-def nested_as(batch: Batch, spaces: Mapping[str, gym.Space[Any]]) -> Batch:
-    """Return the columns of a flat batch that have a space nested as it, and the others as they are."""
+def nested_as(batch: Batch, spaces: Spaces) -> Batch:
+    """Return observations and actions of a flat batch nested as their spaces, and the other columns as they are."""
+    space_of = {columns.OBS: spaces[0], columns.NEW_OBS: spaces[0], columns.ACTIONS: spaces[1]}
     names = {path: path.partition(PATH_SEPARATOR)[0] for path in batch}
-    composite = {name: nested.unflatten(batch, name, spaces[name]) for name in set(names.values()) & spaces.keys()}
-    return {path: column for path, column in batch.items() if names[path] not in spaces} | composite
+    composite = {name: nested.unflatten(batch, name, space_of[name]) for name in set(names.values()) & space_of.keys()}
+    return {path: column for path, column in batch.items() if names[path] not in space_of} | composite
 
 
 def _take(column: Tensor, rows: Tensor) -> Tensor:

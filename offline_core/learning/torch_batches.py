@@ -69,11 +69,9 @@ class TorchBatches:
                 self._loader = make_data_loader(
                     self._source, self._config, self._needs, expected_steps=steps, streamed=streamed, seed=self._seed
                 )
-            observations, actions = self._source.pipeline.spaces
-            spaces = {columns.OBS: observations, columns.NEW_OBS: observations, columns.ACTIONS: actions}
             spec = BatchSpec(self._needs.batch_columns)
             for number, window in enumerate(self._loader.windows(epoch)):
                 window.to(self._device)
                 drawn = batches(window.rows, size=self._batch_size, seed=self._seed, epoch=epoch, window=number)
                 for indices in drawn:
-                    yield nested_as(window.batch(indices, spec), spaces)
+                    yield nested_as(window.batch(indices, spec), self._source.pipeline.spaces)

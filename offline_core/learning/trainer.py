@@ -71,7 +71,7 @@ def learn(
                 evaluations = Evaluations(learner.networks.policy, goal.played_in, goal.evaluation, seed=seed)
                 stack.callback(evaluations.close)
             monitor = TrainingMonitor(goal, learner, experience, evaluations, held_out_loss, states, metrics, last_state)
-            stack.push(lambda kind, *_, monitor=monitor: monitor.close(failed=kind is not None))
+            stack.enter_context(monitor.bar)
             if last_state is None and begins_as is not None:
                 monitor.measure_first()
             monitor.begin()

@@ -7,7 +7,6 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 
@@ -20,14 +19,13 @@ from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.config import DataConfig, TrainingConfig
 from offline_core.learning.costs import planned
-from offline_core.learning.data_loader import held_out_loader_of, loader_of
 from offline_core.learning.learning_from_log import learn_from_log
 from offline_core.learning.optimizer import parameter_groups
 from offline_core.learning.pool import wants_prelearners
 from offline_core.learning.replay_buffer import make_buffer
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run, asked_run
-from offline_core.learning.source import Recorded, StepSource, count, log_memory
+from offline_core.learning.source import Recorded, StepSource, log_memory
 from offline_core.learning.state import States
 from offline_core.runtime.ray_session import ray_session
 
@@ -52,7 +50,7 @@ def train_run(run: Run, begin: Callable[[], None], loaded: EpisodeBatch | None) 
     if not run.changes_show:
         States(Location.of(run.output), run=run.identity).clear()  # the data may have changed
     if run.source.is_own and run.counted is None:
-        run = replace(run, counted=count(run.source, run.algorithm))
+        run = run.with_counts()
     log_memory(run.source, run.steps, run.config.data)
     with contextlib.ExitStack() as stack:
         for read in run.read:
@@ -67,8 +65,7 @@ def train_run(run: Run, begin: Callable[[], None], loaded: EpisodeBatch | None) 
             from offline_core.learning.group import learn_together
 
             return learn_together(run, costs, start=start)
-        loader, held_out = loader_of(run, loaded=loaded), held_out_loader_of(run)
-        result = learn_from_log(run, networks, loader, held_out, costs=costs, start=start)
+        result = learn_from_log(run, networks, costs=costs, start=start, loaded=loaded)
         assert result is not None
         return result
 

@@ -46,7 +46,7 @@ def _places(parameters: Mapping[str, Any]) -> None:
     if "config" not in parameters and isinstance(root := parameters.get("root"), str):
         _check_writable(Location.of(root))
     if isinstance(registry := parameters.get("registry"), str):
-        from offline_core.policies.registry.history import entry_of
+        from offline_core.policies.registry import entry_of
 
         entry_of(registry)
 

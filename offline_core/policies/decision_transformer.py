@@ -15,8 +15,7 @@ from offline_core.errors import ConfigError
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.encoder import flattened
 from offline_core.policies.gaussian import BoxHead
-from offline_core.policies.policy import Policy, as_tensors
-from offline_core.policies.state import Context, PolicyState
+from offline_core.policies.policy import Context, Policy, PolicyState, as_tensors
 
 ACTION = 2
 """Place of the action among the three tokens of a step, after its return to go and its observation."""

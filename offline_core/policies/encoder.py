@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import logging
-from collections.abc import Iterator
 from typing import Any, cast
 
 import gymnasium as gym
@@ -14,7 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from offline_core.data.episodes import columns
 from offline_core.data.episodes.action_masks import without_mask
+from offline_core.data.episodes.spaces import space_leaves
 from offline_core.errors import ConfigError
 from offline_core.policies.config import ImageLayout
 
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 
 SMALLEST_IMAGE = 5
 """Pixels on the shorter side; anything smaller is a grid of numbers, and is flattened."""
+NUMERIC = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
+"""Spaces of single values that a policy encodes."""
 VARIANCE_FLOOR = 1e-8
 """Added to the variance of observations: one that never changes is not blown up."""
 
@@ -41,7 +44,7 @@ class Encoder(nn.Module):
         self.space = _with_plain_numbers(without_mask(space))
         self.normalize = normalize
         self.clip = clip
-        leaves = list(leaf_spaces(self.space))
+        leaves = leaf_spaces(self.space)
         self.size = sum(map(gym.spaces.flatdim, leaves))
         self.mean: Tensor
         self.variance: Tensor
@@ -82,23 +85,17 @@ class Encoder(nn.Module):
         self.count.copy_(total)
 
 
-def leaf_spaces(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
-    """The spaces whose values are concatenated in a flat observation.
+def leaf_spaces(space: gym.Space[Any]) -> list[gym.Space[Any]]:
+    """Return the spaces whose values are concatenated in a flat observation.
 
     Raises:
-        ConfigError: one of them is not numeric.
+        ConfigError: One of them is not numeric.
     """
-    match space:
-        case gym.spaces.Box() | gym.spaces.Discrete() | gym.spaces.MultiDiscrete() | gym.spaces.MultiBinary():
-            yield space
-        case gym.spaces.Dict():
-            for child in space.spaces.values():
-                yield from leaf_spaces(child)
-        case gym.spaces.Tuple():
-            for child in space.spaces:
-                yield from leaf_spaces(child)
-        case _:
-            raise ConfigError(f"A policy cannot encode {type(space).__name__} observations; turn them into numbers first.")
+    leaves = [*space_leaves(space, columns.OBS).values()]
+    for leaf in leaves:
+        if not isinstance(leaf, NUMERIC):
+            raise ConfigError(f"A policy cannot encode {type(leaf).__name__} observations; turn them into numbers first.")
+    return leaves
 
 
 def is_image(space: gym.Space[Any], layout: ImageLayout) -> bool:

@@ -53,7 +53,9 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Ma
         location,
         [manifest.parent_entry(policy)],
         _sha256,
-        outputs=lambda result: [location.child(name).uri for name in (EXPORT_FILE, *_files(result))],
+        outputs=lambda result: [
+            location.child(name).uri for name in (EXPORT_FILE, *(model.file for model in result.models.values()))
+        ],
         config=config,
         starts_itself=True,
     )
@@ -63,10 +65,6 @@ def export_policy(config: PolicyExportConfig, *, policy: str, output: str) -> Ma
     worst = max(model.max_abs_difference for model in result.models.values())
     log.info("Exported %s to %s as %s; largest difference %.2g", policy, location.uri, ", ".join(result.models), worst)
     return result
-
-
-def _files(result: PolicyExportResult) -> list[str]:
-    return [model.file for model in result.models.values()]
 
 
 def _sha256(uri: str) -> str | None:

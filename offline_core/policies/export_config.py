@@ -75,20 +75,16 @@ class ExportedModel(_Outcome):
     """By batch size: `batch_1`, `batch_64`."""
 
 
-class Port(BaseModel):
+class Port(_Outcome):
     """An input or output of the graph; the batch is the first axis, and not in `shape`."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     dtype: str
     shape: list[int]
 
 
-class MadeOf(BaseModel):
+class MadeOf(_Outcome):
     """What a graph's observations are made of, and what its actions stand for; in the metadata of ONNX models, too."""
-
-    model_config = ConfigDict(frozen=True)
 
     numbers: list[str]
     """What each number of the input `obs` is called, in C order."""

@@ -10,7 +10,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -204,13 +204,6 @@ def _put(location: Location, files: dict[str, bytes]) -> None:
         location.child(name).write(data)
 
 
-class SerializedModel(NamedTuple):
-    """A model as the bytes of its file, and the same bytes loaded again."""
-
-    data: bytes
-    run: Run
-
-
 class Graph(nn.Module):
     """Raw observations, a tensor a leaf in the order of `names` → greedy actions in the environment's units, and
     distribution inputs. Filter, one-hots and action scale are the policy's own, and so are inside.
@@ -244,8 +237,8 @@ def made_of(policy: Policy) -> MadeOf | None:
     return MadeOf(numbers=number_names(columns.OBS, count, policy.input_columns), labels=policy.input_columns.labels)
 
 
-def write(format: Format, graph: Graph, example: Observations) -> SerializedModel:
-    """The graph in a format, for batches of any size.
+def write(format: Format, graph: Graph, example: Observations) -> tuple[bytes, Run]:
+    """Return the graph in a format, for batches of any size, as the bytes of its file and as these bytes loaded again.
 
     Arguments:
         example: two observations or more, to trace the graph with.
@@ -264,7 +257,7 @@ def write(format: Format, graph: Graph, example: Observations) -> SerializedMode
             raise ConfigError(f"This policy cannot be exported as {format}: {error}") from error
 
 
-def _onnx(graph: Graph, leaves: tuple[Tensor, ...]) -> SerializedModel:
+def _onnx(graph: Graph, leaves: tuple[Tensor, ...]) -> tuple[bytes, Run]:
     with require_extra("onnx"):
         import onnx_ir.passes.common as passes
         import onnxruntime  # noqa: F401
@@ -288,17 +281,17 @@ def _onnx(graph: Graph, leaves: tuple[Tensor, ...]) -> SerializedModel:
     return _run(program.model_proto.SerializeToString())
 
 
-def _run(data: bytes) -> SerializedModel:
+def _run(data: bytes) -> tuple[bytes, Run]:
     """Load an ONNX model."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    return SerializedModel(data, lambda inputs: tuple(session.run(list(OUTPUTS), inputs)))
+    return data, lambda inputs: tuple(session.run(list(OUTPUTS), inputs))
 
 
-def _torch_export(graph: Graph, leaves: tuple[Tensor, ...]) -> SerializedModel:
+def _torch_export(graph: Graph, leaves: tuple[Tensor, ...]) -> tuple[bytes, Run]:
     batch = torch.export.Dim("batch")
     program = torch.export.export(graph, leaves, dynamic_shapes={"leaves": tuple({0: batch} for _ in leaves)})
     for node in program.graph.nodes:
@@ -312,7 +305,7 @@ def _torch_export(graph: Graph, leaves: tuple[Tensor, ...]) -> SerializedModel:
         actions, inputs = module(*(torch.from_numpy(observations[name]) for name in graph.names))
         return actions.numpy(), inputs.numpy()
 
-    return SerializedModel(file.getvalue(), run)
+    return file.getvalue(), run
 
 
 @contextlib.contextmanager

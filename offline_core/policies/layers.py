@@ -185,7 +185,7 @@ class Convolutions(nn.Module):
         super().__init__()
         self.frames = frames
         self.image_layout = image_layout
-        leaves = list(leaf_spaces(space))
+        leaves = leaf_spaces(space)
         self.sizes = [gym.spaces.flatdim(leaf) for leaf in leaves]
         self.images = [leaf if isinstance(leaf, gym.spaces.Box) and is_image(leaf, image_layout) else None for leaf in leaves]
         self.features = sum(frames * size for size, image in zip(self.sizes, self.images, strict=True) if image is None)

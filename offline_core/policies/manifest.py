@@ -26,7 +26,7 @@ from offline_core.errors import (
 )
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.kind import WORDS, kind_of
-from offline_core.policies.registry.address import parse_address
+from offline_core.policies.registry import parse_address
 from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.provenance import provenance

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -12,8 +12,7 @@ from torch import Generator, nn
 from offline_core.data.episodes.nested import Nested
 from offline_core.policies.categorical import CategoricalHead
 from offline_core.policies.gaussian import LOG_STD_RANGE, GaussianHead
-from offline_core.policies.policy import Policy
-from offline_core.policies.state import PolicyState
+from offline_core.policies.policy import Policy, PolicyState
 
 MAX_PRODUCT = 64**3
 """Multiplications of a layer beyond which numpy's BLAS starts threads."""
@@ -41,7 +40,8 @@ class QuickPolicy:
     def __init__(self, policy: Policy, *, seed: int) -> None:
         self._policy = policy
         self._functions = [_encoding(policy), *(_layer(module) for module in policy.hidden.children())]
-        self._functions.append(_sampling(policy.head, np.random.default_rng(seed)))
+        head, random = cast(Any, policy.head), np.random.default_rng(seed)
+        self._functions.append(_gaussian(head, random) if isinstance(head, GaussianHead) else _categorical(head, random))
 
     @staticmethod
     def plays(policy: Policy, batch_size: int) -> bool:
@@ -93,11 +93,6 @@ def _layer(module: nn.Module) -> Function:
         return _ACTIVATIONS[type(module)]
     weight, bias = module.weight.detach().numpy().T, module.bias.detach().numpy()
     return lambda x: x @ weight + bias
-
-
-def _sampling(head: Any, random: np.random.Generator) -> Function:
-    """From features to actions."""
-    return _gaussian(head, random) if isinstance(head, GaussianHead) else _categorical(head, random)
 
 
 def _gaussian(head: GaussianHead, random: np.random.Generator) -> Function:

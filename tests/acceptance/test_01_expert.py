@@ -10,9 +10,9 @@ import torch
 
 from offline_core.data.store.location import Location
 from offline_core.learning.experts.config import ExpertConfig
-from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.experts.train import train_expert
 from offline_core.learning.metrics import series
+from offline_core.learning.result import ExpertResult
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse

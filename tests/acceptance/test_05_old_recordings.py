@@ -11,8 +11,7 @@ import pytest
 
 from offline_core.data.formats.exporting import ExportConfig, export
 from offline_core.data.formats.exports.sample_batch import SampleBatchBuilder, SampleBatchWriter
-from offline_core.policies.recording.config import MixtureConfig
-from offline_core.policies.recording.mixing import mix
+from offline_core.policies.recording.mixing import MixtureConfig, mix
 from tests.acceptance.forms import by_id, run_import
 from tests.data.formats.sources.test_sample_batch import packed
 

@@ -17,8 +17,7 @@ from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.config import NetworkConfig
-from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate
+from offline_core.policies.evaluation import EvaluationConfig, evaluate
 from offline_core.policies.gaussian import GaussianHead
 from offline_core.policies.policy import Policy
 from tests.acceptance.forms import by_id, observations, run_import, run_train

@@ -18,8 +18,7 @@ from offline_core.errors import PromotionError
 from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
 from offline_core.judging.estimation.estimate import enforce, estimate
 from offline_core.policies.checkpoint import load_policy, save_policy
-from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate
+from offline_core.policies.evaluation import EvaluationConfig, evaluate
 from tests.acceptance.forms import by_id, metrics, run_import, run_train
 from tests.data.formats.sources.factories import SEEDS, steps, write_steps
 

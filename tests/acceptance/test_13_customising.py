@@ -16,9 +16,8 @@ from offline_core.data.quality.rule import Tally
 from offline_core.errors import ConfigError, DataError, OfflineError
 from offline_core.learning.prelearner.prelearner import PreLearner
 from offline_core.policies.checkpoint import load_policy
-from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate
-from offline_core.policies.rollouts.metric import PlayedStep
+from offline_core.policies.evaluation import EvaluationConfig, evaluate
+from offline_core.policies.played_step import PlayedStep
 from offline_core.runtime.config import parse
 from tests.acceptance.forms import metrics, run_import, run_train
 

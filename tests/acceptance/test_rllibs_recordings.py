@@ -19,8 +19,7 @@ from offline_core.data.importing.config import ConversionConfig
 from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.judging.estimation.estimate import estimate
 from offline_core.policies.checkpoint import load_policy
-from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate
+from offline_core.policies.evaluation import EvaluationConfig, evaluate
 from offline_core.runtime.config import parse
 from tests.acceptance.forms import by_id, metrics, run_import, run_train
 from tests.cases import slow_but

@@ -19,7 +19,7 @@ from offline_core.data.episodes import Episode, columns, encode
 from offline_core.learning.state import TrainingState
 from offline_core.policies.export_config import ExportManifest
 from offline_core.policies.manifest import PolicyManifest
-from offline_core.policies.registry.move import Move
+from offline_core.policies.registry import Move
 from tests.data.datasets.factories import write_dataset
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()

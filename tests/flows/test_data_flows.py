@@ -31,7 +31,7 @@ from offline_core.data.formats.sources.opening import SourceConfig
 from offline_core.data.importing.config import ConversionConfig, ImportConfig
 from offline_core.data.quality.config import QualityConfig
 from offline_core.errors import QualityError
-from offline_core.policies.recording.config import MixtureConfig
+from offline_core.policies.recording.mixing import MixtureConfig
 from tests.data.datasets.factories import cut_in_half, episode, write_dataset, write_items
 from tests.flows.test_flows import artifacts_of, latest_run
 

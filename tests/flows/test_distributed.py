@@ -14,7 +14,7 @@ from flows.settings import read_values
 from offline_core.learning import group
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.trainer_config import EvaluationsConfig
-from offline_core.policies.evaluation.config import EvaluationConfig
+from offline_core.policies.evaluation import EvaluationConfig
 from offline_core.runtime.config import parse
 from tests.deployments.flows import EXAMPLES
 

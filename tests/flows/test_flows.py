@@ -32,7 +32,7 @@ from offline_core.keeping.cards import keep_card
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.trainer_config import EvaluationsConfig
-from offline_core.policies.evaluation.config import EvaluationConfig
+from offline_core.policies.evaluation import EvaluationConfig
 from offline_core.policies.recording.config import RecordingConfig
 from offline_core.runtime.config import parse
 from tests.learning.test_train import balancing_episodes, dataset_of

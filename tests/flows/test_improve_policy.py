@@ -19,7 +19,7 @@ from offline_core.errors import ConfigError
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.policies.manifest import find_policy
-from offline_core.policies.registry.history import entry_of, read_history
+from offline_core.policies.registry import entry_of, read_history
 from offline_core.runtime.config import parse
 from tests.flows.test_flows import artifacts_of, latest_run
 from tests.judging.estimation.chains import SPACES, played, recorded

@@ -18,7 +18,7 @@ from offline_core.errors import PromotionError
 from offline_core.judging.estimation.config import FQEConfig, OffPolicyConfig
 from offline_core.learning.config import EvaluationDuringTraining, TrainingConfig
 from offline_core.learning.trainer_config import OptimizerConfig
-from offline_core.policies.evaluation.config import EvaluationConfig
+from offline_core.policies.evaluation import EvaluationConfig
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import EnvironmentSpec
 from tasks.chain import Chain

@@ -16,8 +16,7 @@ import safetensors.numpy
 
 from offline_core.data.datasets.manifest import Operation
 from offline_core.policies.checkpoint import load_policy, save_policy
-from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate
+from offline_core.policies.evaluation import EvaluationConfig, evaluate
 from offline_core.policies.policy import Policy
 
 BOX = {"space": "box", "dtype": "float32", "shape": [4], "low": 0, "high": 1}

@@ -14,8 +14,7 @@ import gymnasium as gym
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.manifest import Operation
 from offline_core.policies.checkpoint import load_policy, save_policy
-from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate
+from offline_core.policies.evaluation import EvaluationConfig, evaluate
 from offline_core.policies.policy import Policy
 from tests.data.datasets.factories import episode, write_dataset
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig
-from offline_core.policies.evaluation.config import EvaluationConfig
+from offline_core.policies.evaluation import EvaluationConfig
 
 if any(importlib.util.find_spec(name) is None for name in ("ray", "tree", "scipy")):
     pytest.skip("RLlib needs the 'interop' extra: pip install -e '.[interop]'", allow_module_level=True)

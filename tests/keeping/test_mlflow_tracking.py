@@ -21,7 +21,7 @@ from offline_core.keeping.tracking import tracked
 from offline_core.learning import learning_from_log
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.metrics import read_metrics, tell
-from offline_core.policies.evaluation.config import EvaluationConfig
+from offline_core.policies.evaluation import EvaluationConfig
 from offline_core.runtime.config import parse
 from offline_core.runtime.stage import STAGES
 from tasks import artifacts

@@ -18,7 +18,7 @@ from offline_core.keeping.perform import perform
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.metrics import read_metrics
 from offline_core.learning.result import TrainingResult
-from offline_core.policies.evaluation.config import EvaluationConfig
+from offline_core.policies.evaluation import EvaluationConfig
 from offline_core.runtime.config import parse
 from offline_core.runtime.stage import STAGES
 from tests.keeping.promotion.decisions import policy_at

@@ -15,7 +15,7 @@ from offline_core.learning import evaluations
 from offline_core.learning.config import EvaluationDuringTraining
 from offline_core.learning.evaluations import Evaluation, Evaluations, snapshot
 from offline_core.policies.policy import Policy
-from offline_core.policies.rollouts.rollouts import Rollouts
+from offline_core.policies.rollouts import Rollouts
 from offline_core.runtime.config import EnvironmentSpec, parse
 
 CARTPOLE = EnvironmentSpec(id="CartPole-v1")

@@ -10,7 +10,7 @@ import torch
 
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.learner import Learner
-from offline_core.learning.replayed import CALLS_BEFORE, Replayed
+from offline_core.learning.update import CALLS_BEFORE, Replayed
 from offline_core.policies.checkpoint import load_policy
 from offline_core.runtime.config import parse
 from tests.learning.algorithms.making import BOX, TWO, VECTOR, made_steps, make_networks, with_box_actions

@@ -20,7 +20,7 @@ from offline_core.learning.prelearner.mapper import ReadSoFar
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train
 from offline_core.policies.manifest import read_policy_manifest
-from offline_core.policies.rollouts.rollouts import Rollouts
+from offline_core.policies.rollouts import Rollouts
 from tests.learning.test_train import balancing_episodes, config, dataset_of
 
 RETURNS = [10.0, 12.0, 11.0, 9.0, 13.0, 14.0, 8.0, 7.0]

@@ -30,9 +30,9 @@ from offline_core.errors import (
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train
+from offline_core.policies import rollouts
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import read_policy_manifest
-from offline_core.policies.rollouts import rollouts
 from offline_core.runtime.config import EnvironmentSpec, parse
 from tests.cases import slow_but
 from tests.data.importing.factories import run_import, scattered, steps, without
@@ -311,7 +311,7 @@ def test_a_policy_that_was_good_enough_before_it_went_wrong_is_the_result(
     from offline_core.learning import trainer
     from offline_core.learning.evaluations import Evaluation
     from offline_core.learning.learner import Learner
-    from offline_core.policies.rollouts.rollouts import Rollouts
+    from offline_core.policies.rollouts import Rollouts
 
     class SlowEvaluations:
         def __init__(self, *_: object, **__: object) -> None:

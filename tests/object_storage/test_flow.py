@@ -24,7 +24,7 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.metrics import read_metrics
 from offline_core.learning.train import train
-from offline_core.policies.evaluation.config import EvaluationConfig
+from offline_core.policies.evaluation import EvaluationConfig
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.recording.config import RecordingConfig
 from offline_core.runtime.config import parse

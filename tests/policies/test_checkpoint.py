@@ -366,4 +366,4 @@ def test_loading_and_acting_need_neither_ray_nor_prefect(tmp_path: Path) -> None
 
 
 def test_parameters_need_not_even_torch() -> None:
-    assert in_a_fresh_python("import offline_core.policies.config, offline_core.policies.evaluation.config") == []
+    assert in_a_fresh_python("import offline_core.policies.config, offline_core.policies.evaluation") == []

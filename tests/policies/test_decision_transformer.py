@@ -19,9 +19,8 @@ from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.config import NetworkConfig, TransformerConfig
 from offline_core.policies.decision_transformer import DecisionTransformer
 from offline_core.policies.export_work import Graph
-from offline_core.policies.policy import as_tensors
-from offline_core.policies.rollouts.loop import EnvironmentLoop
-from offline_core.policies.state import PolicyState
+from offline_core.policies.policy import PolicyState, as_tensors
+from offline_core.policies.rollouts import EnvironmentLoop
 from offline_core.runtime.config import EnvironmentSpec
 from tests.policies.sampling import observed
 

@@ -65,8 +65,8 @@ def exported(policy: Policy, tmp_path: Path, *formats: str) -> tuple[PolicyExpor
 def written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models that are nothing but the name of their format, for tests of what becomes of them."""
 
-    def write(format: str, graph: export_work.Graph, example: object) -> export_work.SerializedModel:
-        return export_work.SerializedModel(format.encode(), lambda batch: export_work._decide(graph.policy, batch))
+    def write(format: str, graph: export_work.Graph, example: object) -> tuple[bytes, export_work.Run]:
+        return format.encode(), lambda batch: export_work._decide(graph.policy, batch)
 
     monkeypatch.setattr(export_work, "write", write)
 
@@ -278,10 +278,10 @@ def test_a_graph_that_does_something_else_is_refused_and_not_written(tmp_path: P
     checkpoint = saved(Policy(VECTOR, spaces.Box(-1, 1, (2,))), tmp_path / "policy")
     write = export_work.write
 
-    def off_by(change: Callable[[np.ndarray, np.ndarray], Any]) -> Callable[..., export_work.SerializedModel]:
-        def wrong(*arguments: Any) -> export_work.SerializedModel:
+    def off_by(change: Callable[[np.ndarray, np.ndarray], Any]) -> Callable[..., tuple[bytes, export_work.Run]]:
+        def wrong(*arguments: Any) -> tuple[bytes, export_work.Run]:
             data, run = write(*arguments)
-            return export_work.SerializedModel(data, lambda observations: change(*run(observations)))
+            return data, lambda observations: change(*run(observations))
 
         return wrong
 

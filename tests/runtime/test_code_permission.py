@@ -12,8 +12,7 @@ from offline_core.data.datasets.manifest import Operation
 from offline_core.errors import UnsafeDataError
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.config import NetworkConfig
-from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate
+from offline_core.policies.evaluation import EvaluationConfig, evaluate
 from offline_core.policies.manifest import POLICY_FILE
 from offline_core.policies.policy import Policy
 from offline_core.runtime.code_files import file_of

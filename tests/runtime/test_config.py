@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 
 import offline_core
 from offline_core.errors import ConfigError
-from offline_core.policies.evaluation.config import EvaluationConfig
+from offline_core.policies.evaluation import EvaluationConfig
 from offline_core.runtime.config import Config, parse
 from offline_core.runtime.parameter_names import SYNONYMS, paths_of
 from offline_core.runtime.stage import STAGES, load

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from offline_core.data.curation.config import PruningConfig
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.formats.sources.opening import SourceConfig
-from offline_core.learning.prelearner.config import ConnectorConfig
+from offline_core.learning.prelearner.connectors import ConnectorConfig
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.python_object import PythonObject, named
 from offline_core.runtime.user_code import UserCode, code_digests

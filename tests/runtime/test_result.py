@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from gymnasium import spaces
 
-from offline_core.learning.experts.result import ExpertResult
+from offline_core.learning.result import ExpertResult
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 

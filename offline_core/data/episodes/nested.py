@@ -27,11 +27,15 @@ def map_leaves(function: Callable[..., Any], tree: Nested, *others: Nested) -> N
     return optree.tree_map(function, tree, *others)
 
 
-def read_only(array: np.ndarray) -> np.ndarray:
-    """A view that refuses to be written to."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
+def read_only(tree: Nested) -> Nested:
+    """Return views of the same arrays that refuse to be written to."""
+
+    def view_of(array: np.ndarray) -> np.ndarray:
+        view = array.view()
+        view.flags.writeable = False
+        return view
+
+    return map_leaves(view_of, tree)
 
 
 def leaves(tree: Nested) -> list[np.ndarray]:

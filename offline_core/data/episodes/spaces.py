@@ -181,20 +181,29 @@ def outside(values: np.ndarray, space: gym.Space[Any]) -> np.ndarray:
             if values.dtype.kind == "f" and low.dtype.kind == "f":
                 with np.errstate(over="ignore"):
                     values = values.astype(low.dtype, copy=False)
-        case spaces.Discrete():
-            low, high = space.start, int(space.start) + int(space.n) - 1
-        case spaces.MultiDiscrete():
-            low, high = space.start, np.add(space.start, space.nvec) - 1
-        case spaces.MultiBinary():
-            low, high = 0, 1
         case _:
-            raise SpaceError(f"Values cannot be compared with a {type(space).__name__} space.")
+            if (bounds := discrete_bounds(space)) is None:
+                raise SpaceError(f"Values cannot be compared with a {type(space).__name__} space.")
+            low, high = bounds
     if values.shape[1:] != (space.shape or ()) or values.dtype.kind not in "biuf":
         return np.ones(len(values), bool)
     wrong = (values < low) | (values > high)
     if values.dtype.kind == "f" and np.dtype(space.dtype).kind != "f":
         wrong |= np.floor(values) < values
     return any_in_step(wrong)
+
+
+def discrete_bounds(space: gym.Space[Any]) -> tuple[Any, Any] | None:
+    """Return the smallest and the largest value of each component of a discrete space; None for other spaces."""
+    match space:
+        case spaces.Discrete():
+            return int(space.start), int(space.start) + int(space.n) - 1
+        case spaces.MultiDiscrete():
+            start = space.start.astype(np.int64)
+            return start, start + space.nvec.astype(np.int64) - 1
+        case spaces.MultiBinary():
+            return 0, 1
+    return None
 
 
 def any_in_step(wrong: np.ndarray) -> np.ndarray:

@@ -13,8 +13,7 @@ from offline_core.judging.decisions.config import BEHAVIOUR, DecisionConfig
 from offline_core.judging.decisions.result import DecisionResult
 from offline_core.judging.estimation.contenders import Contender, contenders_of, model_named
 from offline_core.policies.manifest import fingerprint_of
-from offline_core.policies.registry.address import parse_address, read_registry
-from offline_core.policies.registry.history import count_moves, entry_of
+from offline_core.policies.registry import count_moves, entry_of, parse_address, read_registry
 from offline_core.runtime.signing import key_id
 from offline_core.runtime.stage import CANDIDATES, DATASET, VERSION, Argument, Made, output, stage
 

@@ -24,7 +24,7 @@ from offline_core.errors import ConfigError, OfflineError
 from offline_core.keeping.homepage.briefs import KINDS, Brief, Cached, load_cache, read_briefs
 from offline_core.keeping.homepage.listing_table import lines_of
 from offline_core.learning.metrics import METRICS_FILE
-from offline_core.policies.registry.history import read_history
+from offline_core.policies.registry import read_history
 from offline_core.runtime.garbage import collection_paused
 from offline_core.runtime.reporting.card import Card, Section
 

@@ -11,9 +11,7 @@ from offline_core.data.datasets.catalogue import Catalogue
 from offline_core.keeping.contents import Contents
 from offline_core.keeping.homepage.values import Curve, number
 from offline_core.keeping.stored_results import read_result
-from offline_core.learning.experts.result import ExpertResult
-from offline_core.learning.fine_tuning.result import FineTuneResult
-from offline_core.learning.result import LearnedResult, TrainingResult
+from offline_core.learning.result import ExpertResult, FineTuneResult, LearnedResult, TrainingResult
 from offline_core.runtime.result import Result
 
 KINDS: Mapping[type[LearnedResult], str] = {TrainingResult: "training", ExpertResult: "expert", FineTuneResult: "fine-tuning"}

@@ -14,7 +14,7 @@ from offline_core.keeping.contents import Contents
 from offline_core.keeping.homepage.page_contents import PageContents
 from offline_core.keeping.homepage.runs import parameters_of
 from offline_core.keeping.homepage.values import minute, number
-from offline_core.policies.evaluation.result import EPISODE_METRICS, EvaluationResult
+from offline_core.policies.evaluation import EPISODE_METRICS, EvaluationResult
 from offline_core.runtime.provenance import RUN
 
 _COMMAND = re.compile(r"^## What ran$.*?^(`{3,})console\n(.*?)\n\1$", re.DOTALL | re.MULTILINE)

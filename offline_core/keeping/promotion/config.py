@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from offline_core.policies.registry.move import Alias
+from offline_core.policies.registry import Alias
 from offline_core.runtime.config import Config
 
 CHAMPION = "champion"

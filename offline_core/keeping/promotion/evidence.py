@@ -13,8 +13,7 @@ from offline_core.data.store.location import Location
 from offline_core.errors import PromotionError
 from offline_core.judging.decisions.config import BEHAVIOUR
 from offline_core.judging.decisions.result import DecisionResult
-from offline_core.policies.registry.history import History
-from offline_core.policies.registry.move import Move, PromotionEvidence
+from offline_core.policies.registry import History, Move, PromotionEvidence
 from offline_core.runtime.parameter_errors import problems
 
 

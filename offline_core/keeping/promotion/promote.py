@@ -12,8 +12,7 @@ from offline_core.keeping.promotion.config import PromotionConfig
 from offline_core.keeping.promotion.evidence import StoredDecision, check_decision, read_decision
 from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.policies.manifest import copy_policy, find_policy
-from offline_core.policies.registry.history import CHECKPOINTS, History, commit_move, entry_of, read_history
-from offline_core.policies.registry.move import Move
+from offline_core.policies.registry import CHECKPOINTS, History, Move, commit_move, entry_of, read_history
 from offline_core.runtime.provenance import this_user
 from offline_core.runtime.stage import Argument, stage
 

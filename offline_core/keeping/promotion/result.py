@@ -5,8 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from offline_core.policies.kind import as_judged
-from offline_core.policies.registry.history import HISTORY
-from offline_core.policies.registry.move import Move
+from offline_core.policies.registry import HISTORY, Move
 from offline_core.runtime.reporting.card import Card, command
 from offline_core.runtime.result import PolicyResult
 

@@ -8,8 +8,7 @@ from offline_core.keeping.promotion.config import RollbackConfig
 from offline_core.keeping.promotion.promote import result_of
 from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.policies.manifest import fingerprint_of
-from offline_core.policies.registry.history import commit_move, entry_of, read_history
-from offline_core.policies.registry.move import Move
+from offline_core.policies.registry import Move, commit_move, entry_of, read_history
 from offline_core.runtime.provenance import this_user
 from offline_core.runtime.stage import Argument, stage
 

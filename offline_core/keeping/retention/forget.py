@@ -34,7 +34,7 @@ from offline_core.keeping.retention.subjects import Subjects, find_subjects
 from offline_core.keeping.retention.texts import Names, mentions, rewrite
 from offline_core.keeping.retention.vacuum import hold
 from offline_core.policies.manifest import PolicyManifest
-from offline_core.policies.registry.history import CHECKPOINTS, read_history
+from offline_core.policies.registry import CHECKPOINTS, read_history
 from offline_core.runtime.reporting.card import Card, Section
 from offline_core.runtime.result import Part, Result
 from offline_core.runtime.units import count_text

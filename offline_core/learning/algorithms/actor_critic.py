@@ -61,25 +61,13 @@ class ActorCritic(Algorithm):
     needs_next_obs: ClassVar[bool] = True
     has_errors: ClassVar[bool] = True
     records_after_update: ClassVar[bool] = True
-    has_value_function: ClassVar[bool] = False
-    """It learns the value of an observation, too."""
 
     def build(self, networks: Networks, spaces: Spaces, network: NetworkConfig, seed: int) -> None:
         from offline_core.learning.algorithms.critics import Critics
-        from offline_core.policies.policy import Policy
 
-        of_policy, valued = self.policy_network(network, spaces[1]), self.has_value_function
-        networks.policy = Policy(*spaces, of_policy, value_function=valued, seed=seed)
+        super().build(networks, spaces, network, seed)
         networks.critics = Critics(networks.policy.encoder, spaces[1], network, **dict(self.critics), seed=seed)
         networks.targets = target_of(networks.critics)
-
-    def policy_network(self, network: NetworkConfig, action_space: gym.Space[Any]) -> NetworkConfig:
-        """Return the network of the policy: `network` with the action distribution that the algorithm needs.
-
-        Raises:
-            ConfigError: It needs another one, or cannot act in this space.
-        """
-        return network
 
     def prepare(self, networks: Networks, steps: Steps, spec: BatchSpec) -> None:
         add_n_step_columns(steps, n=self.n_step, gamma=self.gamma)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import gymnasium as gym
 from pydantic import Field
 
-from offline_core.data.episodes import columns, nested
+from offline_core.data.episodes import columns
 from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.config import Config
-from offline_core.runtime.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from offline_core.data.environments.vector_env import Spaces
     from offline_core.learning.algorithms.networks import Networks
     from offline_core.learning.steps import Batch, BatchSpec, Steps
-    from offline_core.policies.policy import Policy
 
 Gamma = Annotated[float, Field(ge=0, le=1, description="Discount of the rewards, per step.")]
 
@@ -52,6 +49,8 @@ class Algorithm(Config):
     """Columns of a batch: stored ones, `new_obs`, and what `prepare` and `refresh` add to the steps."""
     needs_next_obs: ClassVar[bool] = False
     """It needs the observation after an episode's last step."""
+    has_value_function: ClassVar[bool] = False
+    """It learns the value of an observation, too."""
     loss_compares: ClassVar[bool] = False
     """Losses of different updates can be compared, for no learned network defines them. Then the lowest held-out loss chooses
     the best policy where none is played, and `patience` can wait for it."""
@@ -86,14 +85,23 @@ class Algorithm(Config):
         return self
 
     def build(self, networks: Networks, spaces: Spaces, network: NetworkConfig, seed: int) -> None:
-        """Set `networks.policy` and the networks beside it; by default, a policy without a value function.
+        """Set `networks.policy` and the networks beside it; by default, a policy of its `policy_network` alone.
 
         Raises:
             ConfigError: It cannot learn to act in these spaces, or with such a network.
         """
         from offline_core.policies.policy import Policy
 
-        networks.policy = Policy(*spaces, network, seed=seed)
+        network = self.policy_network(network, spaces[1])
+        networks.policy = Policy(*spaces, network, value_function=self.has_value_function, seed=seed)
+
+    def policy_network(self, network: NetworkConfig, action_space: gym.Space[Any]) -> NetworkConfig:
+        """Return the network of the policy: `network` with what the algorithm needs, such as an action distribution.
+
+        Raises:
+            ConfigError: It needs another one, or cannot act in this space.
+        """
+        return network
 
     def prepare(self, networks: Networks, steps: Steps, spec: BatchSpec) -> None:
         """Add the columns that batches need besides the stored and the refreshed ones. `spec` is that of the training."""
@@ -123,11 +131,6 @@ class Algorithm(Config):
         return means
 
 
-def network_of(parameter: str) -> str:
-    """Return the name of the network that a parameter belongs to: policy, value, critics, …"""
-    return "value" if parameter.startswith("policy.value") else parameter.partition(".")[0]
-
-
 @contextlib.contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Put the module in evaluation mode, and each part back into its own mode afterwards."""
@@ -138,43 +141,3 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
-
-
-def values_of(policy: Policy, steps: Steps, rows: Tensor, spec: BatchSpec) -> Tensor:
-    """Return the policy's present values (len(rows),) float32 of these rows' observations, in evaluation mode.
-
-    A recurrent policy runs once through each sequence with one of the rows in it, with the burn-in of the training.
-    Memory: `ROWS_AT_A_TIME` observations.
-    """
-    one_step = replace(spec, columns=(columns.OBS,), sequence_steps=None)
-    with torch.no_grad(), evaluating(policy):
-        if spec.sequence_steps is None:
-            return torch.cat([_values(policy, steps, part, one_step) for part in rows.split(ROWS_AT_A_TIME)])
-        since = rows - steps.first[steps.episode[rows].long()]
-        starts, sequence = (rows - since % spec.sequence_steps).unique(return_inverse=True)
-        episode, length = steps.episode[starts].long(), observations_a_sequence(spec)
-        begin = torch.maximum(starts - spec.burn_in_steps, steps.first[episode])
-        seen = torch.minimum(begin[:, None] + torch.arange(length, device=rows.device), steps.last[episode][:, None])
-        values = torch.cat([_values(policy, steps, part, one_step) for part in seen.split(max(1, ROWS_AT_A_TIME // length))])
-        return values[sequence, rows - begin[sequence]]
-
-
-def _values(policy: Policy, steps: Steps, rows: Tensor, spec: BatchSpec) -> Tensor:
-    """Return the values of rows (B,), or of sequences of rows (S, L), in the shape of `rows`."""
-    batch = steps.batch(rows.flatten(), spec)
-    batch = {path: column.unflatten(0, rows.shape) for path, column in batch.items()}
-    values = policy.values(nested.unflatten(batch, columns.OBS, policy.observation_space))
-    return values.reshape(rows.shape).float()
-
-
-def observations_a_sequence(spec: BatchSpec) -> int:
-    """Return how many observations `values_of` evaluates for a single value."""
-    return 1 if spec.sequence_steps is None else spec.burn_in_steps + spec.sequence_steps
-
-
-def observations_of_all(steps: Steps, spec: BatchSpec) -> int:
-    """Return how many observations `values_of` evaluates for the values of all rows."""
-    if spec.sequence_steps is None:
-        return len(steps.episode)
-    sequences = (steps.last - steps.first) // spec.sequence_steps + 1
-    return int(sequences.sum()) * observations_a_sequence(spec)

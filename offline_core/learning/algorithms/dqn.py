@@ -57,10 +57,6 @@ class DQN(Algorithm):
         networks.first_action = int(head.starts)
         networks.target = copy.deepcopy(networks.policy).requires_grad_(False).eval()
 
-    def policy_network(self, network: NetworkConfig, action_space: gym.Space[Any]) -> NetworkConfig:
-        """Return the network of the policy: `network` with what the algorithm needs."""
-        return network
-
     def prepare(self, networks: Networks, steps: Steps, spec: BatchSpec) -> None:
         if networks.updates == 0:  # the policy may have got a filter or weights meanwhile
             networks.target.load_state_dict(networks.policy.state_dict())

@@ -61,10 +61,10 @@ class DT(TransformerLayers, Algorithm):
     def build(self, networks: Networks, spaces: Spaces, network: NetworkConfig, seed: int) -> None:
         from offline_core.policies.decision_transformer import DecisionTransformer
 
-        network = self._policy_network(network, spaces[1])
+        network = self.policy_network(network, spaces[1])
         networks.policy = DecisionTransformer(*spaces, network, seed=seed)
 
-    def _policy_network(self, network: NetworkConfig, space: gym.Space[Any]) -> NetworkConfig:
+    def policy_network(self, network: NetworkConfig, action_space: gym.Space[Any]) -> NetworkConfig:
         """Return the network with the transformer and the head that it needs.
 
         Raises:
@@ -74,16 +74,16 @@ class DT(TransformerLayers, Algorithm):
             raise ConfigError(
                 "dt sees the last dt.context_steps steps by itself: set network.frames to 1 and network.recurrent to None."
             )
-        if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
-            raise ConfigError(f"dt cannot act in {space}: use bc, marwil, iql or awac for Dict and Tuple actions.")
+        if isinstance(action_space, gym.spaces.Dict | gym.spaces.Tuple):
+            raise ConfigError(f"dt cannot act in {action_space}: use bc, marwil, iql or awac for Dict and Tuple actions.")
         if self.target_return is None or self.return_scale is None:
             raise ConfigError(
                 "Nothing says what returns there are: train on a dataset, or set dt.target_return and dt.return_scale."
             )
         settings: dict[str, Any] = {"transformer": TransformerConfig(**self.model_dump())}
-        if isinstance(space, gym.spaces.Box):
-            if not space.is_bounded():
-                raise ConfigError(f"dt needs actions with bounds, and {space} has none on one side.")
+        if isinstance(action_space, gym.spaces.Box):
+            if not action_space.is_bounded():
+                raise ConfigError(f"dt needs actions with bounds, and {action_space} has none on one side.")
             settings |= {"bounded_mean": True, "squash": False, "fixed_std": network.fixed_std or EXPLORATION_STD}
         return NetworkConfig(**network.model_dump() | settings)
 

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 from pydantic import Field
 
-from offline_core.data.episodes import columns
-from offline_core.learning.algorithms.algorithm import (
-    ROWS_AT_A_TIME,
-    Algorithm,
-    Gamma,
-    LossOutput,
-    observations_a_sequence,
-    observations_of_all,
-    values_of,
-)
+from offline_core.data.episodes import columns, nested
+from offline_core.learning.algorithms.algorithm import ROWS_AT_A_TIME, Algorithm, Gamma, LossOutput, evaluating
 from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.weights import advantage_weights, weight_metrics
 from offline_core.learning.returns import discounted_sums, steps_left, value_targets
@@ -30,6 +23,7 @@ if TYPE_CHECKING:
     from offline_core.data.environments.vector_env import Spaces
     from offline_core.learning.algorithms.networks import Networks
     from offline_core.learning.steps import Batch, BatchSpec, Steps
+    from offline_core.policies.policy import Policy
 
 VALUE_TARGETS = "value_targets"
 """(R,) float32: the discounted return of the whole rest of the episode, or GAE(λ)'s estimate of it."""
@@ -74,6 +68,7 @@ class MARWIL(Algorithm):
     stored: ClassVar[tuple[str, ...]] = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS)
     batch_columns: ClassVar[tuple[str, ...]] = (columns.OBS, columns.ACTIONS, VALUE_TARGETS)
     needs_next_obs: ClassVar[bool] = True
+    has_value_function: ClassVar[bool] = True
     has_errors: ClassVar[bool] = True
     records_after_update: ClassVar[bool] = True
 
@@ -82,9 +77,7 @@ class MARWIL(Algorithm):
         return self if self.beta else BC()
 
     def build(self, networks: Networks, spaces: Spaces, network: NetworkConfig, seed: int) -> None:
-        from offline_core.policies.policy import Policy
-
-        networks.policy = Policy(*spaces, network, value_function=True, seed=seed)
+        super().build(networks, spaces, network, seed)
         start = torch.nan if self.normalizer_start is None else self.normalizer_start
         networks.register_buffer("normalizer", torch.tensor(start))
         networks.register_buffer("value_variance", torch.tensor(torch.nan if self.normalize_values else 1.0))
@@ -170,3 +163,43 @@ class MARWIL(Algorithm):
             "explained_variance": 1 - unexplained / max(variance, 1e-30),
             "normalizer": float(networks.normalizer),
         }
+
+
+def values_of(policy: Policy, steps: Steps, rows: Tensor, spec: BatchSpec) -> Tensor:
+    """Return the policy's present values (len(rows),) float32 of these rows' observations, in evaluation mode.
+
+    A recurrent policy runs once through each sequence with one of the rows in it, with the burn-in of the training.
+    Memory: `ROWS_AT_A_TIME` observations.
+    """
+    one_step = replace(spec, columns=(columns.OBS,), sequence_steps=None)
+    with torch.no_grad(), evaluating(policy):
+        if spec.sequence_steps is None:
+            return torch.cat([_values(policy, steps, part, one_step) for part in rows.split(ROWS_AT_A_TIME)])
+        since = rows - steps.first[steps.episode[rows].long()]
+        starts, sequence = (rows - since % spec.sequence_steps).unique(return_inverse=True)
+        episode, length = steps.episode[starts].long(), observations_a_sequence(spec)
+        begin = torch.maximum(starts - spec.burn_in_steps, steps.first[episode])
+        seen = torch.minimum(begin[:, None] + torch.arange(length, device=rows.device), steps.last[episode][:, None])
+        values = torch.cat([_values(policy, steps, part, one_step) for part in seen.split(max(1, ROWS_AT_A_TIME // length))])
+        return values[sequence, rows - begin[sequence]]
+
+
+def _values(policy: Policy, steps: Steps, rows: Tensor, spec: BatchSpec) -> Tensor:
+    """Return the values of rows (B,), or of sequences of rows (S, L), in the shape of `rows`."""
+    batch = steps.batch(rows.flatten(), spec)
+    batch = {path: column.unflatten(0, rows.shape) for path, column in batch.items()}
+    values = policy.values(nested.unflatten(batch, columns.OBS, policy.observation_space))
+    return values.reshape(rows.shape).float()
+
+
+def observations_a_sequence(spec: BatchSpec) -> int:
+    """Return how many observations `values_of` evaluates for a single value."""
+    return 1 if spec.sequence_steps is None else spec.burn_in_steps + spec.sequence_steps
+
+
+def observations_of_all(steps: Steps, spec: BatchSpec) -> int:
+    """Return how many observations `values_of` evaluates for the values of all rows."""
+    if spec.sequence_steps is None:
+        return len(steps.episode)
+    sequences = (steps.last - steps.first) // spec.sequence_steps + 1
+    return int(sequences.sum()) * observations_a_sequence(spec)

@@ -9,6 +9,7 @@ from pydantic import Field
 from offline_core.data.episodes import columns, nested
 from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm, Gamma, LossOutput, evaluating
+from offline_core.learning.returns import steps_left, value_targets
 from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.lazy import torch
 
@@ -55,6 +56,7 @@ class PPO(Algorithm):
     stored: ClassVar[tuple[str, ...]] = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.TERMINATEDS)
     batch_columns: ClassVar[tuple[str, ...]] = (columns.OBS, columns.ACTIONS, LOG_PROBS, ADVANTAGES, VALUES, VALUE_TARGETS)
     needs_next_obs: ClassVar[bool] = True
+    has_value_function: ClassVar[bool] = True
     adam_epsilon: ClassVar[float] = 1e-5
 
     @property
@@ -66,11 +68,9 @@ class PPO(Algorithm):
         return self.gamma if self.normalize_rewards else None
 
     def build(self, networks: Networks, spaces: Spaces, network: NetworkConfig, seed: int) -> None:
-        from offline_core.policies.policy import Policy
-
         if spaces[1].shape is None:
             raise ConfigError(f"PPO cannot train a policy with Dict or Tuple actions, found {spaces[1]}.")
-        networks.policy = Policy(*spaces, network, value_function=True, seed=seed)
+        super().build(networks, spaces, network, seed)
         networks.has_new_values = networks.only_values = False
 
     def prepare(self, networks: Networks, steps: Steps, spec: BatchSpec) -> None:
@@ -79,8 +79,6 @@ class PPO(Algorithm):
         Where the value function is new, and the policy was trained before, the first rollout teaches the value function alone:
         its advantages are noise, and an update with them would undo much of the policy.
         """
-        from offline_core.learning.returns import steps_left, value_targets
-
         policy, rows = networks.policy, steps.rows
         with torch.no_grad(), evaluating(policy):  # as it played
             inputs, values = policy.inputs_and_values(nested.unflatten(steps.columns, columns.OBS, policy.observation_space))

@@ -22,11 +22,12 @@ from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.episodes import Episode, decode, encode
 from offline_core.data.store.location import Location
 from offline_core.learning.experts.config import ExpertConfig, ExpertRecording
-from offline_core.learning.play.play import PlayRecorder
+from offline_core.learning.play import PlayRecorder
+from offline_core.policies.played_step import PlayedStep
 from offline_core.policies.policy import Policy
 from offline_core.policies.recording.episode_builder import EpisodeBuilder
 from offline_core.policies.recording.player import EpisodesToPlay, eps_id, play
-from offline_core.policies.rollouts.tapped_env import TappedEnv
+from offline_core.policies.rollouts import PlayedSteps
 from offline_core.runtime.progress import progress
 
 RECORDING = "recording"
@@ -116,9 +117,13 @@ class ReplayRecorder(TrainingRecorder):
         identity: of the training; equal ids of episodes mean equal episodes.
     """
 
-    def __init__(self, env: TappedEnv, recording: ExpertRecording, root: Location, *, identity: str) -> None:
+    def __init__(self, env: VectorEnv, recording: ExpertRecording, root: Location, *, identity: str) -> None:
         super().__init__(recording, root)
         self._env, self._identity = env, identity
+        self._played: list[PlayedStep] = []
+        """Steps that no episode was built of yet."""
+        self._infos: dict[str, Any] = {}
+        """Infos before the first of these steps."""
         self._ended: list[Episode] = []
         self._builder = self._new_builder()
 
@@ -130,14 +135,20 @@ class ReplayRecorder(TrainingRecorder):
             spaces=(self._env.single_observation_space, self._env.single_action_space),
         )
 
+    def add(self, step: PlayedStep, infos: dict[str, Any]) -> None:
+        if not self._played:
+            self._infos = infos
+        self._played.append(step)
+
     def after(self, rollout: int) -> None:
         """Make episodes of what was played, if that is much."""
-        if self._env.kept >= STEPS_AT_A_TIME:
+        if len(self._played) >= STEPS_AT_A_TIME:
             self._build()
 
     def _build(self) -> None:
-        if self._env.kept:
-            self._ended += self._builder.build(self._env.take())
+        if self._played:
+            self._ended += self._builder.build(PlayedSteps.of(self._played, self._infos))
+            self._played = []
         if sum(episode.nbytes for episode in self._ended) >= self._recording.files.max_bytes_per_file:
             self._write()
 
@@ -171,7 +182,7 @@ def recorder_of(policy: Policy, env: VectorEnv, config: ExpertConfig, begun: Beg
     """Record while the block runs, if `config` asks for it, and commit that as the next version of the recording.
 
     Arguments:
-        env: what `policy` plays in; tapped, for `replay`.
+        env: what `policy` plays in.
 
     Raises:
         StorageError: it cannot be written.
@@ -182,7 +193,6 @@ def recorder_of(policy: Policy, env: VectorEnv, config: ExpertConfig, begun: Beg
     with prepared(begun.folder.child(RECORDING).uri) as root:
         recorder: TrainingRecorder
         if recording.replay:
-            assert isinstance(env, TappedEnv)
             recorder = ReplayRecorder(env, recording, root, identity=begun.identity)
         else:
             recorder = PolicyRecorder(policy, config, recording, root)

@@ -8,7 +8,7 @@ from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.store.location import Location
 from offline_core.errors import DatasetNotFoundError, VersionNotFoundError
 from offline_core.learning.experts.config import ExpertConfig
-from offline_core.learning.experts.result import ExpertResult
+from offline_core.learning.result import ExpertResult
 from offline_core.policies.manifest import find_policy, fingerprint_of
 from offline_core.runtime.stage import ENVIRONMENT, Made, output, stage
 

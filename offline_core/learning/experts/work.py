@@ -10,17 +10,16 @@ from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.recording import recorder_of
-from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.learner import Learner
 from offline_core.learning.monitor import snapshot_name
-from offline_core.learning.play.play import Play, check_single_steps, learn_from_play, learned_steps
+from offline_core.learning.play import Play, check_single_steps, learn_from_play, learned_steps
+from offline_core.learning.result import ExpertResult
 from offline_core.learning.trainer_config import copies
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.initial import begin_as, check_network
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy
-from offline_core.policies.rollouts.tapped_env import TappedEnv
 from offline_core.runtime.seeding import derive_seed
 from offline_core.runtime.torch_settings import isolated_torch
 
@@ -32,8 +31,6 @@ def learn_by_play(config: ExpertConfig, manifest: PolicyManifest | None, begun: 
         manifest: of `initial_policy`, if there is one.
     """
     env = make_vector_env(config.environment, copies(config))
-    if config.recording is not None and config.recording.replay:
-        env = TappedEnv(env)
     with contextlib.closing(env), isolated_torch(config.compute.threads):
         networks, initial = new_expert(config, (env.single_observation_space, env.single_action_space), manifest)
         learner = Learner(networks, config, total_steps=learned_steps(config, networks.algorithm.epochs_per_rollout))

@@ -11,8 +11,7 @@ from offline_core.data.datasets.result_cache import RESULT_FILE, StoredResult, s
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning.fine_tuning.config import FineTuneConfig
-from offline_core.learning.fine_tuning.result import FineTuneResult
-from offline_core.learning.result import NETWORKS_FILE, TrainingResult
+from offline_core.learning.result import NETWORKS_FILE, FineTuneResult, TrainingResult
 from offline_core.policies.manifest import environment_for, fingerprint_of, read_policy_manifest
 from offline_core.runtime.stage import DATASET, VERSION, Argument, Made, output, stage
 

@@ -18,9 +18,9 @@ from offline_core.learning.checkpoints import load_networks
 from offline_core.learning.config import DataConfig, RewardsConfig, TrainingConfig
 from offline_core.learning.data_loader import make_data_loader
 from offline_core.learning.fine_tuning.config import FineTuneConfig
-from offline_core.learning.fine_tuning.result import FineTuneResult
 from offline_core.learning.learner import Learner
-from offline_core.learning.play.play import Play, learn_from_play, learned_steps
+from offline_core.learning.play import Play, learn_from_play, learned_steps
+from offline_core.learning.result import FineTuneResult
 from offline_core.learning.source import Recorded
 from offline_core.learning.trainer_config import copies
 from offline_core.learning.work import check_terminations

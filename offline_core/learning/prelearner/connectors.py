@@ -10,13 +10,15 @@ from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
+from pydantic import Field, model_validator
 
 from offline_core.data.environments.vector_env import Spaces
 from offline_core.data.episodes import EpisodeBatch, action_masks, columns
 from offline_core.data.episodes.nested import Nested
+from offline_core.data.episodes.spaces import discrete_bounds
 from offline_core.errors import ConfigError, NonFiniteError, SchemaError, SpaceError, within
-from offline_core.learning.prelearner.config import ConnectorConfig
-from offline_core.runtime.user_code import import_object, user_errors
+from offline_core.runtime.python_object import PythonObject
+from offline_core.runtime.user_code import UserCode, import_object, user_errors
 
 CHECK_SPACES, CHECK_FINITE = "check_spaces", "check_finite"
 
@@ -36,6 +38,29 @@ stream, when a killed run resumes, and in other processes.
 """
 
 
+class ConnectorConfig(UserCode):
+    """A user's connector, and its position among the others: check_spaces, check_finite, and user connectors by name."""
+
+    name: str | None = Field(None, description="What others call it; None: by the name of the class or function.")
+    before: str | None = Field(None, description="Name of the connector that it runs right before.")
+    after: str | None = Field(
+        None,
+        description="Name of the connector that it runs right after. Without a place it runs before check_spaces, after yours "
+        "that are listed earlier, so that what it makes is checked.",
+    )
+
+    @model_validator(mode="after")
+    def _one_place(self) -> ConnectorConfig:
+        if self.before is not None and self.after is not None:
+            raise ValueError("a connector runs before another one or after it: give one of the two")
+        return self
+
+    @property
+    def called(self) -> str:
+        """Its name."""
+        return self.name or (self.path.name if isinstance(self.path, PythonObject) else self.path.partition(":")[2])
+
+
 def each_episode(connector: Connector) -> Connector:
     """Make a connector out of one that takes a single episode at a time."""
 
@@ -49,34 +74,28 @@ def each_episode(connector: Connector) -> Connector:
     return run
 
 
-class CheckSpaces:
+def check_spaces(steps: EpisodeBatch, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> EpisodeBatch:
     """Refuse observations and actions that do not have the shape of their space, or values outside a discrete one."""
-
-    def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
-        self.spaces = {columns.OBS: observation_space, columns.NEW_OBS: observation_space, columns.ACTIONS: action_space}
-
-    def __call__(self, steps: EpisodeBatch) -> EpisodeBatch:
-        for name, space in self.spaces.items():
-            if name in steps:
-                _check(name, steps[name], space)
-        if columns.OBS in steps and columns.ACTIONS in steps and action_masks.is_masked(self.spaces[columns.OBS]):
-            _check_masks(steps, self.spaces[columns.ACTIONS])
-        return steps
+    spaces = {columns.OBS: observation_space, columns.NEW_OBS: observation_space, columns.ACTIONS: action_space}
+    for name, space in spaces.items():
+        if name in steps:
+            _check(name, steps[name], space)
+    if columns.OBS in steps and columns.ACTIONS in steps and action_masks.is_masked(observation_space):
+        _check_masks(steps, action_space)
+    return steps
 
 
-class CheckFinite:
+def check_finite(steps: EpisodeBatch) -> EpisodeBatch:
     """Refuse NaN and infinite numbers in any column."""
-
-    def __call__(self, steps: EpisodeBatch) -> EpisodeBatch:
-        for path, array in steps.flat().columns.items():
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                bad = len(np.unique(np.argwhere(~np.isfinite(array))[:, 0]))
-                raise NonFiniteError(
-                    f"Column {path} is NaN or infinite in {bad} of {len(array)} steps that were read together. "
-                    "Prune those episodes first, or fix the source.",
-                    column=path,
-                )
-        return steps
+    for path, array in steps.flat().columns.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            bad = len(np.unique(np.argwhere(~np.isfinite(array))[:, 0]))
+            raise NonFiniteError(
+                f"Column {path} is NaN or infinite in {bad} of {len(array)} steps that were read together. "
+                "Prune those episodes first, or fix the source.",
+                column=path,
+            )
+    return steps
 
 
 def _check_masks(steps: EpisodeBatch, action_space: gym.Space[Any]) -> None:
@@ -116,24 +135,11 @@ def _check(name: str, tree: Nested, space: gym.Space[Any]) -> None:
         )
     if space.dtype is not None and space.dtype.kind in "biu" and tree.dtype.kind not in "biu":
         raise SpaceError(f"Column {name} is of {tree.dtype}; the space {space} has whole numbers, of {space.dtype}.")
-    bounds = _bounds(space)
+    bounds = discrete_bounds(space)  # those of a Box are often guesses
     if bounds is not None and len(tree):
         low, high = tree.min(axis=0), tree.max(axis=0)
         if (low < bounds[0]).any() or (high > bounds[1]).any():
             raise SpaceError(f"Column {name} has values from {low} to {high}, outside {space}.")
-
-
-def _bounds(space: gym.Space[Any]) -> tuple[Any, Any] | None:
-    """The smallest and the largest value of each component of a discrete space; the bounds of a Box are often guesses."""
-    match space:
-        case gym.spaces.Discrete():
-            return int(space.start), int(space.start) + int(space.n) - 1
-        case gym.spaces.MultiDiscrete():
-            start = space.start.astype(np.int64)
-            return start, start + space.nvec.astype(np.int64) - 1
-        case gym.spaces.MultiBinary():
-            return 0, 1
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +176,9 @@ class Pipeline:
         connectors: list[Connector] = []
         for name in names:
             if name == CHECK_SPACES:
-                connectors.append(CheckSpaces(*spaces))
+                connectors.append(functools.partial(check_spaces, observation_space=spaces[0], action_space=spaces[1]))
             elif name == CHECK_FINITE:
-                connectors.append(CheckFinite())
+                connectors.append(check_finite)
             else:
                 connectors.append(user_connectors[name])
                 spaces = user_connectors[name].spaces(spaces)

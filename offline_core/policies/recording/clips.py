@@ -25,7 +25,7 @@ from offline_core.policies.policy import Policy
 from offline_core.policies.recording.config import RecordingConfig, VideoConfig
 from offline_core.policies.recording.player import EpisodesToPlay, Played, episodes_to_play
 from offline_core.policies.recording.video import CLIPS, Film, new_film
-from offline_core.policies.rollouts.loop import EnvironmentLoop
+from offline_core.policies.rollouts import EnvironmentLoop
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.progress import progress
 from offline_core.runtime.torch_settings import torch_threads

@@ -68,20 +68,3 @@ class RecordingConfig(Config):
     def recorders(self) -> int:
         """Shares of the episodes: what is recorded depends on their number, and not on where they are played."""
         return 2 if self.num_recorders == "auto" else self.num_recorders
-
-
-class MixtureConfig(Config):
-    """The sources of a mixture, and the weight of each."""
-
-    datasets: Annotated[dict[str, float], IS_URI] = Field(
-        {}, description='Weight by folder of a dataset: {"runs/expert-recording": 0.7, "runs/random": 0.3}.'
-    )
-    policies: Annotated[dict[str, float], IS_URI] = Field(
-        {},
-        description="Weight by checkpoint of a policy, which plays new episodes for its share.",
-    )
-    environment: EnvironmentSpec | None = Field(None, description="Where policies play; None: where each was trained.")
-    steps: int = Field(100_000, ge=1, description="Stop with the episode that reaches this many.")
-    seed: int = Field(0, ge=0, le=2**31 - 1, description="Of the policies' episodes.")
-    format: Format = Field("episodes", description="What to write: an episode a row, or a step a row.")
-    files: FilesConfig = Field(FilesConfig(), description="Size and compression of the data files.", json_schema_extra=closed)

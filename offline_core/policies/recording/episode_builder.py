@@ -11,7 +11,7 @@ import numpy as np
 
 from offline_core.data.environments.vector_env import info_of
 from offline_core.data.episodes import Episode, nested
-from offline_core.policies.rollouts.loop import PlayedSteps
+from offline_core.policies.rollouts import PlayedSteps
 
 
 class EpisodeBuilder:

@@ -5,23 +5,76 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from typing import Annotated
 
-from offline_core.data.datasets.dataset import Dataset, open_committed
+from pydantic import Field
+
+from offline_core.data.datasets.data_file import FilesConfig
+from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
+from offline_core.data.datasets.dataset_card import dataset_card, numbered
 from offline_core.data.datasets.new_version import NewVersion
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import Episode
+from offline_core.data.episodes.codecs import Format
 from offline_core.data.episodes.index import OTHER_IDS, content_of
 from offline_core.data.inputs.input_columns import common_inputs
+from offline_core.data.store.allowed_roots import IS_URI
 from offline_core.errors import ConfigError
 from offline_core.policies.manifest import PolicyManifest, environment_for, find_policy
-from offline_core.policies.recording.config import MixtureConfig
-from offline_core.policies.recording.result import MixtureResult
-from offline_core.runtime.config import EnvironmentSpec, without_defaults
+from offline_core.runtime.config import Config, EnvironmentSpec, closed, without_defaults
 from offline_core.runtime.progress import progress
+from offline_core.runtime.reporting.card import Card
+from offline_core.runtime.result import Result
 from offline_core.runtime.stage import Made, output, stage
+from offline_core.runtime.units import count_text
 
 EPISODES_AT_A_TIME = 256
 EPISODES_PER_ROUND = 16
+
+
+class MixtureConfig(Config):
+    """The sources of a mixture, and the weight of each."""
+
+    datasets: Annotated[dict[str, float], IS_URI] = Field(
+        {}, description='Weight by folder of a dataset: {"runs/expert-recording": 0.7, "runs/random": 0.3}.'
+    )
+    policies: Annotated[dict[str, float], IS_URI] = Field(
+        {},
+        description="Weight by checkpoint of a policy, which plays new episodes for its share.",
+    )
+    environment: EnvironmentSpec | None = Field(None, description="Where policies play; None: where each was trained.")
+    steps: int = Field(100_000, ge=1, description="Stop with the episode that reaches this many.")
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="Of the policies' episodes.")
+    format: Format = Field("episodes", description="What to write: an episode a row, or a step a row.")
+    files: FilesConfig = Field(FilesConfig(), description="Size and compression of the data files.", json_schema_extra=closed)
+
+
+class MixtureResult(Result):
+    """A mixture, and the steps that each source gave."""
+
+    dataset: DatasetRef
+    steps: dict[str, int] = Field(description="Steps by source.")
+    is_complete: bool = Field(description="False: a dataset ran out of episodes before `steps` was reached.")
+
+    def card(self) -> Card:
+        every = max(1, sum(self.steps.values()))
+        facts, details = numbered([f"{uri}: {steps:,} steps, {steps / every:.0%}" for uri, steps in self.steps.items()])
+        return dataset_card(
+            "Mixture",
+            [self.dataset],
+            {"mixed": self.dataset},
+            verdict="good" if self.is_complete else "fair",
+            word="Mixed" if self.is_complete else "Mixed in part",
+            sentence=f"{count_text(self.dataset.episodes, 'episode')} of {count_text(len(self.steps), 'source')}.",
+            warnings=[]
+            if self.is_complete
+            else [
+                f"A source ran out of episodes: the mixture has {self.dataset.steps:,} steps, fewer than asked for. Lower "
+                "steps, or give that source more episodes or a smaller weight."
+            ],
+            facts={"To": self.dataset, **facts},
+            details=details,
+        )
 
 
 @stage(
@@ -45,9 +98,9 @@ def mix(config: MixtureConfig, *, output: str) -> Made[MixtureResult]:
     if not config.datasets and not config.policies:
         raise ConfigError("A mixture needs datasets or policies, with their weights.")
     sources = {uri: open_committed(uri) for uri in config.datasets}
-    found_policies = {policy: find_policy(policy) for policy in config.policies}
-    policies = dict(found_policies.values())
-    weights = {found_policies[policy][0]: weight for policy, weight in config.policies.items()}
+    checkpoints = {policy: find_policy(policy) for policy in config.policies}
+    policies = dict(checkpoints.values())
+    weights = {checkpoints[policy][0]: weight for policy, weight in config.policies.items()}
     if len(weights) < len(config.policies):
         raise ConfigError(f"Two of the policies {', '.join(config.policies)} are the same checkpoint: name it once.")
     config = config.model_copy(update={"policies": weights})

@@ -1,4 +1,4 @@
-"""The results of recording and mixing."""
+"""The result of a recording."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef
-from offline_core.data.datasets.dataset_card import dataset_card, numbered
+from offline_core.data.datasets.dataset_card import dataset_card
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.formats.exporting import ExportResult
 from offline_core.runtime.reporting.card import Card
@@ -18,7 +18,7 @@ from offline_core.runtime.result import Part, Result
 from offline_core.runtime.units import count_text, duration_text
 
 if TYPE_CHECKING:
-    from offline_core.policies.recording.recorder import Written
+    from offline_core.policies.recording.player import Written
 
 
 class RecorderShare(Part):
@@ -100,31 +100,3 @@ class RecordingResult(Result):
             return False
         returns, lost = self.statistics.returns, self.greedy_return - self.statistics.returns.mean
         return lost > abs(self.greedy_return) / 4 and lost > 2 * returns.std / math.sqrt(returns.count)
-
-
-class MixtureResult(Result):
-    """A mixture, and the steps that each source gave."""
-
-    dataset: DatasetRef
-    steps: dict[str, int] = Field(description="Steps by source.")
-    is_complete: bool = Field(description="False: a dataset ran out of episodes before `steps` was reached.")
-
-    def card(self) -> Card:
-        every = max(1, sum(self.steps.values()))
-        facts, details = numbered([f"{uri}: {steps:,} steps, {steps / every:.0%}" for uri, steps in self.steps.items()])
-        return dataset_card(
-            "Mixture",
-            [self.dataset],
-            {"mixed": self.dataset},
-            verdict="good" if self.is_complete else "fair",
-            word="Mixed" if self.is_complete else "Mixed in part",
-            sentence=f"{count_text(self.dataset.episodes, 'episode')} of {count_text(len(self.steps), 'source')}.",
-            warnings=[]
-            if self.is_complete
-            else [
-                f"A source ran out of episodes: the mixture has {self.dataset.steps:,} steps, fewer than asked for. Lower "
-                "steps, or give that source more episodes or a smaller weight."
-            ],
-            facts={"To": self.dataset, **facts},
-            details=details,
-        )

@@ -6,7 +6,7 @@ import importlib.util
 import io
 import tempfile
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,24 +16,6 @@ TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}
 """Media types by the ending of a file's name."""
 GIF_SIDE = 320
 """Pixels of the longer side, at most: GIFs are large."""
-
-
-class Film(Protocol):
-    """Takes frames one by one."""
-
-    ending: str
-    """The suffix of the file's name."""
-
-    def add(self, frame: np.ndarray) -> None:
-        """Add an (H, W, 3) picture of bytes."""
-
-    def close(self) -> bytes:
-        """Return the clip."""
-
-
-def new_film(frames_per_second: float) -> Film:
-    """MP4 if it can be made."""
-    return Mp4(frames_per_second) if importlib.util.find_spec("imageio_ffmpeg") else Gif(frames_per_second)
 
 
 class Mp4:
@@ -95,3 +77,12 @@ class Gif:
         first, *rest = self._frames
         first.save(file, "GIF", save_all=True, append_images=rest, duration=self._milliseconds, loop=0)
         return file.getvalue()
+
+
+Film: TypeAlias = Mp4 | Gif
+"""Takes (H, W, 3) pictures of bytes one by one, then gives the clip; `ending` is the suffix of its file's name."""
+
+
+def new_film(frames_per_second: float) -> Film:
+    """Return a film that takes the pictures of a clip: MP4 if that can be made."""
+    return Mp4(frames_per_second) if importlib.util.find_spec("imageio_ffmpeg") else Gif(frames_per_second)

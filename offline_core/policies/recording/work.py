@@ -17,8 +17,7 @@ from offline_core.policies.manifest import PolicyManifest
 from offline_core.policies.policy import Policy
 from offline_core.policies.recording.clips import check_renders
 from offline_core.policies.recording.config import RecordingConfig
-from offline_core.policies.recording.player import EpisodesToPlay, episodes_to_play
-from offline_core.policies.recording.recorder import Recorder, Written
+from offline_core.policies.recording.player import EpisodesToPlay, Recorder, Written, episodes_to_play
 from offline_core.policies.recording.result import RecorderShare
 from offline_core.runtime.progress import progress
 from offline_core.runtime.ray_session import ray_is_up, ray_session

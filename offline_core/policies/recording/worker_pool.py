@@ -14,8 +14,7 @@ import torch
 from ray.exceptions import ObjectLostError, RayActorError
 
 from offline_core.errors import RecorderError
-from offline_core.policies.recording.player import EpisodesToPlay
-from offline_core.policies.recording.recorder import Recorder, Written
+from offline_core.policies.recording.player import EpisodesToPlay, Recorder, Written
 from offline_core.policies.recording.result import RecorderShare
 from offline_core.runtime.progress import progress
 from offline_core.runtime.ray_session import fetch

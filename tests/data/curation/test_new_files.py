@@ -15,8 +15,7 @@ from offline_core.data.datasets import copying as deriving
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError, EmptyDatasetError
-from offline_core.policies.recording.config import MixtureConfig
-from offline_core.policies.recording.mixing import mix
+from offline_core.policies.recording.mixing import MixtureConfig, mix
 from tests.data.importing.factories import Row, run_import, steps, write_rows
 
 DECLARED = {"action_space": {"space": "discrete", "n": 3}, "files": {"max_rows_per_file": 4}}

@@ -17,8 +17,8 @@ from offline_core.judging.decisions.result import MODEL
 from offline_core.judging.estimation.clones import CLONES, SIDES
 from offline_core.judging.estimation.result import ESTIMATES
 from offline_core.learning.metrics import METRICS_FILE
-from offline_core.policies.evaluation.result import EVALUATIONS
-from offline_core.policies.registry.history import CHECKPOINTS, HISTORY
+from offline_core.policies.evaluation import EVALUATIONS
+from offline_core.policies.registry import CHECKPOINTS, HISTORY
 from offline_core.policies.series import SERIES
 
 FILES = {

@@ -39,14 +39,12 @@ from offline_core.learning.experts.train import train_expert
 from offline_core.learning.train import train
 from offline_core.policies.checkpoint import load_policy, save_policy
 from offline_core.policies.config import NetworkConfig
-from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate
+from offline_core.policies.evaluation import EvaluationConfig, evaluate
 from offline_core.policies.export import export_policy
 from offline_core.policies.export_config import PolicyExportConfig
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.policy import Policy
-from offline_core.policies.recording.config import MixtureConfig
-from offline_core.policies.recording.mixing import mix
+from offline_core.policies.recording.mixing import MixtureConfig, mix
 from offline_core.runtime.config import EnvironmentSpec, parse
 from tests.cases import slow_but
 from tests.data.datasets.factories import episode, write_dataset

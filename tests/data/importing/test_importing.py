@@ -30,8 +30,7 @@ from offline_core.data.store.temporary_names import TEMPORARY
 from offline_core.errors import ConfigError, DatasetNotFoundError, EmptyDatasetError, SchemaError
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train
-from offline_core.policies.recording.config import MixtureConfig
-from offline_core.policies.recording.mixing import mix
+from offline_core.policies.recording.mixing import MixtureConfig, mix
 from offline_core.runtime.config import parse
 from tests.cases import slow_but
 from tests.data.datasets.factories import (

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from offline_core.data.episodes import Episode, EpisodeBatch
 from offline_core.data.episodes.action_masks import with_mask
 from offline_core.errors import SpaceError
-from offline_core.learning.prelearner.connectors import CheckSpaces
+from offline_core.learning.prelearner.connectors import check_spaces
 from tests.data.quality.datasets import broken, places, run_check
 
 THREE = spaces.Discrete(3)
@@ -62,6 +62,6 @@ def test_forbidden_actions(tmp_path: Path, name: str, format: Literal["episodes"
     batch = EpisodeBatch.of(data, ["obs", "actions", "terminateds"], has_last=True)
     if expected:
         with pytest.raises(SpaceError, match=r"forbidden_actions|outside"):
-            CheckSpaces(SPACE, THREE)(batch)
+            check_spaces(batch, SPACE, THREE)
     else:
-        CheckSpaces(SPACE, THREE)(batch)
+        check_spaces(batch, SPACE, THREE)

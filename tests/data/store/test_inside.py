@@ -16,9 +16,7 @@ from offline_core.data.datasets.result_cache import load_result
 from offline_core.data.store.location import Location
 from offline_core.errors import CheckpointError, CorruptFileError, LocationError
 from offline_core.policies.checkpoint import load_policy, save_policy
-from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate
-from offline_core.policies.evaluation.result import EvaluationResult
+from offline_core.policies.evaluation import EvaluationConfig, EvaluationResult, evaluate
 from offline_core.policies.manifest import POLICY_FILE, fingerprint_of
 from offline_core.policies.policy import Policy
 from offline_core.runtime.config import EnvironmentSpec

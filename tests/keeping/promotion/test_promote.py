@@ -19,8 +19,7 @@ from offline_core.errors import StorageUnavailableError as Unavailable
 from offline_core.keeping.promotion.promote import commit_move
 from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.policies.manifest import read_policy_manifest
-from offline_core.policies.registry.history import History
-from offline_core.policies.registry.move import Move
+from offline_core.policies.registry import History, Move
 from tests.keeping.promotion.decisions import decision_at, policy_at
 
 

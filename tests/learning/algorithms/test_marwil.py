@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from offline_core.learning.algorithms.algorithm import values_of
 from offline_core.learning.algorithms.bc import BC
-from offline_core.learning.algorithms.marwil import MARWIL
+from offline_core.learning.algorithms.marwil import MARWIL, values_of
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.returns import steps_left, value_targets
 from offline_core.learning.steps import BatchSpec

@@ -13,12 +13,11 @@ import torch
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.errors import ConfigError
 from offline_core.learning.experts.config import ExpertConfig
-from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.experts.train import train_expert
-from offline_core.learning.play.ring import StepRing
+from offline_core.learning.result import ExpertResult
+from offline_core.learning.step_ring import StepRing
 from offline_core.policies.manifest import read_policy_manifest
-from offline_core.policies.recording.config import MixtureConfig
-from offline_core.policies.recording.mixing import mix
+from offline_core.policies.recording.mixing import MixtureConfig, mix
 from offline_core.runtime.config import parse
 
 TINY: dict[str, Any] = {

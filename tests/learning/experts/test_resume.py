@@ -14,11 +14,11 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.store.location import Location
 from offline_core.learning import evaluations
 from offline_core.learning.experts.config import ExpertConfig
-from offline_core.learning.experts.result import ExpertResult
 from offline_core.learning.experts.train import train_expert
 from offline_core.learning.learner import Learner
 from offline_core.learning.metrics import read_metrics
-from offline_core.learning.play.play import Play
+from offline_core.learning.play import Play
+from offline_core.learning.result import ExpertResult
 from offline_core.learning.state import States
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.runtime.config import parse

@@ -17,7 +17,7 @@ from offline_core.learning.experts.train import train_expert
 from offline_core.learning.metrics import series
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import read_policy_manifest
-from offline_core.policies.rollouts.rollouts import rollouts
+from offline_core.policies.rollouts import rollouts
 from offline_core.runtime.config import EnvironmentSpec, parse
 from offline_core.runtime.overlay import overlaid
 from offline_core.runtime.seeding import derive_seed

@@ -17,14 +17,13 @@ from offline_core.learning import evaluations
 from offline_core.learning.checkpoints import load_networks
 from offline_core.learning.fine_tuning.config import FineTuneConfig
 from offline_core.learning.fine_tuning.fine_tune import fine_tune
-from offline_core.learning.fine_tuning.result import FineTuneResult
 from offline_core.learning.learner import Learner
 from offline_core.learning.monitor import TrainingMonitor
-from offline_core.learning.play.play import Play
-from offline_core.learning.play.ring import StepRing
-from offline_core.learning.result import NETWORKS_FILE
+from offline_core.learning.play import Play
+from offline_core.learning.result import NETWORKS_FILE, FineTuneResult
+from offline_core.learning.step_ring import StepRing
 from offline_core.policies.checkpoint import load_policy
-from offline_core.policies.rollouts.rollouts import Rollouts
+from offline_core.policies.rollouts import Rollouts
 
 SMALL = {"hidden_sizes": [8]}
 PENDULUM = {"id": "Pendulum-v1"}

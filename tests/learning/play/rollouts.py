@@ -10,11 +10,11 @@ from gymnasium.vector import VectorEnv
 from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.algorithms.ppo import PPO
-from offline_core.learning.play.ring import StepRing
+from offline_core.learning.step_ring import StepRing
 from offline_core.learning.steps import BatchSpec, Steps
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
-from offline_core.policies.rollouts.loop import EnvironmentLoop
+from offline_core.policies.rollouts import EnvironmentLoop
 from offline_core.runtime.config import EnvironmentSpec
 
 SPEC = BatchSpec(PPO.batch_columns)

@@ -17,7 +17,7 @@ from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.learning.fine_tuning.config import FineTuneConfig
 from offline_core.learning.learner import Batched, Learner
-from offline_core.learning.play.play import Play, learned_steps
+from offline_core.learning.play import Play, learned_steps
 from offline_core.learning.steps import Steps
 from offline_core.policies.config import NetworkConfig
 from tests.learning.algorithms.making import make_networks

@@ -14,7 +14,7 @@ from offline_core.data.store.location import Location
 from offline_core.learning.experts.config import ExpertConfig
 from offline_core.learning.experts.train import train_expert
 from offline_core.learning.metrics import series
-from offline_core.learning.play.reward_scale import RewardScale
+from offline_core.learning.step_ring import RewardScale
 from offline_core.runtime.config import parse
 
 

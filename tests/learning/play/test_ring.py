@@ -14,10 +14,10 @@ from torch import Tensor
 from offline_core.data.environments.vector_env import make_vector_env
 from offline_core.errors import ConfigError
 from offline_core.learning.config import RewardsConfig
-from offline_core.learning.play.ring import StepRing
 from offline_core.learning.returns import N_STEP_DISCOUNTS, N_STEP_REWARDS, RETURNS_TO_GO
+from offline_core.learning.step_ring import StepRing
 from offline_core.policies.policy import Policy
-from offline_core.policies.rollouts.loop import EnvironmentLoop
+from offline_core.policies.rollouts import EnvironmentLoop
 from tests.learning.play.clock import CLOCK
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError, DataError, SchemaError, SpaceError
-from offline_core.learning.prelearner.config import ConnectorConfig
-from offline_core.learning.prelearner.connectors import Pipeline, check_batch, each_episode
+from offline_core.learning.prelearner.connectors import ConnectorConfig, Pipeline, check_batch, each_episode
 
 SPACES = (gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Discrete(3))
 STEPS = {"obs": np.zeros((5, 2), np.float32), "actions": np.array([0, 1, 2, 0, 1]), "rewards": np.arange(5.0)}

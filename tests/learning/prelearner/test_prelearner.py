@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -13,11 +14,12 @@ from offline_core.data.episodes import Episode, EpisodeBatch, columns, decode, e
 from offline_core.data.episodes.codecs import CODECS
 from offline_core.errors import EpisodeError, NonFiniteError, SpaceError
 from offline_core.learning.pool import PrelearnerActor, whole_episodes
-from offline_core.learning.prelearner.connectors import CheckFinite, CheckSpaces, Pipeline
+from offline_core.learning.prelearner.connectors import Pipeline, check_finite, check_spaces
 from offline_core.learning.prelearner.mapper import Mapper, without_seconds
 
 OBSERVATIONS = gym.spaces.Dict({"position": gym.spaces.Box(-9, 9, (2,)), "mode": gym.spaces.Discrete(3)})
 ACTIONS = gym.spaces.Discrete(4)
+CHECKS = (partial(check_spaces, observation_space=OBSERVATIONS, action_space=ACTIONS), check_finite)
 
 
 def episode(name: str, steps: int, *, seed: int = 0) -> Episode:
@@ -51,7 +53,7 @@ def batch_of(steps: dict) -> EpisodeBatch:
 
 @pytest.mark.parametrize("format", ["episodes", "table"])
 def test_every_step_in_order_with_composite_columns_flattened(format: str) -> None:
-    found = made(AS_ROWS[format](EPISODES), connectors=(CheckSpaces(OBSERVATIONS, ACTIONS), CheckFinite()), format=format)
+    found = made(AS_ROWS[format](EPISODES), connectors=CHECKS, format=format)
     expected = {
         "obs/position": [e.observations["position"][:-1] for e in EPISODES],
         "obs/mode": [e.observations["mode"][:-1] for e in EPISODES],
@@ -107,7 +109,7 @@ def test_errors_name_the_dataset_and_the_column() -> None:
     bad = episode("bad", 4)
     bad.observations["position"][2, 1] = np.nan
     with pytest.raises(NonFiniteError, match=r"/data/set: .*obs/position.* in 1 of 8 steps"):
-        made(CODECS["episodes"].encode([*EPISODES[:2], bad]), (columns.OBS,), (CheckFinite(),))
+        made(CODECS["episodes"].encode([*EPISODES[:2], bad]), (columns.OBS,), (check_finite,))
     with pytest.raises(EpisodeError, match="no column 'values'"):
         made(CODECS["episodes"].encode(EPISODES), ("values",))
     mixed = Episode(eps_id="m", observations=np.zeros((3, 7), np.float32), actions=np.zeros(2, int), rewards=np.zeros(2))
@@ -124,15 +126,14 @@ def test_errors_name_the_dataset_and_the_column() -> None:
 
 @pytest.mark.parametrize("format", ["episodes", "table"])
 def test_the_observation_after_the_last_step_is_checked_too(format: str) -> None:
-    checks = (CheckSpaces(OBSERVATIONS, ACTIONS), CheckFinite())
     bad, outside = episode("bad", 4), episode("outside", 2)
     bad.observations["position"][-1, 1] = np.nan
     outside.observations["mode"][-1] = 3
     with pytest.raises(NonFiniteError, match=r"/data/set: .*obs/position is NaN or infinite in 1 of 11"):
-        made(AS_ROWS[format]([*EPISODES[:2], bad]), connectors=checks, format=format, needs_next_obs=True)
+        made(AS_ROWS[format]([*EPISODES[:2], bad]), connectors=CHECKS, format=format, needs_next_obs=True)
     with pytest.raises(SpaceError, match=r"/data/set: .*obs/mode has values from 0 to 3, outside"):
-        made(AS_ROWS[format]([*EPISODES, outside]), connectors=checks, format=format, needs_next_obs=True)
-    made(AS_ROWS[format]([*EPISODES, bad, outside]), connectors=checks, format=format)  # nobody looks
+        made(AS_ROWS[format]([*EPISODES, outside]), connectors=CHECKS, format=format, needs_next_obs=True)
+    made(AS_ROWS[format]([*EPISODES, bad, outside]), connectors=CHECKS, format=format)  # nobody looks
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_the_observation_after_the_last_step_is_checked_too(format: str) -> None
 )
 def test_what_does_not_fit_the_space_is_refused(steps: dict, message: str) -> None:
     with pytest.raises(SpaceError, match=message):
-        CheckSpaces(OBSERVATIONS, ACTIONS)(batch_of(steps))
+        check_spaces(batch_of(steps), OBSERVATIONS, ACTIONS)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +162,7 @@ def test_what_does_not_fit_the_space_is_refused(steps: dict, message: str) -> No
     ids=str,
 )
 def test_each_component_keeps_to_its_own_bounds(space: gym.Space, inside: list, outside: list) -> None:
-    check = CheckSpaces(OBSERVATIONS, gym.spaces.Dict(a=space))
+    check = partial(check_spaces, observation_space=OBSERVATIONS, action_space=gym.spaces.Dict(a=space))
     check(batch_of({"actions": {"a": np.array(inside, space.dtype)}}))
     check(EpisodeBatch(columns={"actions": {"a": np.zeros((0, *space.shape), space.dtype)}}, offsets=np.zeros(1, int)))
     with pytest.raises(SpaceError, match=r"(?s)Column actions/a has values from .*, outside"):

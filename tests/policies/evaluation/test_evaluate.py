@@ -12,8 +12,7 @@ from offline_core.data.datasets.manifest import Operation
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.errors import CheckpointError, ConfigError
 from offline_core.policies.checkpoint import load_policy, save_policy
-from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate
+from offline_core.policies.evaluation import EvaluationConfig, evaluate
 from offline_core.policies.policy import Policy
 from offline_core.runtime.config import EnvironmentSpec
 

@@ -13,12 +13,10 @@ from offline_core.data.datasets.manifest import Operation
 from offline_core.data.environments.vector_env import spaces_of
 from offline_core.data.episodes import nested
 from offline_core.errors import ConfigError, OfflineError
-from offline_core.policies.evaluation.config import EvaluationConfig
-from offline_core.policies.evaluation.evaluate import evaluate
-from offline_core.policies.evaluation.result import EPISODE_METRICS, EvaluationResult
+from offline_core.policies.evaluation import EPISODE_METRICS, EvaluationConfig, EvaluationResult, evaluate
+from offline_core.policies.played_step import PlayedStep
 from offline_core.policies.policy import Policy
-from offline_core.policies.rollouts.metric import PlayedStep
-from offline_core.policies.rollouts.rollouts import rollouts
+from offline_core.policies.rollouts import rollouts
 from offline_core.runtime.config import EnvironmentSpec
 
 torch.set_num_threads(1)

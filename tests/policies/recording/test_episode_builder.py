@@ -12,10 +12,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from offline_core.data.environments.vector_env import info_of
 from offline_core.data.episodes import Episode
-from offline_core.policies.policy import Actions
+from offline_core.policies.policy import Actions, PolicyState
 from offline_core.policies.recording.episode_builder import EpisodeBuilder
-from offline_core.policies.rollouts.loop import EnvironmentLoop
-from offline_core.policies.state import PolicyState
+from offline_core.policies.rollouts import EnvironmentLoop
 
 
 class Countdown(gym.Env):

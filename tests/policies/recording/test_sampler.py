@@ -14,8 +14,7 @@ from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
 from offline_core.errors import CheckpointError, ConfigError
 from offline_core.policies.manifest import read_policy_manifest
-from offline_core.policies.recording.config import MixtureConfig
-from offline_core.policies.recording.mixing import EPISODES_PER_ROUND, mix, sample_episodes
+from offline_core.policies.recording.mixing import EPISODES_PER_ROUND, MixtureConfig, mix, sample_episodes
 from offline_core.runtime.config import EnvironmentSpec
 
 

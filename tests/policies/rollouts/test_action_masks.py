@@ -20,7 +20,7 @@ from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
 from offline_core.policies.recording.player import EpisodesToPlay, Played
-from offline_core.policies.rollouts.loop import EnvironmentLoop
+from offline_core.policies.rollouts import EnvironmentLoop
 from offline_core.runtime.config import EnvironmentSpec, parse
 from tests.policies.rollouts.games import ACTIONS
 

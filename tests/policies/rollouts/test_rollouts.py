@@ -17,10 +17,10 @@ from offline_core.data.environments.vector_env import make_vector_env, spaces_of
 from offline_core.data.episodes import nested
 from offline_core.errors import ConfigError
 from offline_core.learning.evaluations import Evaluator
+from offline_core.policies import rollouts as module
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy
-from offline_core.policies.rollouts import rollouts as module
-from offline_core.policies.rollouts.rollouts import Rollouts, rollouts
+from offline_core.policies.rollouts import Rollouts, rollouts
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.seeding import derive_seed
 

@@ -23,18 +23,18 @@ from offline_core.learning.config import RewardsConfig
 from offline_core.learning.experience import Experience
 from offline_core.learning.learner import Batched, Learner
 from offline_core.learning.monitor import TrainingGoal, TrainingMonitor
-from offline_core.learning.play.reward_scale import RewardScale
-from offline_core.learning.play.ring import RingFiles, StepRing
 from offline_core.learning.prelearner.mapper import ReadSoFar
 from offline_core.learning.returns import RETURNS_TO_GO
 from offline_core.learning.state import below
+from offline_core.learning.step_ring import RewardScale, RingFiles, StepRing
 from offline_core.learning.steps import Steps
 from offline_core.learning.trainer import learn
 from offline_core.learning.trainer_config import PlayConfig
 from offline_core.policies.config import NetworkConfig
+from offline_core.policies.played_step import PlayedStep
 from offline_core.policies.policy import Policy, as_tensors
 from offline_core.policies.quick import QuickPolicy
-from offline_core.policies.rollouts.loop import EnvironmentLoop
+from offline_core.policies.rollouts import EnvironmentLoop
 from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.seeding import derive_seed
 
@@ -46,6 +46,9 @@ class PlayRecorder:
 
     dataset: DatasetRef | None = None
     """What was recorded, once it is committed."""
+
+    def add(self, step: PlayedStep, infos: dict[str, Any]) -> None:
+        """Take a step that was played, and the infos before it."""
 
     def after(self, rollout: int) -> None:
         """Record after the rollout of this number."""
@@ -97,7 +100,7 @@ class Play(Experience):
         self._epochs = algorithm.epochs_per_rollout
         self._log, self._log_size = log, 0 if log is None else round(log_share * config.optimizer.batch_size)
         self.recorder = PlayRecorder()
-        """Sees each rollout."""
+        """Sees each step and each rollout."""
         drawn = self._epochs is None
         self.ring = StepRing(
             env.num_envs,
@@ -139,9 +142,6 @@ class Play(Experience):
         """All steps are played: one more of each copy would be too many."""
         return self.env_steps + self._env.num_envs > self.total
 
-    def progress(self, learner: Learner) -> int:
-        return self.env_steps
-
     def batches(self, learner: Learner) -> Iterator[Batched | None]:
         while not self.is_over:
             begin = time.perf_counter()
@@ -164,8 +164,9 @@ class Play(Experience):
                 if self.is_over:
                     break
                 self._loop.uniform = self._epochs is None and self._log is None and self.env_steps < starts
-                step = next(self._loop)
+                infos, step = self._loop.infos, next(self._loop)
                 self.ring.add(step)
+                self.recorder.add(step, infos)
                 if normalizes and self._epochs is None and self._log is None:
                     policy.encoder.update_statistics(as_tensors(step.next_observations))
         self._rollouts += 1

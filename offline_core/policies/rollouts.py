@@ -1,12 +1,16 @@
-"""The one loop that plays a policy in a vector environment: evaluation, recording and PPO take its steps."""
+"""Play a policy in a vector environment: the one loop that does, and the returns of whole episodes, no short one preferred.
+
+Evaluation, recording and learning from play take the steps of the loop.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,13 +18,15 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
+from offline_core.data.environments.vector_env import NUM_ENVS, info_of, make_vector_env, shares
 from offline_core.data.episodes import nested
 from offline_core.data.episodes.action_masks import ACTION_MASK, is_masked
+from offline_core.data.episodes.index import SUCCESS_KEYS, success_of
 from offline_core.data.episodes.nested import Nested
-from offline_core.policies.policy import Policy
+from offline_core.policies.played_step import Metric, PlayedStep
+from offline_core.policies.policy import Policy, PolicyState
 from offline_core.policies.quick import QuickPolicy
-from offline_core.policies.rollouts.metric import PlayedStep
-from offline_core.policies.state import PolicyState
+from offline_core.runtime.config import EnvironmentSpec
 from offline_core.runtime.seeding import derive_seed
 
 log = logging.getLogger(__name__)
@@ -45,12 +51,13 @@ class PlayedSteps:
     """T+1 dicts as the vector environment gives them: arrays over copies, with `_key` masks beside them."""
 
     @classmethod
-    def of(cls, first: Nested, played: list[PlayedStep], infos: list[dict[str, Any]]) -> PlayedSteps:
-        """Steps in order, stacked: what was observed before them, they themselves, and the infos."""
+    def of(cls, played: Sequence[PlayedStep], infos: dict[str, Any]) -> PlayedSteps:
+        """Stack steps that follow each other, of which there is at least one; `infos` are those before the first."""
         columns = [(p.actions, p.extras, p.rewards, p.terminated, p.truncated, p.counts) for p in played]
-        observations = _stacked([first, *(p.next_observations for p in played)])
+        observations = _stacked([played[0].observations, *(p.next_observations for p in played)])
         actions, extras, rewards, terminated, truncated, counts = _stacked(columns)
-        return cls(observations, actions, extras, rewards, terminated, truncated, counts, infos)
+        all_infos = [infos, *(p.infos for p in played)]
+        return cls(observations, actions, extras, rewards, terminated, truncated, counts, all_infos)
 
 
 class EnvironmentLoop(Iterator[PlayedStep]):
@@ -89,8 +96,10 @@ class EnvironmentLoop(Iterator[PlayedStep]):
         """Draw actions uniformly from the action space for now, and do not ask the policy."""
         env.action_space.seed(derive_seed(seed, "uniform actions"))
         self._state = policy.initial_state(env.num_envs)
-        observations, self._infos = env.reset(seed=derive_seed(seed, "environment"))
-        if ACTION_MASK in self._infos and not self._has_masks:
+        observations, infos = env.reset(seed=derive_seed(seed, "environment"))
+        self.infos: dict[str, Any] = infos
+        """As the vector environment gave them before the next step."""
+        if ACTION_MASK in self.infos and not self._has_masks:
             _say_masks_are_ignored(str(env.spec and env.spec.id))
         self.observations: Nested = nested.map_leaves(np.ndarray.copy, observations)
         """(N, …): before the next step."""
@@ -102,7 +111,7 @@ class EnvironmentLoop(Iterator[PlayedStep]):
         if self.is_over:
             raise StopIteration
         actions, extras, state = self._act()
-        observations, rewards, terminated, truncated, self._infos = self.env.step(actions)
+        observations, rewards, terminated, truncated, self.infos = self.env.step(actions)
         done, counts = terminated | truncated, ~self._done & (self._quota > 0)
         step = PlayedStep(
             observations=self.observations,
@@ -113,7 +122,7 @@ class EnvironmentLoop(Iterator[PlayedStep]):
             rewards=rewards.copy(),
             terminated=terminated.copy(),
             truncated=truncated.copy(),
-            infos=self._infos,
+            infos=self.infos,
             counts=counts,
             ends=counts & done,
         )
@@ -145,24 +154,18 @@ class EnvironmentLoop(Iterator[PlayedStep]):
         masks[self._done] = 1
         return {**self.observations, ACTION_MASK: masks}
 
-    def take(self, steps: int, *, max_env_steps: float = math.inf, deadline: float = math.inf) -> PlayedSteps:
-        """The next steps, stacked: fewer if the loop is over, the next ones might exceed `max_env_steps`, or it is `deadline`.
-
-        A copy that only resets takes no step of the environment.
+    def take(self, steps: int, *, deadline: float = math.inf) -> PlayedSteps:
+        """Return the next steps, stacked: fewer if the loop is over before, or it is `deadline`.
 
         Arguments:
             deadline: in seconds of `time.perf_counter`; one step is played in any case.
         """
-        first, infos = self.observations, [self._infos]
-        played: list[PlayedStep] = []
-        env_steps = 0
-        while len(played) < steps and env_steps + self.env.num_envs <= max_env_steps and not self.is_over:
+        infos, played = self.infos, list[PlayedStep]()
+        while len(played) < steps and not self.is_over:
             played.append(next(self))
-            infos.append(played[-1].infos)
-            env_steps += int(played[-1].counts.sum())
             if time.perf_counter() > deadline:
                 break
-        return PlayedSteps.of(first, played, infos)
+        return PlayedSteps.of(played, infos)
 
 
 @functools.cache
@@ -174,3 +177,89 @@ def _say_masks_are_ignored(name: str) -> None:
 
 def _stacked(trees: list[Nested]) -> Nested:
     return nested.map_leaves(lambda *leaves: np.stack(leaves), *trees)
+
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """Returns and lengths (steps) of played episodes, both of shape (episodes,)."""
+
+    returns: np.ndarray
+    lengths: np.ndarray
+    successes: np.ndarray | None = None
+    """Shape (episodes,), bool: `success_of` the info of each last step; None: no episode's info has it."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rollouts]) -> Rollouts:
+        """Join the episodes of all parts, in this order."""
+        successes = [np.zeros(len(part.returns), bool) if part.successes is None else part.successes for part in parts]
+        return cls(
+            np.concatenate([part.returns for part in parts]),
+            np.concatenate([part.lengths for part in parts]),
+            None if all(part.successes is None for part in parts) else np.concatenate(successes),
+        )
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Mean, standard deviation, minimum and maximum return, mean length, number of episodes, success rate."""
+        success = {} if self.successes is None else {"success_rate": float(self.successes.mean())}
+        return {
+            "episode_return_mean": float(self.returns.mean()),
+            "episode_return_std": float(self.returns.std()),
+            "episode_return_min": float(self.returns.min()),
+            "episode_return_max": float(self.returns.max()),
+            "episode_length_mean": float(self.lengths.mean()),
+            "episodes": float(len(self.returns)),
+            **success,
+        }
+
+
+def rollouts(
+    policy: Policy,
+    environment: EnvironmentSpec,
+    *,
+    episodes: int,
+    seed: int,
+    explore: bool = False,
+    num_envs: int = NUM_ENVS,
+    on_ended: Callable[[int], object] | None = None,
+    metrics: Sequence[Metric] = (),
+) -> Rollouts:
+    """Play exactly `episodes` episodes; each copy's share is fixed before the first step.
+
+    The same (policy, environment, episodes, seed, explore, num_envs) gives the same returns; another
+    number of copies plays other episodes.
+
+    Arguments:
+        num_envs: copies of the environment, at most.
+        on_ended: called with the number of episodes that ended in a step.
+        metrics: see each step.
+
+    Raises:
+        ConfigError: the environment cannot be made, or its spaces do not fit the policy.
+    """
+    num_envs = min(num_envs, episodes)
+    with contextlib.closing(make_vector_env(environment, num_envs)) as env:
+        policy.check_spaces(f"environment {environment.id}", (env.single_observation_space, env.single_action_space))
+        returns, lengths = np.zeros(num_envs), np.zeros(num_envs, int)
+        finished: list[tuple[np.ndarray, np.ndarray]] = []
+        successes: list[bool | None] = []
+        for step in EnvironmentLoop(env, policy, seed=seed, explore=explore, quota=shares(episodes, num_envs)):
+            if metrics:
+                shown = step.read_only()
+                for metric in metrics:
+                    metric.look(shown)
+            returns += np.where(step.counts, step.rewards, 0.0)
+            lengths += step.counts
+            if (ends := step.ends).any():
+                finished.append((returns[ends], lengths[ends]))
+                said = {key: value for key, value in step.infos.items() if key.removeprefix("_") in SUCCESS_KEYS}
+                successes += [success_of(info_of(said, int(copy))) for copy in np.flatnonzero(ends)]
+                if on_ended:
+                    on_ended(int(ends.sum()))
+                returns[ends] = 0.0
+                lengths[ends] = 0
+    return Rollouts(
+        np.concatenate([r for r, _ in finished]),
+        np.concatenate([n for _, n in finished]),
+        None if successes.count(None) == len(successes) else np.array(successes, bool),
+    )

@@ -37,7 +37,7 @@ class PlayedStep(NamedTuple):
 
     def read_only(self) -> PlayedStep:
         """The same step with arrays that cannot be written to."""
-        return PlayedStep(*nested.map_leaves(nested.read_only, tuple(self._replace(infos={}))))._replace(infos=self.infos)
+        return PlayedStep(*nested.read_only(tuple(self._replace(infos={}))))._replace(infos=self.infos)
 
 
 @runtime_checkable
