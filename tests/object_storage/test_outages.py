@@ -66,7 +66,7 @@ def test_a_policy_that_is_away_is_not_one_that_is_not_there(policy: str, proxied
 
 def test_an_export_that_is_away_is_not_taken_for_something_else(bucket: str, proxied: Proxy) -> None:
     place = Location.of(f"{bucket}/export")
-    place.child(RESULT_FILE).write(b'{"made": {"a": "1"}}')
+    place.child(RESULT_FILE).write(b'{"place": "", "identity": "", "made": {"a": "1"}, "result": {}}')
     place.child("a").write(b"1")
     proxied.plan = away(RESULT_FILE)
     with pytest.raises(StorageUnavailableError):
