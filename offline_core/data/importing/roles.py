@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.data.episodes import arrow, columns
@@ -114,6 +113,7 @@ def guessed_roles(rows: SampleRows, mapping: Mapping[str, str | list[str]], chan
     _inside_structs(guess)
     _time(guess)
     _ids(guess)
+    _time(guess)  # the ids may tell which rows it counts
     _pairs(guess)
     _ends(guess)
     _probability(guess)
@@ -191,17 +191,10 @@ def _time(guess: Guess) -> None:
         guess.take(columns.T, times[0], "the values are times", times[1:])
         return
     eps_id = guess.source_of(columns.EPS_ID)
-    inside = np.diff(guess.rows.file) == 0
+    ids = None if eps_id is None else guess.column(eps_id)
     for name in guess.left:
-        column = guess.column(name)
-        if column.null_count or not values.is_whole(column) or pc.count_distinct(column).as_py() < 3:  # a flag counts nothing
-            continue
-        t = values.numbers(column)
-        assert t is not None
-        same = inside & (np.diff(t) > 0) if eps_id is None else values.same_run(guess.column(eps_id), guess.rows.file)
-        begins = t[np.append(True, ~same)]
-        if values.counts_by_one(t, same) and len(begins) and len(np.unique(begins)) == 1 and begins[0] in (0, 1):
-            guess.take(columns.T, name, f"the values count by one, from {begins[0]:.0f} in each run")
+        if (first := values.numbers_rows(guess.column(name), guess.rows.file, ids)) is not None:
+            guess.take(columns.T, name, f"the values count by one, from {first:.0f} in each run")
             return
 
 
@@ -257,9 +250,12 @@ def _ends(guess: Guess) -> None:
     if {*ENDS} & guess.roles.keys():
         return
     eps_id, time = guess.source_of(columns.EPS_ID), guess.source_of(columns.T)
+    t = None if time is None else values.numbers(guess.column(time), may_be_time=True)
     if eps_id is not None:
         same = values.same_run(guess.column(eps_id), guess.rows.file)
-    elif time is not None and (t := values.numbers(guess.column(time), may_be_time=True)) is not None:
+        if t is not None:  # a last row that is there twice
+            same &= np.diff(t) != 0
+    elif t is not None:
         same = (np.diff(guess.rows.file) == 0) & (np.diff(t) > 0)
     else:
         return

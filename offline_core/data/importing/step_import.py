@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+import yaml
 
 from offline_core.data.datasets.commit import discard
 from offline_core.data.episodes import Episode, columns
@@ -29,6 +31,7 @@ from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.small_files import small_files
 from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
+from offline_core.data.importing import column_values as values
 from offline_core.data.importing import extras
 from offline_core.data.importing.action_range import infer_range, steps_of_table
 from offline_core.data.importing.assembly import Assembled, assemble
@@ -149,6 +152,8 @@ class StepImport:
                 notes.append(note)
         except ConfigError as error:
             raise ConfigError(" ".join([str(error), *preparation.notes])) from error
+        if config.episodes.order == "auto" and order == "stored":
+            notes += _notes_on_counters(table)
         job = replace(job, order=order, notes=tuple(note for note in notes if note is not None))
         return replace(job, order="stored") if job.may_link and order == "linked" else job
 
@@ -428,6 +433,21 @@ class StepImport:
             mapping=self.preparation.mapping,
             in_order=None if made is None else made.in_order,
         )
+
+
+def _notes_on_counters(table: pa.Table) -> list[str | None]:
+    """Note the columns that number the rows of each id and are not mapped, where rows are taken in the order they lie."""
+    if columns.EPS_ID not in table.column_names:
+        return []
+    file, ids = table[SOURCE_FILE].to_numpy().astype(np.int64), table[columns.EPS_ID]
+    extra = [name for name in table.column_names if name not in (*columns.STEP_COLUMNS, SOURCE_FILE, SOURCE_ROW)]
+    return [
+        f"Column {name} numbers the rows of each eps_id, and is not mapped: rows are taken in the order they lie, and one that "
+        f"is there twice or missing is not seen. If it numbers steps, set mapping: "
+        f"{yaml.safe_dump({columns.T: name}, default_flow_style=True, width=math.inf, allow_unicode=True).strip()}."
+        for name in extra
+        if values.numbers_rows(table[name], file, ids) is not None
+    ]
 
 
 def _groups(sizes: Sequence[int]) -> list[range]:

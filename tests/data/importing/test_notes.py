@@ -118,3 +118,17 @@ def test_lines_without_ids_and_ends_are_an_episode_each(tmp_path: Path) -> None:
     (tmp_path / "log.json").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     result, found = run_import(tmp_path / "log.json", tmp_path / "out", episodes={"last_new_obs": "repeat"})
     assert sorted(map(len, found)) == [2, 3] and result.notes[0].startswith("Lines say neither which episode")
+
+
+@pytest.mark.parametrize("order", ["auto", "stored"])
+def test_a_counter_that_is_not_mapped_is_said_where_rows_lie_in_order(tmp_path: Path, order: str) -> None:
+    rows = [
+        {"eps_id": eps_id, "row in": t, "obs": [t / 3], "actions": t % 2, "rewards": t / 7}
+        for eps_id in "abc"
+        for t in range(8)
+    ]
+    (tmp_path / "in.ndjson").write_text("\n".join(json.dumps(row | {"level": 7}) for row in rows))
+    result, _ = run_import(tmp_path / "in.ndjson", tmp_path / "out", episodes={"order": order})
+    said = [note for note in result.notes if "numbers the rows of each eps_id" in note]
+    assert len(said) == (order == "auto")
+    assert all("Column row in " in note and "set mapping: {t: row in}" in note for note in said)

@@ -12,9 +12,11 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     columns.EPS_ID: (
         *("eps_id", "episode_id", "episode_index", "episode", "ep_id", "eps", "ep", "trajectory_id", "traj_id", "trajectory"),
         *("traj", "rollout_id", "run_id", "session_id", "run", "session", "episode_nr", "episode_number", "rollout", "trip_id"),
+        *("episode_uuid", "episode_guid"),
     ),
     columns.T: (
         *("t", "step", "timestep", "time_step", "step_id", "step_index", "step_nr", "env_step", "frame_index", "frame", "k"),
+        *("tick", "ticks", "cycle"),
         *("timestamp", "time", "datetime", "date_time", "ts", "utc", "time_utc", "event_time", "recorded_at", "measured_at"),
         *(
             "time_s",

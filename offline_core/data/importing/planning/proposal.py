@@ -255,13 +255,18 @@ def _with_stand_ins(plan: Proposal, sample: SourceSample, readers: Sequence[Firs
 
 
 def _grows_in_each_file(plan: Proposal, rows: SampleRows) -> bool:
-    """Whether t grows with each row; so it does where rows lie in order and have none."""
+    """Whether t grows with each row but for a few that are there twice; so it does where rows lie in order and have none."""
     role = plan.roles.get(columns.T)
     if role is None:
         return True
     source = role.sources[0] if role.sources else ""
     t = values.numbers(rows.table[source], may_be_time=True) if source in rows.table.column_names else None
-    return t is not None and bool((np.diff(t) > 0)[np.diff(rows.file) == 0].all())
+    if t is None:
+        return False
+    inside = np.diff(rows.file) == 0
+    if not inside.any():
+        return True
+    return bool((np.diff(t)[inside] >= 0).all()) and values.grows(t, inside)
 
 
 def _with_file_ids(plan: Proposal, sample: SourceSample, rows: SampleRows) -> Sequence[FirstRows]:
@@ -311,8 +316,8 @@ def _counts_anew(plan: Proposal, rows: SampleRows) -> bool:
     t = values.numbers(rows.table[role.sources[0]])
     if t is None or np.isnan(t).any():
         return False
-    same = (np.diff(rows.file) == 0) & (np.diff(t) > 0)
-    return not same.all() and values.counts_by_one(t, same) and len(np.unique(t[np.append(True, ~same)])) == 1
+    run = values.runs(t, rows.file)
+    return len(np.unique(run)) > 1 and values.counted_from(t, run, rows.file) is not None
 
 
 def _ends_to_decide() -> Decision:

@@ -450,3 +450,46 @@ def test_last_rows_of_rlds_are_no_steps(tmp_path: Path) -> None:
     plan = planned(tmp_path / "log.parquet")
     assert plan.is_ready and plan.counts.steps == 9 and plan.counts.final_observations == 3
     check_by_import(plan, tmp_path)
+
+
+@pytest.mark.parametrize("names", [{}, {"tick": "number_in"}, {"tick": "number_in", "episode_uuid": "mission"}], ids=len)
+def test_a_row_that_is_there_twice_hides_no_step_counter(names: dict[str, str], tmp_path: Path) -> None:
+    given = {"mapping": {"obs": ["lidar"], "actions": ["v", "w"], "eps_id": "mission"}}
+    if "episode_uuid" not in names:
+        del given["mapping"]["eps_id"]
+    plan = planned(logs.robot(tmp_path / "in", names), **given)
+    assert plan.config.mapping["t"] == names.get("tick", "tick") and plan.order == "t"
+    assert (plan.counts.duplicates, plan.counts.gaps) == (8, 4)
+    check_by_import(plan, tmp_path)
+
+
+def test_a_row_that_is_there_twice_hides_no_counter_without_ids(tmp_path: Path) -> None:
+    """Nothing but the counter tells where an episode ends; a file begins amid one."""
+    t = [*range(17, 30), *[t for _ in range(25) for t in range(30)]]
+    rows = pl.DataFrame({"nr": t, "obs": np.arange(len(t)) / 7, "action": [0, 1] * 381 + [0], "reward": np.arange(len(t)) % 5})
+    rows[np.sort(np.append(np.arange(len(t)), 100))].write_csv(tmp_path / "log.csv")
+    plan = planned(tmp_path / "log.csv")
+    assert (plan.config.mapping["t"], plan.order) == ("nr", "t")
+
+
+def test_a_last_row_that_is_there_twice_hides_no_end(tmp_path: Path) -> None:
+    """The flag is set in last rows only, though one of them is followed by itself."""
+    rows = pl.concat(
+        [logs.room(0, number, 20).with_columns(k=pl.int_range(20), over=pl.int_range(20) == 19) for number in range(4)]
+    )
+    rows = rows.drop("timestamp", "energy_kwh").rename(
+        {"room": "episode", "valve": "action", "temp_in": "obs_0", "temp_out": "obs_1"}
+    )
+    rows[np.sort(np.append(np.arange(80), 39))].write_parquet(tmp_path / "log.parquet")
+    plan = planned(tmp_path / "log.parquet")
+    assert plan.config.mapping["terminateds"] == "over" and plan.counts.terminations >= 4
+    check_by_import(plan, tmp_path)
+
+
+def test_a_file_with_a_row_that_is_there_twice_is_an_episode(tmp_path: Path) -> None:
+    logs.file_an_episode(tmp_path / "in")
+    rows = pl.read_parquet(tmp_path / "in" / "0.parquet")
+    pl.concat([rows[:5], rows[4:]]).write_parquet(tmp_path / "in" / "0.parquet")
+    plan = planned(tmp_path / "in")
+    assert plan.counts.episodes == 5 and plan.counts.duplicates == 1
+    check_by_import(plan, tmp_path)
