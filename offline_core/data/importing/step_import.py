@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import math
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,7 +19,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-import yaml
 
 from offline_core.data.datasets.commit import discard
 from offline_core.data.episodes import Episode, columns
@@ -40,6 +38,7 @@ from offline_core.data.importing.conversion import Types
 from offline_core.data.importing.episode_ids import SOURCE_FILE, unique_ids
 from offline_core.data.importing.exchange import PartWriter, read_part
 from offline_core.data.importing.imported import SOURCE_ID, Imported, remove_late
+from offline_core.data.importing.notes import yaml_line
 from offline_core.data.importing.preparation import Preparation, Prepared
 from offline_core.data.importing.report import Counts, Findings, Late
 from offline_core.data.importing.seen_files import SeenFiles, uris_of
@@ -443,8 +442,8 @@ def _notes_on_counters(table: pa.Table) -> list[str | None]:
     extra = [name for name in table.column_names if name not in (*columns.STEP_COLUMNS, SOURCE_FILE, SOURCE_ROW)]
     return [
         f"Column {name} numbers the rows of each eps_id, and is not mapped: rows are taken in the order they lie, and one that "
-        f"is there twice or missing is not seen. If it numbers steps, set mapping: "
-        f"{yaml.safe_dump({columns.T: name}, default_flow_style=True, width=math.inf, allow_unicode=True).strip()}."
+        f"is there twice or missing is not seen. If it numbers steps, set "
+        f"{yaml_line({'mapping': {columns.T: name}})}."
         for name in extra
         if values.numbers_rows(table[name], file, ids) is not None
     ]

@@ -165,3 +165,20 @@ def robot(folder: Path, names: dict[str, str] | None = None, files: int = 2, epi
         kept = np.setdiff1d(np.arange(len(rows)), lost)
         frame[np.sort(np.append(kept, rng.choice(kept, 4, replace=False)))].write_parquet(folder / f"{number}.parquet")
     return folder
+
+
+def heating(file: Path, days: int = 6, steps: int = 24) -> Path:
+    """A CSV of a heating: costs, of which three are not known, a sensor of what flows back, and few comments."""
+    rng = np.random.default_rng(0)
+    n = days * steps
+    rows = {
+        "building": np.repeat([f"b{day}" for day in range(days)], steps),
+        "timestamp": [(MORNING + timedelta(hours=hour)).isoformat() for hour in range(n)],
+        "outdoor_temp": rng.normal(5, 2, n).round(2),
+        "return_temp": rng.normal(35, 2, n).round(2),
+        "setpoint": rng.integers(18, 23, n),
+        "energy_cost": [None if row in (5, 50, 100) else round(1 + row % 7 / 3, 3) for row in range(n)],
+        "comment_code": [1.0 if row % 5 == 0 else None for row in range(n)],
+    }
+    pl.DataFrame(rows).write_csv(file)
+    return file
