@@ -14,16 +14,23 @@ from offline_core.data.store.location import Location
 
 
 def ask_for_import(config: ImportConfig, *, source: str | Sequence[str], output: str) -> None:
-    """Ask on the terminal, write the YAML beside the output, and say what to type next."""
+    """Ask on the terminal, write the YAML beside the output, and say what to type next.
+
+    Raises:
+        SystemExit: with 1, where something is left to decide.
+    """
     paths = [source] if isinstance(source, str) else list(source)
     plan = asked(config, paths, _ask)
     yaml_file = Location.of(output if output.endswith((".yaml", ".yml")) else f"{output.rstrip('/')}.yaml")
     data = output.removesuffix(".yaml").removesuffix(".yml")
     command = plan.command(data, yaml_file.uri)
-    yaml_file.write(plan.yaml.replace(plan.command(), command, 1).encode())
+    yaml_file.write(plan.yaml_for(command).encode())
     say(plan.verdict)
     for decision in plan.decisions:
         say(f"  {decision.name}: {decision.question}")
+    if not plan.is_ready:
+        say(f"The answers so far are in {yaml_file.uri}: complete it, or ask again with -c {yaml_file.uri} and --ask.")
+        raise SystemExit(1)
     say(f"The parameters are in {yaml_file.uri}; go on with: {command}")
 
 

@@ -54,14 +54,15 @@ def print_plan(stage: Stage[..., Any], **arguments: Any) -> None:
 def _print_import(plan: ImportPlan, output: str) -> None:
     """The page and the YAML; where the output is a file or a pipe, the page as comments, so that all of it is YAML."""
     if output.endswith(PARAMETER_FILES):
-        Location.of(output).write(_as_comments(plan).encode())
-        say(f"{plan.page}\nThe parameters are in {output}; go on with: {plan.command(parameters=output)}")
+        command = plan.command(parameters=output)
+        Location.of(output).write(_as_comments(plan, command).encode())
+        say(f"{plan.page}\nThe parameters are in {output}; go on with: {command}")
     else:
-        sys.stdout.write(str(plan) if sys.stdout.isatty() else _as_comments(plan))
+        sys.stdout.write(str(plan) if sys.stdout.isatty() else _as_comments(plan, plan.command()))
 
 
-def _as_comments(plan: ImportPlan) -> str:
-    return "".join(f"# {line}".rstrip() + "\n" for line in plan.page.splitlines()) + f"\n{plan.yaml}"
+def _as_comments(plan: ImportPlan, command: str) -> str:
+    return "".join(f"# {line}".rstrip() + "\n" for line in plan.page.splitlines()) + f"\n{plan.yaml_for(command)}"
 
 
 def print_listing(listing: RootListing) -> None:

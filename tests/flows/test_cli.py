@@ -236,6 +236,9 @@ def test_the_plan_of_an_import_is_its_parameters_too(tmp_path: Path, rllib_recor
     assert code == 0 and page.splitlines()[-1].endswith(f"offline import {source} -o runs/imported -c {place}")
     assert yaml.safe_load(place.read_text()) == yaml.safe_load(shown) and [*tmp_path.iterdir()] == [place]
     assert read_values([], str(place)) == {"source": {"format": "sample_batch"}}
+    named = place.rename(tmp_path / "heat_plan.yaml")
+    assert run("import", source, "--plan", "-o", str(named))[0] == 0
+    assert f"-o runs/imported -c {named}\n" in named.read_text() and "-c plan.yaml" not in named.read_text()
     assert not imported_by("import", source, "--plan") & HEAVY
     assert "parameters" in run("import", str(rllib_recordings / "pendulum_table"), "--plan")[1].splitlines()[0]
 
@@ -245,6 +248,15 @@ def test_what_is_asked_for_is_written_with_the_command_that_goes_on(tmp_path: Pa
     code, shown = run("import", source, "--ask", "-o", data)
     command = f"offline import {source} -o {data} -c {data}.yaml"
     assert code == 0 and command in shown and f"# {command}\n" in Path(f"{data}.yaml").read_text()
+
+
+def test_what_is_left_to_decide_is_no_success_of_asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [f"a,{t},{'' if t else 1},{t % 3},1.5" for t in range(9)]
+    (tmp_path / "log.csv").write_text("\n".join(["eps_id,t,obs,action,reward", *rows, ""]))
+    monkeypatch.setattr("flows.asking._ask", lambda *_: "stop here")
+    code, shown = run("import", str(tmp_path / "log.csv"), "--ask", "-o", str(tmp_path / "data"))
+    assert code == 1 and "go on with" not in shown and "1 thing to decide: rows." in shown
+    assert f"The answers so far are in {tmp_path / 'data'}.yaml" in shown and (tmp_path / "data.yaml").exists()
 
 
 def test_inspect_shows_foreign_folders_too(rllib_recordings: Path) -> None:

@@ -248,7 +248,7 @@ def test_a_card_says_which_version_is_reused_and_what_is_replaced(tmp_path: Path
         run(import_data, ImportConfig(), source=str(tmp_path / name), output=str(tmp_path / "out"))[1]
         for name in ("a", "b", "a")
     ]
-    assert str(cards[1].facts["Replaces"]).startswith("Version 2 replaces version 1: 1 episodes of ")
+    assert str(cards[1].facts["Replaces"]).startswith("Version 2 replaces version 1: 1 episode of ")
     assert "not the latest version, which is 2" in str(cards[2].facts["Dataset"])
     assert cards[2].warnings[-1] == (
         f"{tmp_path}/out: version 1 is reused; the latest is version 2. Give the next command --version 1, "

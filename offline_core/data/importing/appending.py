@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from offline_core.data.datasets.commit import commit, prepared
@@ -17,6 +16,7 @@ from offline_core.data.episodes import columns
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.ends import IMPORT
 from offline_core.data.importing.imported import Imported
+from offline_core.data.importing.notes import yaml_line
 from offline_core.data.importing.reading import Read, Source, read
 from offline_core.data.importing.report import Appended, Counts, ImportResult, Late, result_of
 from offline_core.data.importing.seen_files import SeenFiles
@@ -111,8 +111,7 @@ def _proposed(config: ImportConfig, names: Sequence[str], known: Mapping[str, li
         name: {**encoding.model_dump(exclude_defaults=True), "categories": known.get(name, encoding.categories)}
         for name, encoding in config.columns.encode.items()
     }
-    line = yaml.safe_dump({"encode": encode}, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True)
-    return f" Those of the version before: columns: {line.strip()}"
+    return f" Those of the version before: {yaml_line({'columns': {'encode': encode}})}"
 
 
 def _with_categories(config: dict[str, Any], known: Mapping[str, list[Any]]) -> dict[str, Any]:

@@ -154,6 +154,46 @@ def counts_by_one(values: np.ndarray, same: np.ndarray) -> bool:
     return bool(same.any() and (np.diff(values)[same] == 1).mean() >= ALMOST_ALL)
 
 
+def runs(t: np.ndarray, file: np.ndarray, eps_id: pa.ChunkedArray | None = None) -> np.ndarray:
+    """(N,) the run of each row: the rows of a file with one id; without ids, those in which t does not fall.
+
+    A row that is there twice stays in its run.
+    """
+    if eps_id is None:
+        return np.cumsum(np.append(False, (np.diff(file) != 0) | (np.diff(t) < 0)))[: len(t)]
+    codes = eps_id.combine_chunks().dictionary_encode().indices.cast(pa.int64()).fill_null(-1).to_numpy()
+    return codes * (file.max(initial=0) + 1) + file  # type: ignore[no-any-return]
+
+
+def counted_from(t: np.ndarray, run: np.ndarray, file: np.ndarray) -> float | None:
+    """Return the number from which t counts the rows of each run by one, nearly always; None if it does not.
+
+    A few rows may be missing, or there twice. The run of a file's first row may have begun in a file before, so other runs
+    say where t begins, if there are any.
+    """
+    order = np.argsort(run, kind="stable")
+    same = np.diff(run[order]) == 0
+    if not counts_by_one(t[order], same):
+        return None
+    is_first = np.append(True, ~same)
+    begins = t[order][is_first]
+    may_go_on = np.isin(run[order][is_first], run[np.append(True, np.diff(file) != 0)])
+    if not may_go_on.all():
+        begins = begins[~may_go_on]
+    firsts, counts = np.unique(begins, return_counts=True)
+    return float(firsts[counts.argmax()]) if counts.max() >= ALMOST_ALL * len(begins) else None
+
+
+def numbers_rows(column: pa.ChunkedArray, file: np.ndarray, eps_id: pa.ChunkedArray | None) -> float | None:
+    """Return the number, 0 or 1, from which a column counts the rows of each run; None if it does not, as a flag never does."""
+    if column.null_count or not is_whole(column) or pc.count_distinct(column).as_py() < 3:
+        return None
+    t = numbers(column)
+    assert t is not None
+    first = counted_from(t, runs(t, file, eps_id), file)
+    return first if first in (0, 1) else None
+
+
 def grows(values: np.ndarray, same: np.ndarray) -> bool:
     """Whether the next row of the same run is larger, nearly always."""
     return bool(same.any() and (np.diff(values)[same] > 0).mean() >= ALMOST_ALL)

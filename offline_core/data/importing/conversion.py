@@ -283,16 +283,21 @@ class Conversion:
             for name in sources_of(self.mapping, [role]):
                 if not rows or name not in table.column_names:
                     continue
-                value = "0" if role in REQUIRED else "false"
-                said = f" To fill it with a value, such as {value}: columns: {{fill: {{{name}: {value}}}}}."
-                if role == columns.OBS:
-                    late = json.dumps({f"{name}_known": {"of": as_sql(name), "how": "last_known", "first": 0}})
-                    said += (
-                        f" To go on with the last one of its episode: columns: {{in_episode: {late}}}, and that name in obs."
-                    )
                 gaps = np.flatnonzero(pc.is_null(table[name], nan_is_null=True).to_numpy())
-                remedies = dict.fromkeys({*gaps.tolist()} & {*rows}, said) | remedies
+                remedies = dict.fromkeys({*gaps.tolist()} & {*rows}, _to_fill(role, name)) | remedies
         return remedies
+
+
+def _to_fill(role: str, name: str) -> str:
+    """Advise how to fill a column. No number stands for a reward or an action that is not known."""
+    if role in (columns.REWARDS, columns.ACTIONS):
+        return ""
+    value = "0" if role == columns.OBS else "false"
+    said = f" To fill it with a value, such as {value}: columns: {{fill: {{{name}: {value}}}}}."
+    if role == columns.OBS:
+        late = json.dumps({f"{name}_known": {"of": as_sql(name), "how": "last_known", "first": 0}})
+        said += f" To go on with the last one of its episode: columns: {{in_episode: {late}}}, and that name in obs."
+    return said
 
 
 def _text_inside(tree: Any) -> str | None:

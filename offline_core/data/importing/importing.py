@@ -22,6 +22,7 @@ from offline_core.data.importing.report import ImportResult, result_of
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, DataError, EmptyDatasetError, LocationError, OfflineError, VersionExistsError
 from offline_core.runtime.stage import Argument, output, stage
+from offline_core.runtime.units import count_text
 
 log = logging.getLogger(__name__)
 
@@ -164,6 +165,6 @@ def replaced(dataset: Dataset) -> str | None:
         return None
     of = ", ".join(parent.uri for parent in before.manifest.parents) or before.manifest.operation.stage
     return (
-        f"Version {version} replaces version {earlier[-1]}: {missing:,} episodes of {of} are not in it; "
-        f"they stay readable as version {earlier[-1]}."
+        f"Version {version} replaces version {earlier[-1]}: {count_text(missing, 'episode')} of {of} "
+        f"{'is not in it; it stays' if missing == 1 else 'are not in it; they stay'} readable as version {earlier[-1]}."
     )

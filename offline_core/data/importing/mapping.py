@@ -78,11 +78,20 @@ def map_columns(table: pa.Table, mapping: ColumnMapping) -> pa.Table:
     return pa.Table.from_arrays([column for _, column in result.values()], schema=pa.schema(fields, table.schema.metadata))
 
 
+def _not_joined(source: str, kind: pa.DataType) -> str:
+    """Say why a column is no part of a vector, and which of its fields may be."""
+    said = f"Column {source!r} has type {kind}; a vector is joined from numbers and vectors."
+    if not pa.types.is_struct(kind):
+        return said
+    fields = ", ".join(f"{source}.{field.name}" for field in kind)
+    return f"{said} Name the fields in place of {source}: {fields}."
+
+
 def _joined(table: pa.Table, sources: list[str]) -> pa.Array:
     parts = [read_column(table, source) for source in sources]
     for source, part in zip(sources, parts, strict=True):
         if not isinstance(part, np.ndarray) or part.ndim > 2 or part.dtype.kind not in "biuf":
-            raise SchemaError(f"Column {source!r} has type {table[source].type}; a vector is joined from numbers and vectors.")
+            raise SchemaError(_not_joined(source, table[source].type))
     vectors = [
         part.reshape(len(part), -1) if isinstance(part, np.ndarray) and len(part) else np.empty((0, 1)) for part in parts
     ]

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
 
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import columns
+from offline_core.data.formats.sources.names import is_minimised
 from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.report import Counts
 from offline_core.data.importing.times import above
+from offline_core.data.inputs.row_steps import as_sql
 
 
-def notes_on(counts: Counts, statistics: Statistics) -> list[str]:
-    """The notes on ends, times and clipped actions."""
+def yaml_line(value: Mapping[str, Any]) -> str:
+    """Return parameters as a line of YAML, without the outermost brackets."""
+    line: str = yaml.safe_dump(dict(value), default_flow_style=True, sort_keys=False, width=math.inf, allow_unicode=True)
+    return line.strip()[1:-1]
+
+
+def notes_on(counts: Counts, statistics: Statistics, rewards: str | list[str] | None) -> list[str]:
+    """The notes on ends, times, clipped actions and rewards.
+
+    Arguments:
+        rewards: what the mapping makes rewards of.
+    """
     return [
         *_notes_on_ends(counts, statistics),
         *_notes_on_times(counts),
         *_notes_on_clipped(counts, statistics),
         *_notes_on_rewards(statistics),
+        *_notes_on_costs(statistics, rewards),
     ]
 
 
@@ -89,6 +106,18 @@ def _notes_on_rewards(statistics: Statistics) -> list[str]:
     ]
 
 
+def _notes_on_costs(statistics: Statistics, rewards: str | list[str] | None) -> list[str]:
+    known = (statistics.columns or {}).get(columns.REWARDS)
+    if known is None or not isinstance(rewards, str) or not is_minimised(rewards) or known.mean[0] <= 0:
+        return []
+    name = "reward" if rewards != "reward" else "minus_reward"
+    line = {"columns": {"computed": {name: f"-{as_sql(rewards)}"}}, "mapping": {columns.REWARDS: name}}
+    return [
+        f"The reward is {rewards}, which is named like something to be minimised and is {known.mean[0]:,.6g} on average; "
+        f"larger rewards are learned as better. If smaller ones are, turn it round: {yaml_line(line)}."
+    ]
+
+
 def _notes_on_clipped(counts: Counts, statistics: Statistics) -> list[str]:
     if not counts.clipped_actions:
         return []
@@ -109,10 +138,13 @@ def _notes_on_clipped(counts: Counts, statistics: Statistics) -> list[str]:
 def _notes_on_times(counts: Counts) -> list[str]:
     notes = []
     if counts.time_gaps and counts.longest_time_gap is not None:
+        least, most = f"{counts.shortest_time_gap:,.6g}", f"{counts.longest_time_gap:,.6g}"
+        times = "Once" if counts.time_gaps == 1 else f"{counts.time_gaps:,} times"
         notes.append(
-            f"{counts.time_gaps:,} times so much time lies between two steps of one id that another episode begins there; "
-            f"{counts.shortest_time_gap:,.6g} to {counts.longest_time_gap:,.6g} (seconds, or the unit of t). If these are no "
-            f"ends, set a larger one: episodes: {{max_gap: {above(counts.longest_time_gap):g}}}."
+            f"{times} so much time lies between two steps of one id that another episode begins there; "
+            f"{least if least == most else f'{least} to {most}'} (seconds, or the unit of t). If "
+            f"{'this is no end' if counts.time_gaps == 1 else 'these are no ends'}, set a larger one: "
+            f"episodes: {{max_gap: {above(counts.longest_time_gap):g}}}."
         )
     if counts.alternating_ids:
         notes.append(

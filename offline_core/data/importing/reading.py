@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from offline_core.data.datasets.about import About
 from offline_core.data.datasets.manifest import FileEntry, Parent
 from offline_core.data.datasets.statistics import Statistics
+from offline_core.data.episodes import columns
 from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.fingerprint import changes_show, fingerprint
 from offline_core.data.formats.sources.listing import Listing
@@ -111,6 +112,8 @@ class Read:
     imported: Imported
     declared: StoredSpaces
     """(observation space, action space) as far as they are declared or stated, or follow from categories and bins."""
+    rewards: str | list[str] | None
+    """What the mapping makes rewards of."""
     input_columns: InputColumns | None
     """What observations are made of, if that can be said."""
 
@@ -132,7 +135,7 @@ class Read:
         """Sentences on where it guessed, and what it changed."""
         actions = functools.reduce(ActionCounts.merge, (part.actions for part in self.written))
         own = [note for reader in source.readers for note in getattr(reader, "notes", ())]
-        return [*self.inferred, *notes_on(self.counts, self.statistics), *actions.notes(), *own]
+        return [*self.inferred, *notes_on(self.counts, self.statistics, self.rewards), *actions.notes(), *own]
 
 
 def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, *, base: Stored | None = None) -> Read:
@@ -162,4 +165,5 @@ def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, 
             imported, declared = steps.imported(seen, source.listing, findings), steps.preparation.spaces
     counts = sum((part.counts for part in written), Counts()).with_unreadable(findings.unreadable)
     quarantine = list_unreadable(root, findings.unreadable) if findings.unreadable else None
-    return Read(written, counts, findings.unreadable, quarantine, notes, findings.late, imported, declared, inputs)
+    rewards = config.mapping.get(columns.REWARDS)
+    return Read(written, counts, findings.unreadable, quarantine, notes, findings.late, imported, declared, rewards, inputs)

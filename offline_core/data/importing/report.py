@@ -119,10 +119,14 @@ class Counts(BaseModel):
 
     def __str__(self) -> str:
         """The numbers that are not zero, in words."""
-        words = (
-            f"{value:,} {name.replace('_', ' ')}" for name, value in self.model_dump().items() if value and name != _SHORTEST
-        )
+        words = (f"{value:,} {_words(name, value)}" for name, value in self.model_dump().items() if value and name != _SHORTEST)
         return ", ".join(words) or "no rows"
+
+
+def _words(name: str, count: float) -> str:
+    """The words of a count, which name several things."""
+    words = name.replace("_", " ")
+    return words.removesuffix("s") if count == 1 and not words.endswith("obs") else words
 
 
 @dataclass
@@ -255,13 +259,14 @@ class ImportResult(Result):
 
     def card(self) -> Card:
         counts = self.counts
-        told = f"{counts.rows:,} rows became {counts.steps:,} steps of {counts.episodes:,} episodes"
+        steps, episodes = count_text(counts.steps, "step"), count_text(counts.episodes, "episode")
+        told = f"{count_text(counts.rows, 'row')} became {steps} of {episodes}"
         if counts.duplicates:
             told += f"; {count_text(counts.duplicates, 'row')} came again"
         is_part = bool(counts.quarantined_rows + counts.quarantined_files)
         if is_part:
             more = " and more in unreadable files" if counts.quarantined_files else ""
-            told += f"; {counts.quarantined_rows:,} rows{more} could not be read"
+            told += f"; {count_text(counts.quarantined_rows, 'row')}{more} could not be read"
         counted: dict[str, object] = {name: count for name, count in counts.model_dump().items() if count}
         if counts.quarantined_files:  # the number of rows in unreadable parts of files is unknown
             counted |= {name: f"at least {getattr(counts, name):,}" for name in ("rows", "quarantined_rows")}

@@ -18,9 +18,9 @@ from offline_core.data.formats.sources.names import (
     DENSITY_NAMES,
     ENDS,
     ID_WORDS,
+    OUTCOME_WORDS,
     PROBABILITIES,
     PROBABILITY_NAMES,
-    REWARD_WORDS,
     SYNONYMS,
     THING_WORDS,
     TIME_WORDS,
@@ -29,6 +29,8 @@ from offline_core.data.formats.sources.names import (
     first_word,
     following,
     has_word,
+    is_minimised,
+    is_outcome,
     named,
     parts_of,
     plain,
@@ -39,6 +41,8 @@ from offline_core.data.importing.mapping import REQUIRED
 from offline_core.data.importing.masked import MASKS
 from offline_core.data.importing.recognised import MIN_NAME, recognised
 
+MAX_NULLS = 0.5
+"""A column of which more of the values are missing is nothing that each step has."""
 KEPT = (columns.AGENT_ID, columns.MODULE_ID, columns.ACTION_DIST_INPUTS, columns.WEIGHTS_SEQ_NO)
 """Canonical names that no other program uses."""
 
@@ -114,6 +118,7 @@ def guessed_roles(rows: SampleRows, mapping: Mapping[str, str | list[str]], chan
     _inside_structs(guess)
     _time(guess)
     _ids(guess)
+    _time(guess)  # the ids may tell which rows it counts
     _pairs(guess)
     _ends(guess)
     _probability(guess)
@@ -191,17 +196,10 @@ def _time(guess: Guess) -> None:
         guess.take(columns.T, times[0], "the values are times", times[1:])
         return
     eps_id = guess.source_of(columns.EPS_ID)
-    inside = np.diff(guess.rows.file) == 0
+    ids = None if eps_id is None else guess.column(eps_id)
     for name in guess.left:
-        column = guess.column(name)
-        if column.null_count or not values.is_whole(column) or pc.count_distinct(column).as_py() < 3:  # a flag counts nothing
-            continue
-        t = values.numbers(column)
-        assert t is not None
-        same = inside & (np.diff(t) > 0) if eps_id is None else values.same_run(guess.column(eps_id), guess.rows.file)
-        begins = t[np.append(True, ~same)]
-        if values.counts_by_one(t, same) and len(begins) and len(np.unique(begins)) == 1 and begins[0] in (0, 1):
-            guess.take(columns.T, name, f"the values count by one, from {begins[0]:.0f} in each run")
+        if (first := values.numbers_rows(guess.column(name), guess.rows.file, ids)) is not None:
+            guess.take(columns.T, name, f"the values count by one, from {first:.0f} in each run")
             return
 
 
@@ -253,15 +251,22 @@ def _pairs(guess: Guess) -> None:
     guess.take(columns.T, t, f"numbers the rows of each {eps_id}, in whatever order rows lie", is_sure=False)
 
 
+def same_episode(guess: Guess) -> np.ndarray | None:
+    """(N-1,) bool: the next row goes on with the episode; None if neither ids nor times say so."""
+    eps_id, time = guess.source_of(columns.EPS_ID), guess.source_of(columns.T)
+    t = None if time is None else values.numbers(guess.column(time), may_be_time=True)
+    if eps_id is not None:
+        same = values.same_run(guess.column(eps_id), guess.rows.file)
+        return same if t is None else same & (np.diff(t) != 0)  # a last row may be there twice
+    if t is not None:
+        return (np.diff(guess.rows.file) == 0) & (np.diff(t) > 0)  # type: ignore[no-any-return]
+    return None
+
+
 def _ends(guess: Guess) -> None:
     if {*ENDS} & guess.roles.keys():
         return
-    eps_id, time = guess.source_of(columns.EPS_ID), guess.source_of(columns.T)
-    if eps_id is not None:
-        same = values.same_run(guess.column(eps_id), guess.rows.file)
-    elif time is not None and (t := values.numbers(guess.column(time), may_be_time=True)) is not None:
-        same = (np.diff(guess.rows.file) == 0) & (np.diff(t) > 0)
-    else:
+    if (same := same_episode(guess)) is None:
         return
     if candidates := values.end_candidates(guess.rows, guess.left, same):
         reason = "true in last rows of episodes and nowhere else"
@@ -298,35 +303,54 @@ def _the_rest(guess: Guess) -> None:
     """List candidates for the roles that an import needs and no name tells; only lone vectors are guessed as observations."""
     after = {*following(guess.rows.table.column_names).values()}
     left = [name for name in guess.left if not (has_word(name, PROBABILITIES) or name in after or _tells_apart(guess, name))]
-    single = [name for name in left if _is_number(guess.column(name))]
     vectors = [name for name in left if _fits(columns.OBS, guess.column(name)) and values.is_vector(guess.column(name))]
-    kinds = {name: guess.column(name) for name in left}
-    words = [name for name, kind in kinds.items() if values.is_choice(kind) or pa.types.is_boolean(kind.type)]
-    categories = [name for name, kind in kinds.items() if values.is_category(kind)]
-    seen = [name for name in left if name in {*vectors, *single, *categories}]
-    seen = [name for name in seen if plain(name) not in REWARD_WORDS] or seen  # what has the very name of an outcome is none
     if columns.OBS not in guess.roles and len(vectors) == 1:
         guess.take(columns.OBS, vectors[0], "the only vectors that have no other meaning", is_sure=False)
-        vectors = []
-    taken: list[str] = []
+        left.remove(vectors[0])
+    kinds = dict[str, pa.ChunkedArray]()
+    for name in left:
+        kinds |= _fields(name, guess.column(name))
+    taken = {source for role in guess.roles.values() for source in role.sources}
+    left = [name for name in kinds if name not in taken and kinds[name].null_count <= MAX_NULLS * len(guess.rows)]
+    vectors = [name for name in left if name in vectors]
+    single = [name for name in left if _is_number(kinds[name])]
+    words = [name for name in left if values.is_choice(kinds[name]) or pa.types.is_boolean(kinds[name].type)]
+    categories = [name for name in left if values.is_category(kinds[name])]
+    seen = [name for name in left if name in {*vectors, *single, *categories}]
+    seen = [name for name in seen if not is_outcome(name)] or seen  # what is named like an outcome is none
+    likeliest: list[str] = []
     for name, reason, pool, likely in (
-        (columns.REWARDS, "no name says which column is the reward", single, REWARD_WORDS),
+        (columns.REWARDS, "no name says which column is the reward", single, OUTCOME_WORDS),
         (columns.ACTIONS, "no name says which columns are the action", [*words, *vectors, *single], ACTION_WORDS),
         (columns.OBS, "no name says what a policy observes", seen, ()),
     ):
         if name in guess.roles:
             continue
         candidates = sorted(
-            (column for column in pool if column not in taken),
+            (column for column in pool if column not in likeliest),
             key=lambda column: (
                 (len(likely), True) if (at := first_word(column, likely)) is None else (at, plain(column) != likely[at])
             ),
         )
+        if name == columns.REWARDS and candidates and is_minimised(candidates[0]):
+            reason += f"; {candidates[0]} is named like something to be minimised, which is a reward once it is turned round"
         guess.take(name, None, reason, [*dict.fromkeys(candidates)])
         if name != columns.OBS and (
             sure := [column for column in candidates if has_word(column, likely)] or words * (pool is not single)
         ):
-            taken += sure[:1]
+            likeliest += sure[:1]
+
+
+def _fields(name: str, column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
+    """The numbers inside a struct, by their dotted names; any other column by its own."""
+    if not pa.types.is_struct(column.type):
+        return {name: column}
+    fields = dict[str, pa.ChunkedArray]()
+    for number, child in enumerate(column.type):
+        inside = pc.struct_field(column, number)
+        if pa.types.is_struct(child.type) or _is_number(inside):
+            fields |= _fields(f"{name}.{child.name}", inside)
+    return fields
 
 
 def _tells_apart(guess: Guess, name: str) -> bool:

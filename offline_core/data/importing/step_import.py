@@ -29,6 +29,7 @@ from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.small_files import small_files
 from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
+from offline_core.data.importing import column_values as values
 from offline_core.data.importing import extras
 from offline_core.data.importing.action_range import infer_range, steps_of_table
 from offline_core.data.importing.assembly import Assembled, assemble
@@ -37,6 +38,7 @@ from offline_core.data.importing.conversion import Types
 from offline_core.data.importing.episode_ids import SOURCE_FILE, unique_ids
 from offline_core.data.importing.exchange import PartWriter, read_part
 from offline_core.data.importing.imported import SOURCE_ID, Imported, remove_late
+from offline_core.data.importing.notes import yaml_line
 from offline_core.data.importing.preparation import Preparation, Prepared
 from offline_core.data.importing.report import Counts, Findings, Late
 from offline_core.data.importing.seen_files import SeenFiles, uris_of
@@ -149,6 +151,8 @@ class StepImport:
                 notes.append(note)
         except ConfigError as error:
             raise ConfigError(" ".join([str(error), *preparation.notes])) from error
+        if config.episodes.order == "auto" and order == "stored":
+            notes += _notes_on_counters(table)
         job = replace(job, order=order, notes=tuple(note for note in notes if note is not None))
         return replace(job, order="stored") if job.may_link and order == "linked" else job
 
@@ -428,6 +432,21 @@ class StepImport:
             mapping=self.preparation.mapping,
             in_order=None if made is None else made.in_order,
         )
+
+
+def _notes_on_counters(table: pa.Table) -> list[str | None]:
+    """Note the columns that number the rows of each id and are not mapped, where rows are taken in the order they lie."""
+    if columns.EPS_ID not in table.column_names:
+        return []
+    file, ids = table[SOURCE_FILE].to_numpy().astype(np.int64), table[columns.EPS_ID]
+    extra = [name for name in table.column_names if name not in (*columns.STEP_COLUMNS, SOURCE_FILE, SOURCE_ROW)]
+    return [
+        f"Column {name} numbers the rows of each eps_id, and is not mapped: rows are taken in the order they lie, and one that "
+        f"is there twice or missing is not seen. If it numbers steps, set "
+        f"{yaml_line({'mapping': {columns.T: name}})}."
+        for name in extra
+        if values.numbers_rows(table[name], file, ids) is not None
+    ]
 
 
 def _groups(sizes: Sequence[int]) -> list[range]:

@@ -152,7 +152,7 @@ def test_an_import_says_what_it_replaces(tmp_path: Path, caplog: pytest.LogCaptu
     write_rows(tmp_path / "b/x.parquet", [*steps("b", 3), *steps("c", 3)])
     first, _ = run_import(tmp_path / "a", tmp_path / "out")
     second, _ = run_import(tmp_path / "b", tmp_path / "out")
-    told = f"Version 2 replaces version 1: 1 episodes of {tmp_path}/a are not in it; they stay readable as version 1."
+    told = f"Version 2 replaces version 1: 1 episode of {tmp_path}/a is not in it; it stays readable as version 1."
     assert (first.replaced, second.replaced) == (None, told) and told in caplog.text
     again, _ = run_import(tmp_path / "a", tmp_path / "out")
     assert (again.reused, again.dataset.version, again.dataset.latest, again.replaced) == (True, 1, 2, None)

@@ -118,3 +118,44 @@ def test_lines_without_ids_and_ends_are_an_episode_each(tmp_path: Path) -> None:
     (tmp_path / "log.json").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     result, found = run_import(tmp_path / "log.json", tmp_path / "out", episodes={"last_new_obs": "repeat"})
     assert sorted(map(len, found)) == [2, 3] and result.notes[0].startswith("Lines say neither which episode")
+
+
+@pytest.mark.parametrize("order", ["auto", "stored"])
+def test_a_counter_that_is_not_mapped_is_said_where_rows_lie_in_order(tmp_path: Path, order: str) -> None:
+    rows = [
+        {"eps_id": eps_id, "row in": t, "obs": [t / 3], "actions": t % 2, "rewards": t / 7}
+        for eps_id in "abc"
+        for t in range(8)
+    ]
+    (tmp_path / "in.ndjson").write_text("\n".join(json.dumps(row | {"level": 7}) for row in rows))
+    result, _ = run_import(tmp_path / "in.ndjson", tmp_path / "out", episodes={"order": order})
+    said = [note for note in result.notes if "numbers the rows of each eps_id" in note]
+    assert len(said) == (order == "auto")
+    assert all("Column row in " in note and "set mapping: {t: row in}" in note for note in said)
+
+
+@pytest.mark.parametrize(("name", "sign"), [("energy cost", 1), ("energy cost", -1), ("profit", 1)])
+def test_a_cost_that_is_a_reward_is_said_with_the_line_that_turns_it_round(tmp_path: Path, name: str, sign: int) -> None:
+    rows = [{"eps_id": "a", "t": t, "obs": [t / 3], "actions": t % 2, name: sign * (t + 1)} for t in range(9)]
+    (tmp_path / "in.ndjson").write_text("\n".join(json.dumps(row) for row in rows))
+    given = {"mapping": {"rewards": name}}
+    result, _ = run_import(tmp_path / "in.ndjson", tmp_path / "out", **given)
+    said = [note for note in result.notes if "named like something to be minimised" in note]
+    assert len(said) == (name == "energy cost" and sign > 0)
+    if said:
+        turned = yaml.safe_load("{" + said[0].partition("turn it round: ")[2].removesuffix(".") + "}")
+        result, found = run_import(tmp_path / "in.ndjson", tmp_path / "turned", **turned)
+        assert found[0].rewards.tolist() == [-t - 1 for t in range(9)]
+        assert not [note for note in result.notes if "minimised" in note]
+
+
+def test_one_thing_is_told_as_one(tmp_path: Path) -> None:
+    rows = [{"eps_id": "a", "t": t, "obs": [t / 3], "actions": t % 2, "rewards": t} for t in (0.5, 1.5, 2.5, 90.5, 91.5)]
+    (tmp_path / "in.ndjson").write_text("\n".join(json.dumps(row) for row in rows))
+    result, _ = run_import(tmp_path / "in.ndjson", tmp_path / "out", episodes={"max_gap": 10})
+    [note] = [note for note in result.notes if "so much time" in note]
+    assert note.startswith("Once so much time lies between two steps of one id that another episode begins there; 88 (seconds")
+    (tmp_path / "one.ndjson").write_text(json.dumps(rows[0]))
+    result, _ = run_import(tmp_path / "one.ndjson", tmp_path / "one")
+    assert "1 row became 1 step of 1 episode." in str(result.card().sentence)
+    assert str(result.counts).startswith("1 row, 1 step, 1 episode,")

@@ -49,7 +49,7 @@ def test_ids_that_come_again_each_day_are_episodes_of_a_day_each(tmp_path: Path)
     assert (counts.time_gaps, counts.open_ends, counts.gaps, counts.restarted_ids) == (6, 8, 0, 0)
     assert counts.shortest_time_gap == timedelta(days=1).total_seconds() - 50
     assert result.notes[-1].startswith(
-        "6 times so much time lies between two steps of one id that another episode begins there; 86,350 to 86,350 "
+        "6 times so much time lies between two steps of one id that another episode begins there; 86,350 "
     )
     assert result.notes[-1].endswith("If these are no ends, set a larger one: episodes: {max_gap: 87000}.")
     assert [np.diff(e.extras["time"]).tolist() for e in found] == [[10**10] * 5] * 8

@@ -12,9 +12,11 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     columns.EPS_ID: (
         *("eps_id", "episode_id", "episode_index", "episode", "ep_id", "eps", "ep", "trajectory_id", "traj_id", "trajectory"),
         *("traj", "rollout_id", "run_id", "session_id", "run", "session", "episode_nr", "episode_number", "rollout", "trip_id"),
+        *("episode_uuid", "episode_guid"),
     ),
     columns.T: (
         *("t", "step", "timestep", "time_step", "step_id", "step_index", "step_nr", "env_step", "frame_index", "frame", "k"),
+        *("tick", "ticks", "cycle"),
         *("timestamp", "time", "datetime", "date_time", "ts", "utc", "time_utc", "event_time", "recorded_at", "measured_at"),
         *(
             "time_s",
@@ -111,42 +113,17 @@ ACTION_WORDS = (
     *("recommended", "recommendation", "ad", "item", "shown", "position"),
 )
 REWARD_WORDS = (
-    *(
-        "reward",
-        "rewards",
-        "return",
-        "payoff",
-        "utility",
-        "profit",
-        "pnl",
-        "pn_l",
-        "revenue",
-        "income",
-        "earnings",
-        "margin",
-        "result",
-    ),
-    *("outcome", "success", "win", "won", "purchased", "purchase", "bought", "ordered", "conversion", "converted", "click"),
-    *(
-        "clicks",
-        "clicked",
-        "score",
-        "gain",
-        "savings",
-        "sales",
-        "booking",
-        "bookings",
-        "orders",
-        "cost",
-        "costs",
-        "penalty",
-        "loss",
-        "kpi",
-        "died",
-        "survived",
-    ),
-    *("mortality", "delay", "kwh", "energy", "booking", "bookings", "orders"),
+    *("reward", "rewards", "return", "returns", "payoff", "utility", "profit", "pnl", "pn_l", "revenue", "income", "earnings"),
+    *("margin", "result", "outcome", "success", "win", "won", "purchased", "purchase", "bought", "ordered", "conversion"),
+    *("converted", "click", "clicks", "clicked", "score", "gain", "savings", "sales", "booking", "bookings", "orders", "kpi"),
+    "survived",
 )
+COST_WORDS = (
+    *("cost", "costs", "expense", "expenses", "penalty", "loss", "losses", "died", "mortality", "delay", "error", "waste"),
+    *("downtime", "kwh", "energy"),
+)
+"""What is to be small: such a column is a reward once it is turned round."""
+OUTCOME_WORDS = (*REWARD_WORDS, *COST_WORDS)
 """What columns of actions and rewards are often called, the likelier first: for the order of candidates, and nothing else."""
 ID_WORDS = ("id", "uuid", "guid", "key", "index", "unnamed")
 """In the names of what tells rows or things apart, and is no quantity."""
@@ -160,6 +137,16 @@ TIME_WORDS = (
     *("round", "turn", "period", "stage", "visit", "seq", "sequence", "order", "position", "number", "nr", "no"),
 )
 """In the names of what numbers the rows of an episode."""
+_UNITS = (
+    *("kwh", "mwh", "wh", "eur", "euro", "euros", "usd", "gbp", "chf", "dollar", "dollars", "cent", "cents", "s", "sec"),
+    *("second", "seconds", "min", "minute", "minutes", "h", "hour", "hours", "ms", "pct", "percent", "per", "total", "sum"),
+)
+"""What may follow the word that says what a column is."""
+_FLOWS = (
+    *("temp", "temperature", "pressure", "flow", "air", "water", "pump", "fan", "valve", "pipe", "line"),
+    "side",
+)
+"""Beside one of these, `return` is what flows back."""
 _NEXT_WORDS = ("next", "new", "prime", "tp1", "after")
 
 
@@ -208,5 +195,28 @@ def has_word(name: str, words: Iterable[str]) -> bool:
 
 def first_word(name: str, words: Iterable[str]) -> int | None:
     """Return the index of the first of the words that occurs in a name."""
-    there = {plain(name), *plain(name).split("_")}
+    there = {plain(name), *_words(name)}
     return next((index for index, word in enumerate(words) if word in there), None)
+
+
+def is_minimised(name: str) -> bool:
+    """Whether a name says of an outcome that less is better, by its last word that tells: a cost, and no saving of it."""
+    said = [word for word in _without_units(name) if word in OUTCOME_WORDS]
+    return bool(said) and said[-1] in COST_WORDS
+
+
+def is_outcome(name: str) -> bool:
+    """Whether a column is what came of an action, by its name: `energy_cost_eur` is, and `last_click_age` is no click."""
+    return plain(name) in OUTCOME_WORDS or _without_units(name)[-1] in OUTCOME_WORDS
+
+
+def _without_units(name: str) -> list[str]:
+    words = [word for word in _words(name) if word not in _UNITS]
+    return words or plain(name).split("_")
+
+
+def _words(name: str) -> list[str]:
+    """The words of a name, without a `return` that is the way back of air or water."""
+    words = plain(name).split("_")
+    around = [{*words[max(0, number - 1) : number + 2]} for number in range(len(words))]
+    return [word for word, near in zip(words, around, strict=True) if word != "return" or near.isdisjoint(_FLOWS)]

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from offline_core.data.episodes import columns
+from offline_core.data.formats.sources.names import REWARD_WORDS, has_word, is_minimised
 from offline_core.data.importing.columns_config import InEpisode
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.planning.plan import plan_import
-from offline_core.data.importing.planning.result import Decision, ImportPlan
+from offline_core.data.importing.planning.result import Decision, ImportPlan, negated
+from offline_core.data.inputs.frames import no_column
 from offline_core.data.inputs.row_steps import as_sql
 from offline_core.runtime.config import parse
 
@@ -18,6 +20,7 @@ LAST_READING = "the last reading of the episode"
 ALL = "all of these"
 """As the answer of what is a vector: all candidates."""
 LEAVE_OUT, KEEP_OUT = "leave these rows out", "stop here"
+LARGER, SMALLER = "larger is better", "smaller is better"
 MAX_ROUNDS = 20
 """Of questions: each plan may ask what the one before could not know."""
 
@@ -33,19 +36,26 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
         OfflineError: the source cannot be planned.
     """
     plan = plan_import(config, source=paths)
+    refused = ""
     for _ in range(MAX_ROUNDS):
         undecided = [decision for decision in plan.decisions if decision.name not in ("rows", "columns", "parameters")]
         config = _asked_of(plan)
         gaps = plan.gaps if config.unreadable == "fail" else {}
         if undecided:
             decision = undecided[0]
-            answer = _answer(decision, ask)
-            config = _with_answer(config, decision, answer, [column.name for column in plan.columns])
+            answer = _answer(decision, refused, ask)
+            known = [*dict.fromkeys([*(column.name for column in plan.columns), *decision.candidates])]
+            refused = _why_not(decision, answer, known)
+            if not refused:
+                config = _with_answer(config, decision, answer, known)
+            if not refused and decision.name == columns.REWARDS:
+                config = _with_sign(config, plan, ask)
         elif gaps:
             name, rows = next(iter(gaps.items()))
             seen = config.mapping.get(columns.OBS, [])
             is_reading = isinstance(seen, list) and name in seen
-            candidates = [*([LAST_READING] if is_reading else []), "0", LEAVE_OUT]
+            numbers = ["0"] if name in plan.fills else []
+            candidates = [*([LAST_READING] if is_reading else []), *numbers, LEAVE_OUT]
             answer = ask(f"{name}: {rows:,} of the rows that were read have no value there; what to put in", candidates)
             if answer == LAST_READING and is_reading:
                 column = next(column for column in plan.columns if column.name == name)
@@ -65,11 +75,12 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
     return plan
 
 
-def _answer(decision: Decision, ask: Callable[[str, list[str]], str]) -> str:
+def _answer(decision: Decision, refused: str, ask: Callable[[str, list[str]], str]) -> str:
     """The answer to one question: for observations all candidates are the likeliest, as the YAML of a plan proposes them."""
+    asked_again = f"{refused} " if refused else ""
     if decision.name != columns.OBS or len(decision.candidates) < 2:
-        return ask(f"{decision.name}: {decision.question}", decision.candidates)
-    question = f"{decision.name}: {decision.question}; several names have commas between them"
+        return ask(f"{asked_again}{decision.name}: {decision.question}", decision.candidates)
+    question = f"{asked_again}{decision.name}: {decision.question}; several names have commas between them"
     answer = ask(question, [ALL, *decision.candidates])
     return ", ".join(decision.candidates) if answer == ALL else answer
 
@@ -85,13 +96,30 @@ def _asked_of(plan: ImportPlan) -> ImportConfig:
     return parse(ImportConfig, parameters)
 
 
+def _names(answer: str, known: list[str]) -> list[str]:
+    """What an answer names: one, though its name may have commas, or several."""
+    is_one = answer.strip() in known
+    return [answer.strip()] if is_one else [part.strip() for part in answer.split(",") if part.strip()]
+
+
+def _why_not(decision: Decision, answer: str, known: list[str]) -> str:
+    """Say why an answer settles nothing, so that the question is asked again; empty if it does."""
+    names = _names(answer, known)
+    if not names:
+        return "That names nothing."
+    if decision.name in ("ids_per", "dates") or names == ["single_step"]:
+        return ""
+    if missing := [name for name in names if name not in known]:
+        return no_column(missing, known)
+    is_vector = decision.name == columns.OBS or len(names) > 1
+    structs = {name: [other for other in known if other.startswith(f"{name}.")] for name in names}
+    inside = next((fields for name, fields in structs.items() if fields and is_vector), None)
+    return f"A vector is joined from numbers: name {', '.join(inside)}." if inside else ""
+
+
 def _with_answer(config: ImportConfig, decision: Decision, answer: str, known: list[str]) -> ImportConfig:
-    """Return the parameters with an answer; unchanged if it names no column, so that the question is asked again."""
-    is_one = answer.strip() in {*known, *decision.candidates}
-    names = [answer.strip()] if is_one else [part.strip() for part in answer.split(",") if part.strip()]
-    is_open = decision.name in ("ids_per", "dates") or names == ["single_step"]
-    if not names or not (is_open or {*names} <= {*known, *decision.candidates}):
-        return config
+    """Return the parameters with an answer."""
+    names = _names(answer, known)
     match decision.name:
         case "ids_per":
             return _with(config, episodes=config.episodes.model_copy(update={"ids_per": names[0]}))
@@ -107,6 +135,19 @@ def _with_answer(config: ImportConfig, decision: Decision, answer: str, known: l
         case name:
             is_vector = name == columns.OBS or len(names) > 1
             return _with(config, mapping={**config.mapping, name: names if is_vector else names[0]})
+
+
+def _with_sign(config: ImportConfig, plan: ImportPlan, ask: Callable[[str, list[str]], str]) -> ImportConfig:
+    """Return the parameters with the reward turned round where smaller values are better, unless its name says which are."""
+    source = config.mapping[columns.REWARDS]
+    if not isinstance(source, str) or (has_word(source, REWARD_WORDS) and not is_minimised(source)):
+        return config
+    candidates = [SMALLER, LARGER] if is_minimised(source) else [LARGER, SMALLER]
+    if ask(f"{source}: which values of the reward are better", candidates).strip() != SMALLER:
+        return config
+    computed = negated(source, plan.columns)
+    config = _with(config, mapping={**config.mapping, columns.REWARDS: next(iter(computed))})
+    return _with(config, columns=config.columns.model_copy(update={"computed": {**config.columns.computed, **computed}}))
 
 
 def _with_last_reading(config: ImportConfig, name: str, first: str) -> ImportConfig:

@@ -25,9 +25,9 @@ from offline_core.data.importing.planning import episodes
 from offline_core.data.importing.planning.result import Decision
 from offline_core.data.importing.planning.sample import SourceSample, rows_of
 from offline_core.data.importing.planning.schema import Column, columns_of
-from offline_core.data.importing.planning.trial import Trial, lengths, made_by, prepared, tried, tried_files
+from offline_core.data.importing.planning.trial import MAX_REFUSED_SHARE, Trial, lengths, made_by, prepared, tried, tried_files
 from offline_core.data.importing.resolving import encoded_elsewhere
-from offline_core.data.importing.roles import Role, guessed_roles, has_single_steps
+from offline_core.data.importing.roles import Guess, Role, guessed_roles, has_single_steps, same_episode
 from offline_core.data.importing.row_columns import UNKNOWN, RowColumns
 from offline_core.data.importing.step_order import says_where_episodes_end
 from offline_core.data.importing.texts import date_formats, read_dates, swapped_format
@@ -94,6 +94,8 @@ def _set_format(plan: Proposal, sample: SourceSample) -> None:
 def _quarantine(plan: Proposal, trial: Trial) -> None:
     if trial.unreadable and trial.episodes and not trial.wrong_columns:
         rows, of = trial.counts.quarantined_rows, trial.counts.rows
+        if rows > MAX_REFUSED_SHARE * of:  # which a person decides
+            return
         plan.set("unreadable", "quarantine", f"{rows:,} of {of:,} rows that were read cannot be imported")
 
 
@@ -114,6 +116,7 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
     rows = rows.with_values
     roles = plan.roles = guessed_roles(rows, config.mapping, () if made is None else made.changed)
     _set_format(plan, sample)
+    _fill_flags(plan, Guess(rows, roles))
     is_one_table = len(sample.readers) == 1  # each of several files may be an episode
     if columns.ACTION_PROB in roles and is_one_table and has_single_steps(roles) and config.episodes.order == "auto":
         reason = "a row has the probability of what was done, and neither an episode nor a time: each is a choice by itself"
@@ -141,6 +144,26 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
     _declare_mixed_types(plan, readers)
     _complete_episodes(plan, sample, readers)
     return plan
+
+
+def _fill_flags(plan: Proposal, guess: Guess) -> None:
+    """Fill flags of ends and first rows with false where they are null, if they are written there only, or only if true."""
+    filled = dict[str, Any]()
+    same = same_episode(guess)
+    for name in [source for role in (*ENDS, columns.IS_FIRST) if (source := guess.source_of(role)) is not None]:
+        column = guess.column(name)
+        is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        if not (is_number or pa.types.is_boolean(column.type)) or not 0 < column.null_count < len(column):
+            continue
+        written = column.is_valid().to_numpy()
+        in_last_rows = same is not None and bool(np.append(~same, True)[written].all())
+        if values.is_flag(column) and (in_last_rows or pc.all(column.drop_null().cast(pa.bool_())).as_py()):
+            filled[name] = 0 if is_number else False
+    filled = {name: value for name, value in filled.items() if name not in plan.config.columns.fill}
+    if filled:
+        reason = f"{', '.join(filled)} has values where an episode ends or begins and nowhere else: there it is false"
+        plan.chosen["columns.fill"] = reason
+        plan.set("columns.fill", {**plan.config.columns.fill, **filled}, reason)
 
 
 def _with_gaps(rows: SampleRows, names: Iterable[str]) -> SampleRows:
@@ -236,7 +259,9 @@ def _stand_ins(plan: Proposal) -> dict[str, str] | None:
     stand_ins = {}
     for name in [name for name in REQUIRED if plan.roles[name].source is None]:
         fit = [
-            candidate for candidate in plan.roles[name].candidates if not kinds[candidate].nulls and kinds[candidate].is_uniform
+            candidate
+            for candidate in plan.roles[name].candidates
+            if candidate in kinds and not kinds[candidate].nulls and kinds[candidate].is_uniform
         ]
         if not fit:
             return None
@@ -255,13 +280,18 @@ def _with_stand_ins(plan: Proposal, sample: SourceSample, readers: Sequence[Firs
 
 
 def _grows_in_each_file(plan: Proposal, rows: SampleRows) -> bool:
-    """Whether t grows with each row; so it does where rows lie in order and have none."""
+    """Whether t grows with each row but for a few that are there twice; so it does where rows lie in order and have none."""
     role = plan.roles.get(columns.T)
     if role is None:
         return True
     source = role.sources[0] if role.sources else ""
     t = values.numbers(rows.table[source], may_be_time=True) if source in rows.table.column_names else None
-    return t is not None and bool((np.diff(t) > 0)[np.diff(rows.file) == 0].all())
+    if t is None:
+        return False
+    inside = np.diff(rows.file) == 0
+    if not inside.any():
+        return True
+    return bool((np.diff(t)[inside] >= 0).all()) and values.grows(t, inside)
 
 
 def _with_file_ids(plan: Proposal, sample: SourceSample, rows: SampleRows) -> Sequence[FirstRows]:
@@ -311,8 +341,8 @@ def _counts_anew(plan: Proposal, rows: SampleRows) -> bool:
     t = values.numbers(rows.table[role.sources[0]])
     if t is None or np.isnan(t).any():
         return False
-    same = (np.diff(rows.file) == 0) & (np.diff(t) > 0)
-    return not same.all() and values.counts_by_one(t, same) and len(np.unique(t[np.append(True, ~same)])) == 1
+    run = values.runs(t, rows.file)
+    return len(np.unique(run)) > 1 and values.counted_from(t, run, rows.file) is not None
 
 
 def _ends_to_decide() -> Decision:

@@ -12,14 +12,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.control_characters import visible, visible_line
 from offline_core.data.episodes import columns
-from offline_core.data.formats.sources.names import UNDERSTOOD
+from offline_core.data.formats.sources.names import UNDERSTOOD, is_minimised
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.planning.schema import Column
 from offline_core.data.importing.report import Counts
 from offline_core.data.importing.roles import Role
 from offline_core.data.inputs.row_steps import as_sql
 from offline_core.runtime.reporting.card import Card
-from offline_core.runtime.units import size_text
+from offline_core.runtime.units import count_text, size_text
 from offline_core.secrets import masked
 
 MAX_COLUMNS = 40
@@ -93,6 +93,24 @@ class ImportPlan(BaseModel):
         }
 
     @property
+    def fills(self) -> dict[str, int]:
+        """What may stand in gaps. A reward or an action that is not known is no number: such rows are left out."""
+        known, seen = set[str](), set[str]()
+        for role in self.roles:
+            if role.name in (columns.REWARDS, columns.ACTIONS):
+                known |= {*role.sources, *role.candidates[:1]}
+            elif role.name == columns.OBS:
+                seen |= {*role.sources, *role.candidates}
+        return dict.fromkeys((name for name in self.gaps if name not in known - seen), 0)
+
+    @property
+    def turned_round(self) -> dict[str, str]:
+        """What makes a reward of the likeliest column for it, if that is named like something to be minimised."""
+        likeliest = [role.candidates[0] for role in self.roles if role.name == columns.REWARDS and role.candidates]
+        is_open = any(decision.name == columns.REWARDS for decision in self.decisions)
+        return negated(likeliest[0], self.columns) if is_open and likeliest and is_minimised(likeliest[0]) else {}
+
+    @property
     def texts(self) -> dict[str, Any]:
         """How to encode columns of text that are not mapped yet: the likeliest for actions, and those for observations."""
         kinds = {column.name: column for column in self.columns}
@@ -100,10 +118,15 @@ class ImportPlan(BaseModel):
         for role in self.roles:
             if role.source is None and role.name in (columns.OBS, columns.ACTIONS):
                 likely = role.candidates if role.name == columns.OBS else role.candidates[:1]
-                for name in [name for name in likely if kinds[name].type == "text"]:
+                for name in [name for name in likely if name in kinds and kinds[name].type == "text"]:
                     missing = {"other": True} if kinds[name].nulls else "auto"
                     encodings[name] = missing if role.name == columns.OBS else {"form": "index"}
         return encodings
+
+    @property
+    def is_mostly_refused(self) -> bool:
+        """More rows would be left out than imported: that is a mistake of the parameters, and not of rows."""
+        return self.counts.rows > 0 and 2 * self.counts.quarantined_rows > self.counts.rows
 
     @property
     def is_certain(self) -> bool:
@@ -135,8 +158,9 @@ class ImportPlan(BaseModel):
             return "\n".join(head)
         yaml = [line for line in self.yaml.splitlines() if not line.startswith("# offline import ")][1:]
         to_do = "This YAML settles it; complete it" if self.decisions or self.gaps else "This YAML is a guess; check it"
-        if self.counts.rows and self.counts.quarantined_rows == self.counts.rows:
-            to_do = "No row can be imported by this YAML as it is: mend what is said of the rows above, complete it"
+        if self.is_mostly_refused:
+            rows = "No row" if self.counts.quarantined_rows == self.counts.rows else "Hardly a row"
+            to_do = f"{rows} can be imported by this YAML as it is: mend what is said of the rows above, complete it"
         elif any(decision.name == "columns" for decision in self.decisions):
             to_do = "Once the column is corrected, in the source or by columns.computed, complete this YAML"
         return "\n".join([*head, f"{to_do}, and go on with {self.command(output)}:", *yaml])
@@ -153,7 +177,11 @@ class ImportPlan(BaseModel):
     @property
     def yaml(self) -> str:
         """The parameters with their reasons as comments, for `offline import SOURCE -c FILE`."""
-        return "".join(f"{visible_line(line)}\n" for line in _lines(self))
+        return self.yaml_for(self.command())
+
+    def yaml_for(self, command: str) -> str:
+        """The same for a file of another name, or another output: `command` is what to type next."""
+        return "".join(f"{visible_line(line)}\n" for line in _lines(self, command))
 
     @property
     def page(self) -> str:
@@ -180,13 +208,19 @@ class ImportPlan(BaseModel):
         return Card("Import plan", rows).html(is_page=False)
 
 
+def negated(source: str, known: Sequence[Column]) -> dict[str, str]:
+    """The computed column, by a name that no other column has, in which a column is turned round."""
+    taken = {column.name for column in known}
+    name = next(name for name in ("reward", f"minus {source}", f"reward by {source}") if name not in taken)
+    return {name: f"-{as_sql(source)}"}
+
+
 def _head(plan: ImportPlan) -> Iterator[str]:
     yield plan.verdict
     for number, decision in enumerate(plan.decisions, 1):
         yield f"  {number}. {_asked(decision)}"
     read = "all rows of all files were read" if plan.is_whole else f"the first rows of {plan.files_read:,} of them were read"
-    files = "1 file" if plan.files == 1 else f"{plan.files:,} files"
-    yield f"{', '.join(plan.source)}: {plan.format}, {files}, {size_text(plan.bytes)}; {read}."
+    yield f"{', '.join(plan.source)}: {plan.format}, {count_text(plan.files, 'file')}, {size_text(plan.bytes)}; {read}."
 
 
 def _asked(decision: Decision) -> str:
@@ -252,7 +286,8 @@ def _episodes(plan: ImportPlan) -> Iterator[str]:
         rows.append(["steps of an episode", f"{least:,} to {most:,}, median {middle:,}"])
     ended = counts.terminations - counts.quarantined_terminations
     cut = "" if plan.is_whole else " (or are cut off by what was read)"
-    rows.append(["ends", f"{ended:,} terminations; {counts.open_ends:,} episodes end without a flag{cut}"])
+    open_ends = f"{count_text(counts.open_ends, 'episode')} {'ends' if counts.open_ends == 1 else 'end'} without a flag{cut}"
+    rows.append(["ends", f"{count_text(ended, 'termination')}; {open_ends}"])
     rows.append(["ids", ", ".join(plan.eps_ids) + (", …" if counts.episodes > len(plan.eps_ids) else "")])
     rows += [["observations", str(plan.observation_space)], ["actions", str(plan.action_space)]]
     yield from _table(rows)
@@ -294,7 +329,7 @@ def _refused(plan: ImportPlan) -> Iterator[str]:
         return
     yield "Rows that cannot be imported, among those that were read"
     for refusal in plan.refused[:MAX_REFUSED]:
-        yield f"  {refusal.rows:,} rows: {_sentence(refusal.reason)} The first: {refusal.first}."
+        yield f"  {count_text(refusal.rows, 'row')}: {_sentence(refusal.reason)} The first: {refusal.first}."
     if more := plan.refused[MAX_REFUSED:]:
         yield f"  {sum(refusal.rows for refusal in more):,} rows for {len(more):,} other reasons"
 
@@ -317,10 +352,10 @@ def _sentence(text: str) -> str:
     return f"{text}."
 
 
-def _lines(plan: ImportPlan) -> Iterator[str]:
+def _lines(plan: ImportPlan, command: str) -> Iterator[str]:
     values = masked(plan.config.model_dump(mode="json", exclude_unset=True))
     yield f"# {plan.verdict}"
-    yield f"# {plan.command()}"
+    yield f"# {command}"
     for group in ("source", "mapping", "episodes"):
         inner = list(_mapping(plan, values) if group == "mapping" else _group(plan, group, values.pop(group, {})))
         if any(not line.lstrip().startswith("#") for line in inner):
@@ -355,7 +390,8 @@ def _mapping(plan: ImportPlan, values: dict[str, Any]) -> Iterator[str]:
     mapping = dict(values.pop("mapping", {}))
     for role in plan.roles:
         if role.source is None:
-            yield _undecided(role.name, role.reason, role.candidates)
+            made = [*plan.turned_round] if role.name == columns.REWARDS else []
+            yield _undecided(role.name, role.reason, [*made, *role.candidates])
         elif role.needs_mapping and not role.is_given:
             mapping.pop(role.name, None)
             yield from _line("  ", role.name, role.source, role.reason)
@@ -373,27 +409,32 @@ def _undecided(name: str, question: str, candidates: list[str]) -> str:
 
 def _gaps(plan: ImportPlan) -> Iterator[str]:
     """What fills the columns of which some rows have no value, and encodes those of text that may be mapped."""
-    gaps, texts = plan.gaps, plan.texts
+    gaps, texts, fills, computed = plan.gaps, plan.texts, plan.fills, plan.turned_round
     known = plan.config.model_dump(mode="json", exclude_unset=True).get("columns", {})
     more: dict[str, Any] = {"encode": {**known.get("encode", {}), **texts}} if texts else {}
-    more |= {"fill": {**known.get("fill", {}), **dict.fromkeys(gaps, 0)}} if gaps else {}
-    if not more:
-        return
+    more |= {"fill": {**known.get("fill", {}), **fills}} if fills else {}
+    more |= {"computed": {**known.get("computed", {}), **computed}} if computed else {}
     become = "has to become numbers (actions by form: index)"
     said = [f"what is mapped of {', '.join(texts)} is text, and {become}"] if texts else []
-    if gaps:
-        count = ", ".join(f"{nulls:,} {'row' if nulls == 1 else 'rows'} without {name}" for name, nulls in gaps.items())
+    said += [f"{name} is {expression}, for larger rewards are better" for name, expression in computed.items()]
+    if fills:
+        count = ", ".join(f"{count_text(nulls, 'row')} without {name}" for name, nulls in gaps.items() if name in fills)
         said.append(f"{count}: fill them, or leave them out:")
     below = "in place of the line below: " if known else ""
-    yield f"# columns: {_flow({**known, **more})}   # {below}{'; '.join(said)}"
+    if more:
+        yield f"# columns: {_flow({**known, **more})}   # {below}{'; '.join(said)}"
     observed = [name for role in plan.roles if role.name == columns.OBS for name in (*role.sources, *role.candidates)]
-    if readings := [name for name in observed if name in gaps]:
+    if readings := [name for name in observed if name in fills]:
         late = {f"{name}_known": {"of": as_sql(name), "how": "last_known", "first": 0} for name in readings}
         others = {name: value for name, value in more["fill"].items() if name not in readings}
         made = {**known, **more, "fill": others, "in_episode": {**known.get("in_episode", {}), **late}}
         instead = _flow({name: value for name, value in made.items() if value})
         yield f"# or, with these in obs, the last readings: columns: {instead}"
-    if gaps and plan.config.unreadable == "fail":
+    if plan.config.unreadable != "fail":
+        return
+    if left := [f"{count_text(nulls, 'row')} without {name}" for name, nulls in gaps.items() if name not in fills]:
+        yield f"# unreadable: quarantine   # leaves out {', '.join(left)}, as no number can stand there"
+    elif gaps or (any(decision.name == "rows" for decision in plan.decisions) and not plan.is_mostly_refused):
         yield "# unreadable: quarantine"
 
 

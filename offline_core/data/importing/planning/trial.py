@@ -94,7 +94,7 @@ def tried(readers: Sequence[FirstRows], config: ImportConfig) -> Trial:
     trial.counts.clipped_actions = findings.clipped_actions
     trial.left_out = findings.extras
     trial.notes += findings.notes
-    return _finished(trial)
+    return _finished(trial, config)
 
 
 def tried_files(files: Sequence[Location], config: ImportConfig) -> Trial:
@@ -110,10 +110,10 @@ def tried_files(files: Sequence[Location], config: ImportConfig) -> Trial:
         trial.notes = job.notes
     except OfflineError as error:
         trial.error = error
-    return _finished(trial)
+    return _finished(trial, config)
 
 
-def _finished(trial: Trial) -> Trial:
+def _finished(trial: Trial, config: ImportConfig) -> Trial:
     """Return the trial with the spaces and notes that an import infers."""
     trial.counts = trial.counts.with_unreadable(trial.unreadable)
     if not trial.episodes:
@@ -123,7 +123,7 @@ def _finished(trial: Trial) -> Trial:
     builder.add_episodes(trial.episodes)
     statistics = statistics.model_copy(update={"columns": builder.result()})
     trial.spaces, doubts = inferred_spaces(trial.spaces, trial.episodes[:1], statistics)
-    trial.notes += [*notes_on(trial.counts, statistics), *doubts]
+    trial.notes += [*notes_on(trial.counts, statistics, config.mapping.get(columns.REWARDS)), *doubts]
     return trial
 
 

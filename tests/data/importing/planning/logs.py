@@ -130,3 +130,55 @@ def unnamed(folder: Path) -> Path:
     steps = {"c0": np.arange(n) // 30, "c1": np.arange(n) % 30, "c2": rng.normal(size=n), "c3": rng.normal(size=n)}
     pl.DataFrame(steps | {"c4": rng.integers(0, 2, n), "c6": np.arange(n) % 30 == 29}).write_csv(folder / "x.csv")
     return folder
+
+
+def robot(folder: Path, names: dict[str, str] | None = None, files: int = 2, episodes: int = 20) -> Path:
+    """A robot's Parquet files with a struct and lists, in which rows are missing and others are there twice.
+
+    Arguments:
+        names: other names of columns.
+    """
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for number in range(files):
+        rows = []
+        for episode in range(number * episodes, (number + 1) * episodes):
+            steps = int(rng.integers(20, 30))
+            for t in range(steps):
+                x, y, heading, v, w, reward = rng.normal(size=6).round(3).tolist()
+                rows.append(
+                    {
+                        "episode_uuid": f"{episode * 7919 % 997:08x}",
+                        "tick": t,
+                        "robot": f"r{episode % 3}",
+                        "pose": {"x": x, "y": y, "heading": heading},
+                        "lidar": rng.normal(size=4).round(3).tolist(),
+                        "v": v,
+                        "w": w,
+                        "reward": reward,
+                        "success": bool(episode % 2) if t == steps - 1 else None,
+                    }
+                )
+        frame = pl.DataFrame(rows).rename(names or {})
+        inside = [row for row in range(1, len(rows) - 1) if rows[row]["tick"] > 2 and rows[row]["success"] is None]
+        lost = rng.choice(inside, 2, replace=False)
+        kept = np.setdiff1d(np.arange(len(rows)), lost)
+        frame[np.sort(np.append(kept, rng.choice(kept, 4, replace=False)))].write_parquet(folder / f"{number}.parquet")
+    return folder
+
+
+def heating(file: Path, days: int = 6, steps: int = 24) -> Path:
+    """A CSV of a heating: costs, of which three are not known, a sensor of what flows back, and few comments."""
+    rng = np.random.default_rng(0)
+    n = days * steps
+    rows = {
+        "building": np.repeat([f"b{day}" for day in range(days)], steps),
+        "timestamp": [(MORNING + timedelta(hours=hour)).isoformat() for hour in range(n)],
+        "outdoor_temp": rng.normal(5, 2, n).round(2),
+        "return_temp": rng.normal(35, 2, n).round(2),
+        "setpoint": rng.integers(18, 23, n),
+        "energy_cost": [None if row in (5, 50, 100) else round(1 + row % 7 / 3, 3) for row in range(n)],
+        "comment_code": [1.0 if row % 5 == 0 else None for row in range(n)],
+    }
+    pl.DataFrame(rows).write_csv(file)
+    return file

@@ -9,7 +9,8 @@ import pytest
 import offline_core as offline
 from examples.logs.hotel import write
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.planning.answers import ALL, LEAVE_OUT, asked
+from offline_core.data.importing.planning.answers import ALL, LARGER, LEAVE_OUT, SMALLER, asked
+from tests.data.importing.planning import logs
 
 
 @pytest.mark.parametrize(("fill", "quarantined"), [("0", 0), (LEAVE_OUT, 7)])
@@ -67,3 +68,41 @@ def test_all_that_may_be_observed_is_offered_first(tmp_path: Path) -> None:
 
     plan = asked(ImportConfig(mapping=given), [str(tmp_path / "log.csv")], ask)
     assert questions["obs"][0] == ALL and plan.config.mapping["obs"] == questions["obs"][1:] == ["seats", "load"]
+
+
+def test_the_likeliest_answers_make_a_reward_of_a_cost_and_observe_no_outcome(tmp_path: Path) -> None:
+    """`return_temp` is what flows back; a cost that is not known is not 0; what is null in most rows is nothing of a step."""
+    questions = list[tuple[str, list[str]]]()
+
+    def ask(question: str, candidates: list[str]) -> str:
+        questions.append((question.partition(":")[0], candidates))
+        return candidates[0]
+
+    plan = asked(ImportConfig(), [str(logs.heating(tmp_path / "heat.csv"))], ask)
+    assert plan.is_ready and plan.config.columns.computed == {"reward": "-energy_cost"}
+    assert plan.config.mapping["rewards"] == "reward" and plan.config.mapping["actions"] == "setpoint"
+    assert plan.config.mapping["obs"] == ["outdoor_temp", "return_temp"]
+    assert questions[-2:] == [("energy_cost", [SMALLER, LARGER]), ("reward", [LEAVE_OUT])]
+    assert plan.config.unreadable == "quarantine" and plan.counts.quarantined_rows == 3
+
+
+def test_a_reward_that_is_larger_where_it_is_better_stays(tmp_path: Path) -> None:
+    def ask(question: str, candidates: list[str]) -> str:
+        return LARGER if LARGER in candidates else candidates[0]
+
+    plan = asked(ImportConfig(), [str(logs.heating(tmp_path / "heat.csv"))], ask)
+    assert plan.config.mapping["rewards"] == "energy_cost" and plan.config.columns.computed == {}
+
+
+def test_a_struct_is_answered_by_its_fields_and_a_refusal_says_why(tmp_path: Path) -> None:
+    source, questions = logs.robot(tmp_path / "in", files=1), list[str]()
+    answers = iter(["nothing", "pose, lidar", "pose.x, pose.y, lidar"])
+
+    def ask(question: str, candidates: list[str]) -> str:
+        questions.append(question)
+        return next(answers)
+
+    plan = asked(ImportConfig(mapping={"actions": ["v", "w"]}), [str(source)], ask)
+    assert plan.is_ready and plan.config.mapping["obs"] == ["pose.x", "pose.y", "lidar"]
+    assert questions[0].startswith("obs: ") and questions[1].startswith("There is no column nothing.")
+    assert questions[2].startswith("A vector is joined from numbers: name pose.x, pose.y, pose.heading. obs: ")

@@ -91,9 +91,11 @@ def test_rows_without_values_are_left_out_and_a_column_of_few_is_not_kept(tmp_pa
     plan = planned(logs.with_nulls(tmp_path / "in"))
     assert [decision.name for decision in plan.decisions] == ["rows"], "more than 5 % are a person's decision"
     assert plan.left_out == {"comment": "has 92 nulls among 108 rows; fill or drop them first"}
-    assert plan.config.unreadable == "quarantine" and plan.counts.quarantined_rows == 14
+    assert plan.config.unreadable == "fail" and "# unreadable: quarantine" in plan.yaml
+    assert plan.counts.quarantined_rows == 14
     assert [each.rows for each in plan.refused] == [14] and str(tmp_path) in plan.refused[0].first
-    made = import_data(plan.config, source=plan.source, output=str(tmp_path / "out"))
+    config = plan.config.model_copy(update={"unreadable": "quarantine"})
+    made = import_data(config, source=plan.source, output=str(tmp_path / "out"))
     assert made.counts == plan.counts
 
 
@@ -256,14 +258,14 @@ def test_the_daily_logs_of_rooms_are_understood_but_for_what_no_name_says(tmp_pa
     plan = planned(logs.daily_folders(tmp_path / "in"))
     assert plan.verdict == "2 things to decide: obs, actions."
     assert [decision.candidates for decision in plan.decisions] == [
-        ["temp_in", "temp_out", "energy_kwh"],
+        ["temp_in", "temp_out"],
         ["valve", "temp_in", "temp_out", "energy_kwh"],
     ], "the likeliest first"
     roles = {role.name: (role.source, role.reason) for role in plan.roles}
     assert roles["eps_id"] == ("room", "tells apart the rows of one time")
     assert roles["t"] == ("timestamp", "another name for t") and roles["rewards"][0] == "reward"
     assert plan.counts.episodes == 15 and plan.lengths == (40, 40, 40), "one a room and day"
-    assert "  # obs: [temp_in, temp_out, energy_kwh] # to decide: no name says what a policy observes" in plan.yaml
+    assert "  # obs: [temp_in, temp_out] # to decide: no name says what a policy observes" in plan.yaml
     assert str(plan).startswith("2 things to decide: obs, actions.\n  1. obs: no name says what a policy observes. Candidates:")
 
 
@@ -450,3 +452,98 @@ def test_last_rows_of_rlds_are_no_steps(tmp_path: Path) -> None:
     plan = planned(tmp_path / "log.parquet")
     assert plan.is_ready and plan.counts.steps == 9 and plan.counts.final_observations == 3
     check_by_import(plan, tmp_path)
+
+
+@pytest.mark.parametrize("names", [{}, {"tick": "number_in"}, {"tick": "number_in", "episode_uuid": "mission"}], ids=len)
+def test_a_row_that_is_there_twice_hides_no_step_counter(names: dict[str, str], tmp_path: Path) -> None:
+    given = {"mapping": {"obs": ["lidar"], "actions": ["v", "w"], "eps_id": "mission"}}
+    if "episode_uuid" not in names:
+        del given["mapping"]["eps_id"]
+    plan = planned(logs.robot(tmp_path / "in", names), **given)
+    assert plan.config.mapping["t"] == names.get("tick", "tick") and plan.order == "t"
+    assert (plan.counts.duplicates, plan.counts.gaps) == (8, 4)
+    check_by_import(plan, tmp_path)
+
+
+def test_a_row_that_is_there_twice_hides_no_counter_without_ids(tmp_path: Path) -> None:
+    """Nothing but the counter tells where an episode ends; a file begins amid one."""
+    t = [*range(17, 30), *[t for _ in range(25) for t in range(30)]]
+    rows = pl.DataFrame({"nr": t, "obs": np.arange(len(t)) / 7, "action": [0, 1] * 381 + [0], "reward": np.arange(len(t)) % 5})
+    rows[np.sort(np.append(np.arange(len(t)), 100))].write_csv(tmp_path / "log.csv")
+    plan = planned(tmp_path / "log.csv")
+    assert (plan.config.mapping["t"], plan.order) == ("nr", "t")
+
+
+def test_a_last_row_that_is_there_twice_hides_no_end(tmp_path: Path) -> None:
+    """The flag is set in last rows only, though one of them is followed by itself."""
+    rows = pl.concat(
+        [logs.room(0, number, 20).with_columns(k=pl.int_range(20), over=pl.int_range(20) == 19) for number in range(4)]
+    )
+    rows = rows.drop("timestamp", "energy_kwh").rename(
+        {"room": "episode", "valve": "action", "temp_in": "obs_0", "temp_out": "obs_1"}
+    )
+    rows[np.sort(np.append(np.arange(80), 39))].write_parquet(tmp_path / "log.parquet")
+    plan = planned(tmp_path / "log.parquet")
+    assert plan.config.mapping["terminateds"] == "over" and plan.counts.terminations >= 4
+    check_by_import(plan, tmp_path)
+
+
+def test_a_file_with_a_row_that_is_there_twice_is_an_episode(tmp_path: Path) -> None:
+    logs.file_an_episode(tmp_path / "in")
+    rows = pl.read_parquet(tmp_path / "in" / "0.parquet")
+    pl.concat([rows[:5], rows[4:]]).write_parquet(tmp_path / "in" / "0.parquet")
+    plan = planned(tmp_path / "in")
+    assert plan.counts.episodes == 5 and plan.counts.duplicates == 1
+    check_by_import(plan, tmp_path)
+
+
+@pytest.mark.parametrize("rows", ["all", "ends"])
+def test_flags_that_are_written_where_they_matter_only_are_filled(rows: str, tmp_path: Path) -> None:
+    """Null in all rows but the last ones; or true somewhere, and never false."""
+    logs.robot(tmp_path / "in")
+    if rows == "ends":
+        for file in (tmp_path / "in").iterdir():
+            frame = pl.read_parquet(file)
+            frame.with_columns(success=pl.when("success").then(1)).write_parquet(file)
+    plan = planned(tmp_path / "in", mapping={"obs": ["lidar"], "actions": ["v", "w"], "terminateds": "success"})
+    assert plan.config.columns.fill == {"success": False} and plan.config.unreadable == "fail"
+    assert "fill: {success: " in plan.advice("runs/x") and "quarantine" not in plan.advice("runs/x")
+    assert plan.counts.terminations == 20
+    check_by_import(plan, tmp_path)
+
+
+def test_rows_that_are_mostly_refused_are_no_rows_to_leave_out(tmp_path: Path) -> None:
+    """Flags that are null here and there, and false in a few rows: that is no way to write them, and no single rows."""
+    logs.robot(tmp_path / "in", files=1)
+    frame = pl.read_parquet(tmp_path / "in" / "0.parquet").with_row_index()
+    frame = frame.with_columns(success=pl.when(pl.col("index") % 9 == 0).then(False).otherwise("success")).drop("index")
+    frame.write_parquet(tmp_path / "in" / "0.parquet")
+    plan = planned(tmp_path / "in", mapping={"obs": ["lidar"], "actions": ["v", "w"], "terminateds": "success"})
+    told = plan.advice("runs/x")
+    assert [decision.name for decision in plan.decisions] == ["rows"] and "quarantine" not in told
+    assert "Hardly a row can be imported by this YAML as it is" in told
+
+
+def test_a_struct_is_offered_by_the_numbers_in_it(tmp_path: Path) -> None:
+    plan = planned(logs.robot(tmp_path / "in", files=1), mapping={"actions": ["v", "w"]})
+    [decision] = plan.decisions
+    assert decision.candidates == ["robot", "pose.x", "pose.y", "pose.heading", "lidar"]
+    config = {"mapping": {**plan.config.mapping, "obs": decision.candidates[1:]}}
+    check_by_import(planned(tmp_path / "in", **config), tmp_path)
+    with pytest.raises(errors.SchemaError, match=r"Name the fields in place of pose: pose\.x, pose\.y, pose\.heading\."):
+        given = parse(ImportConfig, {"mapping": {**plan.config.mapping, "obs": ["pose", "lidar"]}})
+        import_data(given, source=plan.source, output=str(tmp_path / "data"))
+
+
+def test_a_cost_is_turned_round_by_the_yaml_of_a_plan(tmp_path: Path) -> None:
+    plan = planned(logs.heating(tmp_path / "heat.csv"))
+    assert {decision.name: decision.candidates[0] for decision in plan.decisions}["rewards"] == "energy_cost"
+    assert "energy_cost is named like something to be minimised" in plan.advice("runs/x")
+    decided = re.sub(r"^( *)# (obs|actions|rewards|columns|unreadable):", r"\1\2:", plan.yaml, flags=re.MULTILINE)
+    (tmp_path / "plan.yaml").write_text(decided)
+    config = parse(ImportConfig, read_values([], str(tmp_path / "plan.yaml")))
+    assert config.columns.computed == {"reward": "-energy_cost"} and config.mapping["rewards"] == "reward"
+    assert config.columns.fill == {} and config.unreadable == "quarantine", "what a step cost is not known, and not 0"
+    made = import_data(config, source=plan.source, output=str(tmp_path / "out"))
+    assert made.counts.quarantined_rows == 3
+    assert all((episode.rewards < 0).all() for episode in open_dataset(made.dataset.uri).episodes())
