@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import functools
 import logging
+import math
+from collections.abc import Mapping
 from typing import Any, cast
 
 import gymnasium as gym
@@ -96,6 +98,42 @@ def leaf_spaces(space: gym.Space[Any]) -> list[gym.Space[Any]]:
         if not isinstance(leaf, NUMERIC):
             raise ConfigError(f"A policy cannot encode {type(leaf).__name__} observations; turn them into numbers first.")
     return leaves
+
+
+def misfit(value: Any, space: gym.Space[Any], layout: ImageLayout, path: str = "observations") -> str | None:
+    """Return the sentence that says why a nested array (B, …) is no batch of a space; None if it is one.
+
+    Only shapes are looked at. What is flattened has to have the numbers of its space, an image its axes.
+    """
+    match space:
+        case gym.spaces.Dict():
+            if not isinstance(value, Mapping) or (lost := [key for key in space.spaces if key not in value]):
+                what = f"lack {', '.join(lost)}" if isinstance(value, Mapping) else f"are {type(value).__name__}"
+                return f"{path} {what}: give a dict of arrays with the keys {', '.join(space.spaces)}."
+            children = [(value[key], child, f"{path}/{key}") for key, child in space.spaces.items()]
+        case gym.spaces.Tuple():
+            if not isinstance(value, tuple | list) or len(value) != len(space.spaces):
+                return f"{path} are {type(value).__name__}: give a tuple of {len(space.spaces)} arrays."
+            children = [(value[i], child, f"{path}/{i}") for i, child in enumerate(space.spaces)]
+        case _:
+            return _misfit_of_array(value, space, layout, path)
+    return next((said for child in children if (said := misfit(child[0], child[1], layout, child[2]))), None)
+
+
+def _misfit_of_array(value: Any, space: gym.Space[Any], layout: ImageLayout, path: str) -> str | None:
+    one = space.shape or ()
+    got = getattr(value, "shape", None)
+    if (
+        got is not None
+        and len(got)
+        and (got[1:] == one or (math.prod(got[1:]) == math.prod(one) and not is_image(space, layout)))
+    ):
+        return None
+    wanted = f"({', '.join(['B', *map(str, one)])}{'' if one else ','})"
+    if got is None:
+        return f"{path} are {wanted}, got {type(value).__name__}: give a numpy array."
+    batch = f" That is one without the batch: give {path}[None]." if got == one else ""
+    return f"{path} are {wanted}, got {tuple(got)}.{batch}"
 
 
 def is_image(space: gym.Space[Any], layout: ImageLayout) -> bool:

@@ -14,9 +14,9 @@ from offline_core.data.episodes import action_masks, columns, nested
 from offline_core.data.episodes.action_masks import ACTION_MASK
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.inputs.input_columns import InputColumns
-from offline_core.errors import ConfigError
+from offline_core.errors import ConfigError, SpaceError
 from offline_core.policies.config import ImageLayout, NetworkConfig
-from offline_core.policies.encoder import Encoder, is_image, log_layout_guesses
+from offline_core.policies.encoder import Encoder, is_image, log_layout_guesses, misfit
 from offline_core.policies.head import Head
 from offline_core.policies.heads import make_head
 from offline_core.policies.layers import Memory, make_layers
@@ -282,8 +282,10 @@ class Policy(nn.Module):
 
         Raises:
             ConfigError: the policy remembers (`network.remembers`), and there is no `state`.
-            SpaceError: the mask of an observation allows no action, or is none.
+            SpaceError: observations do not have the shapes of their space, or the mask of one allows no action, or is none.
         """
+        if said := misfit(observations, self.observation_space, self.network.image_layout):
+            raise SpaceError(f"{said[0].upper()}{said[1:]}")
         inputs, after = self._step(observations, state)
         actions = self.head.sample(inputs, generator) if explore else self.head.mode(inputs)
         chosen = self.head.to_env(actions)
@@ -318,7 +320,8 @@ class Policy(nn.Module):
             actions, _ = onnxruntime.InferenceSession("policy.onnx").run(None, {"obs": policy.observations_of(rows)})
 
         Arguments:
-            rows: B of them, a Polars or PyArrow table, or columns by name, with those in `input_columns.steps.columns`.
+            rows: B of them, a Polars or PyArrow table, columns by name, or a mapping for each row, with the columns in
+                `input_columns.steps.columns`.
 
         Returns:
             (B, …) in the dtype of the observation space.

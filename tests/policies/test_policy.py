@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 
 from offline_core.data.episodes import nested
-from offline_core.errors import ConfigError
+from offline_core.errors import ConfigError, SpaceError
 from offline_core.policies.config import NetworkConfig
 from offline_core.policies.policy import Policy, as_tensors
 from tests.policies.sampling import observed
@@ -192,3 +192,27 @@ def test_arrays_that_may_be_written_to_are_not_copied() -> None:
     tensors = as_tensors({"a": array, "b": (array,)})
     array[0, 0] = 99.0
     assert tensors["a"][0, 0] == tensors["b"][0][0, 0] == 99.0
+
+
+@pytest.mark.parametrize(
+    ("space", "observations", "message"),
+    [
+        (VECTOR, np.zeros((2, 5)), r"^Observations are \(B, 4\), got \(2, 5\)\.$"),
+        (VECTOR, np.zeros(4), r"^Observations are \(B, 4\), got \(4,\)\. .* give observations\[None\]\.$"),
+        (VECTOR, [[0.0] * 4], r"^Observations are \(B, 4\), got list: give a numpy array\.$"),
+        (spaces.Discrete(3), np.zeros((2, 3), int), r"^Observations are \(B,\), got \(2, 3\)\.$"),
+        (spaces.Box(0, 255, (8, 9, 1), np.uint8), np.zeros((2, 1, 8, 9), np.uint8), r"are \(B, 8, 9, 1\), got \(2, 1, 8, 9\)"),
+        (spaces.Dict(arm=VECTOR), {"arm": np.zeros((2, 3))}, r"^Observations/arm are \(B, 4\), got \(2, 3\)\.$"),
+        (spaces.Dict(arm=VECTOR), {"leg": np.zeros((2, 4))}, "^Observations lack arm: give a dict of arrays with the keys arm"),
+        (spaces.Tuple([VECTOR]), np.zeros((2, 4)), "^Observations are ndarray: give a tuple of 1 arrays"),
+    ],
+)
+def test_observations_of_other_shapes_are_refused_by_name(space: gym.Space[Any], observations: Any, message: str) -> None:
+    with pytest.raises(SpaceError, match=message):
+        Policy(space, spaces.Discrete(2)).act(observations)
+
+
+def test_a_vector_in_other_axes_is_taken() -> None:
+    policy = Policy(VECTOR, spaces.Discrete(2))
+    observations = observed(VECTOR, 6)
+    assert (policy.act(observations.reshape(6, 2, 2)) == policy.act(observations)).all()

@@ -59,6 +59,7 @@ def assemble(
     findings: Findings,
     mapping: ColumnMapping,
     in_order: Callable[[pa.Table, np.ndarray], pa.Table] | None,
+    keeps_time: bool = True,
 ) -> Assembled:
     """Build the episodes of a canonical step table.
 
@@ -71,6 +72,7 @@ def assemble(
             the same step, or a row claims a step before the first.
         mapping: what columns are called in the source, for messages.
         in_order: makes columns of earlier rows, given rows in order and (N,) bool which of them follow none.
+        keeps_time: keep the times of steps as the column `columns.TIME`; not beside stored episodes that have none.
 
     Raises:
         EpisodeError: the steps cannot be put in order.
@@ -90,12 +92,13 @@ def assemble(
         rows = rows.with_steps(rows.steps.with_columns(terminated=pl.lit(True)))
     unit = NANOSECONDS if has_timestamps(table) else 1
     max_gap = None if rules.max_gap is None else rules.max_gap * unit
+    is_timed = order == "time" or (order == "stored" and _holds_times(table, rules))
     if rows.ids is not None and order != "single_step":
         rows = _of_one_agent(rows, left_out)
     if order == "t":
         rows = _from_first_t(rows, rules.first_t, left_out)
     if len(rows):
-        rows, counts.ambiguous_links = put_in_order(rows, order, left_out, max_gap)
+        rows, counts.ambiguous_links = put_in_order(rows, order, left_out, max_gap, is_timed=is_timed)
         counts.duplicates = counts.rows - len(rows)
     if len(rows) and rows.ids is None and order != "single_step":
         rows = _of_one_agent(rows, left_out)
@@ -104,14 +107,19 @@ def assemble(
     rows = rows.gathered()
     if in_order is not None:
         rows = replace(rows, table=in_order(rows.table, rows.steps["starts"].to_numpy()))
-    if order == "time":
+    if is_timed:
         _count_times(rows, unit, counts)
-        if columns.TIME not in table.column_names:
+        if keeps_time and columns.TIME not in table.column_names:
             rows = replace(rows, table=rows.table.append_column(columns.TIME, rows.steps["t"].to_arrow()))
     rows = _completed(rows, rules, counts, order=order)
     episodes = [replace(episode, observation_space=spaces[0], action_space=spaces[1]).validate() for episode in _episodes(rows)]
     counts.episodes, counts.steps = len(episodes), sum(map(len, episodes))
     return Assembled(episodes, counts, rows)
+
+
+def _holds_times(table: pa.Table, rules: EpisodesConfig) -> bool:
+    """Whether t holds times where nothing is ordered by it: timestamps, or numbers of which the longest gap is declared."""
+    return columns.T in table.column_names and (has_timestamps(table) or rules.max_gap is not None)
 
 
 def _from_first_t(rows: SourceRows, first: int, refuse: Refuse) -> SourceRows:

@@ -81,6 +81,17 @@ class InEpisode(Config):
         return next((name for name in names_in(self.of) if self.of in (name, as_sql(name))), None)
 
     @property
+    def in_words(self) -> str:
+        """What the value is, for messages."""
+        match self.how:
+            case "lag":
+                return f"{self.of} of {self.steps:,} {'row' if self.steps == 1 else 'rows'} earlier in the episode"
+            case "sum":
+                return f"the sum of {self.of} in the episode so far, the row itself included"
+            case "last_known":
+                return f"the last known {self.of} of the episode"
+
+    @property
     def of_row(self) -> str:
         """The expression, of float64 where the column may have gaps."""
         return f"CAST({self.of} AS DOUBLE)" if self.how == "last_known" else self.of

@@ -33,9 +33,10 @@ class EpisodesConfig(Config):
     order: Order = Field(
         "auto",
         description="t: column t numbers the steps. time: column t only sorts them, a timestamp for example. linked: each step "
-        "is followed by the one whose obs is its new_obs. stored: as the rows lie. single_step: every row by itself, as RLlib "
-        "does it. auto: t where column t holds whole numbers that go on by one, time where it holds others, else linked, else "
-        "stored; without ids an episode begins where t does not grow, and rows are linked only where they do not lie in order.",
+        "is followed by the one whose obs is its new_obs. stored: as the rows lie; timestamps in t show gaps. single_step: "
+        "every row by itself, as RLlib does it. auto: t where column t holds whole numbers that go on by one, time where it "
+        "holds others, else linked, else stored; without ids an episode begins where t does not grow, and rows are linked only "
+        "where they do not lie in order.",
     )
     first_t: int = Field(0, description="The t of an episode's first step.")
     ids_per: IdsPer = Field(
@@ -47,7 +48,8 @@ class EpisodesConfig(Config):
         None,
         gt=0,
         allow_inf_nan=False,
-        description="With order: time, steps of one id that lie further apart belong to two episodes. In seconds if t holds "
+        description="With order: time, and with order: stored where t holds timestamps or this is given, steps of one id "
+        "that lie further apart belong to two episodes. In seconds if t holds "
         "timestamps, else in its unit. None: 20 times what three quarters of the id's steps take at most, if it has over "
         "16 steps at a regular pace (upper quartile at most 1.5 times the lower one) and new_obs does not say that they "
         "follow; other ids are not cut.",

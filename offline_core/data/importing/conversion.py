@@ -25,7 +25,7 @@ from offline_core.data.importing.mapping import REQUIRED, ColumnMapping, map_col
 from offline_core.data.importing.masked import MASKS, with_masks, without_masks
 from offline_core.data.importing.recognised import end_names, with_ends
 from offline_core.data.importing.row_columns import RowColumns
-from offline_core.data.importing.texts import LISTS, encode_hint, has_lists, is_text, number_type, parsed
+from offline_core.data.importing.texts import LISTS, encode_hint, has_lists, is_text, no_times, number_type, parsed
 from offline_core.data.importing.values import (
     MAPS,
     NAMES,
@@ -47,6 +47,8 @@ from offline_core.errors import NonFiniteError, SchemaError
 _NUMERIC = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
 _CANONICAL = {*columns.STEP_COLUMNS, *ENDS, columns.IS_FIRST, columns.ACTION_LOGP, columns.ACTION_DIST_INPUTS}
 """Names that mean what they mean without a mapping, too."""
+NUMBERS = "numbers"
+"""What column t holds if it holds no times."""
 CLIPPED = "_clipped_action"
 """A column beside the others while a table is converted."""
 
@@ -105,6 +107,7 @@ class Conversion:
         """
         mapped = map_columns(self._parsed(table.slice(0, 0), numbers), self.mapping)
         self._check_columns(mapped, table.column_names)
+        self._check_clock(mapped, table)
         return mapped
 
     def _convert(self, table: pa.Table, *, numbers: Mapping[str, pa.DataType]) -> pa.Table:
@@ -188,11 +191,22 @@ class Conversion:
                 f"The columns are not those of earlier rows: {'; '.join(differ)}. Choose the common ones by source.columns, or "
                 "import the files separately."
             )
-        if self.types is not None and self.types.clock not in (None, clock_of(table)):
-            raise SchemaError(
-                f"Column {columns.T!r} holds {clock_of(table)} where earlier rows have {self.types.clock}; write all times in "
-                "one way, or import the files separately."
-            )
+
+    def _check_clock(self, mapped: pa.Table, table: pa.Table) -> None:
+        """Check that column t of a table, mapped and as it lies in the source, holds what earlier rows have there.
+
+        Raises:
+            SchemaError: it does not.
+        """
+        if self.types is None or self.types.clock in (None, clock_of(mapped)):
+            return
+        source = self.mapping.get(columns.T, columns.T)
+        if clock_of(mapped) == NUMBERS and isinstance(source, str) and source in table.column_names and is_text(table[source]):
+            raise no_times(table[source], source, self.types.clock)
+        raise SchemaError(
+            f"Column {columns.T!r} holds {clock_of(mapped)} where earlier rows have {self.types.clock}; write all times in "
+            "one way, or import the files separately."
+        )
 
     def _in_canonical_types(self, table: pa.Table) -> pa.Table:
         names = self._filled(table) | {*REQUIRED, *self.templates, *ENDS} & set(table.column_names)
@@ -312,5 +326,5 @@ def clock_of(table: pa.Table) -> str:
     """What column t holds; times with a zone and without are no common ones."""
     kind = table.schema.field(columns.T).type if columns.T in table.column_names else pa.null()
     if not pa.types.is_temporal(kind):
-        return "numbers"
+        return NUMBERS
     return f"times {'without' if getattr(kind, 'tz', None) is None else 'with'} a time zone"

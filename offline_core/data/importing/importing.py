@@ -32,7 +32,7 @@ _HOW_FAST = {"engine"}
 
 @stage(
     "import",
-    version=10,
+    version=11,
     after="record",
     arguments=(
         Argument(

@@ -323,7 +323,11 @@ def _inputs(config: ImportConfig, steps: RowSteps) -> InputColumns | None:
     labels = _labels(config, steps)
     action = sources_of(config.mapping, [columns.ACTIONS])
     return InputColumns(
-        steps=steps.of(names), obs=names, action=action[0] if labels is not None and len(action) == 1 else None, labels=labels
+        steps=steps.of(names),
+        obs=names,
+        action=action[0] if labels is not None and len(action) == 1 else None,
+        labels=labels,
+        of_earlier={name: each.in_words for name, each in config.columns.in_episode.items() if name in names},
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -23,7 +23,7 @@ from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE, numbered_ids
 from offline_core.data.importing.linking import chain, distinct_rows, numbered, observations, row_bytes
 from offline_core.data.importing.mapping import ColumnMapping
-from offline_core.data.importing.times import time_gaps
+from offline_core.data.importing.times import LEAST_NANOSECONDS, SET_BACK, time_gaps
 from offline_core.data.importing.values import MAPS
 from offline_core.errors import EpisodeError
 from offline_core.runtime.units import date_text
@@ -31,8 +31,6 @@ from offline_core.runtime.units import date_text
 STORED = -1
 """The number of the file that stored rows come from: the version that is appended to."""
 EMPTY_MAP = b"\x80"
-LEAST_NANOSECONDS = 10**17
-"""A t from here on, which is 1973, is told as a date."""
 
 ID, T, FILE, ROW = pl.col("id"), pl.col("t"), pl.col("file"), pl.col("row")
 TERMINATED, TRUNCATED, FINAL, BEGINS = (pl.col(name) for name in ("terminated", "truncated", "final", "begins"))
@@ -176,13 +174,16 @@ Refuse: TypeAlias = Callable[[SourceRows, EpisodeError], None]
 """Raises the error, or takes note of it and of the rows that are left out because of it."""
 
 
-def put_in_order(rows: SourceRows, order: str, refuse: Refuse, max_gap: float | None) -> tuple[SourceRows, int]:
+def put_in_order(
+    rows: SourceRows, order: str, refuse: Refuse, max_gap: float | None, *, is_timed: bool
+) -> tuple[SourceRows, int]:
     """(the steps episode after episode, each once, with `starts` and `gap`; ambiguous links).
 
     Arguments:
         order: as `order_of` says.
         refuse: is given episodes of which different rows claim the same place.
         max_gap: in the unit of t, see `time_gaps`; None, where new_obs says what follows: none is too long.
+        is_timed: t holds times, which show gaps also where rows are taken as they are stored.
 
     Raises:
         EpisodeError: where steps are missing that could not be read is not known.
@@ -194,7 +195,8 @@ def put_in_order(rows: SourceRows, order: str, refuse: Refuse, max_gap: float | 
         case "linked":
             return _linked(rows)
         case "stored":
-            return _as_stored(rows), 0
+            rows = _as_stored(rows)
+            return (_cut_at_gaps(rows, max_gap) if is_timed else rows), 0
     rows = rows.sorted("id")
     return rows.with_steps(rows.steps.with_columns(starts=True, gap=False)), 0
 
@@ -212,7 +214,11 @@ def _by_t(rows: SourceRows, refuse: Refuse, max_gap: float | None, *, by_number:
         return rows.with_steps(rows.steps.with_columns(starts=starts, gap=gap))
     if not _shows_missing(rows, max_gap):
         starts |= _over_lost(rows)
-    rows = rows.with_steps(rows.steps.with_columns(starts=starts, gap=gap))
+    return _cut_at_gaps(rows.with_steps(rows.steps.with_columns(starts=starts, gap=gap)), max_gap)
+
+
+def _cut_at_gaps(rows: SourceRows, max_gap: float | None) -> SourceRows:
+    """The rows in order, which also start something where so much time lies before them, see `time_gaps`."""
     if max_gap is None and rows.has_new_obs:
         return rows
     times, ids, begin = (rows.steps[name].to_numpy() for name in ("t", "id", "starts"))
@@ -252,11 +258,42 @@ def _remedy(rows: SourceRows, line: int, by_number: bool) -> str:
     """What helps where a line and the one before it have one place."""
     if rows.steps["file"][line] != rows.steps["file"][line - 1]:
         return "If each file numbers its episodes by itself, set episodes.ids_per: file."
+    if not by_number and (back := _clock_set_back(rows.steps.filter(rows.steps["id"][line] == ID))) is not None:
+        return (
+            f"In the order of the file, {back.before} is followed by {back.after}, as in local times when the clock is set "
+            f"back. Write UTC or offsets, as {back.after.replace(' ', 'T')}+01:00 has one; or, if rows lie in the order of the "
+            "steps, set episodes.order: stored."
+        )
+    is_date = abs(rows.steps["t"][line]) >= LEAST_NANOSECONDS
     what = "t comes twice" if by_number else "the clock is coarser than the steps"
+    unseen = "" if is_date else ", which does not see missing steps" + (" without episodes.max_gap" if not by_number else "")
     return (
-        f"Both are in one file: {what}. If rows lie in the order of the steps, set episodes.order: stored; if several episodes "
-        "have this id, map a column that tells them apart to eps_id."
+        f"Both are in one file: {what}. If rows lie in the order of the steps, set episodes.order: stored{unseen}; if several "
+        "episodes have this id, map a column that tells them apart to eps_id."
     )
+
+
+class SetBack(NamedTuple):
+    """Where the clock of local times was set back: two rows that follow one another in the source."""
+
+    before: str
+    after: str
+
+
+def _clock_set_back(steps: pl.DataFrame) -> SetBack | None:
+    """Return where the times of an id first go back, if they only do so as local times at the end of summer; else None.
+
+    That is by half an hour to an hour, or by what is left of the hour after a step of the usual length.
+    """
+    t = steps.sort("file", "row")["t"].to_numpy()
+    took = np.diff(t)
+    back = np.flatnonzero(took <= 0)
+    if t[0] < LEAST_NANOSECONDS or not len(back):
+        return None
+    least, usual = took[back], np.median(took)
+    if not (((least >= -SET_BACK) & (least <= -SET_BACK // 2)) | (least == usual - SET_BACK)).all():
+        return None
+    return SetBack(date_text(t[back[0]]), date_text(t[back[0] + 1]))
 
 
 def same_rows(one: pa.Table, other: pa.Table) -> np.ndarray:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from offline_core.data.episodes import arrow, columns
 from offline_core.data.formats.packed import PACKED
 from offline_core.data.formats.sources.text_form import MISSING
+from offline_core.data.inputs.row_steps import as_sql
 from offline_core.errors import SchemaError
 
 LISTS = pa.list_(pa.float64())
@@ -49,6 +50,8 @@ _AS_JSON = tuple(
 _REAL = r"^\s*[+-]?(\d+\.\d*|\.\d+|\d+[eE])"
 """How numbers begin that are no whole ones."""
 _DATE = r"^\s*\d{4}-\d\d-\d\d"
+ISO_FORMAT = "%Y-%m-%d %H:%M:%S"
+"""The most common form of ISO 8601 in files, for advice on times of rows that are not there to look at."""
 _OTHER_DATE = r"^\s*(?:\d{1,2}[/.-]\d{1,2}[/.-]\d{2,4}|\d{4}[/.]\d{1,2}[/.]\d{1,2}|\d{1,2}[- ][A-Za-z]{3}[- ]\d{2,4})\b"
 _DATE_PARTS = re.compile(
     r"\s*(?:(?P<numbers>\d{1,2}(?P<by>[/.-])\d{1,2}(?P=by)(?P<year>\d{4}|\d{2}))"
@@ -96,7 +99,7 @@ def parsed(texts: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.Array | p
         return pc.utf8_trim_whitespace(texts.cast(pa.string())).cast(kind)
     except pa.ArrowInvalid as error:
         if _any_matches(texts, _OTHER_DATE):
-            raise _no_iso(texts, name) from error
+            raise _no_iso(texts, name, beside_iso=pa.types.is_timestamp(kind)) from error
         others = [text for text in pc.unique(texts).to_pylist() if not _is_one(text, kind)]
         said = {text: f"{_no_number(text, kind, name)}{_remedy(pa.chunked_array([[text]]), name)}" for text in others}
         rows = {row: said[text] for row, text in enumerate(texts.to_pylist()) if text in said}
@@ -186,8 +189,7 @@ def _formats_of(text: str) -> list[str]:
 
 def read_dates(name: str, form: str) -> str:
     """The expression that reads dates of a format."""
-    column = name if name.isidentifier() else f'"{name}"'
-    return f"strptime({column}, '{form}')"
+    return f"strptime({as_sql(name)}, '{form}')"
 
 
 def swapped_format(form: str) -> str:
@@ -195,17 +197,41 @@ def swapped_format(form: str) -> str:
     return form.replace("%d", "%_").replace("%m", "%d").replace("%_", "%m")
 
 
-def _no_iso(texts: pa.ChunkedArray, name: str) -> SchemaError:
-    """Return an error on dates that are not written by ISO 8601: how to read them, and what their form leaves open."""
+def no_times(texts: pa.ChunkedArray, name: str, earlier: str) -> SchemaError:
+    """Return an error on texts of which none is a time by ISO 8601, where earlier rows have such.
+
+    Arguments:
+        earlier: what these have.
+    """
+    if _any_matches(texts, _OTHER_DATE):
+        return _no_iso(texts, name, beside_iso=True)
+    shown = next((f", such as {text!r}," for text in texts.drop_null().slice(0, 1).to_pylist()), "")
+    return SchemaError(
+        f"Column {name!r} holds texts that are no times{shown} where earlier rows have {earlier}; write all times in one way, "
+        "or import the files separately.",
+        column=name,
+    )
+
+
+def _no_iso(texts: pa.ChunkedArray, name: str, *, beside_iso: bool) -> SchemaError:
+    """Return an error on dates that are not written by ISO 8601: how to read them, and what their form leaves open.
+
+    Arguments:
+        beside_iso: other rows have times by ISO 8601.
+    """
     others = texts.filter(pc.match_substring_regex(texts, _OTHER_DATE))
     form, *more = date_formats(others) or date_formats(others.slice(0, 1)) or ["%d/%m/%Y"]
     is_open = bool(more) and more[0] == swapped_format(form)
     kept = ", t_as_text: t" if name == columns.T else ""  # or there would be two of that name
     said = "does not say whether the day or the month comes first. Say so" if is_open else "is not by ISO 8601. Read it"
     swapped = ", or %m before %d" if is_open else ""
+    read, also = read_dates(name, form), ""
+    if beside_iso:
+        read = f"case when substr({as_sql(name)}, 8, 1) = '-' then {read_dates(name, ISO_FORMAT)} else {read} end"
+        also = f" That reads the times of other rows, too, which are by ISO 8601: if not as {ISO_FORMAT}, change that."
     return SchemaError(
         f"Column {name!r} has the time {others[0].as_py().strip()!r}, which {said}: columns: "
-        f"{{computed: {{iso_time: {json.dumps(read_dates(name, form))}}}}}, mapping: {{t: iso_time{kept}}}{swapped}."
+        f"{{computed: {{iso_time: {json.dumps(read)}}}}}, mapping: {{t: iso_time{kept}}}{swapped}.{also}"
     )
 
 

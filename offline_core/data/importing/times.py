@@ -14,6 +14,10 @@ MIN_STEPS = 16
 MAX_SPREAD = 1.5
 """Steps have a regular pace if the upper quartile of the times between them is at most this many times the lower one."""
 NANOSECONDS = 10**9
+SET_BACK = 3600 * NANOSECONDS
+"""So far the clock of local times is set back at the end of summer."""
+LEAST_NANOSECONDS = 10**17
+"""A time from here on, which is 1973, is one of nanoseconds since 1970, and told as a date."""
 
 
 def time_gaps(t: np.ndarray, group: np.ndarray, starts: np.ndarray, max_gap: float | None = None) -> np.ndarray:
@@ -21,10 +25,11 @@ def time_gaps(t: np.ndarray, group: np.ndarray, starts: np.ndarray, max_gap: flo
 
     What an episode's steps take is found by the upper quartile of the times between them: up to a quarter of these may be
     gaps, however long, and it follows each episode's own pace. Where the pace is not regular, long times are part of it, so
-    nothing is a gap; nor is it where there are too few steps to tell.
+    nothing is a gap; nor is it where there are too few steps to tell. A group whose times go back, but for the clock of local
+    times being set back, is not in the order of these times: a time of the day, for example. Nothing is inferred of it.
 
     Arguments:
-        t: (N,) the time of each row, ascending within a group.
+        t: (N,) the time of each row, within a group in the order of steps.
         group: (N,) ascending numbers of what is to be compared.
         starts: (N,) bool, the row begins something anyway; the first one does.
         max_gap: in the unit of t; None: `GAP_FACTOR` times the upper quartile of a group with a regular pace.
@@ -38,7 +43,8 @@ def time_gaps(t: np.ndarray, group: np.ndarray, starts: np.ndarray, max_gap: flo
     _, first, count = np.unique(group[rows], return_index=True, return_counts=True)
     ascending = took[np.lexsort((took, group[rows]))]
     low, high = ascending[first + (count - 1) // 4], ascending[first + (count - 1) * 3 // 4]
-    is_regular = (count >= MIN_STEPS) & (low > 0) & (high <= MAX_SPREAD * low)
+    goes_back = ascending[first] < -(SET_BACK if t.min() >= LEAST_NANOSECONDS else 0)
+    is_regular = (count >= MIN_STEPS) & (low > 0) & (high <= MAX_SPREAD * low) & ~goes_back
     gaps[rows] = took > np.repeat(np.where(is_regular, GAP_FACTOR * high, np.inf), count)
     return gaps
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from offline_core.errors import SchemaError, first_line
 
-Rows: TypeAlias = "pl.DataFrame | pa.Table | Mapping[str, Sequence[Any]]"
-"""Raw rows: a Polars or PyArrow table, or columns by name."""
+Rows: TypeAlias = "pl.DataFrame | pa.Table | Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]"
+"""Raw rows: a Polars or PyArrow table, columns by name, or a mapping for each row."""
 
 
 def frame_of(rows: Rows) -> pl.DataFrame:
@@ -24,7 +24,11 @@ def frame_of(rows: Rows) -> pl.DataFrame:
     try:
         if isinstance(rows, pl.DataFrame):
             return rows
-        frame = pl.from_arrow(rows) if isinstance(rows, pa.Table) else pl.DataFrame(dict(rows), strict=False)
+        if isinstance(rows, pa.Table):
+            frame = pl.from_arrow(rows)
+        else:
+            data = dict(rows) if isinstance(rows, Mapping) else [dict(row) for row in rows]
+            frame = pl.DataFrame(data, strict=False, infer_schema_length=None)  # of every row, as of a column
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException, TypeError, ValueError) as error:
         raise SchemaError(f"The rows are no table: {first_line(error)}.") from error
     assert isinstance(frame, pl.DataFrame)
@@ -68,7 +72,7 @@ def no_column(missing: Sequence[str], there: Iterable[str]) -> str:
     there = list(there)
     close = difflib.get_close_matches(missing[0], there, n=1)
     hint = f" Did you mean {close[0]}?" if close else ""
-    return f"There is no column {', '.join(missing)}.{hint} There are {', '.join(there)}."
+    return f"There is no column {', '.join(missing)}.{hint} There are {', '.join(there) or 'no columns'}."
 
 
 def _starts(name: str) -> list[str]:

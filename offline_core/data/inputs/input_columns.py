@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # policies load without Polars
 
 MEANING = ("obs", "labels", "computed", "encode", "bins")
 """Fields of which another value lets the same numbers be other observations or actions."""
+_WORDS = ("of_earlier",)
+"""Fields that say in words what others say: datasets of earlier versions lack them."""
 
 
 class InputColumns(BaseModel):
@@ -35,6 +37,8 @@ class InputColumns(BaseModel):
     """The raw column of the actions, if it is one."""
     labels: list[str] | list[float] | None = None
     """What each Discrete action is called there: categories, or the values of bins. None: actions are as in the log."""
+    of_earlier: dict[str, str] = {}
+    """What the raw columns are that a row does not say without earlier ones of its episode, in words for messages."""
 
     def observations(self, rows: Rows, space: gym.Space[Any]) -> np.ndarray:
         """The observations (B, *shape) of raw rows, in the dtype of their space.
@@ -45,7 +49,13 @@ class InputColumns(BaseModel):
         from offline_core.data.inputs.computing import stepped  # policies load without Polars
         from offline_core.data.inputs.frames import frame_of
 
-        frame, bad = stepped(self.steps, frame_of(rows))
+        frame = frame_of(rows)
+        if missing := [name for name in self.of_earlier if name in self.steps.columns and name not in frame.columns]:
+            said = "; ".join(f"{name} is {self.of_earlier[name]}" for name in missing)
+            raise SchemaError(
+                f"{said}. A row does not say that by itself: give it as a column {', '.join(missing)}.", column=missing[0]
+            )
+        frame, bad = stepped(self.steps, frame)
         if bad:
             first = min(bad)
             raise SchemaError(f"Row {first.row}: {first.error}", column=first.error.column, step=first.row)
@@ -63,7 +73,7 @@ class InputColumns(BaseModel):
         Arguments:
             only: fields of this class or of its steps that are looked at; None: all.
         """
-        own, theirs = (inputs.model_dump(exclude={"steps"}) | inputs.steps.model_dump() for inputs in (self, other))
+        own, theirs = (inputs.model_dump(exclude={"steps", *_WORDS}) | inputs.steps.model_dump() for inputs in (self, other))
         return "; ".join(f"{name} is {own[name]} and {theirs[name]}" for name in only or own if own[name] != theirs[name])
 
     def _numbers(self, frame: pl.DataFrame, name: str) -> np.ndarray:

@@ -50,7 +50,7 @@ class TimeJumps(CountingRule):
     """Steps that come long after the step before them, by the time at which they were recorded (column `time`).
 
     Times show where an import joined the steps of several episodes. What is long, see `time_gaps`.
-    Where times go back, as an hour of the day does, they are not looked at.
+    Where times go back, as an hour of the day does, and further than a clock is set back, they are not looked at.
 
     Arguments:
         is_declared: the import declared `max_gap`, and so cut its episodes where it has to.
@@ -73,9 +73,6 @@ class TimeJumps(CountingRule):
         starts = np.ones(len(steps), bool)
         starts[steps.follows] = False
         jumps = time_gaps(times, steps.episode, starts)
-        back = np.zeros(len(steps), bool)
-        back[steps.follows] = times[steps.follows] < times[steps.follows - 1]
-        jumps &= ~steps.any_in_piece(back)[steps.episode]
         if jumps.any():
             unit = NANOSECONDS if times.dtype == np.int64 else 1
             self._shortest = min(self._shortest, float((times[jumps] - times[np.flatnonzero(jumps) - 1]).min()) / unit)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from offline_core.errors import DataError, EmptyDatasetError
-from tests.data.importing.factories import ROWS, run_import, scattered, without
+from tests.data.importing.factories import ROWS, run_import, scattered, steps, without, write_rows
 
 
 @pytest.mark.parametrize("names", [(), ("terminateds", "truncateds")])
@@ -94,6 +94,36 @@ def test_a_time_that_begins_with_a_day_or_a_month_is_refused_with_the_line_that_
     assert f"'{written}'" in line
     result, _ = run_import(source, tmp_path / "read", **rules, **yaml.safe_load(f"{{{line}}}"))
     assert result.counts.episodes == 5
+
+
+@pytest.mark.parametrize("iso", ["%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M"])
+@pytest.mark.parametrize("files", [1, 5])
+def test_times_in_two_forms_are_refused_with_the_line_that_reads_both(tmp_path: Path, iso: str, files: int) -> None:
+    """In one file and in several. The form of the times by ISO 8601 is to be changed in it, if it is not the usual one."""
+    days = [
+        row
+        | {"at": (datetime(2026, 1, 9) + timedelta(hours=row["t"])).strftime(iso if row["eps_id"] == "a" else "%d.%m.%Y %H:%M")}
+        for row in without(LOG, "new_obs")
+    ]
+    source = scattered(tmp_path / "in", without(days, "t"), files)
+    rules: dict[str, Any] = {"episodes": {"last_new_obs": "repeat"}}
+    with pytest.raises(DataError, match=r"Column 'at' has the time '09\.01\.2026 0.:00', which is not by ISO 8601") as refused:
+        run_import(source, tmp_path / "out", **rules, mapping={"t": "at"})
+    line = yaml.safe_load("{" + str(refused.value).split("Read it: ")[1].split(". That reads")[0] + "}")
+    computed = line["columns"]["computed"]
+    computed["iso_time"] = computed["iso_time"].replace("%Y-%m-%d %H:%M:%S", iso)
+    assert iso in computed["iso_time"]
+    result, _ = run_import(source, tmp_path / "read", **rules, **line)
+    assert result.counts.episodes == 5
+
+
+def test_texts_after_times_are_shown(tmp_path: Path) -> None:
+    for number, text in enumerate(["2026-01-09 10:00:00", "soon"]):
+        write_rows(tmp_path / f"in/{number}.parquet", without([steps("ab"[number], 1)[0] | {"t": text}], "new_obs"))
+    with pytest.raises(
+        DataError, match="Column 't' holds texts that are no times, such as 'soon', where earlier rows have times"
+    ):
+        run_import(tmp_path / "in", tmp_path / "out", episodes={"last_new_obs": "repeat"})
 
 
 def test_actions_in_words_get_numbers_and_that_is_said(tmp_path: Path) -> None:

@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.importing.config import EpisodesConfig
+from offline_core.data.importing.stored import Stored
 from offline_core.data.importing.times import time_gaps
-from offline_core.errors import ConfigError
+from offline_core.errors import ConfigError, EpisodeError
 from tests.cases import examples
 from tests.data.importing.factories import Row, assembled, nonzero, parts, run_import, shuffled, steps, without, write_rows
 
@@ -152,3 +155,85 @@ def test_every_row_is_kept_or_told_of_and_every_end_is_as_it_was(data: st.DataOb
     assert sorted(parts(found)) == sorted(expected)
     assert counts.rows == len(rows) == counts.steps + counts.dropped_last_steps
     assert counts.terminations == sum(end == "T" for _, end in truth) == sum(e.terminated for e in found)
+
+
+def quarters(*parts: tuple[str, int], eps_id: str = "a") -> list[Row]:
+    """Rows of 15 minutes from these times on, in their order: (the first one, how many)."""
+    rows = without(steps(eps_id, sum(count for _, count in parts), end=""), "new_obs")
+    minutes = np.concatenate([np.datetime64(first, "m") + 15 * np.arange(count) for first, count in parts])
+    return [row | {"t": minute.item().replace(tzinfo=UTC)} for row, minute in zip(rows, minutes, strict=True)]
+
+
+SET_BACK = quarters(("2025-10-25T12:00", 60), ("2025-10-26T02:00", 40))
+"""The hour from 2:00 comes twice."""
+
+
+@pytest.mark.parametrize("max_gap", [None, 3600])
+def test_rows_in_stored_order_show_gaps_by_their_times(tmp_path: Path, max_gap: float | None) -> None:
+    """A clock that is set back is none, and times stay beside the steps, as with order: time."""
+    rows = SET_BACK + [row | {"t": row["t"] + timedelta(hours=25)} for row in quarters(("2025-10-26T12:00", 40))]
+    source = write_rows(tmp_path / "x.parquet", rows)
+    how = {"order": "stored", "last_new_obs": "repeat", "max_gap": max_gap}
+    result, found = run_import(source, tmp_path / "out", episodes=how)
+    assert [len(e) for e in found] == [100, 40] and result.counts.time_gaps == 1
+    assert result.counts.shortest_time_gap == timedelta(hours=25, minutes=15).total_seconds()
+    assert np.diff(found[0].extras["time"]).min() == -45 * 60 * 10**9
+
+
+@pytest.mark.parametrize("has_times", [True, False])
+def test_rows_in_stored_order_are_appended_with_the_times_that_the_version_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_times: bool
+) -> None:
+    """Imports of earlier versions of this package kept none of them; gaps still are seen."""
+    how: dict[str, Any] = {"episodes": {"order": "stored", "last_new_obs": "repeat"}}
+    write_rows(tmp_path / "in/0.parquet", quarters(("2025-10-25T12:00", 20)))
+    run_import(tmp_path / "in", tmp_path / "out", **how)
+    assert Stored.of(open_dataset(str(tmp_path / "out")), EpisodesConfig()).has_times
+    monkeypatch.setattr(Stored, "has_times", has_times)
+    write_rows(tmp_path / "in/1.parquet", quarters(("2025-10-25T12:00", 20), ("2025-10-27T12:00", 5), eps_id="b"))
+    _, found = run_import(tmp_path / "in", tmp_path / "out", append=True, **how)
+    assert [(len(e), "time" in e.extras) for e in found] == [(20, True), (20, has_times), (5, has_times)]
+
+
+def test_numbers_in_stored_order_show_gaps_only_if_one_is_declared() -> None:
+    """They may be anything: steps counted by a slower clock, for example."""
+    rows = [row | {"t": [0, 0, 1, 1, 90, 91][row["t"]]} for row in without(steps("a", 6), "new_obs")]
+    rules: Any = {"order": "stored", "last_new_obs": "repeat"}
+    found, counts = assembled(rows, **rules)
+    assert ([len(e) for e in found], counts.time_gaps, "time" in found[0].extras) == ([6], 0, False)
+    found, counts = assembled(rows, **rules, max_gap=10)
+    assert ([len(e) for e in found], counts.time_gaps) == ([4, 2], 1)
+    assert found[0].extras["time"].tolist() == [0, 0, 1, 1]
+
+
+def test_a_time_of_the_day_in_stored_order_shows_no_gaps() -> None:
+    """It goes back each midnight, so it is no time by which steps follow one another; a night is no gap then."""
+    hours = [hour for _ in range(3) for hour in (*np.arange(0, 6, 0.25), 23.0)]
+    rows = [row | {"t": [int(hours[row["t"]] * 3600) * 10**9]} for row in without(steps("a", len(hours)), "new_obs")]
+    found, counts = assembled(rows, order="stored", last_new_obs="repeat")
+    assert ([len(e) for e in found], counts.time_gaps) == ([75], 0)
+
+
+@pytest.mark.parametrize("minutes", [1, 15, 60])
+def test_local_times_that_come_twice_are_told_as_such(tmp_path: Path, minutes: int) -> None:
+    """Also hourly ones, of which the second hour has the time of the first."""
+    before = MORNING + timedelta(minutes=minutes) * np.arange(80)
+    times = [*before, *(before[-1] - timedelta(minutes=60 - minutes) + timedelta(minutes=minutes) * np.arange(80))]
+    rows = [row | {"t": times[row["t"]]} for row in without(steps("a", 160), "new_obs")]
+    source = write_rows(tmp_path / "x.parquet", rows)
+    with pytest.raises(EpisodeError, match="as in local times when the clock is set back") as refused:
+        run_import(source, tmp_path / "out", episodes={"last_new_obs": "repeat"})
+    last, first = (f"{time:%Y-%m-%d %H:%M:%S}" for time in times[79:81])
+    assert f"{last} is followed by {first}" in str(refused.value)
+    assert f"Write UTC or offsets, as {first.replace(' ', 'T')}+01:00" in str(refused.value)
+    _, found = run_import(source, tmp_path / "stored", episodes={"last_new_obs": "repeat", "order": "stored"})
+    assert [len(e) for e in found] == [160]
+
+
+@pytest.mark.parametrize("hours", [-5, -0.25])
+def test_times_that_go_back_otherwise_are_no_clock_set_back(tmp_path: Path, hours: float) -> None:
+    times = [MORNING + timedelta(minutes=5 * t) for t in range(80)]
+    times += [times[-1] + timedelta(hours=hours) + timedelta(minutes=5 * t) for t in range(80)]
+    rows = [row | {"t": times[row["t"]]} for row in without(steps("a", 160), "new_obs")]
+    with pytest.raises(EpisodeError, match="the clock is coarser than the steps"):
+        run_import(write_rows(tmp_path / "x.parquet", rows), tmp_path / "out", episodes={"last_new_obs": "repeat"})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import polars as pl
 import pytest
@@ -55,14 +57,51 @@ def test_it_acts_on_raw_rows(policy: offline.Policy) -> None:
     assert policy.act_on({"tin": [None, 30], "hour": [3, 20], "mode": ["heat", "cool"]}).tolist() == ["stop", "go"]
 
 
+def test_rows_of_every_form_are_the_same_rows(policy: offline.Policy) -> None:
+    """A value that comes first in a later row counts as it does in a column."""
+    rows = log().drop("command", "reward", "id").with_columns(tin=pl.when(pl.int_range(pl.len()) > 120).then("tin"))
+    expected = policy.act_on(rows)
+    every = [rows.to_arrow(), rows.to_dict(as_series=False), rows.to_dicts()]
+    assert all((policy.act_on(given) == expected).all() for given in every)
+    assert policy.act_on([{"hour": 3, "mode": "heat"}, {"hour": 20, "mode": "cool", "tin": 30.5}]).tolist() == ["stop", "go"]
+
+
+@pytest.mark.parametrize("rows", [{}, []])
+def test_an_empty_table_has_no_columns(policy: offline.Policy, rows: Any) -> None:
+    with pytest.raises(SchemaError, match=r"There is no column .*\. There are no columns\.$"):
+        policy.act_on(rows)
+
+
 def test_what_it_cannot_act_on(policy: offline.Policy) -> None:
     with pytest.raises(SchemaError, match="Row 1: Column 'mode' holds 'boost'"):
         policy.act_on({"tin": [20, 20], "hour": [1, 2], "mode": ["heat", "boost"]})
+    with pytest.raises(SchemaError, match="The rows are no table"):
+        policy.act_on([1, 2])
     with pytest.raises(SchemaError, match="There is no column hour"):
         policy.act_on({"tin": [20], "mode": ["heat"]})
     without = offline.Policy(policy.observation_space, policy.action_space)
     with pytest.raises(ConfigError, match="does not say which raw columns"):
         without.act_on({"tin": [20]})
+
+
+def test_a_column_of_earlier_rows_is_asked_for_by_what_it_is(tmp_path: Path) -> None:
+    """Also of a dataset that later ones are merged with; one of an earlier version does not say it and is no other one."""
+    log(2).write_csv(tmp_path / "log.csv")
+    late: Any = {
+        "tin_known": {"of": "tin", "how": "last_known", "first": 20},
+        "before": {"of": "hour", "steps": 2, "first": 0},
+        "so_far": {"of": "hour", "how": "sum"},
+    }
+    mapping: Any = {**MAPPING, "obs": ["hour", *late], "actions": "hour"}
+    offline.import_data(str(tmp_path / "log.csv"), output=tmp_path / "data", mapping=mapping, columns={"in_episode": late})
+    inputs = open_version(str(tmp_path / "data")).manifest.input_columns
+    assert inputs is not None
+    said = "tin_known is the last known tin of the episode; before is hour of 2 rows earlier in the episode; so_far is the sum"
+    with pytest.raises(SchemaError, match=f"^{said} .* give it as a column tin_known, before, so_far"):
+        inputs.observations({"hour": [1], "tin": [20.0]}, gym.spaces.Box(-1, 1, (4,)))
+    given = {"hour": [1], "tin_known": [20.5], "before": [0], "so_far": [1]}
+    assert inputs.observations(given, gym.spaces.Box(-1, 1, (4,))).tolist() == [[1, 20.5, 0, 1]]
+    assert not inputs.differences(inputs.model_copy(update={"of_earlier": {}}))
 
 
 def test_a_policy_that_begins_at_another_keeps_its_columns(policy: offline.Policy) -> None:

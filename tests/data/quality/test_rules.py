@@ -461,6 +461,17 @@ def test_times_that_jump(tmp_path: Path, format: Format) -> None:
     assert run_check(tmp_path / "named", named, format).verdict == "pass"
 
 
+@pytest.mark.parametrize(("back", "is_found"), [(2700, True), (7200, False)])
+def test_times_jump_also_where_the_clock_is_set_back(tmp_path: Path, back: int, is_found: bool) -> None:
+    """By an hour at most, in nanoseconds since 1970; times that go back further are no times by which steps follow."""
+    took = np.full(60, 900)
+    took[20], took[40] = -back, 90_000
+    time = 10**9 * (1_761_000_000 + np.cumsum(took))
+    one = episode(55)
+    report = run_check(tmp_path, [replace(one, extras=one.extras | {"time": time})])
+    assert ("time_jumps" in broken(report)) == is_found
+
+
 @pytest.mark.parametrize("declared", [None, 1e6])
 def test_an_import_that_declares_its_largest_gap_has_no_jumps(tmp_path: Path, declared: float | None) -> None:
     rows = without(steps("a", 40, end="X"), "new_obs")
