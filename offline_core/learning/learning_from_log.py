@@ -92,7 +92,7 @@ def _result(run: Run, monitor: TrainingMonitor, loader: DataLoader, costs: Costs
     took = seconds.wait + seconds.gather + seconds.update
     learned = monitor.learned()
     about_actions = _beside_actions(run, monitor, learned["checkpoint"])
-    recorded_return, about_q = _beside_returns(monitor, run.config.data.rewards.scale)
+    recorded_return, about_q = _beside_returns(run, monitor)
     result: dict[str, Any] = learned | {
         "last_checkpoint": last,
         "kept": series_of(checkpoints.folder),
@@ -139,7 +139,7 @@ def _beside_actions(run: Run, monitor: TrainingMonitor, checkpoint: str) -> list
     return [f"{sentence} '{proposed}' proposes parameters." for sentence in told]
 
 
-def _beside_returns(monitor: TrainingMonitor, scale: float | str) -> tuple[float | None, list[str]]:
+def _beside_returns(run: Run, monitor: TrainingMonitor) -> tuple[float | None, list[str]]:
     """Return what Q is to be compared with, of the steps that were loaded last, and what speaks against it.
 
     It is None, and nothing is said, if no Q is learned.
@@ -149,7 +149,10 @@ def _beside_returns(monitor: TrainingMonitor, scale: float | str) -> tuple[float
     if q is None or gamma is None or steps is None or not {columns.REWARDS, columns.TERMINATEDS} <= steps.columns.keys():
         return None, []
     recorded = recorded_returns(steps, gamma)
-    return (None, []) if recorded is None else (recorded.mean, q_warnings(q, recorded, scale=scale))
+    if recorded is None:
+        return None, []
+    config = run.config
+    return recorded.mean, q_warnings(q, recorded, scale=config.data.rewards.scale, algorithm=str(config.algorithm))
 
 
 def _costs(run: Run, costs: Costs | None, seconds: Seconds, loader: DataLoader, steps: int) -> Costs | None:
