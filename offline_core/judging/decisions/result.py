@@ -260,6 +260,7 @@ class DecisionResult(PolicyResult):
         elif self.verdict == "refused" and self.is_checkpoint:
             following += f" What it would do is shown by: {command('offline', 'explain', self.dataset.uri, self.checkpoint)}"
         unit = f" {self.reward}" if self.reward else ""
+        says_something = first.judged is not None and self.verdict != "refused"
         shown = self.candidates[: MOST_REFUSED if self.verdict == "refused" else MOST_ROWS]
         more = len(self.candidates) - len(shown)
         return Card(
@@ -270,7 +271,7 @@ class DecisionResult(PolicyResult):
             facts={
                 "Against": "what the log recorded" if self.against == BEHAVIOUR else self.against,
                 **({} if self.registry is None else {"For": self.registry}),
-                "Ranked first": f"{first.name}{f', difference {first.judged}{unit}' if first.judged else ''}",
+                "Ranked first": f"{first.name}{f', difference {first.judged}{unit}' if says_something else ''}",
                 "Policy": self.checkpoint,
                 "Dataset": self.dataset,
                 "Candidates": f"{len(self.candidates):,}, of which {len(judged):,} were judged",
