@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from offline_core.data.curation.split import held_out_beside
+from offline_core.data.curation.split import SplitById, held_out_beside, split_that_works
 from offline_core.data.datasets.dataset_card import reading
 from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
@@ -22,6 +22,7 @@ from offline_core.learning.monitor import TrainingGoal, TrainingMonitor
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.returns import q_warnings, recorded_returns
 from offline_core.learning.run import Run
+from offline_core.learning.source import Recorded
 from offline_core.learning.trainer import learn
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.initial import begin_as
@@ -99,6 +100,7 @@ def _result(run: Run, monitor: TrainingMonitor, loader: DataLoader, costs: Costs
         "networks_sha256": save_networks(monitor.learner.networks, checkpoints.folder),
         "dataset": run.dataset,
         "held_out": held_out_beside(run.dataset),
+        "split": split_that_works(run.source.dataset) if isinstance(run.source, Recorded) else SplitById(),
         "algorithm": str(run.config.algorithm),
         "steps": monitor.steps,
         "epochs": monitor.steps / run.epoch_steps,

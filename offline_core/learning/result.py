@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import AliasChoices, Field
 
+from offline_core.data.curation.split import SplitById
 from offline_core.data.datasets.dataset import DatasetRef
-from offline_core.data.datasets.dataset_card import reading
+from offline_core.data.datasets.dataset_card import reading, splitting
 from offline_core.data.store.location import Location
 from offline_core.policies.series import KeptCheckpoint
 from offline_core.runtime.reporting import figures
@@ -103,6 +104,7 @@ class TrainingResult(LearnedResult):
     networks_sha256: str | None = Field(None, description="Hash of all networks at the end, in networks.safetensors.")
     dataset: DatasetRef
     held_out: str | None = Field(None, description="The held-out side of the split, if the dataset is its train side.")
+    split: SplitById = Field(SplitById(), description="How a split of the dataset by id leaves no side empty.")
     algorithm: str = Field("", description="Its name; empty: of a result that older code stored.")
     steps: int = Field(description="Steps learned from, each epoch counted anew.")
     epochs: float = Field(description="Passes over the dataset, with fractions.")
@@ -159,7 +161,9 @@ class TrainingResult(LearnedResult):
         if self.held_out is not None:
             return command("offline", "decide", self.held_out, self.checkpoint)
         # What was learned from cannot judge it.
-        return command("offline", "split", self.dataset.uri, f"{self.dataset.uri}-split", "-s", "by=id")
+        if not self.split.is_possible:
+            return command("offline", "explain", *reading(self.dataset), self.checkpoint)
+        return splitting(self.dataset, self.split.held_out_fraction)
 
     @property
     def is_drawn(self) -> bool:

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import hashlib
 import logging
+import math
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
@@ -31,7 +32,7 @@ from offline_core.data.episodes.index import first_parts, trajectory_of
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, EmptyDatasetError, OfflineError
 from offline_core.runtime.reporting.card import Card, command
-from offline_core.runtime.result import Result
+from offline_core.runtime.result import Part, Result
 from offline_core.runtime.stage import DATASET, VERSION, output, stage
 from offline_core.runtime.units import count_text, number_text
 
@@ -45,6 +46,8 @@ UNEVEN = 0.4
 """Share of the steps from which on one value of a column, or one id, decides what is held out."""
 SHOWN = 5
 """Held-out values in a message."""
+MANY_EPISODES = 200
+"""Episodes above which the default share leaves no side of a split by id empty: 0.9^200 is 7e-10."""
 ROUNDING = 1e-9
 """Tolerance for the rounding of a share times the number of episodes."""
 
@@ -139,6 +142,42 @@ def held_out_beside(dataset: DatasetRef) -> str | None:
         parent.fingerprint for parent in held_out.manifest.parents
     ]
     return held_out.location.uri if is_of_one and sides == [(split.name, side) for side in SIDES] else None
+
+
+class SplitById(Part):
+    """How a dataset can be split by id."""
+
+    is_possible: bool = Field(True, description="It has several ids.")
+    held_out_fraction: float | None = Field(None, description="The share that leaves no side empty; None: the default does.")
+
+
+def split_that_works(dataset: Dataset) -> SplitById:
+    """Return how a split by id leaves no side without an episode: where there are few ids, the default share may."""
+    if dataset.ref.episodes > MANY_EPISODES:
+        return SplitById()
+    try:
+        ids = dataset.index([columns.EPS_ID])[columns.EPS_ID].to_list()
+    except OfflineError:  # a split will say what is wrong
+        return SplitById()
+    config = SplitConfig(by=BY_ID)
+    held_out = held_out_by_id(ids, config)
+    if held_out.any() and not held_out.all():
+        return SplitById()
+    fraction = dividing_fraction(ids, config)
+    return SplitById(is_possible=fraction is not None, held_out_fraction=fraction)
+
+
+def dividing_fraction(ids: Iterable[str], config: SplitConfig) -> float | None:
+    """Return the share next to that of `config`, of at most six digits, that leaves both sides an id; None: there is none."""
+    places = sorted({id_place(trajectory_of(eps_id), config.seed) for eps_id in ids})
+    wanted = config.held_out_fraction * len(places)
+    for count in sorted(range(1, len(places)), key=lambda count: abs(count - wanted)):
+        last, next_one = places[count - 1 : count + 1]  # the share is above the last that is held out, up to the next one
+        for scale in (10.0**digits for digits in range(1, 7)):
+            fraction = math.ceil(last / 2**64 * scale) / scale
+            if last < int(fraction * 2**64) <= next_one and fraction < 1:
+                return fraction
+    return None
 
 
 def _result(train: Dataset, held_out: Dataset, source: Dataset, *, reused: bool = False) -> SplitResult:
@@ -255,14 +294,18 @@ def tied(index: pl.DataFrame, labels: np.ndarray | None = None, *, by_content: b
             return unit
 
 
+def id_place(trajectory: str, seed: int) -> int:
+    """Return the hash of seed and id, below 2^64: the id is held out by each share that is above it."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}/id/{trajectory}".encode(), digest_size=8).digest(), "big")
+
+
 def held_out_by_id(ids: Iterable[str], config: SplitConfig) -> np.ndarray:
     """(episodes,) booleans: the hash of seed and id is below the share to hold out. Parts of a trajectory count as one id."""
     limit = int(config.held_out_fraction * 2**64)
 
     @functools.cache
     def is_held_out(trajectory: str) -> bool:
-        digest = hashlib.blake2b(f"{config.seed}/id/{trajectory}".encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "big") < limit
+        return id_place(trajectory, config.seed) < limit
 
     return np.array([is_held_out(trajectory_of(eps_id)) for eps_id in ids], bool)
 
@@ -348,9 +391,11 @@ def split_by_id(
     if trajectories == 1:
         _refuse_to_divide(source, len(ids))
     if held_out.all() or not held_out.any():
+        fraction = dividing_fraction(ids, config)
+        works = "Choose another seed" if fraction is None else f"Set held_out_fraction to {fraction:g}, choose another seed"
         raise EmptyDatasetError(
             f"Of the {trajectories:,} ids of {source.ref} all have their hash on one side of {config.held_out_fraction:g}. "
-            "Choose another held_out_fraction or seed, or wait for more episodes."
+            f"{works}, or wait for more episodes."
         )
 
     def write(root: Location, part: Dataset, *, side: bool) -> WrittenFiles:

@@ -56,6 +56,12 @@ def reading(ref: DatasetRef) -> list[str]:
     return [ref.uri] if ref.latest is None else [ref.uri, "--version", str(ref.version)]
 
 
+def splitting(ref: DatasetRef, held_out_fraction: float | None) -> str:
+    """The command that splits by id. None: the share is the default one."""
+    share = [] if held_out_fraction is None else ["-s", f"held_out_fraction={held_out_fraction:g}"]
+    return command("offline", "split", *reading(ref), f"{ref.uri}-split", "-s", "by=id", *share)
+
+
 def returns_and_lengths(
     returns: Mapping[str, Sequence[float]], lengths: Mapping[str, Sequence[float]]
 ) -> list[figures.Picture]:

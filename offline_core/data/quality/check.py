@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from offline_core.data.curation.split import judged_by
+from offline_core.data.curation.split import SplitById, judged_by, split_that_works
 from offline_core.data.datasets.damage import damaged_files, state_of, unusable_files
 from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.datasets.result_cache import StoredResult, stored_result
@@ -136,7 +136,8 @@ def check(
         returns=Histogram.of(per_episode["returns"]),
         lengths=Histogram.of(per_episode["lengths"]),
         config=config,
-        judged_by=judged_by(opened),
+        judged_by=(judge := judged_by(opened)),
+        split=split_that_works(opened) if judge is None and opened.ref.version else SplitById(),
     )
     log.info("%s: %s, %d of %d rules are broken", opened.ref, report.verdict, len(_broken(report, "warn")), len(findings))
     return report

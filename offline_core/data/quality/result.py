@@ -9,8 +9,9 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from offline_core.data.curation.split import SplitById
 from offline_core.data.datasets.dataset import DatasetRef
-from offline_core.data.datasets.dataset_card import BOTH, reading
+from offline_core.data.datasets.dataset_card import BOTH, reading, splitting
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.quality.config import QualityConfig
 from offline_core.runtime.reporting import figures
@@ -95,6 +96,7 @@ class QualityReport(Result):
         description="The environment or the held-out dataset that can judge a policy learned from it. "
         "None: nothing can yet, so it is split first.",
     )
+    split: SplitById = Field(SplitById(), description="How that split leaves no side empty.")
 
     def card(self) -> Card:
         worst_first = sorted(self.findings, key=lambda finding: [*COLORS].index(finding.outcome))
@@ -140,6 +142,6 @@ class QualityReport(Result):
     def _next(self) -> str:
         if self.verdict == "fail":
             return "correct the data; to go on with it as it is, the same command with -s stop_on=never"
-        if self.dataset.version and self.judged_by is None:
-            return command("offline", "split", *reading(self.dataset), f"{self.dataset.uri}-split", "-s", "by=id")
+        if self.dataset.version and self.judged_by is None and self.split.is_possible:
+            return splitting(self.dataset, self.split.held_out_fraction)
         return command("offline", "train", *reading(self.dataset))
