@@ -199,7 +199,16 @@ def _say_what_is_replaced(begun: BegunResult) -> None:
             "The result at %s was made at %s, and its copy is not used: it is made again.", begun.file.uri, recorded_uri
         )
     elif identity != begun.identity:
-        log_replaced.info("%s holds the result of other settings, data, or code, which is replaced.", begun.folder.uri)
+        told = "%s holds the result of other settings, data, or code, which is replaced: %s."
+        log_replaced.info(told, begun.folder.uri, _in_words(begun.file, values))
+
+
+def _in_words(file: Location, stored: Mapping[str, Any]) -> str:
+    """What a stored result is, by its algorithm, if it has one, and when it was made, if the store says so."""
+    result, modified = stored.get("result"), file.modified
+    algorithm = result.get("algorithm") if isinstance(result, dict) else None
+    made = "made before" if modified is None else f"made {modified:%Y-%m-%d %H:%M} UTC"
+    return f"{algorithm}, {made}" if algorithm else made
 
 
 def store_result(
