@@ -7,8 +7,8 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from offline_core.data.curation.split import SplitById, held_out_beside, split_that_works
-from offline_core.data.datasets.dataset_card import reading
+from offline_core.data.curation.split import held_out_beside, split_that_works
+from offline_core.data.datasets.dataset_card import SplitById, reading
 from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
 from offline_core.learning.algorithms.networks import Networks

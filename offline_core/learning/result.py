@@ -8,9 +8,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import AliasChoices, Field
 
-from offline_core.data.curation.split import SplitById
 from offline_core.data.datasets.dataset import DatasetRef
-from offline_core.data.datasets.dataset_card import reading, splitting
+from offline_core.data.datasets.dataset_card import SplitById, reading, splitting
 from offline_core.data.store.location import Location
 from offline_core.policies.series import KeptCheckpoint
 from offline_core.runtime.reporting import figures
@@ -163,7 +162,7 @@ class TrainingResult(LearnedResult):
         # What was learned from cannot judge it.
         if not self.split.is_possible:
             return command("offline", "explain", *reading(self.dataset), self.checkpoint)
-        return splitting(self.dataset, self.split.held_out_fraction)
+        return splitting(self.dataset, self.split)
 
     @property
     def is_drawn(self) -> bool:

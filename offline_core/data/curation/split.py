@@ -22,7 +22,7 @@ from offline_core.data.curation.observed import observed_constants
 from offline_core.data.datasets.commit import find_version, prepared
 from offline_core.data.datasets.copying import NOWHERE, copy_episodes, written_by_file
 from offline_core.data.datasets.dataset import Dataset, DatasetRef, open_committed
-from offline_core.data.datasets.dataset_card import dataset_card, reading
+from offline_core.data.datasets.dataset_card import SplitById, dataset_card, reading
 from offline_core.data.datasets.manifest import Operation
 from offline_core.data.datasets.new_version import BegunVersion
 from offline_core.data.datasets.statistics import Statistics
@@ -32,7 +32,7 @@ from offline_core.data.episodes.index import first_parts, trajectory_of
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, EmptyDatasetError, OfflineError
 from offline_core.runtime.reporting.card import Card, command
-from offline_core.runtime.result import Part, Result
+from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, output, stage
 from offline_core.runtime.units import count_text, number_text
 
@@ -142,13 +142,6 @@ def held_out_beside(dataset: DatasetRef) -> str | None:
         parent.fingerprint for parent in held_out.manifest.parents
     ]
     return held_out.location.uri if is_of_one and sides == [(split.name, side) for side in SIDES] else None
-
-
-class SplitById(Part):
-    """How a dataset can be split by id."""
-
-    is_possible: bool = Field(True, description="It has several ids.")
-    held_out_fraction: float | None = Field(None, description="The share that leaves no side empty; None: the default does.")
 
 
 def split_that_works(dataset: Dataset) -> SplitById:

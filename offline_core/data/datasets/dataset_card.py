@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from pydantic import Field
+
 from offline_core.data.datasets.dataset import DatasetRef, open_dataset
 from offline_core.data.episodes import columns
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, command
+from offline_core.runtime.result import Part
 
 CARDS = "_cards"
 """Folder of the cards inside a dataset, one a version, named like its manifest."""
@@ -56,9 +59,16 @@ def reading(ref: DatasetRef) -> list[str]:
     return [ref.uri] if ref.latest is None else [ref.uri, "--version", str(ref.version)]
 
 
-def splitting(ref: DatasetRef, held_out_fraction: float | None) -> str:
-    """The command that splits by id. None: the share is the default one."""
-    share = [] if held_out_fraction is None else ["-s", f"held_out_fraction={held_out_fraction:g}"]
+class SplitById(Part):
+    """How a dataset can be split by id."""
+
+    is_possible: bool = Field(True, description="It has several ids.")
+    held_out_fraction: float | None = Field(None, description="The share that leaves no side empty; None: the default does.")
+
+
+def splitting(ref: DatasetRef, by_id: SplitById) -> str:
+    """The command that splits by id, so that no side is left empty."""
+    share = [] if by_id.held_out_fraction is None else ["-s", f"held_out_fraction={by_id.held_out_fraction:g}"]
     return command("offline", "split", *reading(ref), f"{ref.uri}-split", "-s", "by=id", *share)
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from offline_core.data.curation.split import SplitById, judged_by, split_that_works
+from offline_core.data.curation.split import judged_by, split_that_works
 from offline_core.data.datasets.damage import damaged_files, state_of, unusable_files
 from offline_core.data.datasets.dataset import Dataset, open_dataset
+from offline_core.data.datasets.dataset_card import SplitById
 from offline_core.data.datasets.result_cache import StoredResult, stored_result
 from offline_core.data.datasets.statistics import Statistics, StatisticsBuilder, Summary
 from offline_core.data.episodes import columns

@@ -9,9 +9,8 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from offline_core.data.curation.split import SplitById
 from offline_core.data.datasets.dataset import DatasetRef
-from offline_core.data.datasets.dataset_card import BOTH, reading, splitting
+from offline_core.data.datasets.dataset_card import BOTH, SplitById, reading, splitting
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.quality.config import QualityConfig
 from offline_core.runtime.reporting import figures
@@ -143,5 +142,5 @@ class QualityReport(Result):
         if self.verdict == "fail":
             return "correct the data; to go on with it as it is, the same command with -s stop_on=never"
         if self.dataset.version and self.judged_by is None and self.split.is_possible:
-            return splitting(self.dataset, self.split.held_out_fraction)
+            return splitting(self.dataset, self.split)
         return command("offline", "train", *reading(self.dataset))

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from offline_core.data.curation.config import PruningConfig, SplitConfig
 from offline_core.data.curation.prune import prune
 from offline_core.data.curation.split import (
-    SplitById,
     SplitResult,
     chosen_to_hold_out,
     dividing_fraction,
@@ -29,6 +28,7 @@ from offline_core.data.curation.split import (
     tied,
 )
 from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.dataset_card import SplitById
 from offline_core.data.episodes import Episode, columns
 from offline_core.data.episodes.codecs import Format
 from offline_core.data.episodes.index import content_of
