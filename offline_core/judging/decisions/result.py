@@ -10,7 +10,7 @@ from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.judging.decisions.config import BEHAVIOUR
-from offline_core.judging.decisions.explanation import ExplainedStep, steps_section
+from offline_core.judging.decisions.explanation import ExplainedStep, likelihood_of, steps_section
 from offline_core.judging.estimation.result import return_head, return_name, told_confidence, told_discount
 from offline_core.policies.kind import as_judged, kind_of
 from offline_core.runtime.reporting import figures
@@ -310,7 +310,8 @@ class DecisionResult(PolicyResult):
                 Section("Why this log cannot be judged", self.reasons),
                 Section(f"Where {first.name} acts otherwise than what acted", first.differs_where),
                 steps_section(
-                    f"Steps of the log at which {first.name} differs most, and in brackets its chance of what was done",
+                    f"Steps of the log at which {first.name} differs most, and in brackets its "
+                    f"{likelihood_of(first.differs_at)}",
                     first.differs_at,
                     several=True,
                 ),
