@@ -28,6 +28,8 @@ OBJECTS_UNTIL_GC = 20_000
 """Imports make hundreds of thousands of objects that stay; by Python's 700, a tenth of their time goes into collecting."""
 
 
+STEPS_SHOWN = 20
+"""Most steps that 'offline explain' prints; a notebook shows more, and --json all."""
 ROOT_HELP = "Folder for everything that the run makes."
 SOURCE = Argument("source", "Files, folders or patterns with * or **; or the folder of one dataset.", ["data"], kind="sources")
 
@@ -206,7 +208,7 @@ def explain(dataset: str, policies: tuple[str, ...], version: int | None, episod
     if as_json():
         print_json(explanation)
     else:
-        print_card(explanation.card(), verbose=True)
+        print_card(explanation.card(most=STEPS_SHOWN), verbose=True)
 
 
 @verb(

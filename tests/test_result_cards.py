@@ -269,6 +269,18 @@ def test_an_estimate_is_good_only_if_all_methods_say_so_and_nothing_speaks_again
         assert card.sentence.endswith("44 % of the return was not recorded.")
 
 
+@pytest.mark.parametrize("least", [10.0, 50.1])
+def test_an_estimate_of_too_few_episodes_claims_nothing(least: float) -> None:
+    result = told_of(estimates={"wis": BETTER, "wdr": BETTER}, warnings=1)
+    card = result.model_copy(update={"min_effective_episodes": least}).card()
+    if least < 50:
+        assert card.word == "Perhaps better" and "wdr estimates" in card.sentence
+    else:
+        assert (card.word, card.verdict) == ("Too few episodes", "grey")
+        assert card.sentence.startswith("wdr rests on 50.0 effective episodes, and 50.1 are needed")
+        assert "better" not in card.sentence and "12" not in card.sentence
+
+
 def test_an_estimate_says_how_sure_its_intervals_are_and_spells_units_as_the_log_does() -> None:
     card = told_of(estimates={"wdr": UNSURE}).model_copy(update={"reward": "Fare EUR"}).card()
     assert card.facts["Intervals"] == "95 %, two-sided: 2.5 % beyond each end, of resamples of the episodes"

@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from offline_core.data.datasets.dataset_card import reading
 from offline_core.data.datasets.held_out import held_out_beside
 from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.data.store.location import Location
@@ -15,14 +16,17 @@ from offline_core.learning.checkpoints import LAST, save_networks
 from offline_core.learning.costs import Costs, bottleneck, costs_of
 from offline_core.learning.data_loader import DataLoader, held_out_loader_of, loader_of
 from offline_core.learning.experience import Log, Seconds
+from offline_core.learning.learned_actions import warnings_of_actions
 from offline_core.learning.learner import Learner
 from offline_core.learning.monitor import TrainingGoal, TrainingMonitor
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.returns import q_warnings, recorded_returns
 from offline_core.learning.run import Run
 from offline_core.learning.trainer import learn
+from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.initial import begin_as
 from offline_core.policies.series import series_of
+from offline_core.runtime.reporting.card import command
 from offline_core.runtime.torch_settings import isolated_torch
 
 
@@ -88,7 +92,10 @@ def _result(run: Run, monitor: TrainingMonitor, loader: DataLoader, costs: Costs
     steps = monitor.learner.steps - monitor.began_with_steps
     last = checkpoints.save(LAST, monitor.last_weights, monitor.last_metrics, updates=monitor.updates)
     took = seconds.wait + seconds.gather + seconds.update
-    result: dict[str, Any] = monitor.learned() | {
+    learned = monitor.learned()
+    about_actions = _beside_actions(run, monitor, learned["checkpoint"])
+    recorded_return, about_q = _beside_returns(run, monitor)
+    result: dict[str, Any] = learned | {
         "last_checkpoint": last,
         "kept": series_of(checkpoints.folder),
         "networks_sha256": save_networks(monitor.learner.networks, checkpoints.folder),
@@ -99,7 +106,9 @@ def _result(run: Run, monitor: TrainingMonitor, loader: DataLoader, costs: Costs
         "epochs": monitor.steps / run.epoch_steps,
         "losses": monitor.losses,
         "training_metrics": monitor.training_metrics,
-        **_beside_returns(monitor, run.config.data.rewards.scale),
+        "recorded_return": recorded_return,
+        "acts_alike": bool(about_actions),
+        "warnings": [*about_actions, *about_q],
         "held_out_losses": monitor.held_out,
         "seconds": time.time() - start,
         "load_seconds": loading,
@@ -120,14 +129,32 @@ def _result(run: Run, monitor: TrainingMonitor, loader: DataLoader, costs: Costs
     return TrainingResult(**result)
 
 
-def _beside_returns(monitor: TrainingMonitor, scale: float | str) -> dict[str, Any]:
-    """Return how Q compares with the returns of the steps that were loaded last; nothing if no Q is learned."""
+def _beside_actions(run: Run, monitor: TrainingMonitor, checkpoint: str) -> list[str]:
+    """Return how the best policy acts beside what was recorded; nothing if it was played, which says more."""
+    steps = monitor.learner.loaded_steps
+    if run.played_in is not None or steps is None:
+        return []
+    told = warnings_of_actions(load_policy(checkpoint), steps, monitor.learner.spec)
+    if not run.dataset.version:  # user code made the steps, which 'offline outliers' does not read
+        return told
+    proposed = command("offline", "outliers", *reading(run.dataset))
+    return [f"{sentence} '{proposed}' proposes parameters." for sentence in told]
+
+
+def _beside_returns(run: Run, monitor: TrainingMonitor) -> tuple[float | None, list[str]]:
+    """Return what Q is to be compared with, of the steps that were loaded last, and what speaks against it.
+
+    It is None, and nothing is said, if no Q is learned.
+    """
     q, steps = monitor.training_metrics.get("q"), monitor.learner.loaded_steps
     gamma = getattr(monitor.learner.algorithm, "gamma", None)
     if q is None or gamma is None or steps is None or not {columns.REWARDS, columns.TERMINATEDS} <= steps.columns.keys():
-        return {}
+        return None, []
     recorded = recorded_returns(steps, gamma)
-    return {} if recorded is None else {"recorded_return": recorded.mean, "warnings": q_warnings(q, recorded, scale=scale)}
+    if recorded is None:
+        return None, []
+    config = run.config
+    return recorded.mean, q_warnings(q, recorded, scale=config.data.rewards.scale, algorithm=str(config.algorithm))
 
 
 def _costs(run: Run, costs: Costs | None, seconds: Seconds, loader: DataLoader, steps: int) -> Costs | None:

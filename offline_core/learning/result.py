@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import AliasChoices, Field
 
 from offline_core.data.datasets.dataset import DatasetRef
-from offline_core.data.datasets.dataset_card import reading
+from offline_core.data.datasets.dataset_card import reading, splitting
 from offline_core.data.store.location import Location
 from offline_core.learning.metrics import series
 from offline_core.policies.series import KeptCheckpoint
@@ -105,6 +105,11 @@ class TrainingResult(LearnedResult):
         description="What `q` among these is to be compared with: the mean discounted return from recorded steps on, of scaled "
         "rewards. None: no Q is learned.",
     )
+    acts_alike: bool = Field(
+        False,
+        description="The policy was not played, and part of its action is nearly the same at all recorded steps that it was "
+        "asked at, where the recorded ones differ.",
+    )
     warnings: list[str] = Field([], description="Why the policy may be worth less than it seems.")
     held_out_losses: list[tuple[int, float]] = Field(description="(updates, loss on data that is not learned from).")
     load_seconds: float = Field(description="Until the first batch could be drawn, Ray and its actors included.")
@@ -136,14 +141,16 @@ class TrainingResult(LearnedResult):
 
     def _next(self) -> str:
         """Look at the policy; or, if it is not what was asked for, at which algorithm and episodes may come to more."""
-        if self.told().verdict == "bad":
+        if (self.told().verdict == "bad" or self.acts_alike) and self.dataset.version:
             return command("offline", "outliers", *reading(self.dataset))
         if self.mean_return is not None:
             return command("offline", "evaluate", self.checkpoint)
         if self.held_out is not None:
             return command("offline", "decide", self.held_out, self.checkpoint)
         # What was learned from cannot judge it.
-        return command("offline", "split", self.dataset.uri, f"{self.dataset.uri}-split", "-s", "by=id")
+        if self.dataset.episodes < 2:
+            return command("offline", "explain", *reading(self.dataset), self.checkpoint)
+        return splitting(self.dataset)
 
     @property
     def is_drawn(self) -> bool:

@@ -21,6 +21,8 @@ RETURNS_TO_GO = "returns_to_go"
 """(R,) float32: the discounted rewards to the end of the episode."""
 NEVER_ENDS = 1e-6
 """Share of the discounted steps that was recorded, below which nothing is known of what follows."""
+NEAR_DATA = ("iql", "cql", "bc")
+"""Algorithms that stay near the recorded actions; the first two learn values."""
 NEW_ACTIONS, HAS_NEW_ACTIONS = "new_actions", "has_new_actions"
 """(R, *action shape) and (R,) bool: the recorded action at `new_obs`, and whether there is one: an episode's end has none."""
 
@@ -118,17 +120,20 @@ def recorded_returns(steps: Steps, gamma: float) -> RecordedReturns | None:
     return RecordedReturns(mean, float(returns.std(correction=0)), float(returns.max()))
 
 
-def q_warnings(q: float, recorded: RecordedReturns, *, scale: float | str) -> list[str]:
+def q_warnings(q: float, recorded: RecordedReturns, *, scale: float | str, algorithm: str) -> list[str]:
     """Return what speaks against critics that give the recorded actions a Q of `q` on average.
 
     A policy that is learned is to be better than what was recorded, so a Q above the mean is no fault, and one far below it is.
+    Networks begin near 0: a Q that is still nearer to that than to all returns says how little was learned, on whichever side.
 
     Arguments:
         scale: `data.rewards.scale`.
+        algorithm: that is in use, and so is not proposed.
     """
     set_to = scale if isinstance(scale, str) else f"{scale:.4g}"
     told = f"Q of the recorded actions is {q:.4g} on average, and what followed them came to {recorded.mean:.4g}"
-    if recorded.mean - q > max(abs(recorded.mean) / 2, recorded.deviation):
+    is_near_start = abs(q) < abs(recorded.mean) / 2 and q > recorded.highest
+    if is_near_start or recorded.mean - q > max(abs(recorded.mean) / 2, recorded.deviation):
         return [
             f"{told}: the critics have not learned how much the returns are, so the policy goes by values that mean little. "
             "Train longer (optimizer.max_epochs, optimizer.max_updates), or "
@@ -139,8 +144,9 @@ def q_warnings(q: float, recorded: RecordedReturns, *, scale: float | str) -> li
             )
         ]
     if q > recorded.highest:
+        nearer = ", ".join(name for name in NEAR_DATA if name != algorithm)
         return [
             f"{told}, {recorded.highest:.4g} at most: the critics promise more than any recorded step shows. Play or estimate "
-            "the policy before you believe it, or use an algorithm that stays nearer to the data (iql, cql)."
+            f"the policy before you believe it, or use an algorithm that stays nearer to the data ({nearer})."
         ]
     return []

@@ -156,7 +156,10 @@ def environment_for(policy: str, manifest: PolicyManifest, chosen: EnvironmentSp
     """
     environment = chosen or recorded_environment(manifest.environment, file=policy)
     if environment is None:
-        raise ConfigError(f"Policy {policy} does not name the environment it was trained in; set the parameter 'environment'.")
+        raise ConfigError(
+            f"Policy {policy} does not name the environment it was trained in; set the parameter 'environment'. Without one: "
+            f"'offline decide DATASET {policy}', on recorded episodes."
+        )
     return environment
 
 

@@ -16,8 +16,9 @@ MAX_VALUES = 100_000
 
 
 _BOOL = "tag:yaml.org,2002:bool"
-_WORDS = re.compile(r"'[^'<]{2,}'")
-"""Of the file itself; kinds of words are '<in brackets>'."""
+_QUOTED = re.compile(r"'([^']*)'|\"[^\"]*\"")
+"""Words of the file itself, single signs such as ',', and kinds of words, which are '<in brackets>'."""
+_KIND_OR_SIGN = re.compile(r"<[a-z ]+>|\W")
 
 
 class _Loader(yaml.SafeLoader):
@@ -57,7 +58,9 @@ def load_yaml(text: str | bytes) -> Any:
 
 def _told(error: yaml.MarkedYAMLError) -> str:
     """What is wrong, and where, without the line or words of it: these may be a secret."""
-    problem = _WORDS.sub("…", error.problem or error.context or "it cannot be read")
+    problem = error.problem or error.context or "it cannot be read"
+    problem = _QUOTED.sub(lambda quoted: quoted[0] if _KIND_OR_SIGN.fullmatch(quoted[1] or "") else "…", problem)
+    problem = problem.replace("but got '<stream end>'", "but the file ends")
     mark = error.problem_mark or error.context_mark
     return problem if mark is None else f"{problem} in line {mark.line + 1}, column {mark.column + 1}"
 

@@ -46,10 +46,13 @@ def test_an_open_episode_goes_on_with_the_mean() -> None:
         (-50.0, RecordedReturns(-130.0, 100.0, -1.0), ""),  # better than what was recorded
         (-400.0, RecordedReturns(-130.0, 100.0, -1.0), "have not learned how much"),
         (0.1, RecordedReturns(0.18, 0.38, 1.0), ""),  # clicks
+        (-0.7484, RecordedReturns(-1100.0, 30.0, -1033.0), "have not learned how much"),  # costs, and Q where it began
+        (0.3, RecordedReturns(-1100.0, 30.0, -1033.0), "have not learned how much"),
+        (-700.0, RecordedReturns(-1100.0, 30.0, -1033.0), "promise more"),
     ],
 )
 def test_a_q_on_another_scale_than_the_returns_is_told(q: float, recorded: RecordedReturns, says: str) -> None:
-    found = q_warnings(q, recorded, scale=1.0)
+    found = q_warnings(q, recorded, scale=1.0, algorithm="dqn")
     assert bool(found) == bool(says)
     assert says in "".join(found)
 
@@ -62,8 +65,14 @@ def test_a_q_on_another_scale_than_the_returns_is_told(q: float, recorded: Recor
     ],
 )
 def test_what_was_set_already_is_not_proposed(scale: float | str, says: str) -> None:
-    [found] = q_warnings(50.0, RecordedReturns(1100.0, 100.0, 1300.0), scale=scale)
+    [found] = q_warnings(50.0, RecordedReturns(1100.0, 100.0, 1300.0), scale=scale, algorithm="dqn")
     assert found.endswith(f"or {says}")
+
+
+@pytest.mark.parametrize(("algorithm", "proposed"), [("dqn", "(iql, cql, bc)"), ("cql", "(iql, bc)"), ("iql", "(cql, bc)")])
+def test_the_algorithm_in_use_is_not_proposed(algorithm: str, proposed: str) -> None:
+    [found] = q_warnings(4000.0, RecordedReturns(1100.0, 100.0, 1300.0), scale=1.0, algorithm=algorithm)
+    assert found.endswith(f"nearer to the data {proposed}.")
 
 
 @pytest.mark.parametrize(("algorithm", "says"), [("dqn", "have not learned how much"), ("bc", "")])

@@ -52,6 +52,7 @@ def test_what_is_no_dataset_is_named_with_what_to_give_instead(runs: Path, name:
         with pytest.raises(DatasetNotFoundError) as caught:
             opened(str(runs / name))
         assert told.format(root=runs) in str(caught.value)
+        assert ("take the dataset before the policies" in str(caught.value)) == name.startswith("marwil")
 
 
 @pytest.mark.parametrize("name", ["marwil", "decision"])

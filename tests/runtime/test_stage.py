@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from offline_core.data.datasets.result_cache import RESULT_FILE, StoredResult
+from offline_core.data.datasets.result_cache import RESULT_FILE, StoredResult, _in_words
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import Config
@@ -81,16 +83,28 @@ def test_a_result_without_its_output_is_made_again(tmp_path: Path, worked: list[
     assert not double(DoublingConfig(), output=str(tmp_path)).reused and worked == [1, 1, 1]
 
 
+def _near(now: datetime) -> Callable[[re.Match[str]], str]:
+    """Write "then" for a minute of at most five before."""
+    return lambda minute: (
+        "then" if timedelta(0) <= now - datetime.fromisoformat(f"{minute[0]}+00:00") < timedelta(minutes=5) else "?"
+    )
+
+
 def test_a_result_that_is_replaced_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     double(DoublingConfig(), output=str(tmp_path / "here"))
     double(DoublingConfig(number=2), output=str(tmp_path / "here"))
     shutil.copytree(tmp_path / "here", tmp_path / "copy")
     double(DoublingConfig(number=2), output=str(tmp_path / "copy"))
-    said = [(record.levelname, record.message) for record in caplog.records if "result_cache" in record.name]
+    now = datetime.now(UTC)
+    said = [
+        (record.levelname, re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", _near(now), record.message))
+        for record in caplog.records
+        if "result_cache" in record.name
+    ]
     here, copy = (tmp_path / name / RESULT_FILE for name in ("here", "copy"))
     assert said == [
-        ("INFO", f"{here.parent} holds the result of other settings, data, or code, which is replaced."),
+        ("INFO", f"{here.parent} holds the result of other settings, data, or code, which is replaced: made then UTC."),
         ("WARNING", f"The result at {copy} was made at {here}, and its copy is not used: it is made again."),
     ]
 
@@ -179,3 +193,11 @@ def test_warnings_of_a_stage_inside_another_are_told_apart(tmp_path: Path, caplo
     outer(DoublingConfig())
     name = "offline_core.runtime.stage"
     assert [record.name for record in caplog.records if record.message == "careful"] == [f"{name}.inner", name]
+
+
+def test_a_training_that_is_replaced_is_named_by_its_algorithm(tmp_path: Path) -> None:
+    file = Location.of(str(tmp_path / "result.json"))
+    assert _in_words(file, {"result": {"algorithm": "bc"}}) == "bc, made before"
+    file.write(b"{}")
+    assert _in_words(file, {"result": {"algorithm": "bc"}}).startswith("bc, made 20")
+    assert _in_words(file, {"result": {}}).startswith("made 20")

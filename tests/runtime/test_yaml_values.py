@@ -55,6 +55,7 @@ def test_a_hostile_config_file_is_one_message(tmp_path: Path, text: str, told: s
         'password: "\\hunter2"',
         "\tpassword: hunter2",
         "hunter2",
+        "password: !hunter2's x",
     ],
 )
 def test_a_broken_line_is_named_and_not_repeated(tmp_path: Path, line: str) -> None:
@@ -63,6 +64,21 @@ def test_a_broken_line_is_named_and_not_repeated(tmp_path: Path, line: str) -> N
         read_values([], str(tmp_path / "c.yaml"))
     told = "".join(traceback.format_exception(error.value))
     assert "hunter2" not in told and re.search(r"c\.yaml is no YAML that can be read: .* in line \d, column \d", told)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: {b: 1", "expected ',' or '}', but the file ends in line 1"),
+        ("a: [1", "expected ',' or ']', but the file ends in line 1"),
+        ("a: [1\nb: 3", "expected ',' or ']', but got ':' in line 2"),
+        ("a: *b", "found undefined alias … in line 1"),
+    ],
+)
+def test_signs_that_are_missing_are_named(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        read_values([], str(tmp_path / "c.yaml"))
 
 
 def test_a_setting_that_is_none_is_not_repeated() -> None:

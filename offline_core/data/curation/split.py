@@ -9,6 +9,7 @@ import contextlib
 import functools
 import hashlib
 import logging
+import math
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
@@ -111,6 +112,19 @@ def split(config: SplitConfig, *, dataset: str, output: str, version: int | None
         first, second = (side.commit_copy(files, [source], report=report) for side, files in zip(sides, written, strict=True))
     log.info("Split into %s and %s", first.ref, second.ref)
     return _result(first, second, source)
+
+
+def dividing_fraction(ids: Iterable[str], config: SplitConfig) -> float | None:
+    """Return the share next to that of `config`, of at most six digits, that leaves both sides an id; None: there is none."""
+    places = sorted({id_place(trajectory_of(eps_id), config.seed) for eps_id in ids})
+    wanted = config.held_out_fraction * len(places)
+    for count in sorted(range(1, len(places)), key=lambda count: abs(count - wanted)):
+        last, next_one = places[count - 1 : count + 1]  # the share is above the last that is held out, up to the next one
+        for scale in (10.0**digits for digits in range(1, 7)):
+            fraction = math.ceil(last / 2**64 * scale) / scale
+            if last < int(fraction * 2**64) <= next_one and fraction < 1:
+                return fraction
+    return None
 
 
 def _result(train: Dataset, held_out: Dataset, source: Dataset, *, reused: bool = False) -> SplitResult:
@@ -227,14 +241,18 @@ def tied(index: pl.DataFrame, labels: np.ndarray | None = None, *, by_content: b
             return unit
 
 
+def id_place(trajectory: str, seed: int) -> int:
+    """Return the hash of seed and id, below 2^64: the id is held out by each share that is above it."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}/id/{trajectory}".encode(), digest_size=8).digest(), "big")
+
+
 def held_out_by_id(ids: Iterable[str], config: SplitConfig) -> np.ndarray:
     """(episodes,) booleans: the hash of seed and id is below the share to hold out. Parts of a trajectory count as one id."""
     limit = int(config.held_out_fraction * 2**64)
 
     @functools.cache
     def is_held_out(trajectory: str) -> bool:
-        digest = hashlib.blake2b(f"{config.seed}/id/{trajectory}".encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "big") < limit
+        return id_place(trajectory, config.seed) < limit
 
     return np.array([is_held_out(trajectory_of(eps_id)) for eps_id in ids], bool)
 
@@ -320,9 +338,11 @@ def split_by_id(
     if trajectories == 1:
         _refuse_to_divide(source, len(ids))
     if held_out.all() or not held_out.any():
+        fraction = dividing_fraction(ids, config)
+        works = "Choose another seed" if fraction is None else f"Set held_out_fraction to {fraction:g}, choose another seed"
         raise EmptyDatasetError(
             f"Of the {trajectories:,} ids of {source.ref} all have their hash on one side of {config.held_out_fraction:g}. "
-            "Choose another held_out_fraction or seed, or wait for more episodes."
+            f"{works}, or wait for more episodes."
         )
 
     def write(root: Location, part: Dataset, *, side: bool) -> WrittenFiles:

@@ -413,7 +413,8 @@ def _open_foreign(location: Location, uri: str) -> Dataset:
     if not location.is_folder():
         location.check_bucket()
         raise DatasetNotFoundError(
-            f"There is no dataset at {location.uri}. Check the path, or record one with 'offline record'."
+            f"There is no dataset at {location.uri}. Check the path, record one with 'offline record', or import one with "
+            "'offline import'."
         )
     if location.child(VERSIONS).is_folder():
         raise DatasetNotFoundError(

@@ -15,6 +15,9 @@ CARDS = "_cards"
 """Folder of the cards inside a dataset, one a version, named like its manifest."""
 MOST_SOURCES = 5
 """Among the facts of a card."""
+MANY_EPISODES, FEW_EPISODES = 200, 20
+"""Episodes from which on a split by id leaves no side empty by the default share, for 0.9^200 is 7e-10; and those below which
+half is held out."""
 BOTH = "return, which is the steps per episode"
 
 
@@ -54,6 +57,15 @@ def numbered(sources: Sequence[object]) -> tuple[dict[str, object], dict[str, ob
 def reading(ref: DatasetRef) -> list[str]:
     """The words by which a command reads this version."""
     return [ref.uri] if ref.latest is None else [ref.uri, "--version", str(ref.version)]
+
+
+def splitting(ref: DatasetRef) -> str:
+    """The command that splits a dataset so that no side is left empty: by id, of few episodes by lot, of very few in halves."""
+    if ref.episodes >= MANY_EPISODES:
+        share = ["-s", "by=id"]
+    else:
+        share = [] if ref.episodes >= FEW_EPISODES else ["-s", "held_out_fraction=0.5"]
+    return command("offline", "split", *reading(ref), f"{ref.uri}-split", *share)
 
 
 def returns_and_lengths(

@@ -90,7 +90,8 @@ def not_a_dataset(uri: str) -> str | None:
         return f"{uri} is {folder.what}, and no dataset itself. Give one of those in it: {_some(folder.datasets)}."
     source = None if folder.dataset is None else f"a dataset, such as {_near(folder.dataset)}, from which it was made"
     instead = source or "the folder of a dataset"
-    return f"{uri} is {folder.what}, not a dataset. Give {instead}."
+    order = "" if folder.policy is None else " 'offline decide' and 'offline explain' take the dataset before the policies."
+    return f"{uri} is {folder.what}, not a dataset. Give {instead}.{order}"
 
 
 def not_a_policy(uri: str) -> str | None:

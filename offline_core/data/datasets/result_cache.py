@@ -196,7 +196,15 @@ def _say_what_is_replaced(begun: BegunResult) -> None:
     if stored.uri != begun.file.uri:
         log.warning("The result at %s was made at %s, and its copy is not used: it is made again.", begun.file.uri, stored.uri)
     elif stored.identity != begun.identity:
-        log_replaced.info("%s holds the result of other settings, data, or code, which is replaced.", begun.folder.uri)
+        told = "%s holds the result of other settings, data, or code, which is replaced: %s."
+        log_replaced.info(told, begun.folder.uri, _in_words(begun.file, stored))
+
+
+def _in_words(file: Location, stored: StoredValues) -> str:
+    """What a stored result is, by its algorithm, if it has one, and when it was made, if the store says so."""
+    modified, algorithm = file.modified, stored.result.get("algorithm")
+    made = "made before" if modified is None else f"made {modified:%Y-%m-%d %H:%M} UTC"
+    return f"{algorithm}, {made}" if algorithm else made
 
 
 def store_result(

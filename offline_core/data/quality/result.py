@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef
-from offline_core.data.datasets.dataset_card import BOTH, reading
+from offline_core.data.datasets.dataset_card import BOTH, reading, splitting
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.quality.config import QualityConfig
 from offline_core.runtime.reporting import figures
@@ -140,6 +140,6 @@ class QualityReport(Result):
     def _next(self) -> str:
         if self.verdict == "fail":
             return "correct the data; to go on with it as it is, the same command with -s stop_on=never"
-        if self.dataset.version and self.judged_by is None:
-            return command("offline", "split", *reading(self.dataset), f"{self.dataset.uri}-split", "-s", "by=id")
+        if self.dataset.version and self.judged_by is None and self.dataset.episodes > 1:
+            return splitting(self.dataset)
         return command("offline", "train", *reading(self.dataset))

@@ -56,11 +56,15 @@ class Tally:
         if len(self.examples) < MAX_EXAMPLES:
             self.examples.append(Example(dataset=dataset, eps_id=eps_id, t=int(t)))
 
-    def finding(self, rule: str, verdict: Verdict, message: str, advice: str, *, is_broken: bool | None = None) -> Finding:
+    def finding(
+        self, rule: str, verdict: Verdict, message: str, advice: str, *, is_broken: bool | None = None, unless: str = ""
+    ) -> Finding:
         """`verdict` and `advice` if the rule is broken: if anything was counted, unless said otherwise.
 
-        `message` goes on after "3 of 1,000".
+        `message` goes on after "3 of 1,000". If nothing was counted, `unless` says why nothing could be, if it could not.
         """
+        if unless and not self.count:
+            return Finding(rule=rule, verdict="pass", count=0, of=0, message=f"Not applicable: {unless}.")
         is_broken = self.count > 0 if is_broken is None else is_broken
         return Finding(
             rule=rule,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -99,6 +100,7 @@ class SaturatedActions:
         self._tally = Tally()
         self._at_bounds: dict[tuple[str, tuple[int, ...]], np.ndarray] = {}
         """Steps by leaf and shape, for each number of the action."""
+        self._has_bounds = False
 
     def look(self, steps: StepBatch) -> None:
         at_bounds = np.zeros(len(steps), bool)
@@ -109,6 +111,7 @@ class SaturatedActions:
                 key = (name, space.shape)
                 self._at_bounds[key] = self._at_bounds.get(key, 0) + saturated.sum(axis=0)
                 at_bounds |= any_in_step(saturated)
+                self._has_bounds |= _has_bounds(space)
         if self._at_bounds:
             self._tally.steps(steps, at_bounds)
 
@@ -125,6 +128,7 @@ class SaturatedActions:
             f"steps have an action at a bound of its range{_listed(often)}",
             "Compare the range of the action space with what the policy gave: actions may have been clipped or scaled wrongly.",
             is_broken=bool(often),
+            unless="" if self._has_bounds else "no space of actions with bounds is declared",
         )
 
 
@@ -135,6 +139,7 @@ class OutsideSpace:
         self._column = column
         self._tally = Tally()
         self._leaves: Counter[str] = Counter()
+        self._has_bounds = False
 
     def look(self, steps: StepBatch) -> None:
         is_action = self._column == columns.ACTIONS
@@ -143,6 +148,7 @@ class OutsideSpace:
             return
         wrong = np.zeros(len(steps), bool)
         for name, space in leaves.items():
+            self._has_bounds |= _has_bounds(space)
             parts: list[tuple[str, slice | np.ndarray]] = [(name, slice(None))]
             if not is_action:
                 parts.append((columns.NEW_OBS + name.removeprefix(columns.OBS), steps.last_rows))
@@ -161,7 +167,13 @@ class OutsideSpace:
             verdict,
             f"steps have {what} that their space does not contain{_listed([name for name, n in self._leaves.items() if n])}",
             f"Check scaling, dtype and shape, or import again with {what.removesuffix('s')}_space: {{…}}, the one of the data.",
+            unless="" if self._has_bounds else f"no space of {what} with bounds is declared",
         )
+
+
+def _has_bounds(space: gym.Space[Any]) -> bool:
+    """Whether values can be outside the space, or at its ends: a Box may be unbounded in all its numbers."""
+    return not isinstance(space, gym.spaces.Box) or bool(np.isfinite(space.low).any() or np.isfinite(space.high).any())
 
 
 def _is_of(name: str, column: str) -> bool:

@@ -13,6 +13,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from urllib.parse import unquote
 
 from pyarrow import fs
@@ -331,6 +332,13 @@ class Location:
         """Return a URL that shows this file in any browser for a day; None if the store has none."""
         with storage_errors("link to", self.uri):
             return self.store.link(self.path)
+
+    @property
+    def modified(self) -> datetime | None:
+        """When this file was last written, in UTC; None: it is not there, or the store does not say."""
+        with storage_errors("look at", self.uri):
+            changed_ns = self.filesystem.get_file_info(self.path).mtime_ns
+        return None if changed_ns is None else datetime.fromtimestamp(changed_ns / 1e9, UTC)
 
     def _type(self) -> fs.FileType:
         with storage_errors("look at", self.uri):

@@ -182,11 +182,20 @@ def _choices(
         chances = log_probabilities(policy, inputs, taken, explore=True).exp().tolist()
     if isinstance(policy, ProbabilityColumn) and not policy.says_all:
         return [Choice(action="–", chance=chance, agrees=False) for chance in chances]
-    actions = _words(policy.head.to_env(policy.head.mode(inputs)), labels)
+    chosen = policy.head.to_env(policy.head.mode(inputs))
+    actions = _words(chosen, labels)
     return [
-        Choice(action=action, chance=chance, agrees=action == was)
-        for action, chance, was in zip(actions, chances, done, strict=True)
+        Choice(action=action, chance=chance, agrees=action == was, distance=distance)
+        for action, chance, was, distance in zip(actions, chances, done, _distances(chosen, taken), strict=True)
     ]
+
+
+def _distances(actions: Nested, taken: Nested) -> list[float | None]:
+    """How far actions (B, …) of a Box are from those that were taken; None of other actions."""
+    if not isinstance(actions, np.ndarray) or actions.dtype.kind != "f":
+        return [None] * len(nested.leaves(actions)[0])
+    apart = np.abs(actions.astype(np.float64) - taken.numpy().astype(np.float64))
+    return [*apart.reshape(len(apart), -1).mean(axis=1).tolist()]
 
 
 def _words(actions: Nested, labels: Sequence[str] | Sequence[float] | None) -> list[str]:

@@ -18,7 +18,7 @@ from offline_core.runtime.units import count_text, number_text
 if TYPE_CHECKING:
     import polars as pl
 
-CHANCE = "chance of what was done"
+CHANCE, DENSITY = "chance of what was done", "density of what was done"
 LONGEST = 40
 """Most letters of a policy's name above its column."""
 MOST_SHOWN, MOST_OF_MANY = 100, 10
@@ -36,6 +36,9 @@ class Choice(Part):
         "takes one action."
     )
     agrees: bool = Field(description="It would do what was done.")
+    distance: float | None = Field(
+        None, description="Of a Box: how far its action is from what was done, as the mean over the numbers of the action."
+    )
 
 
 class ExplainedStep(Part):
@@ -63,22 +66,27 @@ class Explanation(Result):
         """How many the steps are of; more than one of a log of one step, spread over it."""
         return len({step.episode for step in self.steps})
 
-    def card(self) -> Card:
+    def card(self, most: int = MOST_SHOWN) -> Card:
+        """Return the card, with at most so many steps."""
+        distances = {name: distance for name in self.policies if (distance := self.distance(name)) is not None}
         agreeing = ", ".join(f"{name} in {self.agreeing(name):,}" for name in self.policies)
+        differing = ", ".join(f"{name} by {number_text(distance)}" for name, distance in distances.items())
         chances = {
             name: [(float(step.step), chance) for step in self.steps if (chance := step.choices[name].chance) is not None]
             for name in self.policies
         }
         curves = {name: points for name, points in chances.items() if points} if self.episodes == 1 else {}
-        picture = partial(figures.lines, named=curves, x="step", y="probability of what was done")
+        picture = partial(figures.lines, named=curves, x="step", y=likelihood_of(self.steps))
         steps = count_text(len(self.steps), "step")
-        most = MOST_SHOWN if self.episodes == 1 else MOST_OF_MANY
+        most = most if self.episodes == 1 else min(most, MOST_OF_MANY)
         shown = f"the first {most} of {steps}; explanation.table() has all" if len(self.steps) > most else steps
         paid = sum(step.reward for step in self.steps)
         return Card(
             "Explanation",
             word="Explained",
-            sentence=f"Of {steps}, what was done is what these would do most likely: {agreeing}.",
+            sentence=f"Of {steps}, what these would do most likely differs from what was done, on average: {differing}."
+            if distances
+            else f"Of {steps}, what was done is what these would do most likely: {agreeing}.",
             facts={
                 "Dataset": self.dataset,
                 **(
@@ -94,7 +102,9 @@ class Explanation(Result):
             sections=[
                 self._actions(),
                 steps_section(
-                    f"What each would do, and in brackets its {CHANCE} ({shown})", self.steps[:most], several=self.episodes > 1
+                    f"What each would do, and in brackets its {likelihood_of(self.steps)} ({shown})",
+                    self.steps[:most],
+                    several=self.episodes > 1,
                 ),
             ],
             details={"Not shown": f"{count_text(self.more_seen, 'more number')} of each observation"} if self.more_seen else {},
@@ -102,6 +112,11 @@ class Explanation(Result):
             next=command("offline", "decide", self.dataset.uri, *self.policies.values()),
             about=(self.dataset.uri, self.dataset.version),
         )
+
+    def distance(self, name: str) -> float | None:
+        """How far a policy's actions are from what was done, on average; None: actions are no Box, or are not known."""
+        distances = [distance for step in self.steps if (distance := step.choices[name].distance) is not None]
+        return sum(distances) / len(distances) if distances else None
 
     def _actions(self) -> Section:
         """How often each action was done, what it was paid, and at how many steps it is a policy's most likely one."""
@@ -131,14 +146,34 @@ class Explanation(Result):
         """One row a step: what was seen, done and paid; of each policy its action, and the probability of what was done."""
         import polars as pl
 
-        rows = []
+        rows, likelihood = [], likelihood_of(self.steps)
         for step in self.steps:
             row: dict[str, object] = {"episode": step.episode} if self.episodes > 1 else {}
             row |= {"step": step.step, **step.seen, "done": step.done, "reward": step.reward}
             for name, choice in step.choices.items():
-                row |= {name: choice.action, f"{name}: {CHANCE}": choice.chance}
+                row |= {name: choice.action, f"{name}: {likelihood}": choice.chance}
             rows.append(row)
-        return pl.DataFrame(rows, infer_schema_length=None)
+        table = pl.DataFrame(rows, infer_schema_length=None)
+        return table.with_columns(_as_numbers(column) for column in table.select(pl.col(pl.String).exclude("episode")))
+
+
+def _as_numbers(column: pl.Series) -> pl.Series:
+    """A column of texts as numbers, if all of them are some."""
+    import polars as pl
+
+    if column.str.contains(r"^-?0\d").any():  # a code, such as 007
+        return column
+    for kind in (pl.Int64, pl.Float64):
+        numbers = column.cast(kind, strict=False)
+        if numbers.null_count() == column.null_count():
+            return numbers
+    return column
+
+
+def likelihood_of(steps: Sequence[ExplainedStep]) -> str:
+    """What is said of recorded actions by a policy that draws its own: a density in a Box, and a chance elsewhere."""
+    is_box = any(choice.distance is not None for step in steps for choice in step.choices.values())
+    return DENSITY if is_box else CHANCE
 
 
 def steps_section(title: str, steps: Sequence[ExplainedStep], *, several: bool) -> Section:

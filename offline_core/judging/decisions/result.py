@@ -10,7 +10,7 @@ from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.judging.decisions.config import BEHAVIOUR
-from offline_core.judging.decisions.explanation import ExplainedStep, steps_section
+from offline_core.judging.decisions.explanation import ExplainedStep, likelihood_of, steps_section
 from offline_core.judging.estimation.result import return_head, return_name, told_confidence, told_discount
 from offline_core.policies.kind import as_judged, kind_of
 from offline_core.runtime.reporting import figures
@@ -260,6 +260,7 @@ class DecisionResult(PolicyResult):
         elif self.verdict == "refused" and self.is_checkpoint:
             following += f" What it would do is shown by: {command('offline', 'explain', self.dataset.uri, self.checkpoint)}"
         unit = f" {self.reward}" if self.reward else ""
+        says_something = first.judged is not None and self.verdict != "refused"
         shown = self.candidates[: MOST_REFUSED if self.verdict == "refused" else MOST_ROWS]
         more = len(self.candidates) - len(shown)
         return Card(
@@ -270,7 +271,7 @@ class DecisionResult(PolicyResult):
             facts={
                 "Against": "what the log recorded" if self.against == BEHAVIOUR else self.against,
                 **({} if self.registry is None else {"For": self.registry}),
-                "Ranked first": f"{first.name}{f', difference {first.judged}{unit}' if first.judged else ''}",
+                "Ranked first": f"{first.name}{f', difference {first.judged}{unit}' if says_something else ''}",
                 "Policy": self.checkpoint,
                 "Dataset": self.dataset,
                 "Candidates": f"{len(self.candidates):,}, of which {len(judged):,} were judged",
@@ -309,7 +310,8 @@ class DecisionResult(PolicyResult):
                 Section("Why this log cannot be judged", self.reasons),
                 Section(f"Where {first.name} acts otherwise than what acted", first.differs_where),
                 steps_section(
-                    f"Steps of the log at which {first.name} differs most, and in brackets its chance of what was done",
+                    f"Steps of the log at which {first.name} differs most, and in brackets its "
+                    f"{likelihood_of(first.differs_at)}",
                     first.differs_at,
                     several=True,
                 ),

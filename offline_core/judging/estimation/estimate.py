@@ -168,6 +168,7 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
         reward=reward_name(history),
         horizon=horizon,
         confidence=config.confidence,
+        min_effective_episodes=config.min_effective_episodes,
         recorded=recorded,
         estimates=estimates,
         warnings=[

@@ -110,6 +110,7 @@ class OffPolicyResult(PolicyResult):
     reward: str = Field("", description="What the reward is called in the log's source; empty: not known.")
     horizon: int | None = Field(description="Steps of an episode that count. None: all until it terminates.")
     confidence: float
+    min_effective_episodes: float = Field(0.0, description="With fewer, an estimate means nothing.")
     recorded: Interval = Field(description="Mean discounted return of the recorded episodes themselves.")
     estimates: dict[str, Estimate] = Field(description="By method.")
     warnings: list[str] = Field(description="Why some of this may mean less than it seems to.")
@@ -171,8 +172,16 @@ class OffPolicyResult(PolicyResult):
         """The verdict of the card.
 
         It is better or worse only if all methods say so, and only perhaps if the stage warns or part was not recorded.
+        Nothing is claimed where too few episodes count.
         """
         name, last = next(reversed(self.estimates.items()))
+        if last.effective_episodes is not None and last.effective_episodes < self.min_effective_episodes:
+            return Told(
+                "grey",
+                "Too few episodes",
+                f"{name} rests on {last.effective_episodes:.1f} effective episodes, and {self.min_effective_episodes:g} are "
+                "needed, so its estimate says nothing of the policy.",
+            )
         recorded = self.recorded.value
         told = (
             f"{name} estimates a {return_name(self.gamma)} of {last}; that of the recorded episodes is {number_text(recorded)}"

@@ -22,7 +22,7 @@ from offline_core.data.datasets.tags import read_tags
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, OfflineError
 from offline_core.keeping.homepage.briefs import KINDS, Brief, Cached, load_cache, read_briefs
-from offline_core.keeping.homepage.listing_table import lines_of
+from offline_core.keeping.homepage.listing_table import lines_of, shortened
 from offline_core.learning.metrics import METRICS_FILE
 from offline_core.policies.registry import read_history
 from offline_core.runtime.garbage import collection_paused
@@ -95,7 +95,7 @@ class RootListing(BaseModel):
 def _row(listed: Listed) -> tuple[str, ...]:
     when = "" if listed.made is None else listed.made.isoformat(" ", "minutes")[:16]
     name = " ".join([listed.name, *(f"@{tag}" for tag in listed.tags)]) if listed.tags else listed.name
-    return when, listed.kind, name, listed.what, listed.source
+    return when, listed.kind, name, shortened(listed.what), listed.source
 
 
 def list_root(root: str, *, kind: str | None = None) -> RootListing:

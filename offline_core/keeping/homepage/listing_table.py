@@ -8,6 +8,8 @@ from offline_core.control_characters import visible_line
 
 LEAST = 10
 """Characters of a column, however narrow the terminal is."""
+MOST = 80
+"""Characters of what a thing is or came to: a list has no room for the reasons of a decision."""
 UNCUT = 3
 """Columns that a narrow terminal does not cut: when, kind and name."""
 
@@ -31,6 +33,13 @@ def lines_of(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
             yield line.format(*row).rstrip()
         else:
             yield "  ".join(map(_fitted, row, widths)).rstrip()
+
+
+def shortened(text: str) -> str:
+    """A text of at most `MOST` characters: a longer one ends at a word, with …"""
+    if len(text) <= MOST:
+        return text
+    return f"{text[: MOST - 1].rpartition(' ')[0].rstrip(' ,;:.') or text[: MOST - 1]}…"
 
 
 def _fitted(cell: str, width: int) -> str:

@@ -121,4 +121,13 @@ def box_only(algorithm: Algorithm, space: gym.Space[Any]) -> None:
             "or ppo to learn from play."
         )
     if not space.is_bounded():
-        raise ConfigError(f"{type(algorithm).__name__} needs actions with bounds, and {space} has none on one side.")
+        raise ConfigError(without_bounds(type(algorithm).__name__, space))
+
+
+def without_bounds(name: str, space: gym.Space[Any]) -> str:
+    """Return what is wrong with a Box without bounds for an algorithm that needs them, and where they are declared."""
+    shape = list(space.shape or ())
+    return (
+        f"{name} needs actions with bounds, and {space} has none on one side. Those of a log are declared at its import: "
+        f"-s 'action_space={{space: box, low: 0, high: 100, shape: {shape}}}', say; 'offline outliers' proposes them."
+    )

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from offline_core.data.episodes import columns
 from offline_core.errors import ConfigError
+from offline_core.learning.algorithms.actor_critic import without_bounds
 from offline_core.learning.algorithms.algorithm import Algorithm, LossOutput
 from offline_core.learning.returns import RETURNS_TO_GO, discounted_sums, steps_left
 from offline_core.policies.config import NetworkConfig, TransformerConfig, TransformerLayers
@@ -83,7 +84,7 @@ class DT(TransformerLayers, Algorithm):
         settings: dict[str, Any] = {"transformer": TransformerConfig(**self.model_dump())}
         if isinstance(action_space, gym.spaces.Box):
             if not action_space.is_bounded():
-                raise ConfigError(f"dt needs actions with bounds, and {action_space} has none on one side.")
+                raise ConfigError(without_bounds("dt", action_space))
             settings |= {"bounded_mean": True, "squash": False, "fixed_std": network.fixed_std or EXPLORATION_STD}
         return NetworkConfig(**network.model_dump() | settings)
 

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from offline_core.data.curation.config import PruningConfig, SplitConfig
 from offline_core.data.curation.prune import prune
-from offline_core.data.curation.split import SplitResult, chosen_to_hold_out, split, tied
+from offline_core.data.curation.split import SplitResult, chosen_to_hold_out, dividing_fraction, held_out_by_id, split, tied
 from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.datasets.dataset_card import splitting
 from offline_core.data.datasets.held_out import held_out_beside
 from offline_core.data.episodes import Episode, columns
 from offline_core.data.episodes.codecs import Format
@@ -272,3 +273,31 @@ def test_a_column_with_uneven_values_gives_the_share_of_episodes(tmp_path: Path)
         held_out = chosen_to_hold_out(index, SplitConfig(held_out_fraction=0.3, by="customer", seed=seed), customers)
         assert not {*customers[held_out]} & {*customers[~held_out]}
         assert held_out.sum() == 60
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 30])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_proposed_share_leaves_both_sides_an_id(count: int, seed: int) -> None:
+    ids = [f"building {number}" for number in range(count)]
+    fraction = dividing_fraction(ids, SplitConfig(by="id", seed=seed))
+    assert fraction is not None
+    held_out = held_out_by_id(ids, SplitConfig(by="id", seed=seed, held_out_fraction=float(f"{fraction:g}")))
+    assert held_out.any() and not held_out.all()
+    assert held_out.sum() <= max(1, count / 2), "as near to the share that was asked for as few digits allow"
+
+
+def test_the_error_of_a_split_of_few_ids_names_a_share_that_works(tmp_path: Path) -> None:
+    data = write_dataset(tmp_path / "in", [episode(i, 3) for i in range(3)], "episodes")
+    fraction = dividing_fraction([episode(i, 3).eps_id for i in range(3)], SplitConfig(by="id"))
+    with pytest.raises(EmptyDatasetError, match=f"Set held_out_fraction to {fraction:g}, choose"):
+        run_split(tmp_path, by="id")
+    assert run_split(tmp_path, by="id", held_out_fraction=fraction).held_out.episodes in (1, 2)
+    assert data.ref.episodes == 3
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 19, 20, 199, 200, 300])
+def test_the_proposed_split_leaves_no_side_empty(tmp_path: Path, count: int) -> None:
+    data = write_dataset(tmp_path / "in", [episode(i, 1 + i % 3) for i in range(count)], "episodes")
+    words = splitting(data.ref).split(" -s ")[1:]
+    held_out = run_split(tmp_path, **dict(word.split("=") for word in words)).held_out
+    assert 0 < held_out.episodes < count

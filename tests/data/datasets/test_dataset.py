@@ -142,7 +142,7 @@ def test_a_version_that_is_not_there(tmp_path: Path) -> None:
 def test_no_dataset(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for uri in (tmp_path / "missing", tmp_path / "file"):
-        with pytest.raises(DatasetNotFoundError, match=f"There is no dataset at {uri}.*offline record"):
+        with pytest.raises(DatasetNotFoundError, match=f"There is no dataset at {uri}.*offline record.*offline import"):
             open_dataset(str(uri))
 
 

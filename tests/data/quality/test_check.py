@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from offline_core.data.curation.config import SplitConfig
+from offline_core.data.curation.split import split
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import encode
 from offline_core.data.episodes.codecs import Format
@@ -20,6 +23,7 @@ from offline_core.data.quality.check import check, default_rules, enforce, last_
 from offline_core.data.quality.config import QualityConfig
 from offline_core.data.quality.result import Histogram, QualityReport
 from offline_core.errors import CorruptFileError, DatasetNotFoundError, QualityError, SchemaError
+from offline_core.runtime.config import parse
 from tests.data.datasets.factories import FORMATS, flip_bit, rllib_states, write_dataset, write_items
 from tests.data.datasets.factories import episode as random_episode
 from tests.data.quality.datasets import broken, changed, clean, commit_tables, episode, run_check, table_of
@@ -311,3 +315,15 @@ def test_a_histogram_counts_every_finite_number(values: list[float]) -> None:
 def test_ray_torch_and_matplotlib_are_not_loaded() -> None:
     code = "import sys, offline_core.data.quality.check; print([m for m in ('ray', 'torch', 'matplotlib') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_next_command_splits_also_what_has_few_ids(tmp_path: Path, count: int) -> None:
+    report = run_check(tmp_path / "data", clean(count))
+    words = shlex.split(report.card().next)
+    if count == 1:
+        assert words[:2] == ["offline", "train"]
+    else:
+        settings = dict(word.split("=") for word in words if "=" in word)
+        result = split(parse(SplitConfig, settings), dataset=words[2], output=words[3])
+        assert result.train.episodes and result.held_out.episodes

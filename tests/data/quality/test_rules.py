@@ -130,6 +130,19 @@ def test_some_saturation_is_allowed(tmp_path: Path) -> None:
     assert list(broken(strict)) == ["saturated_actions"]
 
 
+@pytest.mark.parametrize("low", [-np.inf, -5.0])
+def test_rules_about_bounds_do_not_apply_where_there_are_none(tmp_path: Path, low: float) -> None:
+    unbounded = {name: spaces.Box(low, np.inf, (n,), np.float32) for name, n in {"observation": 3, "action": 2}.items()}
+    some = [replace(e, observation_space=unbounded["observation"], action_space=unbounded["action"]) for e in clean()]
+    report = run_check(tmp_path, some)
+    about = [
+        f for f in report.findings if f.rule in ("saturated_actions", "actions_outside_space", "observations_outside_space")
+    ]
+    assert len(about) == 3
+    assert {f.outcome for f in about} == ({"pass"} if np.isfinite(low) else {"not applicable"})
+    assert all(f.message.startswith("Not applicable: no space of ") for f in about) != np.isfinite(low)
+
+
 @both_formats
 def test_actions_outside_their_space(tmp_path: Path, format: Format) -> None:
     some = with_episode(2, actions=changed(episode(2).actions, ([1, 3], 0), [1.5, -1.01]))

@@ -205,6 +205,11 @@ def test_a_return_of_one_step_without_a_discount_is_told_in_the_words_of_its_rew
     assert str(card_of("keep", reward="click").facts["Ranked first"]).endswith(") click")
 
 
+def test_what_is_refused_claims_no_difference() -> None:
+    assert "difference" in str(card_of("keep").facts["Ranked first"])
+    assert "difference" not in str(card_of("refused").facts["Ranked first"])
+
+
 def test_a_log_that_cannot_tell_shows_few_of_many_candidates() -> None:
     many = [candidate(f"p{number}", reasons=["it is too far"]) for number in range(20)]
     for verdict, count in (("refused", 3), ("keep", 20)):

@@ -6,16 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
+from click.testing import CliRunner
 from gymnasium import spaces
 
 import offline_core as offline
+from flows.cli import app
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.row_steps import RowSteps
 from offline_core.errors import ConfigError
 from offline_core.judging.decisions.explain import explained
-from offline_core.judging.decisions.explanation import Explanation
+from offline_core.judging.decisions.explanation import ExplainedStep, Explanation
 from offline_core.judging.estimation.observations import Observations, distribution_inputs
 from offline_core.policies.policy import Policy
 from tests.judging.decisions.test_candidates import clicks
@@ -25,6 +28,10 @@ from tests.judging.estimation.test_estimate import saved
 from tests.learning.datasets import dataset_of
 
 RULE = "rule:case when obs = 1 then 1 else 0 end"
+
+
+def replace_seen(step: ExplainedStep, seen: dict[str, str]) -> ExplainedStep:
+    return step.model_copy(update={"seen": seen})
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +94,35 @@ def test_one_action_of_a_box_has_no_chance_without_noise(tmp_path: Path) -> None
     other = saved(Policy(spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (1,))), tmp_path / "other")
     with pytest.raises(ConfigError, match=f"Policy {other} has the observation space"):
         offline.explain(dataset, other)
+
+
+def test_actions_of_a_box_are_told_by_how_far_they_are_from_what_was_done(tmp_path: Path) -> None:
+    dataset = bandit(tmp_path / "box", gaussian(0.0, 0.6, squash=False), 3)
+    rule = "rule:obs[1] / 2"
+    found = offline.explain(dataset, rule, noise=0.5)
+    apart = np.mean([abs(float(step.done) - float(step.choices[rule].action)) for step in found.steps])
+    assert found.distance(rule) == pytest.approx(apart, abs=1e-5)
+    card = found.card()
+    assert f"differs from what was done, on average: {rule} by {found.distance(rule):.4g}"[:70] in card.sentence
+    assert "density of what was done" in card.sections[1].title and "chance" not in card.sections[1].title
+    table = found.table()
+    assert f"{rule}: density of what was done" in table.columns
+    assert table["done"].to_list() == [float(step.done) for step in found.steps] and table["obs[0]"].dtype == pl.Float64
+
+
+def test_a_terminal_shows_the_first_steps(tmp_path: Path) -> None:
+    dataset = dataset_of(tmp_path / "log", recorded([(np.zeros(50, int), np.zeros(50, int))]), spaces=SPACES, environment=None)
+    lines = CliRunner().invoke(app, ["explain", dataset, RULE]).output.splitlines()
+    [title] = [line for line in lines if "What each would do" in line]
+    assert "the first 20 of 50 steps" in title and len(lines) < 50
+    assert len(offline.explain(dataset, RULE).card().sections[1].rows) == 50
+
+
+def test_texts_of_digits_stay_texts_where_numbers_would_lose_some(log: str) -> None:
+    found = offline.explain(log, RULE)
+    assert found.table()["obs"].dtype == pl.Int64
+    codes = [replace_seen(step, {"code": "007"}) for step in found.steps]
+    assert found.model_copy(update={"steps": codes}).table()["code"].to_list() == ["007"] * len(codes)
 
 
 def test_steps_are_told_in_the_words_of_the_log() -> None:

@@ -325,6 +325,7 @@ def test_few_effective_episodes_are_a_warning(tmp_path: Path, caplog: pytest.Log
         [warning] = result.warnings
         assert "So few episodes count that these estimates mean nothing (effective episodes: is " in warning
         assert result.reused == reused and warning in caplog.text
+        assert result.card().word == "Too few episodes"
 
 
 # The gate.

@@ -16,8 +16,8 @@ from rich.cells import cell_len
 import offline_core as offline
 from flows.cli import app
 from offline_core.errors import ConfigError, StorageError
-from offline_core.keeping.homepage.listing import LISTED_KINDS, Listed, list_root
-from offline_core.keeping.homepage.listing_table import lines_of
+from offline_core.keeping.homepage.listing import LISTED_KINDS, Listed, RootListing, list_root
+from offline_core.keeping.homepage.listing_table import MOST, lines_of, shortened
 from tests.data.datasets.factories import episode, write_dataset
 
 
@@ -121,6 +121,19 @@ def test_a_narrow_terminal_cuts_what_and_from_and_wide_letters_take_two_cells() 
     assert lines[1].endswith("…") and lines[0].index("what") == lines[2].index("ü")
     whole = [*lines_of(rows, None)]
     assert whole[1].endswith("f" * 30) and "w" * 30 in whole[1]
+
+
+def test_long_texts_end_at_a_word_and_others_stay() -> None:
+    text = "refused: this log cannot tell. " + "Of marwil: 2.3 effective episodes are left, and 10 are needed. " * 7
+    cut = shortened(text)
+    assert 60 < len(cut) <= MOST and cut.endswith("…") and text.startswith(cut[:-1]) and not text[len(cut) - 1].isalnum()
+    assert shortened(text[:MOST]) == text[:MOST] and shortened("x" * 100) == "x" * (MOST - 1) + "…"
+
+
+def test_a_row_of_a_list_is_short_and_its_entry_has_all() -> None:
+    entry = Listed(kind="decision", name="decision", made=None, what="word " * 90, source="log")
+    listing = RootListing(root="runs", entries=[entry])
+    assert max(map(len, listing.table().splitlines())) < 130 and listing[0].what == "word " * 90
 
 
 def test_names_do_not_steer_the_terminal(tmp_path: Path) -> None:

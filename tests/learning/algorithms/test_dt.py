@@ -209,7 +209,7 @@ def test_observations_of_every_kind_in_bfloat16(observations: gym.Space[Any]) ->
         (TWO, {"recurrent": "gru"}, {}, r"network\.recurrent to None"),
         (TWO, {"frames": 4}, {}, r"network\.frames to 1"),
         (gym.spaces.Dict(a=TWO), {}, {}, "use bc, marwil, iql or awac for Dict and Tuple"),
-        (gym.spaces.Box(-1, np.inf, (2,)), {}, {}, "needs actions with bounds"),
+        (gym.spaces.Box(-1, np.inf, (2,)), {}, {}, r"needs actions with bounds.*action_space=\{space: box, .*shape: \[2\]\}"),
         (TWO, {}, {"target_return": None}, r"set dt\.target_return"),
     ],
     ids=["memory", "frames", "composite", "no bounds", "no returns"],

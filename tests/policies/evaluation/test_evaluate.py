@@ -63,7 +63,8 @@ def test_an_environment_that_the_policy_cannot_play_in_is_refused(cartpole_polic
 
 def test_a_policy_without_environment_needs_one_named(tmp_path: Path) -> None:
     save_policy(Policy(*spaces_of(PENDULUM)), str(tmp_path), operation=Operation(name="test"))
-    with pytest.raises(ConfigError, match=f"{tmp_path} does not name the environment .* set the parameter"):
+    told = f"{tmp_path} does not name the environment .* set the parameter.*offline decide DATASET {tmp_path}"
+    with pytest.raises(ConfigError, match=told):
         evaluate(EvaluationConfig(), policy=str(tmp_path))
     result = evaluate(EvaluationConfig(episodes=1, environment=PENDULUM), policy=str(tmp_path))
     assert result.lengths == [6]
