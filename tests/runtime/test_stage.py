@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from offline_core.data.datasets.result_cache import RESULT_FILE, StoredResult, _in_words
+from offline_core.data.datasets.result_cache import RESULT_FILE, StoredResult, StoredValues, _in_words
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import Config
@@ -197,7 +197,7 @@ def test_warnings_of_a_stage_inside_another_are_told_apart(tmp_path: Path, caplo
 
 def test_a_training_that_is_replaced_is_named_by_its_algorithm(tmp_path: Path) -> None:
     file = Location.of(str(tmp_path / "result.json"))
-    assert _in_words(file, {"result": {"algorithm": "bc"}}) == "bc, made before"
+    assert _in_words(file, StoredValues("", "", {}, {"algorithm": "bc"})) == "bc, made before"
     file.write(b"{}")
-    assert _in_words(file, {"result": {"algorithm": "bc"}}).startswith("bc, made 20")
-    assert _in_words(file, {"result": {}}).startswith("made 20")
+    assert _in_words(file, StoredValues("", "", {}, {"algorithm": "bc"})).startswith("bc, made 20")
+    assert _in_words(file, StoredValues("", "", {}, {})).startswith("made 20")

@@ -11,13 +11,9 @@ import pytest
 import torch
 
 from offline_core.errors import ConfigError
-from offline_core.learning.algorithms.algorithm import (
-    evaluating,
-    observations_of_all,
-    values_of,
-)
+from offline_core.learning.algorithms.algorithm import evaluating
 from offline_core.learning.algorithms.cql import CQL, ContinuousCQL, DiscreteCQL
-from offline_core.learning.algorithms.marwil import MARWIL, observations_a_sequence
+from offline_core.learning.algorithms.marwil import MARWIL, observations_a_sequence, observations_of_all, values_of
 from offline_core.learning.algorithms.registry import algorithms
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.steps import MASK, BatchSpec
