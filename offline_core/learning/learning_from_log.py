@@ -134,7 +134,7 @@ def _beside_actions(run: Run, monitor: TrainingMonitor, checkpoint: str) -> list
     steps = monitor.learner.loaded_steps
     if run.played_in is not None or steps is None:
         return []
-    told = warnings_of_actions(load_policy(checkpoint), steps, monitor.learner.spec)
+    told = warnings_of_actions(load_policy(checkpoint, allow_code=True), steps, monitor.learner.spec)
     if not run.dataset.version:  # user code made the steps, which 'offline outliers' does not read
         return told
     proposed = command("offline", "outliers", *reading(run.dataset))

@@ -12,8 +12,13 @@ WITHIN = ("prune", "compact", "convert")
 
 
 def judged_by(dataset: Dataset) -> str | None:
-    """What can judge a policy learned from a dataset: its environment, or the held-out side of its split; None if nothing."""
-    environment = dataset.manifest.environment
+    """What can judge a policy learned from a dataset: its environment, or the held-out side of its split; None if nothing.
+
+    A held-out side is what judges, and named itself.
+    """
+    operation, environment = dataset.manifest.operation, dataset.manifest.environment
+    if operation.name == SPLIT and operation.config.get("side") == SIDES[1]:
+        return dataset.location.uri
     return held_out_beside(dataset.ref) if environment is None else environment.id
 
 

@@ -317,7 +317,8 @@ def _the_rest(guess: Guess) -> None:
     words = [name for name in left if values.is_choice(kinds[name]) or pa.types.is_boolean(kinds[name].type)]
     categories = [name for name in left if values.is_category(kinds[name])]
     seen = [name for name in left if name in {*vectors, *single, *categories}]
-    seen = [name for name in seen if not is_outcome(name)] or seen  # what is named like an outcome is none
+    no_reward = columns.REWARDS not in guess.roles  # else only what has the very name of an outcome is none
+    seen = [name for name in seen if not (is_outcome(name) if no_reward else plain(name) in OUTCOME_WORDS)] or seen
     likeliest: list[str] = []
     for name, reason, pool, likely in (
         (columns.REWARDS, "no name says which column is the reward", single, OUTCOME_WORDS),

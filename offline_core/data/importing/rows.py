@@ -23,7 +23,7 @@ from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE, numbered_ids
 from offline_core.data.importing.linking import chain, distinct_rows, numbered, observations, row_bytes
 from offline_core.data.importing.mapping import ColumnMapping
-from offline_core.data.importing.times import LEAST_NANOSECONDS, SET_BACK, time_gaps
+from offline_core.data.importing.times import LEAST_NANOSECONDS, MONTHS_SET_BACK, SET_BACK, time_gaps
 from offline_core.data.importing.values import MAPS
 from offline_core.errors import EpisodeError
 from offline_core.runtime.units import date_text
@@ -239,7 +239,7 @@ def _once(rows: SourceRows, refuse: Refuse, *, by_number: bool) -> SourceRows:
     different = lines.filter(pl.Series(~same))
     refused = steps["id"].gather(different).unique(maintain_order=True)
     for line in different.filter(steps["id"].gather(different).is_first_distinct()):
-        step = f"{_step(steps['t'][line])} of episode {rows.name(line)}"
+        step = f"{_step(steps['t'][line], by_number=by_number)} of episode {rows.name(line)}"
         error = EpisodeError(
             f"Two different rows claim to be {step}: {rows.where(line - 1)} and {rows.where(line)}. "
             f"{_remedy(rows, line, by_number)}"
@@ -249,9 +249,13 @@ def _once(rows: SourceRows, refuse: Refuse, *, by_number: bool) -> SourceRows:
     return left.with_steps(left.steps.filter(~pl.col("again")).drop("again"))
 
 
-def _step(t: float) -> str:
+def _step(t: float, *, by_number: bool) -> str:
     """A step by its number or its time, for messages."""
-    return f"the step at {date_text(t)}" if abs(t) >= LEAST_NANOSECONDS else f"step {t}"
+    return f"the step at {date_text(t)}" if not by_number and _is_date(t) else f"step {t}"
+
+
+def _is_date(t: float) -> bool:
+    return LEAST_NANOSECONDS <= t < 2**63
 
 
 def _remedy(rows: SourceRows, line: int, by_number: bool) -> str:
@@ -264,7 +268,7 @@ def _remedy(rows: SourceRows, line: int, by_number: bool) -> str:
             f"back. Write UTC or offsets, as {back.after.replace(' ', 'T')}+01:00 has one; or, if rows lie in the order of the "
             "steps, set episodes.order: stored."
         )
-    is_date = abs(rows.steps["t"][line]) >= LEAST_NANOSECONDS
+    is_date = not by_number and _is_date(rows.steps["t"][line])
     what = "t comes twice" if by_number else "the clock is coarser than the steps"
     unseen = "" if is_date else ", which does not see missing steps" + (" without episodes.max_gap" if not by_number else "")
     return (
@@ -292,6 +296,9 @@ def _clock_set_back(steps: pl.DataFrame) -> SetBack | None:
         return None
     least, usual = took[back], np.median(took)
     if not (((least >= -SET_BACK) & (least <= -SET_BACK // 2)) | (least == usual - SET_BACK)).all():
+        return None
+    months = t[back].astype("datetime64[ns]").astype("datetime64[M]").astype(int) % 12 + 1
+    if not np.isin(months, MONTHS_SET_BACK).all():  # a time of an hourly log that merely comes twice
         return None
     return SetBack(date_text(t[back[0]]), date_text(t[back[0] + 1]))
 

@@ -16,6 +16,8 @@ MAX_SPREAD = 1.5
 NANOSECONDS = 10**9
 SET_BACK = 3600 * NANOSECONDS
 """So far the clock of local times is set back at the end of summer."""
+MONTHS_SET_BACK = (2, 3, 4, 9, 10, 11)
+"""In these it is, on one half of the earth or the other."""
 LEAST_NANOSECONDS = 10**17
 """A time from here on, which is 1973, is one of nanoseconds since 1970, and told as a date."""
 

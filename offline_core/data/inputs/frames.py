@@ -27,7 +27,7 @@ def frame_of(rows: Rows) -> pl.DataFrame:
         if isinstance(rows, pa.Table):
             frame = pl.from_arrow(rows)
         else:
-            data = dict(rows) if isinstance(rows, Mapping) else [dict(row) for row in rows]
+            data = dict(rows) if hasattr(rows, "keys") else [dict(row) for row in rows]  # of pandas, too
             frame = pl.DataFrame(data, strict=False, infer_schema_length=None)  # of every row, as of a column
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException, TypeError, ValueError) as error:
         raise SchemaError(f"The rows are no table: {first_line(error)}.") from error

@@ -128,7 +128,7 @@ class SaturatedActions:
             f"steps have an action at a bound of its range{_listed(often)}",
             "Compare the range of the action space with what the policy gave: actions may have been clipped or scaled wrongly.",
             is_broken=bool(often),
-            unless="" if self._has_bounds else "no space of actions with bounds is declared",
+            unless="" if self._has_bounds else "no Box of actions with bounds is declared",
         )
 
 

@@ -20,7 +20,7 @@ from offline_core.data.curation.prune import prune
 from offline_core.data.curation.split import SplitResult, chosen_to_hold_out, dividing_fraction, held_out_by_id, split, tied
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.dataset_card import splitting
-from offline_core.data.datasets.held_out import held_out_beside
+from offline_core.data.datasets.held_out import held_out_beside, judged_by
 from offline_core.data.episodes import Episode, columns
 from offline_core.data.episodes.codecs import Format
 from offline_core.data.episodes.index import content_of
@@ -293,6 +293,12 @@ def test_the_error_of_a_split_of_few_ids_names_a_share_that_works(tmp_path: Path
         run_split(tmp_path, by="id")
     assert run_split(tmp_path, by="id", held_out_fraction=fraction).held_out.episodes in (1, 2)
     assert data.ref.episodes == 3
+
+
+def test_a_held_out_side_is_what_judges(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "in", [episode(i, 3) for i in range(20)], "episodes")
+    result = run_split(tmp_path)
+    assert {judged_by(open_dataset(side.uri)) for side in (result.train, result.held_out)} == {result.held_out.uri}
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 19, 20, 199, 200, 300])

@@ -166,6 +166,13 @@ def test_a_time_of_two_different_rows_is_told_as_a_date() -> None:
         assembled(rows, [rows[2] | {"rewards": 9.0}])
 
 
+@pytest.mark.parametrize("t", [1_700_000_000_000_000_001, 1e30])
+def test_a_number_as_large_as_a_time_is_told_as_it_is(t: float) -> None:
+    rows = [row | {"t": t + row["t"]} for row in A[:1]]
+    with pytest.raises(EpisodeError, match=r"claim to be step 1(e\+30|700000000000000001) of episode a"):
+        assembled(rows, [rows[0] | {"rewards": 9.0}])
+
+
 def test_extras_of_text_tell_rows_apart() -> None:
     with pytest.raises(EpisodeError, match="step 2 of episode a"):
         assembled(A, [A[2] | {"tag": "another, longer one"}])

@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
@@ -64,6 +65,11 @@ def test_rows_of_every_form_are_the_same_rows(policy: offline.Policy) -> None:
     every = [rows.to_arrow(), rows.to_dict(as_series=False), rows.to_dicts()]
     assert all((policy.act_on(given) == expected).all() for given in every)
     assert policy.act_on([{"hour": 3, "mode": "heat"}, {"hour": 20, "mode": "cool", "tin": 30.5}]).tolist() == ["stop", "go"]
+
+
+def test_rows_of_pandas_are_columns_by_name(policy: offline.Policy) -> None:
+    columns = {"hour": [3, 20], "mode": ["heat", "cool"], "tin": [20.0, 30.5]}
+    assert (policy.act_on(pd.DataFrame(columns)) == policy.act_on(columns)).all()
 
 
 @pytest.mark.parametrize("rows", [{}, []])

@@ -147,6 +147,8 @@ _FLOWS = (
     "side",
 )
 """Beside one of these, `return` is what flows back."""
+_SAVED = frozenset(("saved", "saving", "avoided", "reduction", "reduced", "prevented"))
+"""Beside one of these, more of a cost is better."""
 _NEXT_WORDS = ("next", "new", "prime", "tp1", "after")
 
 
@@ -201,8 +203,9 @@ def first_word(name: str, words: Iterable[str]) -> int | None:
 
 def is_minimised(name: str) -> bool:
     """Whether a name says of an outcome that less is better, by its last word that tells: a cost, and no saving of it."""
-    said = [word for word in _without_units(name) if word in OUTCOME_WORDS]
-    return bool(said) and said[-1] in COST_WORDS
+    words = _without_units(name)
+    said = [word for word in words if word in OUTCOME_WORDS]
+    return bool(said) and said[-1] in COST_WORDS and _SAVED.isdisjoint(words)
 
 
 def is_outcome(name: str) -> bool:

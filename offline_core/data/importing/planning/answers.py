@@ -45,7 +45,8 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
             decision = undecided[0]
             answer = _answer(decision, refused, ask)
             known = [*dict.fromkeys([*(column.name for column in plan.columns), *decision.candidates])]
-            refused = _why_not(decision, answer, known)
+            structs = {column.name for column in plan.columns if column.type.startswith("struct of")}
+            refused = _why_not(decision, answer, known, structs)
             if not refused:
                 config = _with_answer(config, decision, answer, known)
             if not refused and decision.name == columns.REWARDS:
@@ -102,8 +103,13 @@ def _names(answer: str, known: list[str]) -> list[str]:
     return [answer.strip()] if is_one else [part.strip() for part in answer.split(",") if part.strip()]
 
 
-def _why_not(decision: Decision, answer: str, known: list[str]) -> str:
-    """Say why an answer settles nothing, so that the question is asked again; empty if it does."""
+def _why_not(decision: Decision, answer: str, known: list[str], structs: set[str]) -> str:
+    """Say why an answer settles nothing, so that the question is asked again; empty if it does.
+
+    Arguments:
+        known: names that may be given.
+        structs: those of columns with fields inside.
+    """
     names = _names(answer, known)
     if not names:
         return "That names nothing."
@@ -112,8 +118,8 @@ def _why_not(decision: Decision, answer: str, known: list[str]) -> str:
     if missing := [name for name in names if name not in known]:
         return no_column(missing, known)
     is_vector = decision.name == columns.OBS or len(names) > 1
-    structs = {name: [other for other in known if other.startswith(f"{name}.")] for name in names}
-    inside = next((fields for name, fields in structs.items() if fields and is_vector), None)
+    within = ([other for other in known if other.startswith(f"{name}.")] for name in names if name in structs)
+    inside = next((fields for fields in within if fields and is_vector), None)
     return f"A vector is joined from numbers: name {', '.join(inside)}." if inside else ""
 
 

@@ -22,5 +22,10 @@ def test_what_flows_back_is_no_outcome(name: str) -> None:
     assert not is_minimised(name) and not is_outcome(name) and not has_word(name, REWARD_WORDS)
 
 
+@pytest.mark.parametrize("name", ["energy_saved_kwh", "cost_reduction", "losses_avoided"])
+def test_a_cost_that_is_saved_is_not_minimised(name: str) -> None:
+    assert not is_minimised(name)
+
+
 def test_a_word_of_an_outcome_before_another_names_no_outcome() -> None:
     assert not is_outcome("last_click_age") and not is_outcome("cost_center")

@@ -94,6 +94,25 @@ def test_a_reward_that_is_larger_where_it_is_better_stays(tmp_path: Path) -> Non
     assert plan.config.mapping["rewards"] == "energy_cost" and plan.config.columns.computed == {}
 
 
+def test_columns_whose_names_begin_alike_are_no_struct(tmp_path: Path) -> None:
+    rows = [f"{run},{t},{t / 2},{t * t},{t % 3},1.5" for run in "ab" for t in range(6)]
+    (tmp_path / "log.csv").write_text("\n".join(["run,t,x,x.1,valve,reward", *rows, ""]))
+    given = {"eps_id": "run", "t": "t", "actions": "valve", "rewards": "reward"}
+    plan = asked(ImportConfig(mapping=given), [str(tmp_path / "log.csv")], lambda _, candidates: candidates[0])
+    assert plan.is_ready and plan.config.mapping["obs"] == ["x", "x.1"]
+
+
+def test_an_error_is_observed_where_the_reward_is_known(tmp_path: Path) -> None:
+    rows = [f"{run},{t},{t / 2},{t * t},{t % 3},1.5" for run in "ab" for t in range(6)]
+    (tmp_path / "log.csv").write_text("\n".join(["run,t,speed,tracking_error,torque,reward", *rows, ""]))
+    plan = asked(
+        ImportConfig(mapping={"eps_id": "run", "actions": "torque"}),
+        [str(tmp_path / "log.csv")],
+        lambda _, candidates: candidates[0],
+    )
+    assert plan.config.mapping["obs"] == ["speed", "tracking_error"] and plan.config.mapping["rewards"] == "reward"
+
+
 def test_a_struct_is_answered_by_its_fields_and_a_refusal_says_why(tmp_path: Path) -> None:
     source, questions = logs.robot(tmp_path / "in", files=1), list[str]()
     answers = iter(["nothing", "pose, lidar", "pose.x, pose.y, lidar"])
