@@ -258,14 +258,14 @@ def test_the_daily_logs_of_rooms_are_understood_but_for_what_no_name_says(tmp_pa
     plan = planned(logs.daily_folders(tmp_path / "in"))
     assert plan.verdict == "2 things to decide: obs, actions."
     assert [decision.candidates for decision in plan.decisions] == [
-        ["temp_in", "temp_out"],
+        ["temp_in", "temp_out", "energy_kwh"],
         ["valve", "temp_in", "temp_out", "energy_kwh"],
     ], "the likeliest first"
     roles = {role.name: (role.source, role.reason) for role in plan.roles}
     assert roles["eps_id"] == ("room", "tells apart the rows of one time")
     assert roles["t"] == ("timestamp", "another name for t") and roles["rewards"][0] == "reward"
     assert plan.counts.episodes == 15 and plan.lengths == (40, 40, 40), "one a room and day"
-    assert "  # obs: [temp_in, temp_out] # to decide: no name says what a policy observes" in plan.yaml
+    assert "  # obs: [temp_in, temp_out, energy_kwh] # to decide: no name says what a policy observes" in plan.yaml
     assert str(plan).startswith("2 things to decide: obs, actions.\n  1. obs: no name says what a policy observes. Candidates:")
 
 
