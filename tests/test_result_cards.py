@@ -336,7 +336,7 @@ def test_what_was_learned_is_decided_on_by_what_was_held_out(made: dict[str, Res
     assert estimated.model_copy(update=held).card().next == f"offline decide runs/split/held_out {swept.checkpoint}"
     chosen = estimated.model_copy(update={"estimated_on": swept.dataset})
     assert "let the sweep estimate on its train side" in chosen.card().next, "a decision refuses what chose the policy"
-    assert estimated.card().next.endswith("a dataset', sweep its train side, and decide on what it held out")
+    assert estimated.card().next.endswith("-s held_out_fraction=0.5, sweep its train side, and decide on what it held out")
 
 
 def test_nothing_is_deleted_by_the_next_command_that_was_not_shown() -> None:

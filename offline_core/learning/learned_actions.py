@@ -67,8 +67,8 @@ def unlearned(space: gym.Space[object], actions: Mapping[str, np.ndarray], recor
         own, logged = (values[path].reshape(len(values[path]), -1) for values in (actions, recorded))
         names = number_names(path, own.shape[1])
         about = _about_number if isinstance(leaf, gym.spaces.Box) else _about_choice
-        each = (about(name, own[:, number], logged[:, number]) for number, name in enumerate(names))
-        told += [sentence for sentence in each if sentence is not None]
+        sentences = (about(name, own[:, number], logged[:, number]) for number, name in enumerate(names))
+        told += [sentence for sentence in sentences if sentence is not None]
     return told
 
 

@@ -14,7 +14,7 @@ WITHIN = ("prune", "compact", "convert")
 def judged_by(dataset: Dataset) -> str | None:
     """What can judge a policy learned from a dataset: its environment, or the held-out side of its split; None if nothing.
 
-    A held-out side is what judges, and named itself.
+    A held-out side judges, so that it is its own answer.
     """
     operation, environment = dataset.manifest.operation, dataset.manifest.environment
     if operation.name == SPLIT and operation.config.get("side") == SIDES[1]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -23,6 +23,12 @@ def yaml_line(value: Mapping[str, Any]) -> str:
     """Return parameters as a line of YAML, without the outermost brackets."""
     line: str = yaml.safe_dump(dict(value), default_flow_style=True, sort_keys=False, width=math.inf, allow_unicode=True)
     return line.strip()[1:-1]
+
+
+def negated(source: str, taken: Collection[str]) -> dict[str, str]:
+    """The computed column, by a name that is not taken, in which a column is turned round."""
+    name = next(name for name in ("reward", f"minus {source}", f"reward by {source}") if name not in taken)
+    return {name: f"-{as_sql(source)}"}
 
 
 def notes_on(counts: Counts, statistics: Statistics, rewards: str | list[str] | None) -> list[str]:
@@ -110,8 +116,8 @@ def _notes_on_costs(statistics: Statistics, rewards: str | list[str] | None) -> 
     known = (statistics.columns or {}).get(columns.REWARDS)
     if known is None or not isinstance(rewards, str) or not is_minimised(rewards) or known.mean[0] <= 0:
         return []
-    name = "reward" if rewards != "reward" else "minus_reward"
-    line = {"columns": {"computed": {name: f"-{as_sql(rewards)}"}}, "mapping": {columns.REWARDS: name}}
+    computed = negated(rewards, {rewards})
+    line = {"columns": {"computed": computed}, "mapping": {columns.REWARDS: next(iter(computed))}}
     return [
         f"The reward is {rewards}, which is named like something to be minimised and is {known.mean[0]:,.6g} on average; "
         f"larger rewards are learned as better. If smaller ones are, turn it round: {yaml_line(line)}."

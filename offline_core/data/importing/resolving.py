@@ -327,7 +327,7 @@ def _inputs(config: ImportConfig, steps: RowSteps) -> InputColumns | None:
         obs=names,
         action=action[0] if labels is not None and len(action) == 1 else None,
         labels=labels,
-        of_earlier={name: each.in_words for name, each in config.columns.in_episode.items() if name in names},
+        of_earlier={name: value.in_words for name, value in config.columns.in_episode.items() if name in names},
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.datasets.dataset_card import splitting
 from offline_core.judging.sweeps.statistics import performance_profile
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Section, command
@@ -119,9 +120,9 @@ class SweepResult(PolicyResult):
         if self.held_out is not None:
             return command("offline", "decide", self.held_out, self.checkpoint)
         if self.estimated_on is not None:
-            first = command("offline", "split", self.estimated_on.uri)
+            first = splitting(self.estimated_on)
             return f"{first}, let the sweep estimate on its train side (estimate_on), and decide on what it held out"
-        return f"{command('offline', 'split', self.dataset.uri)}, sweep its train side, and decide on what it held out"
+        return f"{splitting(self.dataset)}, sweep its train side, and decide on what it held out"
 
     def card(self) -> Card:
         score, first = self.score.replace("_", " "), self.settings[0]

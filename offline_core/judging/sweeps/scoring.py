@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from offline_core.data.datasets.dataset import Dataset, open_committed
+from offline_core.data.datasets.dataset_card import splitting
 from offline_core.data.datasets.held_out import held_out_beside
 from offline_core.data.datasets.manifest import Parent
 from offline_core.data.store.location import Location
@@ -24,7 +25,6 @@ from offline_core.learning.run import Run
 from offline_core.policies.lineage import lineage
 from offline_core.policies.manifest import find_policy
 from offline_core.runtime.config import without_defaults
-from offline_core.runtime.reporting.card import command
 
 if TYPE_CHECKING:
     from offline_core.judging.decisions.judging import Ranked
@@ -226,8 +226,9 @@ def score_of(config: SweepConfig, settings: Sequence[Setting], runs: Sequence[Ru
     elif held_out is not None:
         said = f" To estimate from what was held out: -s estimate_on={held_out}."
     else:
-        first = command("offline", "split", runs[0].dataset.uri)
-        said = f" Split first ({first}), sweep its train side, and estimate from the other: -s estimate_on=runs/split/held_out."
+        data = runs[0].dataset
+        side = f"-s estimate_on={data.uri}-split/held_out"
+        said = f" Split first ({splitting(data)}), sweep its train side, and estimate from the other: {side}."
     raise ConfigError(f"There is nothing to compare the runs by ({why}).{said}")
 
 

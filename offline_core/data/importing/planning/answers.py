@@ -10,8 +10,9 @@ from offline_core.data.episodes import columns
 from offline_core.data.formats.sources.names import REWARD_WORDS, has_word, is_minimised
 from offline_core.data.importing.columns_config import InEpisode
 from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.notes import negated
 from offline_core.data.importing.planning.plan import plan_import
-from offline_core.data.importing.planning.result import Decision, ImportPlan, negated
+from offline_core.data.importing.planning.result import Decision, ImportPlan
 from offline_core.data.inputs.frames import no_column
 from offline_core.data.inputs.row_steps import as_sql
 from offline_core.runtime.config import parse
@@ -151,7 +152,7 @@ def _with_sign(config: ImportConfig, plan: ImportPlan, ask: Callable[[str, list[
     candidates = [SMALLER, LARGER] if is_minimised(source) else [LARGER, SMALLER]
     if ask(f"{source}: which values of the reward are better", candidates).strip() != SMALLER:
         return config
-    computed = negated(source, plan.columns)
+    computed = negated(source, {column.name for column in plan.columns})
     config = _with(config, mapping={**config.mapping, columns.REWARDS: next(iter(computed))})
     return _with(config, columns=config.columns.model_copy(update={"computed": {**config.columns.computed, **computed}}))
 

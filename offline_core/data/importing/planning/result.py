@@ -14,6 +14,7 @@ from offline_core.control_characters import visible, visible_line
 from offline_core.data.episodes import columns
 from offline_core.data.formats.sources.names import UNDERSTOOD, is_minimised
 from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.notes import negated
 from offline_core.data.importing.planning.schema import Column
 from offline_core.data.importing.report import Counts
 from offline_core.data.importing.roles import Role
@@ -108,7 +109,8 @@ class ImportPlan(BaseModel):
         """What makes a reward of the likeliest column for it, if that is named like something to be minimised."""
         likeliest = [role.candidates[0] for role in self.roles if role.name == columns.REWARDS and role.candidates]
         is_open = any(decision.name == columns.REWARDS for decision in self.decisions)
-        return negated(likeliest[0], self.columns) if is_open and likeliest and is_minimised(likeliest[0]) else {}
+        names = {column.name for column in self.columns}
+        return negated(likeliest[0], names) if is_open and likeliest and is_minimised(likeliest[0]) else {}
 
     @property
     def texts(self) -> dict[str, Any]:
@@ -206,13 +208,6 @@ class ImportPlan(BaseModel):
         rows |= {role.name: f"{role.source} ({role.reason})" for role in self.roles}
         rows |= {decision.name: decision.question for decision in self.decisions}
         return Card("Import plan", rows).html(is_page=False)
-
-
-def negated(source: str, known: Sequence[Column]) -> dict[str, str]:
-    """The computed column, by a name that no other column has, in which a column is turned round."""
-    taken = {column.name for column in known}
-    name = next(name for name in ("reward", f"minus {source}", f"reward by {source}") if name not in taken)
-    return {name: f"-{as_sql(source)}"}
 
 
 def _head(plan: ImportPlan) -> Iterator[str]:
