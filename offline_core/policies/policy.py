@@ -333,8 +333,8 @@ class Policy(nn.Module):
         if self.input_columns is None:
             raise ConfigError(
                 "This policy learned from data that does not say which raw columns its observations are made of: import with "
-                "a list of columns as mapping.obs, each of one number a row and none of lists. Or make observations yourself, "
-                "for policy.act."
+                "a list of columns as mapping.obs, each of numbers, or of lists that are equally long. Or make observations "
+                "yourself, for policy.act."
             )
         if self.has_masks:
             raise ConfigError(

@@ -96,7 +96,10 @@ def row_columns(
     made = dataclasses.replace(made, steps=steps, before=_before(declared, steps))
     made = _with_data(made, declared, readers, table.column_names)
     inputs, labels = _inputs(config, made.steps), _labels(config, made.steps)
-    if inputs is None and (late := [name for name in sources_of(config.mapping, [columns.OBS]) if name in declared.in_episode]):
+    obs = sources_of(config.mapping, [columns.OBS])
+    if (late := [name for name in obs if name in declared.in_episode]) and any(
+        sample[name].dtype.is_nested() for name in obs if name in sample
+    ):
         raise ConfigError(
             f"{late[0]} (columns.in_episode) can be a number of obs beside other numbers, and not beside lists or structs: "
             "name their fields, or make their numbers columns of their own."
@@ -260,7 +263,8 @@ def _kind(name: str, values: pl.Series, declared: ColumnsConfig, is_input: bool,
         return "number" if is_obs else "text"
     if dtype == pl.Boolean:
         return "flag"
-    return "number" if dtype.is_numeric() or dtype == pl.Null else "any"
+    is_number = dtype.is_numeric() or dtype == pl.Null or (is_obs and isinstance(dtype, pl.List | pl.Array))
+    return "number" if is_number else "any"
 
 
 def _is_mostly_numbers(values: pl.Series) -> bool:
@@ -314,7 +318,7 @@ def _with_data(
 def _inputs(config: ImportConfig, steps: RowSteps) -> InputColumns | None:
     names = sources_of(config.mapping, [columns.OBS])
     if not all(steps.columns.get(name, "any") != "any" or name in {*steps.computed, *steps.encode} for name in names):
-        return None  # lists or structs, which no steps look into
+        return None  # structs, which no steps look into
     late = config.columns.in_episode.keys()
     computed = {name: text for name, text in steps.computed.items() if name not in late}
     kinds = steps.columns | dict.fromkeys((name for name in names if name in late), "number")

@@ -75,7 +75,7 @@ def _read(values: pl.Series, kind: Kind) -> tuple[pl.Series, np.ndarray]:
     is_null = values.is_null()
     try:
         match kind:
-            case "number":
+            case "number" if not isinstance(values.dtype, pl.List | pl.Array):
                 values = values.str.strip_chars() if values.dtype == pl.String else values
                 values = values.cast(pl.Float64, strict=False)
                 is_null |= values.is_nan().fill_null(False)

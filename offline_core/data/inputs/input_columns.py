@@ -59,8 +59,13 @@ class InputColumns(BaseModel):
         if bad:
             first = min(bad)
             raise SchemaError(f"Row {first.row}: {first.error}", column=first.error.column, step=first.row)
-        parts = [self._numbers(frame, name) for name in self.obs]
-        vectors = np.concatenate([part.reshape(len(frame), -1) for part in parts], axis=1)
+        size = int(np.prod(space.shape or ()))
+        vectors = (
+            np.concatenate([self._numbers(frame, name) for name in self.obs], axis=1) if len(frame) else np.empty((0, size))
+        )
+        if vectors.shape[1] != size:
+            made = f"{vectors.shape[1]} numbers of a row, where observations have {size}"
+            raise SchemaError(f"The columns {', '.join(self.obs)} make {made}.", column=self.obs[-1])
         return vectors.astype(space.dtype).reshape(len(frame), *(space.shape or ()))
 
     def raw_actions(self, actions: Any) -> Any:
@@ -77,15 +82,24 @@ class InputColumns(BaseModel):
         return "; ".join(f"{name} is {own[name]} and {theirs[name]}" for name in only or own if own[name] != theirs[name])
 
     def _numbers(self, frame: pl.DataFrame, name: str) -> np.ndarray:
+        """(B, n) float64, n the length of the lists in this column, or 1."""
         import polars as pl
 
         values = frame[name]
+        while isinstance(values.dtype, pl.List | pl.Array) and not values.has_nulls():
+            lengths, a_row = values.cast(pl.List(values.dtype.inner)).list.len(), len(values) // len(frame)
+            if len(other := (lengths != lengths[0]).arg_true()):
+                row, length = int(other[0]) // a_row, lengths[other[0]]
+                raise SchemaError(
+                    f"Row {row}: {name!r} holds {length} numbers, where row 0 holds {lengths[0]}.", column=name, step=row
+                )
+            values = values.explode()
         missing = values.is_null() | values.is_nan().fill_null(False) if values.dtype.is_float() else values.is_null()
         if missing.any():
-            row = int(missing.arg_true()[0])
+            row = int(missing.arg_true()[0]) * len(frame) // len(values)
             raise SchemaError(f"Row {row}: column {name!r} is missing, and has no fill.", column=name, step=row)
         try:
-            return values.to_numpy() if values.dtype.is_nested() else values.cast(pl.Float64).to_numpy()
+            return values.cast(pl.Float64).to_numpy().reshape(len(frame), -1)
         except pl.exceptions.PolarsError as error:
             raise SchemaError(f"Column {name!r} holds no numbers: {first_line(error)}.", column=name) from error
 

@@ -15,7 +15,8 @@ from offline_core.errors import ConfigError, SchemaError
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*")
 Kind: TypeAlias = Literal["number", "text", "flag", "any"]
-"""How a raw column is read: as float64, of which NaN is missing; text, of which the empty one is; true or false; as it is."""
+"""How a raw column is read: as float64, of which NaN is missing, lists of numbers as they are; text, of which the empty one is
+missing; true or false; as it is."""
 
 
 class BadRow(NamedTuple):

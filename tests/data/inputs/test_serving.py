@@ -86,7 +86,7 @@ def test_what_it_cannot_act_on(policy: offline.Policy) -> None:
     with pytest.raises(SchemaError, match="There is no column hour"):
         policy.act_on({"tin": [20], "mode": ["heat"]})
     without = offline.Policy(policy.observation_space, policy.action_space)
-    with pytest.raises(ConfigError, match=r"does not say which raw columns .* none of lists"):
+    with pytest.raises(ConfigError, match=r"does not say which raw columns .* lists that are equally long"):
         without.act_on({"tin": [20]})
 
 
@@ -108,6 +108,31 @@ def test_a_column_of_earlier_rows_is_asked_for_by_what_it_is(tmp_path: Path) -> 
     given = {"hour": [1], "tin_known": [20.5], "before": [0], "so_far": [1]}
     assert inputs.observations(given, gym.spaces.Box(-1, 1, (4,))).tolist() == [[1, 20.5, 0, 1]]
     assert not inputs.differences(inputs.model_copy(update={"of_earlier": {}}))
+
+
+@pytest.mark.parametrize("columns", [{}, {"computed": {"x": "2 * hour"}}])
+def test_lists_of_numbers_are_observed(tmp_path: Path, columns: dict[str, Any]) -> None:
+    """Next to single numbers, whether or not columns are computed."""
+    rows = log(2).with_columns(x="hour", lidar=pl.concat_list(pl.lit([1.5, -2.0]), pl.col("hour").cast(pl.Float64)))
+    rows = rows.drop(columns.get("computed", {}))
+    rows.write_parquet(tmp_path / "log.parquet")
+    mapping: Any = {**MAPPING, "obs": ["x", "lidar"], "actions": "reward"}
+    data = offline.import_data(str(tmp_path / "log.parquet"), output=tmp_path / "data", mapping=mapping, columns=columns)
+    inputs, space = data.manifest.input_columns, gym.spaces.Box(-1, 1, (4,))
+    assert inputs is not None
+    assert (inputs.observations(rows[:24], space) == data[0].observations[:24]).all()
+    assert inputs.observations(rows[:0], space).shape == (0, 4)
+
+    def refused(lidar: Any) -> str:
+        with pytest.raises(SchemaError) as refusal:
+            inputs.observations({"hour": [1, 2], "x": [1, 2], "lidar": lidar}, space)
+        return str(refusal.value)
+
+    assert refused([[1, 2, 3], [1]]) == "Row 1: 'lidar' holds 1 numbers, where row 0 holds 3."
+    assert refused([[1], [2]]) == "The columns x, lidar make 2 numbers of a row, where observations have 4."
+    assert refused([[1, 2, 3], [1, None, 3]]) == "Row 1: column 'lidar' is missing, and has no fill."
+    assert refused([[1, 2, 3], None]) == "Row 1: column 'lidar' is missing, and has no fill."
+    assert refused([[["a"], ["b"], ["c"]], [["d"], ["e"], ["f"]]]).startswith("Column 'lidar' holds no numbers")
 
 
 def test_a_policy_that_begins_at_another_keeps_its_columns(policy: offline.Policy) -> None:
