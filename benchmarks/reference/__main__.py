@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import offline_core as offline
+from benchmarks.figure import environment as machine
 from benchmarks.reference.data import prepare
 from benchmarks.reference.page import latest_page, restore, table, write_page
 from benchmarks.reference.suite import KINDS, SETTINGS, SIDES, TASKS, Cell
@@ -80,7 +81,7 @@ def run(
     sides: Sequence[str],
     pythons: dict[str, str | None],
 ) -> None:
-    """Run these sides of a cell where they are missing, and store what each prints in its last line, with facts of the data.
+    """Run these sides of a cell where they are missing; store what each prints last, with facts of the data and the processor.
 
     Arguments:
         minari: the data in Minari's format.
@@ -94,6 +95,7 @@ def run(
     ]
     statistics = data.manifest.statistics
     facts = {"episodes": statistics.episodes, "steps": statistics.steps, "mean_return": statistics.returns.mean}
+    known = {"data": facts, "processor": machine()["processor"]}
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as temporary:
         order = Path(temporary, "order.json")
@@ -101,7 +103,7 @@ def run(
         for side in missing:
             command = [*_command(side, pythons), str(order)]
             printed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
-            _store(json.loads(printed.strip().splitlines()[-1]) | {"data": facts}, cell.file(folder, side))
+            _store(json.loads(printed.strip().splitlines()[-1]) | known, cell.file(folder, side))
 
 
 def _command(side: str, pythons: dict[str, str | None]) -> list[str]:

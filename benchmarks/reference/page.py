@@ -27,6 +27,8 @@ SEEDS_IN_README = 2
 REMARKS = "## Remarks"
 """What people write below this line of a page is on the next page, too."""
 
+_VERSIONS = ("python", "torch", "gymnasium", "mujoco")
+
 Runs = dict[str, list[dict[str, Any]]]
 """By side, in order of seeds."""
 
@@ -44,7 +46,7 @@ def write_page(folder: Path) -> Path:
 
 
 def collected(folder: Path) -> dict[str, Any]:
-    """All cells below `folder`, their data, and the machine, as JSON."""
+    """All cells below `folder`, their data, and the versions of what ran, as JSON."""
     cells: dict[tuple[str, str, str, str, int], Runs] = defaultdict(lambda: {side: [] for side in SIDES})
     data = {}
     for file in (folder / "cells").glob("*.json"):
@@ -57,7 +59,7 @@ def collected(folder: Path) -> dict[str, Any]:
             runs[side].sort(key=lambda run: run["seed"])
     return {
         "date": str(datetime.date.today()),
-        "machine": environment("torch", "gymnasium", "mujoco"),
+        "versions": {name: value for name, value in environment("torch", "gymnasium", "mujoco").items() if name in _VERSIONS},
         "cells": [asdict(row) for row in sorted((_Row(*key, runs) for key, runs in cells.items()), key=_Row.place)],
         "data": [
             {"task": task, "kind": kind, "fingerprint": fingerprint, **facts}
@@ -107,19 +109,20 @@ def page_of(measured: dict[str, Any]) -> str:
         "in rliable; of three seeds the mean). Speeds are updates a CPU second, the reading of the data or the compilation",
         'included, of d3rlpy without reading the file. "-": the side does not have the algorithm.',
         "",
-        " ".join(f"{name}: {value}." for name, value in measured["machine"].items()),
+        " ".join(f"{name}: {value}." for name, value in measured["versions"].items()),
         "",
         _line(
             "data",
             "recording",
             "algorithm",
             "updates",
+            "processor",
             "seeds",
             *SIDES,
             *(f"in or above {peer}'s interval" for peer in PEERS),
             f"speed: {' / '.join(SIDES)}",
         ),
-        _line(*["---"] * (6 + len(SIDES) + len(PEERS))),
+        _line(*["---"] * (7 + len(SIDES) + len(PEERS))),
     ]
     lines += [row.text for row in rows]
     missing = {f"{task} {kind}": _not_run(task, kind, rows) for task in TASKS for kind in KINDS}
@@ -152,13 +155,14 @@ def table(measured: dict[str, Any]) -> str:
     whole = [row for row in rows if all(len(row.runs[side]) >= SEEDS_IN_README for side in IN_README)]
     seeds = sorted({len(row.runs[side]) for row in whole for side in IN_README})
     updates = sorted({row.updates for row in whole})
-    lines = [_line("score", *IN_README, *(f"updates a second, times {peer}'s" for peer in IN_README[1:]))]
-    lines += [_line(*["---"] * (2 * len(IN_README)))]
+    lines = [_line("score", *IN_README, *(f"updates a second, times {peer}'s" for peer in IN_README[1:]), "processor")]
+    lines += [_line(*["---"] * (2 * len(IN_README) + 1))]
     lines += [
         _line(
             f"{row.task} {row.kind}, {row.algorithm}",
             *(f"{interquartile_mean(row.scores(side)):.1f}" for side in IN_README),
             *(f"{row.speed(OURS) / row.speed(peer):.2f}" for peer in IN_README[1:]),
+            " / ".join(row.processors),
         )
         for row in whole
     ]
@@ -167,7 +171,7 @@ def table(measured: dict[str, Any]) -> str:
         "",
         f"Normalised scores (0: random, 100: D4RL's expert) after {_either(updates)} updates of the last policy, "
         f"means of {_either(seeds)} seeds. "
-        f"In or above {above}. {measured['machine']['processor']}, {measured['date']}.",
+        f"In or above {above}. {measured['date']}.",
     ]
     return "\n".join(lines)
 
@@ -190,7 +194,7 @@ class _Row:
     @property
     def text(self) -> str:
         seeds = [str(len(self.runs[side])) for side in SIDES if self.algorithm in SIDES[side]]
-        columns = [f"{self.task} {self.kind}", self.data, self.algorithm, f"{self.updates:,}"]
+        columns = [f"{self.task} {self.kind}", self.data, self.algorithm, f"{self.updates:,}", " / ".join(self.processors)]
         columns += [seeds[0] if len({*seeds}) == 1 else " / ".join(seeds)]
         columns += [self._absent(side) or _text(self.scores(side)) for side in SIDES]
         columns += [self._absent(peer) or {True: "yes", False: "no", None: "missing"}[self.compared(peer)] for peer in PEERS]
@@ -211,6 +215,11 @@ class _Row:
     def scores(self, side: str) -> np.ndarray:
         """Return the scores of the seeds."""
         return np.array([TASKS[self.task].score(float(np.mean(run["returns"]))) for run in self.runs[side]])
+
+    @property
+    def processors(self) -> list[str]:
+        """What the sides ran on; speeds of one processor compare."""
+        return sorted({run["processor"] for runs in self.runs.values() for run in runs})
 
     def speed(self, side: str) -> float:
         """Updates a CPU second."""
