@@ -32,7 +32,7 @@ _HOW_FAST = {"engine"}
 
 @stage(
     "import",
-    version=11,
+    version=12,
     after="record",
     arguments=(
         Argument(

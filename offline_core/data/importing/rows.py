@@ -202,8 +202,8 @@ def put_in_order(
 
 
 def _by_t(rows: SourceRows, refuse: Refuse, max_gap: float | None, *, by_number: bool) -> SourceRows:
-    if rows.ids is None:  # an episode begins where t does not grow
-        apart = DONE.shift(fill_value=True) | (T.diff() <= 0).fill_null(True) | BEGINS
+    if rows.ids is None:
+        rows, apart = _without_copies(rows), _BEGINS_EPISODE
         if rows.steps["file"].n_unique() > 1:
             apart |= (FILE.diff() != 0).fill_null(True) & ~pl.lit(rows.follows())
         rows = rows.with_steps(rows.steps.with_columns(id=apart.cum_sum()))
@@ -226,6 +226,28 @@ def _cut_at_gaps(rows: SourceRows, max_gap: float | None) -> SourceRows:
     return rows.with_steps(rows.steps.with_columns(gap=gaps, starts=pl.col("starts") | gaps))
 
 
+_BEGINS_EPISODE = DONE.shift(fill_value=True) | (T.diff() <= 0).fill_null(True) | BEGINS
+"""Of rows without ids: t does not grow, or the source says so."""
+
+
+def _without_copies(rows: SourceRows) -> SourceRows:
+    """The rows, without ids, without those that repeat the one before, t and all; equal episodes of one step are no copies."""
+    if not len(again := rows.steps.select(T.diff() == 0).to_series().arg_true()):
+        return rows
+    line = np.arange(len(rows))
+    is_copy = np.isin(line, again.filter(pl.Series(_repeats(rows, again))))
+    first = np.maximum.accumulate(np.where(is_copy, 0, line))  # that a row repeats, or the row itself
+    begins, says = rows.steps.select(begins=_BEGINS_EPISODE, says=DONE | BEGINS)
+    return rows.with_steps(rows.steps.filter(pl.Series(~is_copy) | (begins.gather(first) & says)))
+
+
+def _repeats(rows: SourceRows, lines: pl.Series) -> np.ndarray:
+    """(L,) bool: the line equals the one before it, but for its id, t and place in the source."""
+    at = rows.steps["at"].to_numpy()
+    same = rows.steps.select((TERMINATED.shift() == TERMINATED) & (TRUNCATED.shift() == TRUNCATED)).to_series().gather(lines)
+    return same.to_numpy() & same_rows(*(rows.table.take(pa.array(at[each])) for each in (lines - 1, lines)))
+
+
 def _once(rows: SourceRows, refuse: Refuse, *, by_number: bool) -> SourceRows:
     """The rows in order of id and t, each place once; without the ids of which different ones claim a place."""
     again = (SAME_ID & (T.shift() == T).fill_null(False)).alias("again")
@@ -233,10 +255,7 @@ def _once(rows: SourceRows, refuse: Refuse, *, by_number: bool) -> SourceRows:
         return rows
     steps = rows.steps.with_columns(again)
     lines = steps["again"].arg_true()
-    flags = steps.select(same=(TERMINATED.shift() == TERMINATED) & (TRUNCATED.shift() == TRUNCATED))["same"].gather(lines)
-    at = steps["at"].to_numpy()
-    same = same_rows(rows.table.take(pa.array(at[lines - 1])), rows.table.take(pa.array(at[lines]))) & flags.to_numpy()
-    different = lines.filter(pl.Series(~same))
+    different = lines.filter(pl.Series(~_repeats(rows, lines)))
     refused = steps["id"].gather(different).unique(maintain_order=True)
     for line in different.filter(steps["id"].gather(different).is_first_distinct()):
         step = f"{_step(steps['t'][line], by_number=by_number)} of episode {rows.name(line)}"

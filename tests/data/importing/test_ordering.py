@@ -10,7 +10,7 @@ import pytest
 from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.step_order import order_of
 from offline_core.errors import ConfigError, SchemaError
-from tests.data.importing.factories import Row, assembled, parts, steps, summary
+from tests.data.importing.factories import Row, assembled, parts, steps, summary, without
 
 EVERYTHING = {"eps_id": pa.string(), "t": pa.int32(), "obs": pa.int64(), "new_obs": pa.int64(), "terminateds": pa.bool_()}
 
@@ -113,3 +113,19 @@ def test_times_a_nanosecond_apart() -> None:
     rows = with_state(steps("e", 4), t=lambda row: [now + row["t"]], obs=lambda _: [0.0], new_obs=lambda _: [0.0])
     found, counts = assembled(rows[::-1])
     assert (parts(found), counts.duplicates) == ([("e0 e1 e2 e3", "T")], 0)
+
+
+@pytest.mark.parametrize("order", ["t", "time"])
+def test_without_ids_a_row_that_repeats_the_one_before_is_a_copy(order: str) -> None:
+    """The first, one in the middle three times, the last with its end; another row of the same t begins an episode."""
+    a, b = steps("a", 3), steps("b", 2, end="")
+    rows = [a[0], a[0], a[1], a[1], a[1], a[2], a[2], *b, b[1] | {"rewards": 9.0, "tag": "other"}]
+    found, counts = assembled(without(rows, "eps_id", "new_obs"), order=order)
+    assert parts(found) == [("a0 a1 a2", "T"), ("b0 b1", "X"), ("other", "X")]
+    assert counts.duplicates == 4
+
+
+@pytest.mark.parametrize("end", ["T", "X"])
+def test_equal_episodes_of_one_step_are_no_copies(end: str) -> None:
+    found, counts = assembled(without(steps("a", 1, end=end) * 3, "eps_id", "new_obs"), order="t")
+    assert parts(found) == [("a0", end)] * 3 and counts.duplicates == 0
