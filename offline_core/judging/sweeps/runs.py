@@ -57,7 +57,7 @@ def asked_runs(settings: Sequence[Setting], *, dataset: str, output: str, versio
         except ConfigError as error:
             wrong.setdefault(str(error), []).append(setting.name)
             continue
-        version = version or run.dataset.version or None
+        dataset, version = run.dataset.uri, version or run.dataset.version or None  # of data@tag, what the tag names
         runs.append(run)
     refuse(wrong, "cannot be trained")
     return runs

@@ -116,7 +116,7 @@ def sweep(config: SweepConfig, *, dataset: str, output: str, version: int | None
             if not (more := search.next(settings, scores, minimize=minimize)):
                 break
             settings += more
-            asked += asked_runs(more, dataset=dataset, output=output, version=asked[0].dataset.version or None)
+            asked += asked_runs(more, dataset=asked[0].dataset.uri, output=output, version=asked[0].dataset.version or None)
             score_of(config.model_copy(update={"score": scoring.score}), settings, asked)
             check_runs(more, asked[-len(more) :])
             scoring.check(more, asked[-len(more) :])

@@ -19,6 +19,7 @@ from offline_core.door import candidates_of
 from offline_core.errors import BusyError, ConfigError, DatasetNotFoundError, SweepError
 from offline_core.judging.sweeps.config import SweepConfig
 from offline_core.judging.sweeps.result import SweepResult
+from offline_core.judging.sweeps.runs import asked_runs
 from offline_core.judging.sweeps.settings import settings_of
 from offline_core.judging.sweeps.statistics import expected_best
 from offline_core.judging.sweeps.sweep import enforce, sweep
@@ -65,6 +66,12 @@ def written(output: Path) -> dict[str, int]:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     return dataset_of(tmp_path_factory.mktemp("data"), balancing_episodes())
+
+
+def test_all_runs_learn_from_the_version_of_an_address(data: str, tmp_path: Path) -> None:
+    settings = settings_of(parse(SweepConfig, SWEEP))
+    runs = asked_runs(settings, dataset=f"{data}@1", output=str(tmp_path / "sweep"), version=None)
+    assert [(run.dataset.uri, run.dataset.version) for run in runs] == [(data, 1)] * len(settings)
 
 
 @pytest.fixture(scope="module")
