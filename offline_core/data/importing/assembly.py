@@ -31,6 +31,7 @@ from offline_core.data.importing.rows import (
     Refuse,
     SourceRows,
     T,
+    ids_set_back,
     put_in_order,
 )
 from offline_core.data.importing.times import NANOSECONDS, alternating, has_timestamps
@@ -109,6 +110,8 @@ def assemble(
         rows = replace(rows, table=in_order(rows.table, rows.steps["starts"].to_numpy()))
     if is_timed:
         _count_times(rows, unit, counts)
+        if order == "time" and has_timestamps(table) and not rows.has_new_obs:
+            counts.set_back_ids = ids_set_back(rows)
         if keeps_time and columns.TIME not in table.column_names:
             rows = replace(rows, table=rows.table.append_column(columns.TIME, rows.steps["t"].to_arrow()))
     rows = _completed(rows, rules, counts, order=order)

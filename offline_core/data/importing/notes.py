@@ -157,4 +157,10 @@ def _notes_on_times(counts: Counts) -> list[str]:
             f"The steps of {counts.alternating_ids:,} ids alternate in time between files. If each file, folder or day numbers "
             "its episodes by itself, episodes of several are mixed: set episodes.ids_per."
         )
+    if counts.set_back_ids:
+        notes.append(
+            f"In the order of the source the times of {counts.set_back_ids:,} ids go back once, by up to an hour, as local "
+            "times do when the clock is set back: in order of time the steps of two hours are mixed. Write UTC or offsets; or, "
+            "if rows lie in the order of the steps, set episodes.order: stored."
+        )
     return notes

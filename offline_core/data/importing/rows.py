@@ -23,7 +23,7 @@ from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE, numbered_ids
 from offline_core.data.importing.linking import chain, distinct_rows, numbered, observations, row_bytes
 from offline_core.data.importing.mapping import ColumnMapping
-from offline_core.data.importing.times import LEAST_NANOSECONDS, MONTHS_SET_BACK, SET_BACK, time_gaps
+from offline_core.data.importing.times import LEAST_NANOSECONDS, MIN_STEPS, MONTHS_SET_BACK, SET_BACK, time_gaps
 from offline_core.data.importing.values import MAPS
 from offline_core.errors import EpisodeError
 from offline_core.runtime.units import date_text
@@ -320,6 +320,19 @@ def _clock_set_back(steps: pl.DataFrame) -> SetBack | None:
     if not np.isin(months, MONTHS_SET_BACK).all():  # a time of an hourly log that merely comes twice
         return None
     return SetBack(date_text(t[back[0]]), date_text(t[back[0] + 1]))
+
+
+def ids_set_back(rows: SourceRows) -> int:
+    """How many ids have times that grow in the source but for one place, where they go back as `_clock_set_back` says."""
+    took, month = T.diff().over("id"), pl.from_epoch("t", "ns").dt.month()
+    set_back = took.is_between(-SET_BACK, -SET_BACK // 2) & month.is_in(MONTHS_SET_BACK)
+    by_id = (
+        rows.steps.sort("file", "row")
+        .with_columns(back=took < 0, set_back=set_back)
+        .group_by("id")
+        .agg(pl.sum("back", "set_back"), pl.len())
+    )
+    return int(by_id.select(((pl.col("back") == 1) & (pl.col("set_back") == 1) & (pl.col("len") >= MIN_STEPS)).sum()).item())
 
 
 def same_rows(one: pa.Table, other: pa.Table) -> np.ndarray:

@@ -230,6 +230,16 @@ def test_local_times_that_come_twice_are_told_as_such(tmp_path: Path, minutes: i
     assert [len(e) for e in found] == [160]
 
 
+@pytest.mark.parametrize(("back", "told"), [(59.5, 1), (71, 0), (10, 0)])
+def test_local_times_that_are_mixed_up_without_coming_twice_are_told(tmp_path: Path, back: float, told: int) -> None:
+    times = [MORNING + timedelta(minutes=7 * t) for t in range(40)]
+    times += [times[-1] - timedelta(minutes=back) + timedelta(minutes=7 * t) for t in range(40)]
+    rows = [row | {"t": times[row["t"]]} for row in without(steps("a", 80), "new_obs")]
+    result, _ = run_import(write_rows(tmp_path / "x.parquet", rows), tmp_path / "out", episodes={"last_new_obs": "repeat"})
+    assert result.counts.set_back_ids == told
+    assert told == sum("as local times do when the clock is set back" in note for note in result.notes)
+
+
 @pytest.mark.parametrize("hours", [-5, -0.25])
 def test_times_that_go_back_otherwise_are_no_clock_set_back(tmp_path: Path, hours: float) -> None:
     times = [MORNING + timedelta(minutes=5 * t) for t in range(80)]
