@@ -36,7 +36,7 @@ from offline_core.data.importing.assembly import Assembled, assemble
 from offline_core.data.importing.config import IdsPer, ImportConfig
 from offline_core.data.importing.conversion import Types
 from offline_core.data.importing.episode_ids import SOURCE_FILE, unique_ids
-from offline_core.data.importing.exchange import PartWriter, read_part
+from offline_core.data.importing.exchange import read_part, scatter
 from offline_core.data.importing.imported import SOURCE_ID, Imported, remove_late
 from offline_core.data.importing.notes import yaml_line
 from offline_core.data.importing.preparation import Preparation, Prepared
@@ -241,9 +241,8 @@ class StepImport:
 
     def _scatter(self, group: range) -> Findings:
         findings, ids_per_file = Findings(self.config.unreadable), self.config.episodes.ids_per == "file"
-        with PartWriter(self.folder, f"{group.start:08d}", parts=self.parts, ids_per_file=ids_per_file) as writer:
-            for table in self._prepared_together(group, findings):
-                writer.write(table)
+        tables = self._prepared_together(group, findings)
+        scatter(tables, self.folder, f"{group.start:08d}", parts=self.parts, ids_per_file=ids_per_file)
         return findings
 
     def _gather(self, places: list[tuple[int, int]], parts: range) -> tuple[WrittenEpisodes, Findings]:
