@@ -9,7 +9,7 @@ import importlib
 import inspect
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any
@@ -21,6 +21,7 @@ from offline_core.runtime.allowed_imports import check_import
 from offline_core.runtime.code_files import module_digest
 from offline_core.runtime.config import Config
 from offline_core.runtime.python_object import Arguments, ImportPath, PythonObject, unwrapped
+from offline_core.secrets import masked_text
 
 
 class UserCode(Config):
@@ -54,15 +55,10 @@ class UserCode(Config):
             ConfigError: it cannot be imported, is neither, or does not take the arguments.
         """
         code, arguments = import_object(self.path, what), unwrapped(self.arguments)
-        try:
+        with making(what, self.path, self.arguments):
             if inspect.isclass(code):
                 return code(*values, **named, **arguments)
             inspect.signature(code).bind_partial(**arguments)
-        except OfflineError:
-            raise
-        except Exception as error:  # user code may raise anything
-            names = ", ".join(arguments) or "no arguments"  # without values, which may be secret
-            raise ConfigError(f"The {what} {self.path} cannot be made with {names}: {error!r}") from error
         return functools.partial(code, **arguments) if arguments else code
 
 
@@ -70,6 +66,19 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 _IMPORTED: dict[str, str | None] = {}
 """Digests of modules at the time when this process imported them."""
+
+
+@contextlib.contextmanager
+def making(what: str, path: str | PythonObject, arguments: Mapping[str, Any]) -> Iterator[None]:
+    """Turn whatever user code raises while it is called with its arguments into a `ConfigError`; an `OfflineError` passes."""
+    try:
+        yield
+    except OfflineError:
+        raise
+    except Exception as error:  # user code may raise anything
+        names = ", ".join(arguments) or "no arguments"  # without values, which may be secret
+        told = masked_text(repr(error), arguments)
+        raise ConfigError(f"The {what} {path} cannot be made with {names}: {told}") from error
 
 
 def import_object(path: str | PythonObject, what: str) -> Any:

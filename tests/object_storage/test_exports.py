@@ -10,7 +10,7 @@ import pytest
 
 from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.formats.exporting import ExportConfig, ExportResult, export
-from offline_core.data.formats.exports.folder import UploadedFolder
+from offline_core.data.formats.exports import folder as folders
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
 from offline_core.data.store.location import Location
@@ -98,16 +98,16 @@ def test_an_upload_that_was_broken_off_is_done_again(dataset: Dataset, bucket: s
 
 def test_two_runs_do_not_mix(dataset: Dataset, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Location.of(f"{bucket}/out")
-    upload = UploadedFolder._upload
+    upload = folders._upload
 
-    def meanwhile(self: UploadedFolder, folder: Location) -> None:
-        monkeypatch.setattr(UploadedFolder, "_upload", upload)
+    def meanwhile(folder: Location, location: Location) -> None:
+        monkeypatch.setattr(folders, "_upload", upload)
         monkeypatch.setattr("offline_core.data.store.lease.HEARTBEAT_SECONDS", 0.2)
         with pytest.raises(BusyError, match="Another run is writing to"):
             run_export(dataset, place.uri, "lerobot", task="another")
-        upload(self, folder)
+        upload(folder, location)
 
     monkeypatch.setattr("offline_core.data.store.lease.HEARTBEAT_SECONDS", 0.2)
-    monkeypatch.setattr(UploadedFolder, "_upload", meanwhile)
+    monkeypatch.setattr(folders, "_upload", meanwhile)
     run_export(dataset, place.uri, "lerobot")
     assert run_export(dataset, place.uri, "lerobot").reused

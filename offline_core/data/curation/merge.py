@@ -18,7 +18,7 @@ from offline_core.data.datasets.dataset_card import dataset_card, numbered
 from offline_core.data.datasets.new_version import NewVersion
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.datasets.writer import EpisodeWriter
-from offline_core.data.episodes import columns, nested
+from offline_core.data.episodes import columns
 from offline_core.data.episodes.index import OTHER_IDS
 from offline_core.data.inputs.input_columns import common_inputs
 from offline_core.errors import ConfigError, EpisodeError, SchemaError
@@ -190,8 +190,4 @@ def _types(dataset: Dataset) -> dict[str, str]:
     first = dataset.first_episode()
     if first is None:
         return {}
-    trees = {columns.OBS: first.observations, columns.ACTIONS: first.actions, columns.REWARDS: first.rewards, **first.extras}
-    leaves = {path: leaf for name, tree in trees.items() for path, leaf in nested.flatten(tree, name).items()}
-    return {
-        path: "text" if leaf.dtype.kind == "U" else f"{leaf.dtype}{list(leaf.shape[1:]) or ''}" for path, leaf in leaves.items()
-    }
+    return {path: kind if kind == "text" else f"{kind}{list(shape) or ''}" for path, (kind, shape) in first.types.items()}

@@ -337,6 +337,13 @@ def _steps_of(episode: Episode, name: str) -> Nested:
             return episode.get_extra(name)
 
 
+def check_one_shape(obs: Nested, new_obs: Nested) -> None:
+    """Raises a SchemaError if the structures, or the shapes of a step, differ."""
+    shapes, new_shapes = (nested.map_leaves(lambda array: array.shape[1:], tree) for tree in (obs, new_obs))
+    if shapes != new_shapes:
+        raise SchemaError(f"Columns obs and new_obs have steps of different shapes: {shapes} and {new_shapes}.")
+
+
 def run_starts(values: pa.Array) -> np.ndarray:
     """(E,) int64, the rows that begin a run of equal values."""
     if not len(values):

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from offline_core.data.episodes import nested
+from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.nested import Nested
 from offline_core.errors import EpisodeError, NonFiniteError
 
@@ -85,6 +85,12 @@ class Episode:
     def return_(self) -> float:
         """Undiscounted sum of the rewards of this piece."""
         return return_of(self.rewards[self.lookback :])
+
+    @property
+    def types(self) -> nested.Types:
+        """The types of its observations, actions, rewards and extras."""
+        trees = {columns.OBS: self.observations, columns.ACTIONS: self.actions, columns.REWARDS: self.rewards}
+        return nested.types_of({**trees, **self.extras})
 
     @property
     def nbytes(self) -> int:

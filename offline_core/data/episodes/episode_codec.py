@@ -91,7 +91,7 @@ class EpisodeCodec:
         for uri, rows in tables:
             with within(uri=uri):
                 episodes = self.episodes(rows)
-            for _, alike in itertools.groupby(episodes, _kind):
+            for _, alike in itertools.groupby(episodes, lambda e: (e.types, e.observation_space, e.action_space)):
                 group = list(alike)
                 yield EpisodeBatch.of(group, [*_OF_STEPS, *group[0].extras]), [content_of(episode) for episode in group]
 
@@ -114,14 +114,6 @@ def _complete(rows: pa.Table) -> pa.Table:
         if field.name not in rows.column_names:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
     return rows
-
-
-def _kind(episode: Episode) -> tuple[Any, ...]:
-    """The types and spaces that episodes of one batch share."""
-    trees = {columns.OBS: episode.observations, columns.ACTIONS: episode.actions, columns.REWARDS: episode.rewards}
-    leaves = (leaf for name, tree in {**trees, **episode.extras}.items() for leaf in nested.flatten(tree, name).items())
-    types = [(name, "text" if leaf.dtype.kind == "U" else leaf.dtype, leaf.shape[1:]) for name, leaf in leaves]
-    return types, episode.observation_space, episode.action_space
 
 
 def _constant(values: np.ndarray) -> object:

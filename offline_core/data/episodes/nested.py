@@ -5,7 +5,7 @@ All arrays of one nested value share their leading axis (time, or the batch).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import gymnasium as gym
@@ -18,6 +18,9 @@ Nested: TypeAlias = Any
 """`np.ndarray`, `dict[str, Nested]` or `tuple[Nested, ...]` (mypy cannot follow the recursion through optree)."""
 
 PATH_SEPARATOR = "/"
+
+Types: TypeAlias = dict[str, tuple[str, tuple[int, ...]]]
+"""(dtype or "text", shape of one step) by the name of the leaf."""
 
 
 def map_leaves(function: Callable[..., Any], tree: Nested, *others: Nested) -> Nested:
@@ -56,6 +59,12 @@ def flatten(tree: Nested, prefix: str) -> dict[str, np.ndarray]:
     if len(leaves) != len(arrays):
         raise EpisodeError(f"Two parts of {prefix} have the same path; rename the keys that contain {PATH_SEPARATOR!r}.")
     return leaves
+
+
+def types_of(trees: Mapping[str, Nested]) -> Types:
+    """The types of columns of shape (N, …); texts of any width are of one type."""
+    leaves = {path: leaf for name, tree in trees.items() for path, leaf in flatten(tree, name).items()}
+    return {path: ("text" if leaf.dtype.kind == "U" else str(leaf.dtype), leaf.shape[1:]) for path, leaf in leaves.items()}
 
 
 def unflatten(columns: dict[str, Any], prefix: str, space: gym.Space[Any]) -> Nested:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.arrow import read_column, to_arrow
-from offline_core.data.episodes.batch import STEP_NAMES, EpisodeBatch, run_starts, step_column
+from offline_core.data.episodes.batch import STEP_NAMES, EpisodeBatch, check_one_shape, run_starts, step_column
 from offline_core.data.episodes.episode import Episode, return_of
 from offline_core.data.episodes.episode_codec import pack, unpack
 from offline_core.data.episodes.index import Read, Share, content_of, index_schema, policy_of, success_of
@@ -238,11 +238,7 @@ def _pieces(table: pa.Table, ids: pa.Array, starts: np.ndarray) -> EpisodeBatch:
     steps |= {columns.REWARDS: _one_a_step(table, columns.REWARDS)}
     extras = [name for name in table.column_names if name not in columns.STEP_COLUMNS]
     steps |= {name: read_column(table, name) for name in (columns.OBS, columns.NEW_OBS, columns.ACTIONS, *extras)}
-    shapes, new_shapes = (
-        nested.map_leaves(lambda array: array.shape[1:], steps[name]) for name in (columns.OBS, columns.NEW_OBS)
-    )
-    if shapes != new_shapes:
-        raise SchemaError(f"Columns obs and new_obs have steps of different shapes: {shapes} and {new_shapes}.")
+    check_one_shape(steps[columns.OBS], steps[columns.NEW_OBS])
     observation_space, action_space = spaces_of(table.schema)
     return EpisodeBatch(
         columns=steps,

@@ -18,7 +18,7 @@ from offline_core.data.episodes import Episode
 from offline_core.data.formats.exports import d4rl, lerobot, minari, sample_batch  # noqa: F401
 from offline_core.data.formats.exports.episode_sink import EXPORTS, EpisodeSink
 from offline_core.data.store.location import Location
-from offline_core.errors import ConfigError, OfflineError, StorageError
+from offline_core.errors import ConfigError, StorageError
 from offline_core.runtime.code_permission import recorded_environment
 from offline_core.runtime.config import Config, EnvironmentSpec
 from offline_core.runtime.parameter_names import did_you_mean
@@ -29,7 +29,7 @@ from offline_core.runtime.result import Result
 from offline_core.runtime.stage import DATASET, VERSION, stage
 from offline_core.runtime.stage import output as of_output
 from offline_core.runtime.units import count_text
-from offline_core.runtime.user_code import import_object, user_errors
+from offline_core.runtime.user_code import import_object, making, user_errors
 
 log = logging.getLogger(__name__)
 
@@ -217,13 +217,8 @@ class CustomSink:
     def __init__(self, path: str | PythonObject, output: str, arguments: Mapping[str, Any]) -> None:
         self._what, self._where = f"writer {path}", f"at {output}"
         make = import_object(path, "writer")
-        try:
+        with making("writer", path, arguments):
             self._made = make(output, **arguments)
-        except OfflineError:
-            raise
-        except Exception as error:  # user code may raise any class
-            names = ", ".join(arguments) or "no arguments"  # their values may be secret
-            raise ConfigError(f"The {self._what} cannot be made with {names}: {error!r}") from error
         if not (hasattr(self._made, "__enter__") and hasattr(self._made, "__exit__")):
             raise ConfigError(f"The {self._what} gives {type(self._made).__name__}, which is not a context manager.")
 

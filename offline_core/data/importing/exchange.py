@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Iterator
-from types import TracebackType
+from collections.abc import Iterable, Iterator
 from typing import IO
 
 import numpy as np
@@ -22,61 +21,47 @@ from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
 
 
-class PartWriter:
-    """Appends rows to the file `<part>/<name>.arrow` of their part; a context manager."""
+def scatter(tables: Iterable[pa.Table], folder: Location, name: str, *, parts: int, ids_per_file: bool) -> None:
+    """Append rows to the file `<part>/<name>.arrow` of their part.
 
-    def __init__(self, folder: Location, name: str, *, parts: int, ids_per_file: bool) -> None:
-        self.folder = folder
-        self.name = name
-        self.parts = parts
-        self.ids_per_file = ids_per_file
-        self._open: dict[int, pa.RecordBatchFileWriter] = {}
-        self._stack = contextlib.ExitStack()
-
-    def __enter__(self) -> PartWriter:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        with storage_errors("write", self.folder.uri):
-            self._stack.__exit__(kind, error, trace)
-
-    def write(self, table: pa.Table) -> None:
-        """Raises:
+    Raises:
         StorageError: the folder cannot be written.
-        """
-        part = part_of(table, self.parts, ids_per_file=self.ids_per_file)
-        order = np.argsort(part, kind="stable")
-        table = table.take(pa.array(order))
-        ends = np.cumsum(np.bincount(part, minlength=self.parts))
-        with storage_errors("write", self.folder.uri):
-            for number, (start, end) in enumerate(zip(np.concatenate([[0], ends[:-1]]), ends, strict=True)):
-                if end > start:
-                    self._writer(number, table.schema).write_table(table.slice(start, end - start).combine_chunks())
+    """
+    writers: dict[int, pa.RecordBatchFileWriter] = {}
+    with contextlib.ExitStack() as opened:
+        for table in tables:
+            part = part_of(table, parts, ids_per_file=ids_per_file)
+            table = table.take(pa.array(np.argsort(part, kind="stable")))
+            ends = np.cumsum(np.bincount(part, minlength=parts))
+            with storage_errors("write", folder.uri):
+                for number, (start, end) in enumerate(zip(np.concatenate([[0], ends[:-1]]), ends, strict=True)):
+                    if end == start:
+                        continue
+                    if number not in writers:
+                        stream = opened.enter_context(_stream(folder.child(f"{number:05d}/{name}.arrow")))
+                        writers[number] = opened.enter_context(pa.ipc.new_file(stream, table.schema))
+                    writers[number].write_table(table.slice(start, end - start).combine_chunks())
+        with storage_errors("write", folder.uri):
+            opened.close()
 
-    def _writer(self, part: int, schema: pa.Schema) -> pa.RecordBatchFileWriter:
-        if part not in self._open:
-            file = self.folder.child(f"{part:05d}/{self.name}.arrow")
-            stream = self._stack.enter_context(self._stream(file))
-            self._open[part] = self._stack.enter_context(pa.ipc.new_file(stream, schema))
-        return self._open[part]
 
-    @contextlib.contextmanager
-    def _stream(self, location: Location) -> Iterator[IO[bytes]]:
-        """Open a file to write. Files for an object store are written locally first.
+@contextlib.contextmanager
+def _stream(location: Location) -> Iterator[IO[bytes]]:
+    """Open a file to write. Files for an object store are written locally first.
 
-        Hundreds of files are open at once, and each upload would hold megabytes.
-        """
-        if location.is_local:
-            location.filesystem.create_dir(location.parent.path, recursive=True)
-            with location.filesystem.open_output_stream(location.path) as stream:
-                yield stream
-            return
-        file = location.store.new_file(location.path)
-        try:
-            yield file
-            location.store.put_file(file, location.path)
-        finally:
-            location.store.discard(file)
+    Hundreds of files are open at once, and each upload would hold megabytes.
+    """
+    if location.is_local:
+        location.filesystem.create_dir(location.parent.path, recursive=True)
+        with location.filesystem.open_output_stream(location.path) as stream:
+            yield stream
+        return
+    file = location.store.new_file(location.path)
+    try:
+        yield file
+        location.store.put_file(file, location.path)
+    finally:
+        location.store.discard(file)
 
 
 def part_of(table: pa.Table, parts: int, *, ids_per_file: bool) -> np.ndarray:

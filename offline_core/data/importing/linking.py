@@ -25,8 +25,8 @@ import pyarrow as pa
 
 from offline_core.data.episodes import columns, nested
 from offline_core.data.episodes.arrow import read_column
+from offline_core.data.episodes.batch import check_one_shape
 from offline_core.data.episodes.nested import Nested
-from offline_core.errors import SchemaError
 
 States = tuple[np.ndarray, np.ndarray]
 """(N,) numbers of the state before each row and of that after it, -1 if nothing follows; ids do not share any."""
@@ -52,9 +52,7 @@ def observations(table: pa.Table) -> tuple[Nested, Nested]:
         SchemaError: their structures or shapes differ.
     """
     obs, new_obs = (read_column(table, name) for name in (columns.OBS, columns.NEW_OBS))
-    shapes, new_shapes = (nested.map_leaves(lambda array: array.shape[1:], tree) for tree in (obs, new_obs))
-    if shapes != new_shapes:
-        raise SchemaError(f"Columns obs and new_obs have steps of different shapes: {shapes} and {new_shapes}.")
+    check_one_shape(obs, new_obs)
 
     def common(one: np.ndarray, other: np.ndarray) -> Any:
         return one.astype(np.promote_types(one.dtype, other.dtype), copy=False)

@@ -6,7 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from offline_core.data.importing.extras import extra_columns
 from offline_core.data.importing.mapping import map_columns, sources_of
 from offline_core.data.importing.masked import masked_spaces
 from offline_core.data.importing.recognised import recognised
+from offline_core.data.importing.report import Findings
 from offline_core.data.importing.row_columns import RowColumns
 from offline_core.data.importing.values import empty_arrays, flags
 from offline_core.errors import ConfigError, DataError, SchemaError
@@ -37,22 +38,6 @@ SEARCHED_ROWS = 4096
 Convert: TypeAlias = Callable[[pa.Table], pa.Table]
 
 
-class Prepared(NamedTuple):
-    """What becomes of the rows of a table."""
-
-    table: pa.Table | None = None
-    """The good ones, in canonical columns with `SOURCE_FILE` and `SOURCE_ROW`; None if there are none."""
-    bad: Sequence[Unreadable] = ()
-    clipped_actions: int = 0
-    """Good rows whose action lay outside the range it was recorded in."""
-    without_partner: Sequence[int] = ()
-    """How many rows have no partner, by the number of the join."""
-    left_out: Mapping[str, str] = {}
-    """Columns that are not mapped and cannot be kept, and why."""
-    note: str | None = None
-    """What the reader took for granted."""
-
-
 @dataclass(frozen=True)
 class Preparation(Conversion):
     """Converts the good rows of tables to the types of the first table, or of most of its rows, and tells of all others why."""
@@ -60,22 +45,35 @@ class Preparation(Conversion):
     notes: tuple[str, ...] = ()
     """What was recognised by its name."""
 
-    def of_reader(self, reader: StepReader, number: int) -> Iterator[tuple[Prepared, Preparation]]:
-        """(what becomes of each table of a reader, what prepared it): the first good rows say what the columns of all are.
+    def of_reader(self, reader: StepReader, number: int, findings: Findings) -> Iterator[tuple[pa.Table, Preparation]]:
+        """(the good rows of each table of a reader, what prepared them): the first ones say what the columns of all are.
 
         Arguments:
             number: of the reader's file.
+            findings: lists or raises what cannot be read, and counts what became of the good rows.
 
         Raises:
             ConfigError: it gives something else than tables, or the parameters do not fit each other.
-            DataError: the rest cannot be read.
+            DataError: something cannot be read, and the findings do not list it.
         """
-        preparation, row = self, 0
-        for batch in reader.batches():
-            preparation = preparation.settled(batch, reader.uri)
-            prepared = preparation(batch, file=number, first_row=row, uri=reader.uri)
-            yield prepared._replace(note=note_of(batch)), preparation
-            row += batch.num_rows
+        preparation, row, reached = self, 0, 0
+        try:
+            for batch in reader.batches():
+                preparation = preparation.settled(batch, reader.uri)
+                findings.note(note_of(batch))
+                table, bad = preparation(batch, file=number, first_row=row, uri=reader.uri, findings=findings)
+                for failure in bad:
+                    findings.refuse(failure)
+                    findings.places.append((number, reached if failure.row is None else failure.row))
+                if table is not None:
+                    reached = table[SOURCE_ROW][-1].as_py() + 1
+                    yield table, preparation
+                row += batch.num_rows
+        except DataError as error:  # and no StorageError: what is out of reach is not damaged
+            if findings.rule == "fail":
+                raise
+            findings.refuse(Unreadable(reader.uri, None, 0, error))
+            findings.places.append((number, reached))
 
     def settled(self, table: Any, uri: str) -> Preparation:
         """Return a preparation with the types of this table; the same preparation if no row of the table is good.
@@ -135,48 +133,53 @@ class Preparation(Conversion):
         left = {name: template for name, template in self.types.extras.items() if name not in {*names}}
         return replace(self, types=self.types._replace(extras=left))
 
-    def __call__(self, table: Any, *, file: int, first_row: int, uri: str) -> Prepared:
-        """Prepare a table, in the types of `settled`.
+    def __call__(
+        self, table: Any, *, file: int, first_row: int, uri: str, findings: Findings
+    ) -> tuple[pa.Table | None, list[Unreadable]]:
+        """(the good rows in the types of `settled`, with `SOURCE_FILE` and `SOURCE_ROW`, None if there are none; the others).
+
+        Arguments:
+            findings: gets what became of the good rows.
 
         Raises:
             ConfigError: the reader gives something else than tables, or the parameters do not fit each other.
         """
         if isinstance(table, Unreadable):
-            return Prepared(bad=[table])
+            return None, [table]
         if not isinstance(table, pa.Table):
             raise ConfigError(f"The reader of {uri} gives {type(table).__name__} and not pyarrow tables.")
         if table.num_rows == 0:
-            return Prepared()
+            return None, []
         table, rows = self._rows(table, first_row)
         bad: list[Unreadable] = []
-        without_partner: Sequence[int] = ()
         try:
             stated = self._stated(table.schema)
             self._check_stated(stated)
             if self.made is not None:
                 table, rows, bad, without_partner = self._with_made(self.made, table, rows, uri)
+                findings.without_partner.update({join: count for join, count in enumerate(without_partner) if count})
+                findings.waiting |= {file} if any(without_partner) else set()
             if table.num_rows == 0:
-                return Prepared(None, bad, 0, without_partner)
+                return None, bad
             prepared = self if self.is_settled else self._for(table, stated)
             table = prepared._with_fillers(table)
             numbers = prepared._numbers_in_text(table)
             prepared._mapped(table, numbers)
         except DataError as error:
-            return Prepared(None, [*bad, Unreadable(uri, None, table.num_rows, error)], 0, without_partner)
+            return None, [*bad, Unreadable(uri, None, table.num_rows, error)]
         more: list[Unreadable] = []
         convert = functools.partial(prepared._convert, numbers=numbers)
         parts = good_rows(convert, table, rows, uri, more)
         bad = sorted([*bad, *prepared._with_terminations(more, table, rows)], key=lambda failure: failure.row or 0)
         if not parts:
-            return Prepared(None, bad, 0, without_partner)
+            return None, bad
         kept = np.concatenate([numbers for _, numbers in parts])
         if len(kept) < len(rows):
             table = table.take(pa.array(np.searchsorted(rows, kept)))
         good, left_out = prepared._with_extras(pa.concat_tables([part for part, _ in parts]), table)
-        good, clipped = _placed(good, np.full(len(kept), file), kept)
-        return Prepared(good, bad, clipped, without_partner, left_out)
+        return _placed(good, np.full(len(kept), file), kept, left_out, findings), bad
 
-    def together(self, rows: FilesRows) -> Prepared | None:
+    def together(self, rows: FilesRows, findings: Findings) -> pa.Table | None:
         """The rows of several files; None if each has to be looked at by itself.
 
         That is where a row is bad, or where what a file holds decides how its columns are read.
@@ -197,8 +200,7 @@ class Preparation(Conversion):
             good, left_out = self._with_extras(self._convert(table, numbers={}), table)
         except DataError:
             return None
-        good, clipped = _placed(good, rows.file, rows.row)
-        return Prepared(good, (), clipped, (), left_out)
+        return _placed(good, rows.file, rows.row, left_out, findings)
 
     @property
     def is_settled(self) -> bool:
@@ -301,14 +303,14 @@ def _without_clipped(table: pa.Table) -> pa.Table:
     return table.drop_columns([CLIPPED]) if CLIPPED in table.column_names else table
 
 
-def _placed(good: pa.Table, file: np.ndarray, row: np.ndarray) -> tuple[pa.Table, int]:
-    """(converted rows with the place each comes from, how many have a clipped action)"""
-    clipped = 0
+def _placed(good: pa.Table, file: np.ndarray, row: np.ndarray, left_out: Mapping[str, str], findings: Findings) -> pa.Table:
+    """Converted rows with the place each comes from; clipped actions and columns that are left out are noted."""
+    findings.extras = {**left_out, **findings.extras}
     if CLIPPED in good.column_names:
-        clipped = int(good[CLIPPED].to_numpy().sum())
+        findings.clipped_actions += int(good[CLIPPED].to_numpy().sum())
         good = good.drop_columns([CLIPPED])
     good = good.append_column(SOURCE_FILE, pa.array(file.astype(np.int32)))
-    return good.append_column(SOURCE_ROW, pa.array(row.astype(np.int64))), clipped
+    return good.append_column(SOURCE_ROW, pa.array(row.astype(np.int64)))
 
 
 def _is_mixed(column: pa.ChunkedArray) -> bool:

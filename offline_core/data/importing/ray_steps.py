@@ -14,6 +14,7 @@ from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.extras import check_alike
 from offline_core.data.importing.joins import open_join
 from offline_core.data.importing.preparation import Preparation
+from offline_core.data.importing.report import Findings
 from offline_core.data.importing.resolving import preparation_of
 from offline_core.errors import ConfigError, EmptyDatasetError
 
@@ -40,12 +41,12 @@ def ray_steps(config: ImportConfig, *, source: str | Sequence[str]) -> ray.data.
     joins = [open_join(join, Listing()) for join in config.columns.joins]
 
     def rows_of(number: int, preparation: Preparation) -> Iterator[tuple[pa.Table, Preparation]]:
-        for prepared, settled in preparation.of_reader(readers[number], number):
-            for failure in prepared.bad:
-                raise failure.located_error
-            check_alike(prepared.left_out, () if settled.types is None else settled.types.extras)
-            if prepared.table is not None:
-                yield prepared.table, settled
+        findings = Findings("quarantine")
+        for table, settled in preparation.of_reader(readers[number], number, findings):
+            _raise_first(findings)
+            check_alike(findings.extras, () if settled.types is None else settled.types.extras)
+            yield table, settled
+        _raise_first(findings)
 
     looked = (batch for number in range(len(readers)) for batch in rows_of(number, preparation_of(config, readers, joins)))
     if (first := next((batch for batch in looked if batch[0].num_rows), None)) is None:
@@ -57,3 +58,9 @@ def ray_steps(config: ImportConfig, *, source: str | Sequence[str]) -> ray.data.
             yield from (table for table, _ in rows_of(number, first[1]))
 
     return ray.data.from_items(list(range(len(readers))), override_num_blocks=len(readers)).map_batches(rows, batch_size=1)
+
+
+def _raise_first(findings: Findings) -> None:
+    """Raise why the first rows that cannot be read cannot, with their place; an error on a whole file names it already."""
+    for failure in findings.unreadable:
+        raise failure.located_error if failure.rows else failure.error

@@ -28,7 +28,7 @@ from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.small_files import small_files
-from offline_core.data.formats.sources.step_reader import StepReader, Unreadable
+from offline_core.data.formats.sources.step_reader import StepReader
 from offline_core.data.importing import column_values as values
 from offline_core.data.importing import extras
 from offline_core.data.importing.action_range import infer_range, steps_of_table
@@ -36,10 +36,10 @@ from offline_core.data.importing.assembly import Assembled, assemble
 from offline_core.data.importing.config import IdsPer, ImportConfig
 from offline_core.data.importing.conversion import Types
 from offline_core.data.importing.episode_ids import SOURCE_FILE, unique_ids
-from offline_core.data.importing.exchange import PartWriter, read_part
+from offline_core.data.importing.exchange import read_part, scatter
 from offline_core.data.importing.imported import SOURCE_ID, Imported, remove_late
 from offline_core.data.importing.notes import yaml_line
-from offline_core.data.importing.preparation import Preparation, Prepared
+from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.report import Counts, Findings, Late
 from offline_core.data.importing.seen_files import SeenFiles, uris_of
 from offline_core.data.importing.step_order import ends_of, ids_lie_in_runs, lies_in_order, order_by, order_of, pace_of
@@ -52,7 +52,7 @@ from offline_core.data.importing.stored import (
 from offline_core.data.importing.values import empty_arrays
 from offline_core.data.importing.writing import WrittenEpisodes, write
 from offline_core.data.store.location import Location
-from offline_core.errors import ConfigError, DataError
+from offline_core.errors import ConfigError
 from offline_core.runtime.engine import map_items
 from offline_core.runtime.prefetch import Prefetched
 from offline_core.runtime.progress import progress
@@ -241,9 +241,8 @@ class StepImport:
 
     def _scatter(self, group: range) -> Findings:
         findings, ids_per_file = Findings(self.config.unreadable), self.config.episodes.ids_per == "file"
-        with PartWriter(self.folder, f"{group.start:08d}", parts=self.parts, ids_per_file=ids_per_file) as writer:
-            for table in self._prepared_together(group, findings):
-                writer.write(table)
+        tables = self._prepared_together(group, findings)
+        scatter(tables, self.folder, f"{group.start:08d}", parts=self.parts, ids_per_file=ids_per_file)
         return findings
 
     def _gather(self, places: list[tuple[int, int]], parts: range) -> tuple[WrittenEpisodes, Findings]:
@@ -344,41 +343,18 @@ class StepImport:
         """Yield (rows in canonical columns, what prepared them) of readers; `findings` lists or raises what cannot be read."""
         preparation = self.preparation
         for number in which:
-            reader, reached = self.readers[number], 0
-            try:
-                for prepared, settled in preparation.of_reader(reader, number):
-                    preparation = settled
-                    findings.note(prepared.note)
-                    for failure in prepared.bad:
-                        findings.refuse(failure)
-                        findings.places.append((number, reached if failure.row is None else failure.row))
-                    self._note(prepared, [number], findings)
-                    if (table := prepared.table) is not None and table.num_rows:
-                        reached = table[SOURCE_ROW][-1].as_py() + 1
-                        yield table, preparation
-            except DataError as error:  # and no StorageError: what is out of reach is not damaged
-                if findings.rule == "fail":
-                    raise
-                findings.refuse(Unreadable(reader.uri, None, 0, error))
-                findings.places.append((number, reached))
+            for table, settled in preparation.of_reader(self.readers[number], number, findings):
+                preparation = settled
+                yield table, settled
 
     def _prepared_together(self, which: Iterable[int], findings: Findings) -> Iterator[pa.Table]:
         """Yield the rows of `_prepared` in larger tables: small files are converted together, and a thread reads ahead."""
         for numbers, rows in Prefetched(small_files(self.readers, self.sizes, which)):
-            prepared = None if rows is None else self.preparation.together(rows)
-            if prepared is None or prepared.table is None:
+            table = None if rows is None else self.preparation.together(rows, findings)
+            if table is None:
                 yield from (table for table, _ in self._prepared(numbers, findings))
             else:
-                self._note(prepared, numbers, findings)
-                yield prepared.table
-
-    @staticmethod
-    def _note(prepared: Prepared, numbers: Sequence[int], findings: Findings) -> None:
-        """Add what became of the rows of these files to `findings`."""
-        findings.clipped_actions += prepared.clipped_actions
-        findings.without_partner.update({join: count for join, count in enumerate(prepared.without_partner) if count})
-        findings.waiting |= {*numbers} if any(prepared.without_partner) else set()
-        findings.extras |= {name: why for name, why in prepared.left_out.items() if name not in findings.extras}
+                yield table
 
     def _in_order(self, which: range, findings: Findings) -> Iterator[tuple[pa.Table, str]]:
         """Yield (rows of whole episodes, their order) as soon as their end is read.

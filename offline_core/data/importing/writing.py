@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from offline_core.data.datasets.manifest import FileEntry
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.datasets.writer import ROW_GROUP_BYTES, EpisodeWriter
-from offline_core.data.episodes import Episode, columns, nested
+from offline_core.data.episodes import Episode
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.report import Counts
 from offline_core.data.importing.stray_actions import ActionCounts
@@ -72,8 +72,5 @@ def _batches(assembled: Iterable[tuple[list[Episode], Counts]]) -> Iterator[tupl
 
 
 def _kind(episode: Episode) -> tuple[Any, ...]:
-    """Episodes of another kind do not share a table: names, dtypes and shapes of a step, and whether it says its spaces."""
-    steps = {columns.OBS: episode.observations, columns.ACTIONS: episode.actions, **episode.extras}
-    leaves = [leaf for name, tree in steps.items() for leaf in nested.flatten(tree, name).items()]
-    shapes = [(name, leaf.dtype, leaf.shape[1:]) for name, leaf in leaves]
-    return episode.observation_space is None, episode.action_space is None, shapes
+    """Episodes of another kind do not share a table: their types, and whether they say their spaces."""
+    return episode.observation_space is None, episode.action_space is None, episode.types

@@ -15,12 +15,27 @@ from offline_core.data.datasets.statistics import Statistics, StatisticsBuilder
 from offline_core.data.episodes import columns
 from offline_core.data.importing.ends import IMPORT
 from offline_core.data.quality.config import QualityConfig
-from offline_core.data.quality.duplicates import DuplicateContents, DuplicateIds, EmptyDataset, HeldOutOverlap, MixedTypes
-from offline_core.data.quality.order import AfterEnd, ObservationChain, OpenEpisodes, StepOrder, TimeJumps, TimeLimits
 from offline_core.data.quality.result import CHECKS, SEVERITY, Finding, Histogram, QualityReport
 from offline_core.data.quality.rule import Rule, UserRule, check_names
+from offline_core.data.quality.rules import (
+    AfterEnd,
+    ConstantFeatures,
+    DuplicateContents,
+    DuplicateIds,
+    EmptyDataset,
+    ForbiddenActions,
+    HeldOutOverlap,
+    MixedTypes,
+    NonFinite,
+    ObservationChain,
+    OpenEpisodes,
+    OutsideSpace,
+    SaturatedActions,
+    StepOrder,
+    TimeJumps,
+    TimeLimits,
+)
 from offline_core.data.quality.steps import step_batches
-from offline_core.data.quality.values import ConstantFeatures, ForbiddenActions, NonFinite, OutsideSpace, SaturatedActions
 from offline_core.errors import CorruptFileError, QualityError
 from offline_core.runtime.progress import progress
 from offline_core.runtime.stage import DATASET, VERSION, Made, stage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -80,10 +80,10 @@ class Tally:
 class CountingRule:
     """A rule that counts in a `Tally`, and that is broken if anything was counted, unless it overrides `is_broken`."""
 
-    name: ClassVar[str]
-    verdict: ClassVar[Verdict] = "fail"
+    name: str
+    verdict: Verdict = "fail"
     message: str
-    advice: ClassVar[str]
+    advice: str
 
     def __init__(self) -> None:
         self.tally = Tally()
@@ -91,8 +91,23 @@ class CountingRule:
     def is_broken(self) -> bool:
         return self.tally.count > 0
 
+    def details(self) -> str:
+        """What goes on after the message."""
+        return ""
+
+    def not_applicable(self) -> str:
+        """Why nothing could be counted; empty if something could be."""
+        return ""
+
     def finding(self, statistics: Mapping[str, ColumnStatistics]) -> Finding:
-        return self.tally.finding(self.name, self.verdict, self.message, self.advice, is_broken=self.is_broken())
+        return self.tally.finding(
+            self.name,
+            self.verdict,
+            f"{self.message}{self.details()}",
+            self.advice,
+            is_broken=self.is_broken(),
+            unless=self.not_applicable(),
+        )
 
 
 class UserRule:

@@ -5,18 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from offline_core.data.datasets.dataset import Dataset, not_imported
-from offline_core.data.episodes import EpisodeBatch, columns
+from offline_core.data.episodes import EpisodeBatch, columns, nested
 
 _NOT_STEPS = {columns.INFOS, columns.RESET_INFOS, columns.CUSTOM_DATA, columns.AGENT_ID, columns.MODULE_ID}
-
-Types = dict[str, tuple[str, tuple[int, ...]]]
-"""(dtype, shape of one step) by the name of the leaf."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,17 +67,12 @@ class StepBatch(EpisodeBatch):
         return self.last_steps[self.lengths > 0]
 
     @functools.cached_property
-    def types(self) -> Types:
-        return types_of(self.columns)
+    def types(self) -> nested.Types:
+        return nested.types_of(self.columns)
 
     def any_in_piece(self, steps: np.ndarray) -> np.ndarray:
         """(E,) whether one of the piece's steps is True."""
         return np.asarray(np.bincount(self.episode[steps], minlength=self.num_episodes) > 0)
-
-
-def types_of(leaves: Any) -> Types:
-    """The types of columns of shape (N, …)."""
-    return {name: ("text" if leaf.dtype.kind == "U" else str(leaf.dtype), leaf.shape[1:]) for name, leaf in leaves.items()}
 
 
 def step_batches(dataset: Dataset) -> Iterator[StepBatch]:

@@ -14,6 +14,7 @@ from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing.mapping import ColumnMapping
 from offline_core.data.importing.preparation import Preparation
+from offline_core.data.importing.report import Findings
 from offline_core.errors import DataError
 
 
@@ -30,8 +31,7 @@ def table(count: int = 4, **changes: Any) -> pa.Table:
 
 def prepare(rows: pa.Table, prepared: Preparation | None = None, **fields: Any) -> tuple[pa.Table | None, list[Unreadable]]:
     prepared = Preparation(**{"mapping": {}} | fields) if prepared is None else prepared
-    found = prepared(rows, file=3, first_row=100, uri="there.parquet")
-    return found.table, [*found.bad]
+    return prepared(rows, file=3, first_row=100, uri="there.parquet", findings=Findings("quarantine"))
 
 
 def settled(rows: pa.Table, mapping: ColumnMapping | None = None, **fields: Any) -> Preparation:

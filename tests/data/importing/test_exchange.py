@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from offline_core.data.importing.episode_ids import SOURCE_FILE
-from offline_core.data.importing.exchange import PartWriter, part_of, read_part
+from offline_core.data.importing.exchange import part_of, read_part, scatter
 from offline_core.data.store.location import Location, temporary_folder
 from offline_core.errors import StorageError
 from tests.cases import examples
@@ -32,9 +32,8 @@ def rows(ids: list[str], file: int, first: int = 0) -> pa.Table:
 def test_every_row_arrives_with_its_episode(tmp_path: Path, files: list[list[str]], parts: int, ids_per_file: bool) -> None:
     with temporary_folder(Location.of(str(tmp_path))) as folder:
         for file, ids in enumerate(files):
-            with PartWriter(folder, f"{file:08d}", parts=parts, ids_per_file=ids_per_file) as writer:
-                writer.write(rows(ids[:3], file))
-                writer.write(rows(ids[3:], file, 3))
+            tables = [rows(ids[:3], file), rows(ids[3:], file, 3)]
+            scatter(tables, folder, f"{file:08d}", parts=parts, ids_per_file=ids_per_file)
         found = [read_part(folder, part) for part in range(parts)]
     arrived = Counter(
         (row["eps_id"], row[SOURCE_FILE], row["number"]) for table in found if table is not None for row in table.to_pylist()
@@ -65,8 +64,5 @@ def test_files_that_number_their_episodes_alike_are_spread() -> None:
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "00000").write_text("a file where a folder has to be")
-    with (
-        pytest.raises(StorageError, match=str(tmp_path)),
-        PartWriter(Location.of(str(tmp_path)), "x", parts=1, ids_per_file=False) as writer,
-    ):
-        writer.write(rows(["a"], 0))
+    with pytest.raises(StorageError, match=str(tmp_path)):
+        scatter([rows(["a"], 0)], Location.of(str(tmp_path)), "x", parts=1, ids_per_file=False)

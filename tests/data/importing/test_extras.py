@@ -18,7 +18,7 @@ from offline_core.data.episodes import Episode
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
 from offline_core.data.importing.preparation import Preparation
-from offline_core.data.importing.report import ImportResult
+from offline_core.data.importing.report import Findings, ImportResult
 from offline_core.errors import DataError
 from offline_core.runtime.config import parse
 from tests.data.importing.preparing import prepare, table
@@ -47,12 +47,11 @@ NOT_KEPT = {
 @pytest.mark.parametrize("kind", NOT_KEPT)
 def test_a_column_that_cannot_be_kept_is_left_out(kind: str) -> None:
     rows = table(2, extra=NOT_KEPT[kind], speed=[0.5, 1.5])
-    found = Preparation({})(rows, file=0, first_row=0, uri="there.parquet")
-    assert [*found.bad] == []
-    assert (
-        found.table is not None and found.table["speed"].to_pylist() == [0.5, 1.5] and "extra" not in found.table.column_names
-    )
-    assert found.left_out.keys() == {"extra"}
+    findings = Findings("quarantine")
+    good, bad = Preparation({})(rows, file=0, first_row=0, uri="there.parquet", findings=findings)
+    assert bad == []
+    assert good is not None and good["speed"].to_pylist() == [0.5, 1.5] and "extra" not in good.column_names
+    assert findings.extras.keys() == {"extra"}
 
 
 @pytest.mark.parametrize("kind", NOT_KEPT)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing import preparation
-from offline_core.data.importing.preparation import Preparation, Prepared
+from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.report import Findings
 from offline_core.errors import SchemaError
 from tests.cases import examples
@@ -255,7 +255,8 @@ def test_rewards_are_float64() -> None:
 
 def test_what_a_reader_could_not_read_is_passed_on() -> None:
     unread = Unreadable("there.parquet", 7, 1, SchemaError("Nothing there."))
-    assert Preparation({})(unread, file=0, first_row=0, uri="there.parquet") == Prepared(bad=[unread])
+    findings = Findings("quarantine")
+    assert Preparation({})(unread, file=0, first_row=0, uri="there.parquet", findings=findings) == (None, [unread])
     assert (unread.num_rows, unread._replace(rows=0).num_rows) == (1, 1), "lest its neighbours seem to follow one another"
 
 

@@ -10,8 +10,7 @@ import posixpath
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -38,7 +37,7 @@ class FolderSink:
     """
 
     def __init__(self, location: Location, complete: Callable[[Location], None] | None) -> None:
-        make = NewFolder if location.is_local else UploadedFolder
+        make = _renamed if location.is_local else _uploaded
         self.uri = location.uri
         self._complete = complete
         self._folder = make(location, self._fill)
@@ -67,9 +66,9 @@ class FolderSink:
     def _close(self) -> None: ...
 
 
-@dataclass
-class NewFolder:
-    """The folder of a sink on a local disk; its clean exit calls `fill` with it, and makes it visible.
+@contextlib.contextmanager
+def _renamed(location: Location, fill: Callable[[Location], None]) -> Iterator[Location]:
+    """A temporary folder, which after a clean block is given to `fill` and becomes the folder on a local disk.
 
     An older export there is replaced: a folder with the files that its `result.json` names (see `store_result`; `fill`
     wrote it) and no others.
@@ -78,77 +77,77 @@ class NewFolder:
         StorageError: something else exists there, or it cannot be written.
         BusyError: another run was first.
     """
+    path = os.path.realpath(location.path)  # of a link, its target is replaced
+    older = _replaceable(location, path)
+    temporary = Location.on_disk(os.path.dirname(path)).child(temporary_name())
+    with storage_errors("write", location.uri):
+        temporary.filesystem.create_dir(temporary.path, recursive=True)
+    remove_partial_files(temporary.parent, recursive=False)
+    try:
+        yield temporary
+        fill(temporary)
+        for name in temporary.files():
+            _on_disk(temporary.child(name))
+        if _replaceable(location, path) != older:
+            raise _busy(location)
+        _appear(location, temporary.path, path, is_new=older is None)
+    finally:
+        shutil.rmtree(temporary.path, ignore_errors=True)  # already renamed after a clean block
 
-    location: Location
-    fill: Callable[[Location], None]
 
-    def __post_init__(self) -> None:
-        self.path = os.path.realpath(self.location.path)  # of a link, its target is replaced
-        self.temporary = Location.on_disk(os.path.dirname(self.path)).child(temporary_name())
+def _appear(location: Location, temporary: str, path: str, *, is_new: bool) -> None:
+    """Rename a temporary folder to `path`, in place of the older export there.
 
-    def __enter__(self) -> Location:
-        self._older = self._replaceable()
-        with storage_errors("write", self.location.uri):
-            self.temporary.filesystem.create_dir(self.temporary.path, recursive=True)
-        remove_partial_files(self.temporary.parent, recursive=False)
-        return self.temporary
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    Raises:
+        StorageError: the disk refuses.
+        BusyError: another run was first.
+    """
+    aside = posixpath.join(os.path.dirname(path), f"{TEMPORARY}{uuid.uuid4().hex}")  # not gone with this process
+    with storage_errors("write", location.uri):
         try:
-            if kind is None:
-                self.fill(self.temporary)
-                for name in self.temporary.files():
-                    _on_disk(self.temporary.child(name))
-                self._appear()
-        finally:
-            shutil.rmtree(self.temporary.path, ignore_errors=True)  # already renamed after a clean exit
-
-    def _appear(self) -> None:
-        if self._replaceable() != self._older:
-            raise self._busy()
-        aside = posixpath.join(os.path.dirname(self.path), f"{TEMPORARY}{uuid.uuid4().hex}")  # not gone with this process
-        with storage_errors("write", self.location.uri):
-            try:
-                if self._older is not None:
-                    os.utime(self.path)  # otherwise an old folder might be removed as a leftover
-                    os.rename(self.path, aside)
-                os.rename(self.temporary.path, self.path)
-            except OSError as error:
-                with contextlib.suppress(OSError):
-                    os.rename(aside, self.path)
-                if error.errno not in _TAKEN:
-                    raise  # an older export that was not moved back stays aside
-                shutil.rmtree(aside, ignore_errors=True)
-                raise self._busy() from error
-        shutil.rmtree(aside, ignore_errors=True)
-
-    def _replaceable(self) -> int | None:
-        """The inode of the older export, None if nothing exists.
-
-        Raises:
-            StorageError: it is not an export.
-            BusyError: it was replaced meanwhile.
-        """
-        number = self._number()
-        strange = [] if number is None else strange_files(self.location)
-        if strange == []:
-            return number
-        if self._number() != number:
-            raise self._busy()
-        raise refusal(self.location, strange)
-
-    def _number(self) -> int | None:
-        with storage_errors("look at", self.location.uri), contextlib.suppress(FileNotFoundError):
-            return os.stat(self.path).st_ino
-        return None
-
-    def _busy(self) -> BusyError:
-        return BusyError(f"Another run replaced {self.location.uri} in the meantime. Run again, or give two runs two outputs.")
+            if not is_new:
+                os.utime(path)  # otherwise an old folder might be removed as a leftover
+                os.rename(path, aside)
+            os.rename(temporary, path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.rename(aside, path)
+            if error.errno not in _TAKEN:
+                raise  # an older export that was not moved back stays aside
+            shutil.rmtree(aside, ignore_errors=True)
+            raise _busy(location) from error
+    shutil.rmtree(aside, ignore_errors=True)
 
 
-@dataclass
-class UploadedFolder:
-    """The folder of a sink in an object store; a context manager as `NewFolder`, with the same arguments.
+def _replaceable(location: Location, path: str) -> int | None:
+    """The inode of the older export, None if nothing exists.
+
+    Raises:
+        StorageError: it is not an export.
+        BusyError: it was replaced meanwhile.
+    """
+    number = _inode(location, path)
+    strange = [] if number is None else strange_files(location)
+    if strange == []:
+        return number
+    if _inode(location, path) != number:
+        raise _busy(location)
+    raise refusal(location, strange)
+
+
+def _inode(location: Location, path: str) -> int | None:
+    with storage_errors("look at", location.uri), contextlib.suppress(FileNotFoundError):
+        return os.stat(path).st_ino
+    return None
+
+
+def _busy(location: Location) -> BusyError:
+    return BusyError(f"Another run replaced {location.uri} in the meantime. Run again, or give two runs two outputs.")
+
+
+@contextlib.contextmanager
+def _uploaded(location: Location, fill: Callable[[Location], None]) -> Iterator[Location]:
+    """A temporary folder on a local disk, which after a clean block is given to `fill` and uploaded to an object store.
 
     Files appear one by one. `result.json`, with the names and sizes of them all, goes first, so that an incomplete upload is
     recognised and replaced by the next one.
@@ -157,43 +156,36 @@ class UploadedFolder:
         StorageError: something else exists there, or it cannot be written.
         BusyError: another run writes there.
     """
+    _older_files(location)
+    location.make_folder()
+    with tempfile.TemporaryDirectory(prefix="offline-") as path:
+        folder = Location.on_disk(path)
+        yield folder
+        fill(folder)
+        with location.locked():
+            _upload(folder, location)
 
-    location: Location
-    fill: Callable[[Location], None]
 
-    def __enter__(self) -> Location:
-        self._older_files()
-        self.location.make_folder()
-        self._disk = tempfile.TemporaryDirectory(prefix="offline-")
-        return Location.on_disk(self._disk.name)
+def _upload(folder: Location, location: Location) -> None:
+    for name in _older_files(location):
+        if name != RESULT_FILE:  # it identifies the others, so it goes last
+            location.child(name).delete()
+    for name in sorted(folder.files(), key=lambda name: name != RESULT_FILE):
+        target = location.child(name)
+        with storage_errors("write", target.uri), open(folder.child(name).path, "rb") as file:
+            target.store.put_file(file, target.path)
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with self._disk as path:
-            if kind is None:
-                folder = Location.on_disk(path)
-                self.fill(folder)
-                with self.location.locked():
-                    self._upload(folder)
 
-    def _upload(self, folder: Location) -> None:
-        for name in self._older_files():
-            if name != RESULT_FILE:  # it identifies the others, so it goes last
-                self.location.child(name).delete()
-        for name in sorted(folder.files(), key=lambda name: name != RESULT_FILE):
-            target = self.location.child(name)
-            with storage_errors("write", target.uri), open(folder.child(name).path, "rb") as file:
-                target.store.put_file(file, target.path)
+def _older_files(location: Location) -> list[str]:
+    """The files of an older export there.
 
-    def _older_files(self) -> list[str]:
-        """The files of an older export there.
-
-        Raises:
-            StorageError: these are not an export.
-        """
-        older = visible_files(self.location)
-        if older and (strange := strange_files(self.location)) != []:
-            raise refusal(self.location, strange)
-        return older
+    Raises:
+        StorageError: these are not an export.
+    """
+    older = visible_files(location)
+    if older and (strange := strange_files(location)) != []:
+        raise refusal(location, strange)
+    return older
 
 
 def check_whole(episodes: Sequence[Episode], format: str) -> None:

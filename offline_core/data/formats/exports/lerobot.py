@@ -69,7 +69,7 @@ class LeRobotSink(FolderSink):
     """Writes a dataset at the folder `uri`; see `EpisodeSink`.
 
     `fps` is the number of steps a second: 1 without a real time. `task` describes the task in words. `complete` is called with
-    the folder before it becomes visible, see `NewFolder`.
+    the folder before it becomes visible, see `FolderSink`.
 
     Raises:
         ConfigError: `fps` is not above zero.

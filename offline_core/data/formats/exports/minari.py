@@ -49,7 +49,7 @@ MAX_ATTRIBUTE_BYTES = 60_000
 class MinariSink(FolderSink):
     """Writes dataset `dataset_id` below the folder `uri`, where `MINARI_DATASETS_PATH` can point to; see `EpisodeSink`.
 
-    `complete` is called with the folder before it becomes visible, see `NewFolder`.
+    `complete` is called with the folder before it becomes visible, see `FolderSink`.
 
     Raises:
         ConfigError: the id is not `(namespace/)name-v<number>`, or the environment cannot be made.

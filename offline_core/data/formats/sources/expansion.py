@@ -6,7 +6,6 @@ Formats that declare sizes are checked before anything is read, others while the
 from __future__ import annotations
 
 import contextlib
-import io
 import math
 import zlib
 from collections.abc import Iterator
@@ -57,23 +56,6 @@ class Expansion:
                 f"{self.uri} has {self.file_bytes:,} bytes and unpacks to more than {self.limit:,}, like an archive "
                 "bomb. If you trust it, raise source.max_expansion, or unpack it first."
             )
-
-
-class CountedStream(io.RawIOBase):
-    """A stream that counts its bytes while they are read; for `io.BufferedReader`."""
-
-    def __init__(self, stream: IO[bytes], expansion: Expansion) -> None:
-        super().__init__()
-        self._stream, self._expansion = stream, expansion
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._stream.read(len(buffer))
-        buffer[: len(data)] = data
-        self._expansion.add(len(data))
-        return len(data)
 
 
 def check_text(file: Location, expansion: Expansion, *, line_end: bytes | None) -> None:

@@ -32,7 +32,7 @@ from offline_core.data.formats.sources.readers import BATCH_BYTES, FileReader, c
 from offline_core.data.formats.sources.step_reader import with_note
 from offline_core.data.formats.sources.whole_episodes import canonical, episode_steps, id_in_file, joined
 from offline_core.data.store.location import Location
-from offline_core.errors import CorruptFileError, OfflineError, SchemaError, SpaceError
+from offline_core.errors import CorruptFileError, SchemaError, SpaceError
 from offline_core.runtime.extras import require_extra
 
 _SCALARS = (columns.REWARDS, columns.TERMINATEDS, columns.TRUNCATEDS, columns.DONES)
@@ -153,20 +153,8 @@ def _opened(location: Location) -> Iterator[tuple[Any, int]]:
     """(the file, its bytes)"""
     with require_extra("hdf5"):
         import h5py
-    with local_stream(location) as stream, _hdf5_errors(location.uri), h5py.File(stream, "r") as file:
+    with local_stream(location) as stream, h5py.File(stream, "r") as file:
         yield file, stream.size()
-
-
-@contextlib.contextmanager
-def _hdf5_errors(uri: str) -> Iterator[None]:
-    try:
-        yield
-    except SpaceError as error:
-        raise SpaceError(f"{uri}: {error} Choose other columns by source.columns.") from error
-    except OfflineError:
-        raise
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:  # h5py, on damage
-        raise CorruptFileError(f"{uri} is not an HDF5 file, or damaged: {str(error).rstrip('.')}. Fetch it again.") from error
 
 
 def _episodes(file: Any, uri: str) -> tuple[dict[str, Any], list[str]] | None:

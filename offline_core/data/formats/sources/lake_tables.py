@@ -11,12 +11,11 @@ import polars as pl
 import pyarrow as pa
 
 from offline_core.data.formats.published.iceberg import check_files, latest_metadata, open_table
-from offline_core.data.formats.sources.access_errors import raise_if_out_of_reach
 from offline_core.data.formats.sources.readers import SOURCE_ROW, reader
 from offline_core.data.formats.sources.scans import FrameReader
 from offline_core.data.store.allowed_roots import is_limited
 from offline_core.data.store.location import Location
-from offline_core.errors import ConfigError, CorruptFileError, OfflineError
+from offline_core.errors import ConfigError, CorruptFileError
 from offline_core.runtime.extras import require_extra
 
 _VERSION = re.compile(r"_versions/\d{6,}\.json")
@@ -45,21 +44,17 @@ class LakeTable(FrameReader):
             LocationError: a file of it is outside of `OFFLINE_ROOTS`.
             UnsafeDataError: its metadata names code, or another server.
         """
-        try:
+        with self.reading():
             if is_limited():
                 self.location.listed()  # which refuses links that lead outside
-            rows, count = self.scan(), 0
+            try:
+                rows, count = self.scan(), 0
+            except TypeError as error:
+                raise ConfigError(f"The format {self.format} does not take these arguments: {self.told(error)}.") from error
             for batch in self.frames(rows, rows.collect_schema()):
                 if batch.height:
                     yield batch.with_row_index(SOURCE_ROW, count).to_arrow()
                     count += batch.height
-        except (OfflineError, MemoryError):
-            raise
-        except TypeError as error:
-            raise ConfigError(f"The format {self.format} does not take these arguments: {self.told(error)}.") from error
-        except Exception as error:  # each library has errors of its own
-            raise_if_out_of_reach(error, self.uri)
-            raise self.corrupt(self.told(error)) from error
 
 
 @reader("delta", arguments="version", folder=_holds(_DELTA_COMMIT.fullmatch))

@@ -7,7 +7,6 @@ episode that was written as several (above 32,767 steps) shifts all later ones. 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
@@ -30,7 +29,7 @@ from offline_core.data.formats.sources.local_copy import local_folder
 from offline_core.data.formats.sources.readers import BATCH_BYTES, FileReader, reader
 from offline_core.data.formats.sources.whole_episodes import episode_steps, joined, with_details
 from offline_core.data.store.location import Location
-from offline_core.errors import CorruptFileError, DatasetNotFoundError, EpisodeError, OfflineError, SpaceError
+from offline_core.errors import CorruptFileError, DatasetNotFoundError, EpisodeError, SpaceError, within
 from offline_core.runtime.extras import require_extra
 
 _METADATA = "metadata.json"
@@ -63,7 +62,7 @@ class MinariDataset(FileReader):
 
     def read(self) -> Iterator[pa.Table]:
         """See `FileReader`; infos are structs if every step has the same keys, else msgpack bytes."""
-        with _minari_errors(self.uri), local_folder(_data(self.location)) as data:
+        with within(uri=self.uri), local_folder(_data(self.location)) as data:
             expansion = Expansion(self.uri, sum(data.sizes().values()), self.max_expansion)
             for table in joined(_episodes(_opened(data, dataclasses.replace(expansion))), BATCH_BYTES):
                 expansion.add(table.nbytes)
@@ -73,7 +72,9 @@ class MinariDataset(FileReader):
 def _data(location: Location) -> Location:
     data = location if location.child(_METADATA).is_file() else location.child("data")
     if not data.child(_METADATA).is_file():
-        raise DatasetNotFoundError("There is no Minari dataset; name the folder that holds data/, such as door/human-v2.")
+        raise DatasetNotFoundError(
+            f"There is no Minari dataset at {location.uri}; name the folder that holds data/, such as door/human-v2."
+        )
     return data
 
 
@@ -146,15 +147,3 @@ def _is_masked(infos: Any) -> bool:
 def _custom_data(attributes: Mapping[str, Any]) -> dict[str, Any]:
     packed = attributes.get(columns.CUSTOM_DATA)
     return dict(unpack(packed.tobytes())) if isinstance(packed, np.void) else {}
-
-
-@contextlib.contextmanager
-def _minari_errors(uri: str) -> Iterator[None]:
-    try:
-        yield
-    except OfflineError as error:
-        raise error.within(uri, uri=uri) from error
-    except (ImportError, MemoryError):
-        raise
-    except Exception as error:  # h5py, Arrow, Pillow and Minari raise any class
-        raise CorruptFileError(f"Minari cannot read {uri}: {error!r}. Fetch it again, or see 'minari show'.") from error

@@ -7,10 +7,8 @@ longer in each, `episode_ends`, `lengths`), or by two axes: trajectories and ste
 
 from __future__ import annotations
 
-import lzma
 import math
 import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -26,8 +24,7 @@ from offline_core.data.formats.sources.names import ENDS, named, plain
 from offline_core.data.formats.sources.readers import BATCH_BYTES, FileReader, common_length, reader
 from offline_core.data.formats.sources.step_reader import with_note
 from offline_core.data.formats.sources.whole_episodes import canonical, episode_steps, id_in_file
-from offline_core.data.store.location import Location
-from offline_core.errors import CorruptFileError, SchemaError, SpaceError, UnsafeDataError, first_line
+from offline_core.errors import SchemaError, UnsafeDataError, first_line
 
 _STARTS = ("indices",)
 """Where all trajectories but the first begin."""
@@ -48,12 +45,10 @@ class NpzFile(FileReader):
 
     def read(self) -> Iterator[pa.Table]:
         """See `FileReader`."""
-        arrays = _load(self.location, self.own_columns, self.max_expansion)
-        try:
-            episodes = _episodes(arrays, self.uri)
-            table = _rows(arrays, self.uri) if episodes is None else _steps(episodes, self.uri)
-        except SpaceError as error:
-            raise SpaceError(f"{self.uri}: {error} Choose other columns by source.columns.") from error
+        with local_stream(self.location) as stream:
+            arrays = _arrays(stream, self.own_columns, Expansion(self.uri, stream.size(), self.max_expansion))
+        episodes = _episodes(arrays, self.uri)
+        table = _rows(arrays, self.uri) if episodes is None else _steps(episodes, self.uri)
         step = max(1, BATCH_BYTES * table.num_rows // max(1, table.nbytes))
         for start in range(0, table.num_rows, step):
             yield table.slice(start, step)
@@ -139,11 +134,6 @@ def _starts(name: str, array: np.ndarray, steps: int) -> np.ndarray | None:
     return np.append(0, ends[:-1]).astype(np.int64) if is_whole else None
 
 
-def _load(location: Location, chosen: tuple[str, ...] | None, max_expansion: float) -> dict[str, np.ndarray]:
-    with local_stream(location) as stream:
-        return _arrays(stream, chosen, Expansion(location.uri, stream.size(), max_expansion))
-
-
 def _arrays(stream: Any, chosen: tuple[str, ...] | None, expansion: Expansion) -> dict[str, np.ndarray]:
     uri, names = expansion.uri, list[str]()
     try:
@@ -155,17 +145,12 @@ def _arrays(stream: Any, chosen: tuple[str, ...] | None, expansion: Expansion) -
             wanted = {name: member for name, member in members.items() if chosen is None or name in chosen}
             expansion.add(sum(member.file_size for member in wanted.values()))  # no more is ever unpacked
             return {name: _member(archive, member) for name, member in wanted.items()}
-    except (
-        *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, TypeError),
-        *(OverflowError, RuntimeError, NotImplementedError),  # encrypted, or packed in another way
-    ) as error:
-        if "allow_pickle" in str(error):
-            raise UnsafeDataError(
-                f"{uri} holds an array of Python objects, which is refused: reading it would run code. Save arrays of numbers "
-                f"or text instead, or choose others by source.columns; there are {', '.join(names)}."
-            ) from error
-        raise CorruptFileError(
-            f"{uri} is not an .npz file, or damaged: {str(error).rstrip('.')}. Save it anew or fetch it again."
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise UnsafeDataError(
+            f"{uri} holds an array of Python objects, which is refused: reading it would run code. Save arrays of numbers or "
+            f"text instead, or choose others by source.columns; there are {', '.join(names)}."
         ) from error
 
 

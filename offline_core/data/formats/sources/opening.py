@@ -32,8 +32,7 @@ from offline_core.runtime import allowed_imports
 from offline_core.runtime.config import Config
 from offline_core.runtime.parameter_names import did_you_mean
 from offline_core.runtime.python_object import Arguments, Code, PythonObject, unwrapped
-from offline_core.runtime.user_code import import_object, texts
-from offline_core.secrets import masked_text
+from offline_core.runtime.user_code import import_object, making, texts
 
 CURES = {
     (".xlsx", ".xls", ".ods"): "it is a workbook of Excel: save each of its sheets as CSV.",
@@ -188,13 +187,8 @@ def _files(location: Location, format: str, listing: Listing) -> list[tuple[Loca
 
 def _custom(config: SourceConfig, path: str) -> StepReader:
     reader = import_object(config.format, "reader")
-    try:
+    with making("reader", f"{config.format} of {path}", config.arguments):
         made = reader(path, **unwrapped(config.arguments))
-    except OfflineError:
-        raise
-    except Exception as error:  # user code may raise any class
-        told = masked_text(repr(error), config.arguments)
-        raise ConfigError(f"The reader {config.format} cannot be made for {path}: {told}") from error
     if not isinstance(made, StepReader):
         raise ConfigError(f"{config.format} gives {type(made).__name__}, which has no uri and batches().")
     refuse_credentials(made.uri)

@@ -10,12 +10,14 @@ from typing import Any, ClassVar, Self, TypeVar
 import pyarrow as pa
 
 from offline_core.data.datasets.about import About
+from offline_core.data.formats.sources.access_errors import raise_if_out_of_reach
 from offline_core.data.formats.sources.expansion import MAX_EXPANSION
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.partitions import Values, with_values
 from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.store.location import Location
-from offline_core.errors import ConfigError, SchemaError
+from offline_core.errors import ConfigError, CorruptFileError, OfflineError, SchemaError, SpaceError, first_line
+from offline_core.secrets import masked_text
 
 BATCH_BYTES = 32 * 2**20
 """Aim for a batch."""
@@ -60,12 +62,35 @@ class FileReader:
 
     def batches(self) -> Iterator[pa.Table | Unreadable]:
         """See `StepReader`."""
-        for batch in self.read():
-            yield with_values(batch, self.partition, self.columns) if isinstance(batch, pa.Table) else batch
+        with self.reading():
+            for batch in self.read():
+                yield with_values(batch, self.partition, self.columns) if isinstance(batch, pa.Table) else batch
 
     def read(self) -> Iterator[pa.Table | Unreadable]:
-        """What the file itself holds."""
+        """What the file itself holds; whatever a library raises here means that the file is damaged, or out of reach."""
         raise NotImplementedError
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Raise what a library raises in the block as an error that names the file, and what to do."""
+        try:
+            yield
+        except (OfflineError, ImportError, MemoryError) as error:
+            if isinstance(error, SpaceError) and "columns" in self.pushes:
+                raise SpaceError(f"{self.uri}: {error} Choose other columns by source.columns.") from error
+            raise
+        except Exception as error:  # each library has errors of its own
+            raise_if_out_of_reach(error, self.uri)
+            raise self.corrupt(self.told(error)) from error
+
+    def told(self, error: BaseException) -> str:
+        """The first line of an error, which may repeat arguments."""
+        return masked_text(first_line(error) or repr(error), self.arguments)
+
+    def corrupt(self, what: str) -> CorruptFileError:
+        return CorruptFileError(
+            f"{self.uri} cannot be read as {self.format}: {what}. Repair it, replace it or leave it out.", uri=self.uri
+        )
 
     @property
     def own_columns(self) -> tuple[str, ...] | None:

@@ -27,13 +27,13 @@ from offline_core.data.episodes.arrow import to_arrow
 from offline_core.data.episodes.episode_codec import pack
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.formats.packed import PACKED, unpack_column, unpack_infos, unpack_values
-from offline_core.data.formats.sources.expansion import CountedStream, Expansion
+from offline_core.data.formats.sources.expansion import Expansion
 from offline_core.data.formats.sources.first_rows import first_lines
 from offline_core.data.formats.sources.readers import FileReader, reader
 from offline_core.data.formats.sources.step_reader import Unreadable, with_note
 from offline_core.data.formats.sources.text_files import JSON_SUFFIXES
 from offline_core.data.store.location import Location
-from offline_core.data.store.storage_errors import as_os_error, storage_errors
+from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import CorruptFileError, DataError, OfflineError, SchemaError, within
 
 DEFAULT_MODULE = "default_policy"
@@ -113,7 +113,7 @@ class SampleBatchFile(FileReader):
                     pending, size = [], 0
                 if isinstance(line, Unreadable):
                     yield line
-        except OfflineError:
+        except (OfflineError, OSError):
             yield from _tables(pending, self.uri)
             raise
         yield from _tables(pending, self.uri)
@@ -313,27 +313,17 @@ def numbered_lines(location: Location, max_expansion: float) -> Iterator[tuple[s
     """(position, text) of every line that is not blank."""
     with storage_errors("read", location.uri):
         expansion = Expansion(location.uri, location.filesystem.get_file_info(location.path).size, max_expansion)
-    with _unpacking_errors(location.uri), location.filesystem.open_input_stream(location.path) as stream:
-        counted = io.BufferedReader(CountedStream(stream, expansion))  # decompressed by the file's name
+    with location.filesystem.open_input_stream(location.path) as stream:
+        unpacked = io.BufferedReader(stream)  # decompressed by the file's name
         for number in itertools.count(1):
-            line = counted.readline(MAX_LINE_BYTES + 1)
+            line = unpacked.readline(MAX_LINE_BYTES + 1)
+            expansion.add(len(line))
             if len(line) > MAX_LINE_BYTES:
                 raise CorruptFileError(f"line {number} is longer than {MAX_LINE_BYTES:,} bytes; write shorter batches.")
             if not line:
                 return
             if line.strip():
                 yield f"line {number}", line
-
-
-@contextlib.contextmanager
-def _unpacking_errors(uri: str) -> Iterator[None]:
-    with storage_errors("read", uri):
-        try:
-            yield
-        except OSError as error:
-            if as_os_error(error) is None:  # raised by the decompressor, not the storage
-                raise CorruptFileError(f"{uri} cannot be unpacked: {error}. Fetch it again, or leave it out.") from error
-            raise
 
 
 def parsed(text: bytes) -> dict[str, Any]:

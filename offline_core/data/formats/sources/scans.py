@@ -32,7 +32,6 @@ from offline_core.data.store.parquet_files import read_footer
 from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import ConfigError, CorruptFileError, SchemaError, first_line
 from offline_core.runtime.sql import shown, sql_condition
-from offline_core.secrets import masked_text
 
 _MEASURED_ROWS = 1000
 """Rows that are measured to choose the rows of a batch."""
@@ -52,6 +51,15 @@ class FrameReader(FileReader):
     def batches(self) -> Iterator[pa.Table | Unreadable]:
         """See `StepReader`; with the column `SOURCE_ROW`."""
         return steps_in(self.read(), self.uri, self.columns)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """See `FileReader`; a panic of Polars is no `Exception`."""
+        with super().reading():
+            try:
+                yield
+            except pl.exceptions.PanicException as error:
+                raise self.corrupt(self.told(error)) from error
 
     def frames(
         self, rows: pl.LazyFrame, present: pl.Schema, numbers: tuple[str, ...] = (), expansion: Expansion | None = None
@@ -97,15 +105,6 @@ class FrameReader(FileReader):
             values[name] = self.uri
         return {name: pl.lit(value, pl.Int64 if isinstance(value, int) else pl.String) for name, value in values.items()}
 
-    def told(self, error: BaseException) -> str:
-        """The first line of an error, which may repeat arguments."""
-        return masked_text(first_line(error), self.arguments)
-
-    def corrupt(self, what: str) -> CorruptFileError:
-        return CorruptFileError(
-            f"{self.uri} cannot be read as {self.format}: {what}. Repair it, replace it or leave it out.", uri=self.uri
-        )
-
 
 class ScannedFile(FrameReader):
     """One file; only the chosen columns and the row groups that can meet the condition are read.
@@ -141,7 +140,7 @@ class ScannedFile(FrameReader):
 
     def tables(self, path: str) -> Iterator[pa.Table]:
         """The rows of a local file."""
-        with self._errors():
+        with self.reading():
             schema = self._scanned(path, self.scan_arguments).collect_schema()
             if SOURCE_ROW in schema:
                 raise SchemaError(f"{self.uri} has a column {SOURCE_ROW}, a reserved name; rename it in the file.")
@@ -168,17 +167,6 @@ class ScannedFile(FrameReader):
             return self.scan(path, **arguments)
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
             raise ConfigError(f"polars.scan_{self.format} does not take these arguments: {self.told(error)}.") from error
-
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Raise errors of Polars as errors that name the file."""
-        try:
-            yield
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException, OSError) as error:
-            if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
-                with storage_errors("read", self.uri):  # storage fails; other OSErrors come from the decompressor
-                    raise
-            raise self.corrupt(self.told(error)) from error
 
 
 @reader(

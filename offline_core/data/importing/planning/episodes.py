@@ -1,4 +1,4 @@
-"""Find out how rows become episodes: what t is, where ids mean one episode, which gaps are ends, what follows the last step."""
+"""Find out how rows become episodes: what t is, where ids mean one episode, what follows the last step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from offline_core.data.importing.column_values import grows
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE, folder_of
 from offline_core.data.importing.planning.trial import Trial, tried
-from offline_core.data.importing.times import GAP_FACTOR, MAX_SPREAD, MIN_STEPS, NANOSECONDS, has_timestamps
+from offline_core.data.importing.times import GAP_FACTOR, NANOSECONDS, has_timestamps
 
 MOST = 0.9
 HALF = 0.5
@@ -143,23 +143,3 @@ def _by_gaps(clock: OrderedRows) -> Choice | None:
     if new_date.any() and is_gap[new_date].mean() >= MOST and not is_gap[inside & ~new_date].any():
         return ("date", "ids come again on the next day (UTC), after a gap")
     return None
-
-
-def max_gap(clock: OrderedRows, trial: Trial) -> Choice | None:
-    """The largest gap inside an episode, if the steps have a regular pace and gaps lie between ids that come again."""
-    if not clock.knows_gaps or not trial.counts.time_gaps or trial.counts.shortest_time_gap is None:
-        return None
-    took = clock.took()[clock.same & clock.same_file]
-    if len(took) < MIN_STEPS:
-        return None
-    low, high = np.quantile(took, 0.25, method="lower"), np.quantile(took, 0.75, method="lower")
-    unit = NANOSECONDS if clock.is_timestamp else 1
-    proposed = float(f"{GAP_FACTOR * high / unit:.3g}")
-    if not 0 < high <= MAX_SPREAD * low or proposed >= trial.counts.shortest_time_gap:
-        return None
-    seconds = "seconds" if clock.is_timestamp else "units of t"
-    return (
-        proposed,
-        f"steps take {high / unit:,.6g} {seconds}; {trial.counts.time_gaps:,} gaps of at least "
-        f"{trial.counts.shortest_time_gap:,.6g} {seconds} end an episode",
-    )

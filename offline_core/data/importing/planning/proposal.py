@@ -378,15 +378,13 @@ def _complete_episodes(plan: Proposal, sample: SourceSample, readers: Sequence[F
         for name, choice in episodes.order_and_first_t(clock, has_ids).items():
             plan.take(f"episodes.{name}", choice)
     trial = tried(readers, plan.config)
-    if table is not None and columns.EPS_ID in table.column_names and trial.error is None:
-        if "ids_per" not in plan.config.episodes.model_fields_set:
-            if plan.take("episodes.ids_per", episodes.ids_per(clock, readers, plan.config, trial)):
-                trial = tried(readers, plan.config)
-            elif _is_shared(table) and not {*ENDS} & plan.roles.keys() and trial.order == "stored":
-                question = "ids come again in other files, and neither t, ends nor new_obs say whether an episode goes on there"
-                plan.decisions.append(Decision(name="ids_per", question=question, candidates=["source", "file", "folder"]))
-        if trial.order == "time" and clock is not None and plan.take("episodes.max_gap", episodes.max_gap(clock, trial)):
+    is_open = trial.error is None and "ids_per" not in plan.config.episodes.model_fields_set
+    if is_open and table is not None and columns.EPS_ID in table.column_names:
+        if plan.take("episodes.ids_per", episodes.ids_per(clock, readers, plan.config, trial)):
             trial = tried(readers, plan.config)
+        elif _is_shared(table) and not {*ENDS} & plan.roles.keys() and trial.order == "stored":
+            question = "ids come again in other files, and neither t, ends nor new_obs say whether an episode goes on there"
+            plan.decisions.append(Decision(name="ids_per", question=question, candidates=["source", "file", "folder"]))
     _quarantine(plan, trial)
     undecided = {name for role in plan.roles.values() if role.source is None for name in role.candidates}
     plan.left_out = {name: why for name, why in trial.left_out.items() if name not in undecided}

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from offline_core.data.datasets.statistics import Statistics, StatisticsBuilder
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import Episode, columns
-from offline_core.data.episodes.index import episode_summary
 from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.listing import Listing
@@ -118,10 +117,7 @@ def _finished(trial: Trial, config: ImportConfig) -> Trial:
     trial.counts = trial.counts.with_unreadable(trial.unreadable)
     if not trial.episodes:
         return trial
-    statistics = Statistics.of([episode_summary(trial.episodes)])
-    builder = StatisticsBuilder()
-    builder.add_episodes(trial.episodes)
-    statistics = statistics.model_copy(update={"columns": builder.result()})
+    statistics = Statistics.of_episodes([trial.episodes])
     trial.spaces, doubts = inferred_spaces(trial.spaces, trial.episodes[:1], statistics)
     trial.notes += [*notes_on(trial.counts, statistics, config.mapping.get(columns.REWARDS)), *doubts]
     return trial
@@ -140,13 +136,13 @@ def _joined(config: ImportConfig) -> list[list[StepReader]]:
 
 def prepared(readers: Sequence[FirstRows], config: ImportConfig) -> pa.Table | None:
     """The good rows in the import's columns; None if there are none, or the parameters do not fit."""
-    tables = []
+    tables, findings = [], Findings("quarantine")
     try:
         preparation = preparation_of(config, readers, _joined(config))
         for number, reader in enumerate(readers):
-            for made, settled in preparation.of_reader(replace(reader, error=None), number):
+            for table, settled in preparation.of_reader(reader, number, findings):
                 preparation = settled
-                tables += [] if made.table is None else [made.table]
+                tables.append(table)
     except OfflineError:
         return None
     return pa.concat_tables(tables) if tables else None

@@ -64,7 +64,12 @@ class Failing:
     [
         ("db://x", {}, CorruptFileError, r"Failing cannot read db://x: ValueError\('the server is gone'\)"),
         ("db://x", {"gives_none": True}, CorruptFileError, r"Failing cannot read db://x: TypeError"),
-        ("db://nowhere", {}, ConfigError, r"Failing cannot be made for db://nowhere: ConnectionError\('no such database'\)"),
+        (
+            "db://nowhere",
+            {},
+            ConfigError,
+            r"of db://nowhere cannot be made with no arguments: ConnectionError\('no",
+        ),
     ],
 )
 def test_errors_of_a_reader_of_ones_own(
@@ -90,7 +95,7 @@ def test_a_reader_of_ones_own(tmp_path: Path) -> None:
     [
         ("no_reader", {}, "gives str, which has no uri and batches"),
         ("Missing", {}, "The reader .*:Missing' cannot be imported: AttributeError"),
-        ("Numbers", {"size": 3}, "cannot be made for db://x: .*size"),
+        ("Numbers", {"size": 3}, ":Numbers of db://x cannot be made with size: .*size"),
         ("Lists", {}, "The reader of db://x gives list and not pyarrow tables"),
     ],
 )

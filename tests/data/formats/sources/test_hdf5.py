@@ -156,7 +156,7 @@ def test_text(tmp_path: Path, encoding: str) -> None:
 
 def test_other_files_are_told(tmp_path: Path) -> None:
     (tmp_path / "x.hdf5").write_bytes(b"observations,actions\n" * 100)
-    with pytest.raises(CorruptFileError, match=r"x\.hdf5 is not an HDF5 file"):
+    with pytest.raises(CorruptFileError, match=r"x\.hdf5 cannot be read as hdf5"):
         read(tmp_path / "x.hdf5")
     with pytest.raises(StorageError, match=r"y\.hdf5: it does not exist"):
         read(tmp_path / "y.hdf5")
