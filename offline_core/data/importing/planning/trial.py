@@ -26,6 +26,7 @@ from offline_core.data.importing.report import Counts, Findings
 from offline_core.data.importing.resolving import preparation_of, row_columns
 from offline_core.data.importing.row_columns import RowColumns
 from offline_core.data.importing.step_import import StepImport
+from offline_core.data.importing.stray_actions import ActionCounts
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError
 
@@ -122,7 +123,9 @@ def _finished(trial: Trial, config: ImportConfig) -> Trial:
     builder = StatisticsBuilder()
     builder.add_episodes(trial.episodes)
     statistics = statistics.model_copy(update={"columns": builder.result()})
-    trial.spaces, doubts = inferred_spaces(trial.spaces, trial.episodes[:1], statistics)
+    actions = ActionCounts()
+    actions.add(trial.episodes)
+    trial.spaces, doubts = inferred_spaces(trial.spaces, trial.episodes[:1], statistics, actions)
     trial.notes += [*notes_on(trial.counts, statistics, config.mapping.get(columns.REWARDS)), *doubts]
     return trial
 
