@@ -59,11 +59,18 @@ class LocalFlow(Flow[P, R]):
         except ParameterTypeError as error:
             if not isinstance(refused := error.__context__, ValidationError):
                 raise
-            raise ParameterTypeError(f"Flow run received invalid parameters: {problems(refused)}") from None
+            told = problems(refused, self._groups)
+            raise ParameterTypeError(f"Flow run received invalid parameters: {told}") from None
         annotations = {name: parameter.annotation for name, parameter in inspect.signature(self.fn).parameters.items()}
         of_short_forms = {name: getattr(kind, "__metadata__", ()) for name, kind in annotations.items()}
         check_permitted(values, of_short_forms)
         return values
+
+    @property
+    def _groups(self) -> dict[str, type[BaseModel]]:
+        """The parameters that are groups, with their models."""
+        kinds = {name: choices_of(parameter.annotation) for name, parameter in inspect.signature(self.fn).parameters.items()}
+        return {name: kind for name, choices in kinds.items() for kind in choices if is_model(kind)}
 
 
 def flow(

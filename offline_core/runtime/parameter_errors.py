@@ -81,10 +81,16 @@ _SENTENCES = {
 }
 
 
-def problems(error: ValidationError) -> str:
-    """Say what is wrong with a file, and where in it, without repeating what it says: that may be anything, of any length."""
+def problems(error: ValidationError, models: Mapping[str, type[BaseModel]] | None = None) -> str:
+    """Say what is wrong with a file, and where in it, without repeating what it says: that may be anything, of any length.
+
+    Arguments:
+        models: by the names of their groups, for what may be meant by a name that they do not have.
+    """
     errors = error.errors(include_url=False)
-    told = [f"{'.'.join(map(str, problem['loc'])) or 'it'}: {reason(problem)}"[:200] for problem in errors[:MAX_PROBLEMS]]
+    told = [
+        f"{_place(problem)}: {_joined([reason(problem)], _meant(problem, models))}"[:200] for problem in errors[:MAX_PROBLEMS]
+    ]
     return "; ".join(told) + (f"; and {len(errors) - MAX_PROBLEMS} more" if len(errors) > MAX_PROBLEMS else "")
 
 
@@ -127,6 +133,14 @@ def wrong_parameters(model: type[BaseModel], error: ValidationError, values: Map
             meant += closest(value, re.findall(r"'([^']*)'", str(problem["ctx"]["expected"])))[:1]
     lines = [f"  {name}: {_joined(reasons, meant)}{got}" for name, (reasons, meant, got) in wrong.items()]
     return "\n".join([f"{count_text(len(lines), 'wrong parameter')} of {_words(model)}:", *lines])
+
+
+def _place(error: ErrorDetails) -> str:
+    return ".".join(map(str, error["loc"])) or "it"
+
+
+def _meant(error: ErrorDetails, models: Mapping[str, type[BaseModel]] | None) -> list[str]:
+    return meant_parameters(_place(error), models) if models and error["type"] == "extra_forbidden" else []
 
 
 def _words(model: type[BaseModel]) -> str:

@@ -202,7 +202,7 @@ def test_a_group_in_a_group_takes_yaml_too_with_its_preset() -> None:
     [
         ("mapping: {obs: [", "config: is no YAML that can be read: .* in line 1, column 17"),
         ("mapping", "config: has to be a group of parameters, by their names"),
-        ("maping: {obs: o}", "config.maping: there is no such parameter"),
+        ("maping: {obs: o}", "config.maping: there is no such parameter; did you mean config.mapping?"),
     ],
 )
 def test_yaml_that_is_wrong_is_refused_with_the_reason(text: str, told: str) -> None:

@@ -110,7 +110,7 @@ def _import(config: ImportConfig, source: Source, output: str, operation: Operat
             said = "".join(f" {reason}" for reason in reasons)
             raise EmptyDatasetError(f"There is no episode in {source.uri}: {outcome.counts}. No version was committed.{said}")
         examples = [part.episode for part in outcome.written if part.episode is not None]
-        spaces, doubts = inferred_spaces(outcome.declared, examples, outcome.statistics)
+        spaces, doubts = inferred_spaces(outcome.declared, examples, outcome.statistics, outcome.actions)
         notes = [*choices, *outcome.notes(source), *doubts]
         dataset = commit(
             output,

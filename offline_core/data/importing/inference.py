@@ -14,15 +14,20 @@ from offline_core.data.episodes import Episode, columns
 from offline_core.data.episodes.action_masks import ACTION_MASK, is_masked
 from offline_core.data.episodes.nested import PATH_SEPARATOR, Nested
 from offline_core.data.episodes.spaces import StoredSpaces
+from offline_core.data.importing.stray_actions import ActionCounts
 
 MAX_CHOICES = 65_536
 """Whole numbers that differ by more are amounts and not choices."""
 
 
 def inferred_spaces(
-    declared: StoredSpaces, episodes: Sequence[Episode], statistics: Statistics
+    declared: StoredSpaces, episodes: Sequence[Episode], statistics: Statistics, actions: ActionCounts | None = None
 ) -> tuple[StoredSpaces, list[str]]:
-    """(the declared spaces; where there is none, that of the first episode, or what its types and the values say; notes)."""
+    """(the declared spaces; where there is none, that of the first episode, or what its types and the values say; notes).
+
+    Arguments:
+        actions: how often each action occurs, for a note on those that do not.
+    """
     if not episodes:
         return declared, []
     first, known = episodes[0], statistics.columns or {}
@@ -34,7 +39,10 @@ def inferred_spaces(
         inferred.append(inferred_space(tree, name, known) if stated is None else stated)
     is_inferred = declared[1] is None and own[1] is None
     spaces = _as_masks_say(inferred[0], inferred[1], inferred=is_inferred)
-    return spaces, _notes(spaces, statistics, is_inferred=is_inferred)
+    notes = _notes(spaces, statistics, is_inferred=is_inferred)
+    if not is_inferred or actions is None or is_masked(spaces[0]):
+        return spaces, notes
+    return spaces, notes + actions.notes_on_unused(spaces[1])
 
 
 def _notes(spaces: StoredSpaces, statistics: Statistics, *, is_inferred: bool) -> list[str]:

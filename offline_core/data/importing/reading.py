@@ -127,15 +127,18 @@ class Read:
             Statistics.merge, (part.statistics for part in self.written if part.counts.episodes), Statistics()
         )
 
+    @functools.cached_property
+    def actions(self) -> ActionCounts:
+        return functools.reduce(ActionCounts.merge, (part.actions for part in self.written), ActionCounts())
+
     def report(self, notes: Sequence[str]) -> dict[str, Any]:
         """For the manifest."""
         return {"counts": self.counts.model_dump(), "notes": list(notes), "quarantine": self.quarantine}
 
     def notes(self, source: Source) -> list[str]:
         """Sentences on where it guessed, and what it changed."""
-        actions = functools.reduce(ActionCounts.merge, (part.actions for part in self.written))
         own = [note for reader in source.readers for note in getattr(reader, "notes", ())]
-        return [*self.inferred, *notes_on(self.counts, self.statistics, self.rewards), *actions.notes(), *own]
+        return [*self.inferred, *notes_on(self.counts, self.statistics, self.rewards), *self.actions.notes(), *own]
 
 
 def read(source: Source, config: ImportConfig, root: Location, seen: SeenFiles, *, base: Stored | None = None) -> Read:

@@ -1,11 +1,12 @@
-"""Find rare integer actions that alone make the inferred action space much larger."""
+"""Find rare integer actions that alone make the inferred action space much larger, and choices that no step has."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+import gymnasium as gym
 import numpy as np
 
 from offline_core.data.episodes import Episode, columns, nested
@@ -66,6 +67,19 @@ class ActionCounts:
             _note(number_names(path, counts[path])[number], values, stray)
             for (path, number), values in self.seen.items()
             if (stray := stray_values(values))
+        ]
+
+    def notes_on_unused(self, space: gym.Space[Any] | None) -> list[str]:
+        """A sentence if most choices from 0 on occur in no step, as where actions are prices or percentages."""
+        values = self.seen.get((columns.ACTIONS, 0), {})
+        if not isinstance(space, gym.spaces.Discrete) or int(space.start) != 0 or 0 not in values:
+            return []
+        if 2 * len(values) >= space.n or stray_values(values):
+            return []
+        listed = ", ".join(map(str, sorted(values)[:8])) + (", …" if len(values) > 8 else "")
+        return [
+            f"The action space {space} has {int(space.n) - len(values):,} choices that no row has: actions are {listed}. "
+            "A policy may choose what was never done; give each value a code by columns.encode, with form: index."
         ]
 
 

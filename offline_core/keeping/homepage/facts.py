@@ -74,6 +74,8 @@ def column_rows(
 ) -> Iterator[tuple[str, Sequence[float | str | None], int]]:
     """(name, `COLUMN_NUMBERS`, values that are not finite) of each dimension of each column; of times as dates and durations.
 
+    A quantile that the histogram knows too coarsely is None.
+
     Arguments:
         made_of: what the observations are made of.
 
@@ -84,12 +86,17 @@ def column_rows(
         quantiles = [column.quantile(share) for share in (0.05, 0.5, 0.95)]
         names = number_names(name, len(column.mean), made_of)
         for i in range(min(len(column.mean), MAX_DIMENSIONS)):
-            low, middle, high = (quantile[i] for quantile in quantiles)
+            low, middle, high = (_if_exact_enough(quantile[i], column.std[i]) for quantile in quantiles)
             numbers = (column.mean[i], column.std[i], column.min[i], low, middle, high, column.max[i])
             are_dates = name == columns.TIME and (column.min[i] or 0) >= LEAST_DATE
             yield names[i], _dates(numbers) if are_dates else numbers, column.nan[i] + column.infinite[i]
         if len(column.mean) > MAX_DIMENSIONS:
             yield f"{name} … {len(column.mean) - MAX_DIMENSIONS} more", [None] * len(COLUMN_NUMBERS), 0
+
+
+def _if_exact_enough(quantile: float | None, std: float) -> float | None:
+    """None if the quantile may be off by more than the values spread, as it may for times in nanoseconds since 1970."""
+    return None if quantile is None or 0 < std < abs(quantile) / 32 else quantile
 
 
 def _dates(numbers: Sequence[float | None]) -> tuple[str | None, ...]:

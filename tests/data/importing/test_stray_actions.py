@@ -32,6 +32,19 @@ def test_a_stray_action_is_told_of(tmp_path: Path, partitions: int) -> None:
     assert run_import(tmp_path / "in", tmp_path / "declared", **declared)[0].notes == []
 
 
+def test_most_choices_that_no_row_has_are_told_of(tmp_path: Path) -> None:
+    found = [row | {"actions": 5 * row["actions"]} for row in rows()]
+    result, _ = run_import(scattered(tmp_path / "in", found, 2), tmp_path / "out")
+    assert result.action_space == "Discrete(11)"
+    assert result.notes == [
+        "The action space Discrete(11) has 8 choices that no row has: actions are 0, 5, 10. A policy may choose what was "
+        "never done; give each value a code by columns.encode, with form: index."
+    ]
+    coded = {"columns": {"encode": {"actions": {"form": "index"}}}}
+    result, _ = run_import(tmp_path / "in", tmp_path / "coded", **coded)
+    assert (result.action_space, result.notes) == ("Discrete(3)", [])
+
+
 def test_each_dimension_is_by_itself(tmp_path: Path) -> None:
     found = [row | {"actions": [row["actions"], row["t"]]} for row in rows()]
     found[100]["actions"] = [0, 40]

@@ -182,3 +182,5 @@ def test_statistics_name_the_mapped_columns_and_tell_dates(tmp_path: Path) -> No
     told = dict(zip(COLUMN_NUMBERS, rows["time"], strict=True))
     assert (told["min"], told["max"]) == ("2026-01-01 00:00:00", "2026-01-06 23:00:00")
     assert str(told["std"]).endswith(" h")
+    assert told["5 %"] is told["median"] is told["95 %"] is None  # known to some hundred days, of six
+    assert rows["rewards"][COLUMN_NUMBERS.index("median")] is not None

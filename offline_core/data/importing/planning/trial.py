@@ -25,6 +25,7 @@ from offline_core.data.importing.report import Counts, Findings
 from offline_core.data.importing.resolving import preparation_of, row_columns
 from offline_core.data.importing.row_columns import RowColumns
 from offline_core.data.importing.step_import import StepImport
+from offline_core.data.importing.stray_actions import ActionCounts
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError
 
@@ -118,7 +119,9 @@ def _finished(trial: Trial, config: ImportConfig) -> Trial:
     if not trial.episodes:
         return trial
     statistics = Statistics.of_episodes([trial.episodes])
-    trial.spaces, doubts = inferred_spaces(trial.spaces, trial.episodes[:1], statistics)
+    actions = ActionCounts()
+    actions.add(trial.episodes)
+    trial.spaces, doubts = inferred_spaces(trial.spaces, trial.episodes[:1], statistics, actions)
     trial.notes += [*notes_on(trial.counts, statistics, config.mapping.get(columns.REWARDS)), *doubts]
     return trial
 
