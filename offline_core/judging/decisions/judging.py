@@ -26,7 +26,7 @@ from offline_core.judging.estimation.evidence import Evidence
 from offline_core.judging.estimation.influence import influence
 from offline_core.judging.estimation.logged import LOG_BEHAVIOUR, LOG_RATIOS, inputs_of
 from offline_core.judging.estimation.propensities import about_recorded
-from offline_core.judging.estimation.spooled_column import blocks_of
+from offline_core.judging.estimation.trajectories import Trajectories
 
 JUDGES: tuple[Method, ...] = ("fqe", "wdr")
 """What every decision goes by; other methods are shown."""
@@ -79,10 +79,10 @@ def held_against(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
     held = []
     for contender in contenders:
         evidence = all_evidence.pop(0)  # what is derived from it is gone when the next one comes
-        difference = _difference(side, evidence, today, beyond=side.config.margin)
+        difference = side.difference(evidence.episodes, today, beyond=side.config.margin)
         overlap = overlap_of(evidence.episodes.log_ratios, evidence.episodes.lengths)
         reasons = [*contender.reasons, *diagnosis.about_difference(difference, side.config, overlap)]
-        held.append(Ranked(contender, difference, _estimates(evidence, JUDGES), overlap, reasons, baseline))
+        held.append(Ranked(contender, difference, _estimates(evidence.episodes, JUDGES), overlap, reasons, baseline))
     return held
 
 
@@ -136,9 +136,9 @@ def judge(side: Side, ranked: Sequence[Ranked], groups: Mapping[str, np.ndarray]
         if candidate in finalists:
             number = finalists.index(candidate)
             evidence = evidence_by_number.pop(number)
-            difference = _difference(side, evidence, today, beyond=config.margin, with_tail=True)
+            difference = side.difference(evidence.episodes, today, beyond=config.margin, with_tail=True)
             about = _about(side, candidate.contender, number, evidence, difference) | {"guardrails": guardrails[number]}
-            in_some = partial(_effects, side, evidence, today)
+            in_some = partial(_effects, side, evidence.episodes, today)
             about |= {"groups": with_shown(in_some(groups), config.risk), "parts": in_some(parts)}
         candidates.append(candidate_of(candidate.contender, selected=candidate.difference, score=candidate.score, **about))
     return Judged(candidates, recorded, *about_all, refusals)
@@ -151,19 +151,13 @@ def candidate_of(contender: Contender, **about: object) -> Candidate:
     return Candidate.model_validate(identity | {"clone": clone} | about)
 
 
-def _with_today(side: Side, contenders: Sequence[Contender], *more: Method) -> tuple[list[Evidence], Evidence | None]:
+def _with_today(side: Side, contenders: Sequence[Contender], *more: Method) -> tuple[list[Evidence], Trajectories | None]:
     """What this side says of contenders, and of what runs today: None if that is what the log recorded."""
     policies = [contender.policy for contender in contenders]
     if side.today is None:
         return side.evidence(policies, [*JUDGES, *more]), None
     *all_evidence, today = side.evidence([*policies, side.today], [*JUDGES, *more])
-    return all_evidence, today
-
-
-def _difference(
-    side: Side, evidence: Evidence, today: Evidence | None, *, beyond: float, with_tail: bool = False
-) -> Difference:
-    return side.difference(evidence.episodes, None if today is None else today.episodes, beyond=beyond, with_tail=with_tail)
+    return all_evidence, today.episodes
 
 
 def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[GuardrailFinding]]:
@@ -173,15 +167,15 @@ def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[Guardr
     for guardrail in side.config.guardrails:
         rewards, recorded = paid(side.dataset, guardrail), 0.0
         size = side.dataset.ref.episodes
-        if not any(block.any() for block in blocks_of(rewards)):  # no step of the log touches it
+        if not rewards.any():  # no step of the log touches it
             same = without_resamples(0.0, 0.0, effective_episodes=size, carrying_episodes=size, largest_share=1 / size)
             differences = [same] * len(contenders)
         else:
             all_evidence = side.evidence(policies, JUDGES, rewards=rewards)
-            today = None if side.today is None else all_evidence[-1]
+            today = None if side.today is None else all_evidence[-1].episodes
             recorded = float(all_evidence[0].episodes.returns.mean())
             beyond = -guardrail.max_fall
-            differences = [_difference(side, all_evidence.pop(0), today, beyond=beyond) for _ in contenders]
+            differences = [side.difference(all_evidence.pop(0).episodes, today, beyond=beyond) for _ in contenders]
         for findings, difference in zip(findings_by_contender, differences, strict=True):
             passed = difference.p_value <= side.config.risk / side.config.finalists
             terms = {"name": guardrail.name, "max_fall": guardrail.max_fall, "unit": guardrail.unit, "recorded": recorded}
@@ -189,15 +183,16 @@ def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[Guardr
     return findings_by_contender
 
 
-def _effects(side: Side, evidence: Evidence, today: Evidence | None, groups: Mapping[str, np.ndarray]) -> list[GroupFinding]:
-    episodes = evidence.episodes, None if today is None else today.episodes
+def _effects(
+    side: Side, episodes: Trajectories, today: Trajectories | None, groups: Mapping[str, np.ndarray]
+) -> list[GroupFinding]:
     compare = partial(side.difference, beyond=0.0)
-    return effects(groups, *episodes, compare, least=side.config.estimate.min_effective_episodes)
+    return effects(groups, episodes, today, compare, least=side.config.estimate.min_effective_episodes)
 
 
-def _estimates(evidence: Evidence, methods: Sequence[Method]) -> dict[str, float]:
-    once = np.ones((1, evidence.episodes.groups.number))
-    return {name: float(METHODS[name].estimate(evidence.episodes, once)[0]) for name in methods}
+def _estimates(episodes: Trajectories, methods: Sequence[Method]) -> dict[str, float]:
+    once = np.ones((1, episodes.groups.number))
+    return {name: float(METHODS[name].estimate(episodes, once)[0]) for name in methods}
 
 
 def _about(side: Side, contender: Contender, number: int, evidence: Evidence, difference: Difference) -> dict[str, object]:
@@ -227,7 +222,7 @@ def _about(side: Side, contender: Contender, number: int, evidence: Evidence, di
             *diagnosis.about_difference(difference, config, overlap),
             *diagnostics.about_horizon(config.estimate, episodes.lengths, evidence.is_open, share),
         ],
-        "estimates": _estimates(evidence, [*JUDGES, *(name for name in config.estimate.methods if name not in JUDGES)]),
+        "estimates": _estimates(episodes, [*JUDGES, *(name for name in config.estimate.methods if name not in JUDGES)]),
         "differs_where": told_regions(seen, ratios, "it does as the behaviour in {share}"),
         "unsupported_where": told_regions(seen, supported(log_ratios, seen.lengths), "the log has {share} of what it does"),
         "differs_at": _differing(side, contender, number, seen),
@@ -249,9 +244,8 @@ def _differing(side: Side, contender: Contender, number: int, seen: EpisodeBatch
     return explained(seen, rows, named, inputs, side.dataset.manifest.input_columns)[0]
 
 
-def _about_today(side: Side, today: Evidence) -> list[str]:
+def _about_today(side: Side, episodes: Trajectories) -> list[str]:
     """Why this log cannot tell what runs today comes to."""
-    episodes = today.episodes
     overlap, size = overlap_of(episodes.log_ratios, episodes.lengths), size_by_time(episodes).episodes
     reasons = [
         *diagnosis.about_support(size, side.config, overlap),
