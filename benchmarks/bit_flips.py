@@ -46,8 +46,7 @@ from offline_core.data.quality.result import QualityReport
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError
 from offline_core.keeping.promotion.config import PromotionConfig
-from offline_core.keeping.promotion.evidence import read_decision
-from offline_core.keeping.promotion.promote import promote
+from offline_core.keeping.promotion.promote import promote, read_decision
 from offline_core.learning.checkpoints import load_networks, save_networks
 from offline_core.learning.metrics import METRICS_FILE, MetricsLog, read_metrics
 from offline_core.learning.result import NETWORKS_FILE

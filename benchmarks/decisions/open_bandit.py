@@ -129,7 +129,7 @@ def apart_from_obp(dataset: Any, checkpoint: str) -> float:
     config = OffPolicyConfig(gamma=1.0)
     [evidence] = gather(config, [policy], None, dataset, history=lineage(dataset.location.uri), seed=0)
     ours, theirs = estimates_of(evidence), {}
-    reward = evidence.episodes.rewards[:]
+    reward = evidence.episodes.rewards
     weights, value, q = of_rows(evidence, policy)
     rows, actions = len(reward), q.shape[1]
     action = evidence.seen.of_steps("actions").astype(int)  # type: ignore[union-attr]
@@ -174,11 +174,11 @@ def of_rows(evidence: Evidence, policy: Any) -> tuple[np.ndarray, np.ndarray, np
     shares = chosen(policy.head, inputs, explore=True, samples=1, generator=torch.Generator()).numpy()
     action = seen.of_steps("actions").astype(int)
     rows = np.arange(len(action))
-    done = episodes.rewards[:] - episodes.model.errors[:]
-    others = (episodes.model.start_values[:] - shares[rows, action] * done) / (1 - shares[rows, action])
+    done = episodes.rewards - episodes.model.errors
+    others = (episodes.model.start_values - shares[rows, action] * done) / (1 - shares[rows, action])
     q = np.repeat(others[:, None], shares.shape[1], axis=1)
     q[rows, action] = done
-    return np.exp(episodes.log_ratios[:]), shares, q
+    return np.exp(episodes.log_ratios), shares, q
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ import contextlib
 import itertools
 import logging
 import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -22,20 +21,20 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from offline_core.data.store.location import Location
-from offline_core.errors import LearnersLostError, StorageError, first_line
+from offline_core.errors import LearnersLostError, first_line
 from offline_core.learning.config import ComputeConfig
 from offline_core.learning.costs import Costs
 from offline_core.learning.learning_from_log import learn_from_log
-from offline_core.learning.metrics import MetricsTail, last_updates
+from offline_core.learning.metrics import MetricsTail
 from offline_core.learning.pool import check_can_be_sent, check_resource
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.run import Run
 from offline_core.learning.trainer import OtherLearnerError
-from offline_core.runtime.progress import progress
+from offline_core.runtime.progress import Bar, progress
 from offline_core.runtime.ray_session import fetch
 
 SECONDS_BETWEEN_LOOKS, SECONDS_BETWEEN_LOOKS_FAR = 1.0, 15.0
-"""At the metrics, for the progress bar: on a disk, and on storage where each look is a request."""
+"""At the metrics, for observers and the progress bar: on a disk, and on storage where each look is a request."""
 
 PLACEMENT_SECONDS = 60.0
 """Learners without resources for so long count as lost: in a cluster that shrank they would wait for ever."""
@@ -62,10 +61,10 @@ def learn_together(run: Run, costs: Costs | None, *, start: float) -> TrainingRe
     run.shards(0, compute.processes)
     run = replace(run, output=Location.of(run.output).uri)  # learners on other nodes have other working directories
     tail = MetricsTail(Location.of(run.output))
-    with _progress(run):
+    with progress(run.total_updates, what="train", unit="update") as bar:
         for failures in itertools.count(1):
             try:
-                return _learned(run, costs, tail, start=start)
+                return _learned(run, costs, tail, bar, start=start)
             except (ray.exceptions.RayError, TimeoutError) as error:
                 if failures > compute.max_failures:
                     raise LearnersLostError(
@@ -78,7 +77,7 @@ def learn_together(run: Run, costs: Costs | None, *, start: float) -> TrainingRe
     raise AssertionError
 
 
-def _learned(run: Run, costs: Costs | None, tail: MetricsTail, *, start: float) -> TrainingResult:
+def _learned(run: Run, costs: Costs | None, tail: MetricsTail, bar: Bar, *, start: float) -> TrainingResult:
     """Run one group of learners to the end of the run, or of the group.
 
     Raises:
@@ -102,7 +101,7 @@ def _learned(run: Run, costs: Costs | None, tail: MetricsTail, *, start: float) 
             learners.append(ray.remote(LearnerProcess).options(**options).remote(rank, compute))
             stack.callback(_release, ray.kill, learners[-1])
         address = fetch(learners[0].rendezvous.remote()) if len(learners) > 1 else None
-        return _awaited([learner.learn.remote(run, address, costs, start) for learner in learners], tail)
+        return _awaited([learner.learn.remote(run, address, costs, start) for learner in learners], tail, bar)
 
 
 def _release(end: Callable[[Any], object], what: Any) -> None:
@@ -111,13 +110,15 @@ def _release(end: Callable[[Any], object], what: Any) -> None:
         end(what)
 
 
-def _awaited(learned: list[Any], tail: MetricsTail) -> TrainingResult:
+def _awaited(learned: list[Any], tail: MetricsTail, bar: Bar) -> TrainingResult:
     """Return the result of the first learner once all have ended, or raise the first error of a learner or an observer."""
     results: dict[Any, Any] = {}
     other: OtherLearnerError | None = None
+    seconds = SECONDS_BETWEEN_LOOKS if tail.is_local else SECONDS_BETWEEN_LOOKS_FAR
     while len(results) < len(learned):
-        ended, _ = ray.wait([ref for ref in learned if ref not in results], timeout=SECONDS_BETWEEN_LOOKS)
+        ended, _ = ray.wait([ref for ref in learned if ref not in results], timeout=seconds)
         tail.tell()
+        bar.to(tail.updates)
         for done in ended:
             results[done] = None
             try:
@@ -127,34 +128,6 @@ def _awaited(learned: list[Any], tail: MetricsTail) -> TrainingResult:
     if other is not None:
         raise other
     return results[learned[0]]  # type: ignore[no-any-return]
-
-
-@contextlib.contextmanager
-def _progress(run: Run) -> Iterator[None]:
-    """Show a bar in this process, moved by the metrics that the first learner writes."""
-    ended = threading.Event()
-    folder = Location.of(run.output)
-    bar = progress(run.total_updates, what="train", unit="update")  # not in the thread, which has no observers
-    seconds = SECONDS_BETWEEN_LOOKS if folder.is_local else SECONDS_BETWEEN_LOOKS_FAR
-
-    def look() -> None:
-        with contextlib.suppress(StorageError):  # no metrics yet, or an error that the learners raise as well
-            bar.to(last_updates(folder))
-
-    def watch() -> None:
-        while not ended.wait(seconds):
-            look()
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(bar)
-        for end in (watcher.join, ended.set):  # in reverse order
-            stack.callback(end)
-        yield
-        ended.set()
-        watcher.join()
-        look()
 
 
 def _share(compute: ComputeConfig) -> dict[str, float]:

@@ -67,8 +67,6 @@ _PARTS = "metrics"
 SECONDS_BETWEEN_PUTS = 30.0
 """Between parts, on a storage that cannot append."""
 
-_TAIL_BYTES = 65_536
-
 
 class MetricsLog:
     """One record an iteration at least, and one an evaluation, in `METRICS_FILE` below the folder and in TensorBoard files.
@@ -193,40 +191,24 @@ def series(folder: Location, name: str) -> list[tuple[int, float]]:
     return [(progress_of(record), record[name]) for record in read_metrics(folder) if name in record]
 
 
-def last_updates(folder: Location) -> int:
-    """Return how far the run in `folder` is, by the end of its newest file.
-
-    Raises:
-        StorageError: It has written none yet.
-    """
-    parts = folder.child(_PARTS)
-    names = parts.files()
-    file = parts.child(names[-1]) if names else folder.child(METRICS_FILE)
-    with storage_errors("read", file.uri), file.filesystem.open_input_file(file.path) as opened:
-        skipped = max(0, opened.size() - _TAIL_BYTES)
-        opened.seek(skipped)
-        lines = opened.read().splitlines(keepends=True)
-    records = read_lines(b"".join(lines[skipped > 0 :]), file.uri)
-    return max((record["updates"] for record in records), default=0)
-
-
 class MetricsTail:
-    """Tells observers in this process what another one writes to the folder of a run; reads only what was appended."""
+    """Follows what another process writes to the folder of a run, for observers in this one; reads only what was appended."""
 
     def __init__(self, folder: Location) -> None:
+        self.is_local = folder.is_local
+        self.updates = 0
+        """How far the run is, by what was read."""
         self._file, self._parts = folder.child(METRICS_FILE), folder.child(_PARTS)
         self._position, self._last_line = 0, b""
         """Bytes of the file that were read, and the line that they end with."""
         self._read_parts: set[str] = set()
         self._known: set[str] = set()
         """What a file says again that replaces parts, or the file before; timings tell the same run twice apart."""
-        if _observers.get():
-            self._new()  # what an earlier run has left
+        self._new()  # what an earlier run has left
 
     def tell(self) -> None:
         """Tell the records that are new since the last call."""
-        if _observers.get():
-            tell(self._new())
+        tell(self._new())
 
     def _new(self) -> list[Record]:
         try:
@@ -237,6 +219,7 @@ class MetricsTail:
             records = _distinct(record for file, lines in data for record in read_lines(lines, file.uri))
         except (StorageError, CorruptFileError):  # none yet, or an error that the process that writes raises as well
             return []
+        self.updates = max([self.updates, *(record["updates"] for record in records)])
         new = {line: record for record in records if (line := json.dumps(record)) not in self._known}
         self._known.update(new)
         return [*new.values()]
@@ -247,7 +230,7 @@ class MetricsTail:
             opened.seek(min(self._position - len(self._last_line), opened.size()))
             if opened.read(len(self._last_line)) != self._last_line:
                 opened.seek(0)
-                self._position, self._last_line = 0, b""
+                self._position, self._last_line, self.updates = 0, b"", 0
             lines = opened.read()
         lines = lines[: lines.rfind(b"\n") + 1]  # the writer may be within the last one
         if lines:

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offline_core.errors import ConfigError, DataError
+from offline_core.errors import DataError
 from offline_core.learning.config import ReplayBufferConfig
 from offline_core.learning.steps import NUMBER, Steps
 from offline_core.runtime.seeding import derive_seed
-from offline_core.runtime.user_code import UserCode, import_object, user_errors
+from offline_core.runtime.user_code import UserCode, import_class, user_errors
 
 SMALLEST_ERROR = 1e-6
 """A step without an error can still be drawn."""
@@ -62,9 +62,7 @@ class UserReplayBuffer(ReplayBuffer):
 
     def __init__(self, own: UserCode, *, capacity_steps: int, replacement: bool) -> None:
         super().__init__(capacity_steps=capacity_steps, replacement=replacement)
-        kind = import_object(own.path, "buffer class")
-        if not (isinstance(kind, type) and issubclass(kind, ReplayBuffer)):
-            raise ConfigError(f"The buffer class {own} is not a subclass of offline_core's ReplayBuffer.")
+        import_class(own.path, "buffer class", ReplayBuffer)
         self._name = f"buffer class {own}"
         self._made: ReplayBuffer = own.make("buffer class", capacity_steps=capacity_steps, replacement=replacement)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import psutil
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.dataset import DatasetRef
@@ -17,15 +17,14 @@ from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes.codecs import Format
 from offline_core.data.store.location import Location
 from offline_core.runtime.reporting.card import Card, Section
+from offline_core.runtime.result import Part
 from offline_core.runtime.units import duration_text, size_text
 
 KIBIBYTE_UNITS = sys.platform != "darwin"
 
 
-class Amount(BaseModel):
+class Amount(Part):
     """An amount of data at one location; None for what does not apply or is not known before."""
-
-    model_config = ConfigDict(frozen=True)
 
     uri: str
     files: int | None = None
@@ -65,10 +64,8 @@ class MeasuredSample(NamedTuple):
             return cls(writer.statistics.steps, sum(file.bytes for file in writer.files), seconds)
 
 
-class Plan(BaseModel):
+class Plan(Part):
     """Nothing is written by making one, but for a sample in the machine's folder for temporary files."""
-
-    model_config = ConfigDict(frozen=True)
 
     reads: list[Amount]
     writes: list[Amount]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from offline_core.data.datasets.manifest import Parent
 from offline_core.errors import ConfigError
@@ -49,11 +49,7 @@ class PolicyExportConfig(Config):
         return formats
 
 
-class _Outcome(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class Latency(_Outcome):
+class Latency(StoredModel):
     """Latency of one call on one thread, observations in and actions out."""
 
     p50_microseconds: float
@@ -63,7 +59,7 @@ class Latency(_Outcome):
         return f"half of the calls in {self.p50_microseconds:g} µs, 99 % in {self.p99_microseconds:g} µs"
 
 
-class ExportedModel(_Outcome):
+class ExportedModel(StoredModel):
     """One exported file, its difference from the policy, and its latency."""
 
     file: str
@@ -75,7 +71,7 @@ class ExportedModel(_Outcome):
     """By batch size: `batch_1`, `batch_64`."""
 
 
-class Port(_Outcome):
+class Port(StoredModel):
     """An input or output of the graph; the batch is the first axis, and not in `shape`."""
 
     name: str
@@ -83,7 +79,7 @@ class Port(_Outcome):
     shape: list[int]
 
 
-class MadeOf(_Outcome):
+class MadeOf(StoredModel):
     """What a graph's observations are made of, and what its actions stand for; in the metadata of ONNX models, too."""
 
     numbers: list[str]

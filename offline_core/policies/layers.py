@@ -13,7 +13,7 @@ from offline_core.errors import ConfigError
 from offline_core.policies.config import ConvolutionPadding, ImageLayout, NetworkConfig
 from offline_core.policies.dense import Layers
 from offline_core.policies.encoder import Encoder, channels_first, image_shape, is_image, leaf_spaces
-from offline_core.runtime.user_code import import_object
+from offline_core.runtime.user_code import import_class
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
@@ -109,9 +109,7 @@ def _user_module(path: str, inputs: int, network: NetworkConfig) -> tuple[nn.Mod
     Raises:
         ConfigError: it cannot be imported, is not a torch module, fails, or gives outputs of another shape or type.
     """
-    kind = import_object(path, "network's module")
-    if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
-        raise ConfigError(f"The network's module {path!r} is not a subclass of torch.nn.Module.")
+    kind = import_class(path, "network's module", nn.Module)
     try:
         module = kind(inputs, network).eval()
         with torch.no_grad():

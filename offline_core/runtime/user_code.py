@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -62,6 +62,8 @@ class UserCode(Config):
         return functools.partial(code, **arguments) if arguments else code
 
 
+T = TypeVar("T")
+
 _PACKAGE = str(Path(__file__).parents[1])
 
 _IMPORTED: dict[str, str | None] = {}
@@ -103,6 +105,18 @@ def import_object(path: str | PythonObject, what: str) -> Any:
         raise ConfigError(
             f"The {what} {path!r} cannot be imported: {error!r}. Is its package installed here, or its folder the current one?"
         ) from error
+
+
+def import_class(path: str | PythonObject, what: str, base: type[T]) -> type[T]:
+    """Return the class that `package.module:Name` names.
+
+    Raises:
+        ConfigError: it cannot be imported, or is no subclass of `base`.
+    """
+    kind = import_object(path, what)
+    if not (isinstance(kind, type) and issubclass(kind, base)):
+        raise ConfigError(f"The {what} {path} has to be a subclass of {base.__module__.partition('.')[0]}'s {base.__name__}.")
+    return kind
 
 
 def import_module(name: str) -> ModuleType:
@@ -197,14 +211,12 @@ def _files_digest(text: str) -> str | None:
 
 
 @contextlib.contextmanager
-def user_errors(
-    what: str, where: str, kind: type[OfflineError] = DataError, *, uri: str | None = None, episode: str | None = None
-) -> Iterator[None]:
+def user_errors(what: str, where: str, kind: type[OfflineError] = DataError) -> Iterator[None]:
     """Turn whatever user code raises in the block into a `kind`; an `OfflineError` passes unchanged.
 
     Arguments:
         what: the code, such as "filter examples.filter:upright".
-        where: what it was called on, such as "on episode 7"; `uri` and `episode` are the same as data.
+        where: what it was called on, such as "on episode 7".
     """
     try:
         yield
@@ -212,9 +224,7 @@ def user_errors(
         raise
     except Exception as error:  # user code may raise anything
         raise kind(
-            f"The {what} failed {where}: {error!r} ({_line(error)}). Fix your function, or raise an OfflineError.",
-            uri=uri,
-            episode=episode,
+            f"The {what} failed {where}: {error!r} ({_line(error)}). Fix your function, or raise an OfflineError."
         ) from error
 
 

@@ -23,6 +23,7 @@ from offline_core.learning.run import Run
 from offline_core.learning.shards import batches
 from offline_core.learning.source import Recorded
 from offline_core.runtime.config import parse
+from offline_core.runtime.progress import progress
 from tests.acceptance.forms import TRAINING, metrics, observations, run_train, weights
 
 pytestmark = pytest.mark.usefixtures("ray_up")
@@ -130,7 +131,8 @@ def test_09_learners_are_placed_by_pack_or_spread(
     monkeypatch.setattr(group, "placement_group", placing)
     compute = {"learners": 2, "cpus_per_learner": 0.5, "placement": placement}
     with pytest.raises(EnoughError):
-        group._learned(run(recording, compute=compute), None, start=0.0, tail=MetricsTail(Location.of(str(tmp_path))))
+        tail, bar = MetricsTail(Location.of(str(tmp_path))), progress(1, what="train", unit="update")
+        group._learned(run(recording, compute=compute), None, tail, bar, start=0.0)
     assert asked == [([{"CPU": 0.5}] * 2, placement)]
 
 

@@ -20,6 +20,7 @@ import ray
 import torch
 
 from offline_core.data.datasets.dataset import open_dataset
+from offline_core.data.store.json_files import line_of
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, LearnersLostError, NonFiniteError, StorageUnavailableError
 from offline_core.learning import group, learner
@@ -35,9 +36,9 @@ from offline_core.learning.train import train
 from offline_core.learning.trainer import OtherLearnerError, first_state
 from offline_core.policies.checkpoint import load_policy
 from offline_core.runtime.config import parse
+from offline_core.runtime.progress import progress
 from tests.learning.test_resume import interrupted
 from tests.learning.test_train import balancing_episodes, broken, dataset_of
-from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("ray_up")
 
@@ -145,20 +146,19 @@ def test_learners_go_on_from_what_the_first_one_found(tmp_path: Path, monkeypatc
     assert begun(SimpleNamespace(latest=away), run) == ["StorageUnavailableError", "OtherLearnerError"]
 
 
-def test_an_object_store_is_asked_seldom_how_far_the_learners_are(
-    tmp_path: Path, dataset: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group, "SECONDS_BETWEEN_LOOKS", 0.01)
+def test_an_object_store_is_asked_seldom_how_far_the_learners_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     define = {"far": {"filesystem": "pyarrow.fs:LocalFileSystem", "path": str(tmp_path), "one_writer": True}}
     monkeypatch.setenv("OFFLINE_FILESYSTEMS", json.dumps(define))
-    run = replace(run_of(dataset), output=str(tmp_path))
-    looks = {uri: threading.Semaphore(0) for uri in (str(tmp_path), "far://run")}
-    monkeypatch.setattr(group, "last_updates", lambda folder: looks[folder.uri].release() or 0)
-    near, far = looks.values()
-    with group._progress(replace(run, output="far://run")), group._progress(run):
-        assert near.acquire(timeout=PATIENCE_SECONDS) and near.acquire(timeout=PATIENCE_SECONDS)
-        assert not far.acquire(blocking=False)
-    assert far.acquire(blocking=False), "at the end"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_bytes(line_of({"updates": 7, "loss": 1.0}))
+    asked: list[float] = []
+    monkeypatch.setattr(ray, "wait", lambda learned, timeout: (asked.append(timeout), (learned, []))[1])
+    monkeypatch.setattr(group, "fetch", str)
+    for folder in (str(tmp_path / "run"), "far://run"):
+        with progress(10, what="train", unit="update") as bar:
+            assert group._awaited(["first", "second"], MetricsTail(Location.of(folder)), bar) == "first"
+            assert bar.n == 7
+    assert asked == [group.SECONDS_BETWEEN_LOOKS, group.SECONDS_BETWEEN_LOOKS_FAR]
 
 
 @contextlib.contextmanager
@@ -291,11 +291,11 @@ def test_the_error_of_a_learner_itself_is_raised(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(group, "fetch", fetch)
     monkeypatch.setattr(ray, "wait", lambda learned, timeout: (learned[:1], learned[1:]))
-    tail = MetricsTail(Location.of(str(tmp_path)))
-    with pytest.raises(own):
-        group._awaited([*errors], tail)
+    tail, bar = MetricsTail(Location.of(str(tmp_path))), progress(1, what="train", unit="update")
+    with bar, pytest.raises(own):
+        group._awaited([*errors], tail, bar)
     with pytest.raises(OtherLearnerError):
-        group._awaited(["first", "second"], tail)
+        group._awaited(["first", "second"], tail, bar)
 
 
 def test_learners_that_could_never_start_are_refused(tmp_path: Path, dataset: str) -> None:

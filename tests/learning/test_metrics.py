@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from offline_core.data.store.location import Location
 from offline_core.errors import StorageError
 from offline_core.learning import metrics
-from offline_core.learning.metrics import MetricsLog
+from offline_core.learning.metrics import MetricsLog, MetricsTail
 from offline_core.learning.state import TrainingState
 
 
@@ -78,11 +78,12 @@ def test_what_is_written_in_all_grows_with_the_length_of_the_run(
     monkeypatch.setattr(metrics, "SECONDS_BETWEEN_PUTS", 0.0)
     monkeypatch.setattr(metrics.TensorBoard, "put", lambda board: None)
     for folder in (Location.of(str(tmp_path / "near")), far):
-        written = 0
+        written, tail = 0, MetricsTail(folder)
         with MetricsLog(folder) as log:
             for step in range(200):
                 log.add({"updates": step, "loss": float(step)})
-                assert metrics.last_updates(folder) == step
+                tail.tell()
+                assert tail.updates == step
             assert len(records_at(folder)) == 200
             assert len(TrainingState(updates=200, progress=200, unwritten=log.unwritten).model_dump_json()) < 500
         whole = len(folder.child("metrics.jsonl").read())
@@ -105,7 +106,7 @@ def test_a_line_that_is_cut_off_is_left_out(tmp_path: Path) -> None:
         log.add({"updates": 1, "loss": 1.0})
     with open(tmp_path / "metrics.jsonl", "a") as file:
         file.write('{"updates": 2, "lo')
-    assert records_at(here) == [1.0] and metrics.last_updates(here) == 1
+    assert records_at(here) == [1.0] and MetricsTail(here).updates == 1
     with MetricsLog(here, after=TrainingState(updates=1, progress=1, iterations=1)) as log:
         log.add({"updates": 2, "loss": 2.0})
         assert records_at(here) == [1.0, 2.0]

@@ -96,8 +96,8 @@ def test_it_sees_frames_side_by_side_and_sequences_step_by_step() -> None:
     [
         ("nowhere_at_all:Net", "cannot be imported.*nowhere_at_all"),
         ("someones:Missing", "cannot be imported.*Missing"),
-        ("someones:vector", "not a subclass of torch.nn.Module"),
-        ("os:system", "not a subclass of torch.nn.Module"),
+        ("someones:vector", "has to be a subclass of torch's Module"),
+        ("os:system", "has to be a subclass of torch's Module"),
         ("someones:Picky", r"failed with 4 inputs: TypeError"),
         ("someones:Breaks", "failed with 4 inputs.*no mood"),
         ("someones:Scalar", r"made torch.float32 \(2,\) of \(2, 4\) inputs"),

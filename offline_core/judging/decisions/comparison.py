@@ -15,7 +15,6 @@ from offline_core.judging.decisions.result import Difference
 from offline_core.judging.estimation.bootstrap import resampled_counts
 from offline_core.judging.estimation.estimators import METHODS, relative_weights, size_by_time
 from offline_core.judging.estimation.influence import carrying, influence, tail_of, varying
-from offline_core.judging.estimation.spooled_column import blocks_of
 from offline_core.judging.estimation.trajectories import Trajectories
 
 SMALLEST_SHARE = 1e-9
@@ -99,10 +98,12 @@ def compare(
 
 def acts_alike(candidate: Trajectories, today: Trajectories | None) -> bool:
     """Whether all that was done is as likely to both; then what their Q functions differ by is noise."""
-    blocks = blocks_of(candidate.log_ratios)
-    others = itertools.repeat(np.zeros(1)) if today is None else blocks_of(today.log_ratios)
+    others = itertools.repeat(0.0) if today is None else (part.log_ratios for part in today.parts())
     # isclose, for of what neither would ever do both ratios are -inf
-    return all(np.isclose(own, other, rtol=0, atol=SMALLEST_RATIO).all() for own, other in zip(blocks, others, strict=False))
+    return all(
+        np.isclose(part.log_ratios, other, rtol=0, atol=SMALLEST_RATIO).all()
+        for part, other in zip(candidate.parts(), others, strict=False)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ class RareRewards:
         """
         if len(candidate.rewards) > len(candidate):
             return None
-        rewards = candidate.rewards[:]
+        rewards = candidate.rewards
         paid = rewards != 0
         signs = np.sign(rewards[paid])
         if not 0 < paid.mean() <= MOST_REWARDED or (signs != signs[0]).any():

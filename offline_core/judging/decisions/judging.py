@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -26,7 +26,7 @@ from offline_core.judging.estimation.evidence import Evidence
 from offline_core.judging.estimation.influence import influence
 from offline_core.judging.estimation.logged import LOG_BEHAVIOUR, LOG_RATIOS, inputs_of
 from offline_core.judging.estimation.propensities import about_recorded
-from offline_core.judging.estimation.spooled_column import blocks_of
+from offline_core.judging.estimation.trajectories import Trajectories
 
 JUDGES: tuple[Method, ...] = ("fqe", "wdr")
 """What every decision goes by; other methods are shown."""
@@ -34,22 +34,6 @@ CARRIED, DIFFERING = 10, 5
 NOTICED_OF_MODEL = 0.1
 """How far a mean ratio may be from 1 where a model says how probable actions were: what it misses is not in all weights alike,
 but wdr takes them by their sum."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """A contender as the selecting side has it."""
-
-    contender: Contender
-    difference: Difference
-    estimates: dict[str, float]
-    overlap: float
-    reasons: list[str]
-    """Why this side could not judge it."""
-    baseline: float
-    """What the contender is held against: the mean discounted return of the log, or what fqe says of what runs today."""
-    score: float = 0.0
-    """How far the contender is taken to be above the baseline; see `combined`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,30 +51,34 @@ class Judged:
     """Why nothing on this log can be held against what runs today."""
 
 
-def select(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
-    """Rank contenders by this side, the best first."""
-    return sorted(scored(held_against(side, contenders)), key=lambda candidate: -candidate.score)
+def held_against(side: Side, contenders: Sequence[Contender]) -> tuple[list[Candidate], float]:
+    """What this side says of each contender beside what runs today, without its score, and the value it is held against.
 
-
-def held_against(side: Side, contenders: Sequence[Contender]) -> list[Ranked]:
-    """What this side says of each contender beside what runs today, without its score."""
+    That is the mean discounted return of the log, or what fqe says of what runs today.
+    """
     all_evidence, today = _with_today(side, contenders)
     baseline = float(all_evidence[0].episodes.returns.mean()) if today is None else _estimates(today, JUDGES)["fqe"]
     held = []
     for contender in contenders:
-        evidence = all_evidence.pop(0)  # what is derived from it is gone when the next one comes
-        difference = _difference(side, evidence, today, beyond=side.config.margin)
-        overlap = overlap_of(evidence.episodes.log_ratios, evidence.episodes.lengths)
+        episodes = all_evidence.pop(0).episodes  # what is derived from it is gone when the next one comes
+        difference = side.difference(episodes, today, beyond=side.config.margin)
+        overlap = overlap_of(episodes.log_ratios, episodes.lengths)
         reasons = [*contender.reasons, *diagnosis.about_difference(difference, side.config, overlap)]
-        held.append(Ranked(contender, difference, _estimates(evidence, JUDGES), overlap, reasons, baseline))
-    return held
+        estimates = _estimates(episodes, JUDGES)
+        held.append(candidate_of(contender, selected=difference, estimates=estimates, overlap=overlap, reasons=reasons))
+    return held, baseline
 
 
-def scored(held: Sequence[Ranked]) -> list[Ranked]:
-    """The same candidates with their scores, which depend on all of them together."""
-    fitted = [candidate.estimates["fqe"] - candidate.baseline for candidate in held]
-    scores = combined([candidate.difference for candidate in held], fitted)
-    return [replace(candidate, score=float(score)) for candidate, score in zip(held, scores, strict=True)]
+def scored(held: Sequence[Candidate], baseline: float) -> list[Candidate]:
+    """The same candidates with their scores, which depend on all of them together; the best first.
+
+    Arguments:
+        baseline: what they are held against, see `held_against`.
+    """
+    differences = [candidate.selected for candidate in held if candidate.selected is not None]
+    scores = combined(differences, [candidate.estimates["fqe"] - baseline for candidate in held])
+    order = np.argsort(-scores, kind="stable").tolist()
+    return [held[place].model_copy(update={"score": float(scores[place])}) for place in order]
 
 
 def unjudged(side: Side, contender: Contender) -> Judged:
@@ -103,18 +91,25 @@ def unjudged(side: Side, contender: Contender) -> Judged:
     return Judged([], float(evidence.episodes.returns.mean()), evidence.begins_late, evidence.horizon, [])
 
 
-def judge(side: Side, ranked: Sequence[Ranked], groups: Mapping[str, np.ndarray], parts: Mapping[str, np.ndarray]) -> Judged:
+def judge(
+    side: Side,
+    contenders: Sequence[Contender],
+    ranked: Sequence[Candidate],
+    groups: Mapping[str, np.ndarray],
+    parts: Mapping[str, np.ndarray],
+) -> Judged:
     """Judge the first of those that the other side could judge, then of the rest.
 
     Arguments:
+        ranked: the contenders as the other side ranks them.
         groups: (E,) bool of this side's episodes by name; the risk is of all groups together.
         parts: likewise, of a log that drifts; they are told, and not tested.
     """
-    config = side.config
-    finalists = sorted(ranked, key=lambda candidate: bool(candidate.reasons))[: config.finalists]
-    contenders = [finalist.contender for finalist in finalists]
-    all_evidence, today = _with_today(side, contenders, *(name for name in config.estimate.methods if name not in JUDGES))
-    guardrails = _guardrails(side, contenders)
+    config, by_uri = side.config, {contender.uri: contender for contender in contenders}
+    chosen = sorted(ranked, key=lambda candidate: bool(candidate.reasons))[: config.finalists]
+    finalists = [by_uri[candidate.checkpoint] for candidate in chosen]
+    all_evidence, today = _with_today(side, finalists, *(name for name in config.estimate.methods if name not in JUDGES))
+    guardrails = _guardrails(side, finalists)
     about_all = all_evidence[0].begins_late, all_evidence[0].horizon
     recorded = float(all_evidence[0].episodes.returns.mean())
     refusals = [
@@ -122,25 +117,18 @@ def judge(side: Side, ranked: Sequence[Ranked], groups: Mapping[str, np.ndarray]
         *([] if today is None else _about_today(side, today)),
     ]
     if side.behaviour is None and all_evidence[0].seen is not None:
-        refusals += about_recorded(all_evidence[0].seen, contenders[0].policy)
-    evidence_by_number = dict(enumerate(all_evidence))
-    del all_evidence
-    candidates = []
-    for candidate in ranked:
-        about: dict[str, object] = {
-            "reasons": candidate.reasons,
-            "estimates": candidate.estimates,
-            "judged": None,
-            "overlap": candidate.overlap,
+        refusals += about_recorded(all_evidence[0].seen, finalists[0].policy)
+    judged = {}
+    for number, contender in enumerate(finalists):
+        evidence = all_evidence.pop(0)
+        difference = side.difference(evidence.episodes, today, beyond=config.margin, with_tail=True)
+        in_some = partial(_effects, side, evidence.episodes, today)
+        judged[contender.uri] = _about(side, contender, number, evidence, difference) | {
+            "guardrails": guardrails[number],
+            "groups": with_shown(in_some(groups), config.risk),
+            "parts": in_some(parts),
         }
-        if candidate in finalists:
-            number = finalists.index(candidate)
-            evidence = evidence_by_number.pop(number)
-            difference = _difference(side, evidence, today, beyond=config.margin, with_tail=True)
-            about = _about(side, candidate.contender, number, evidence, difference) | {"guardrails": guardrails[number]}
-            in_some = partial(_effects, side, evidence, today)
-            about |= {"groups": with_shown(in_some(groups), config.risk), "parts": in_some(parts)}
-        candidates.append(candidate_of(candidate.contender, selected=candidate.difference, score=candidate.score, **about))
+    candidates = [Candidate.model_validate(dict(candidate) | judged.get(candidate.checkpoint, {})) for candidate in ranked]
     return Judged(candidates, recorded, *about_all, refusals)
 
 
@@ -151,19 +139,13 @@ def candidate_of(contender: Contender, **about: object) -> Candidate:
     return Candidate.model_validate(identity | {"clone": clone} | about)
 
 
-def _with_today(side: Side, contenders: Sequence[Contender], *more: Method) -> tuple[list[Evidence], Evidence | None]:
+def _with_today(side: Side, contenders: Sequence[Contender], *more: Method) -> tuple[list[Evidence], Trajectories | None]:
     """What this side says of contenders, and of what runs today: None if that is what the log recorded."""
     policies = [contender.policy for contender in contenders]
     if side.today is None:
         return side.evidence(policies, [*JUDGES, *more]), None
     *all_evidence, today = side.evidence([*policies, side.today], [*JUDGES, *more])
-    return all_evidence, today
-
-
-def _difference(
-    side: Side, evidence: Evidence, today: Evidence | None, *, beyond: float, with_tail: bool = False
-) -> Difference:
-    return side.difference(evidence.episodes, None if today is None else today.episodes, beyond=beyond, with_tail=with_tail)
+    return all_evidence, today.episodes
 
 
 def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[GuardrailFinding]]:
@@ -173,15 +155,15 @@ def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[Guardr
     for guardrail in side.config.guardrails:
         rewards, recorded = paid(side.dataset, guardrail), 0.0
         size = side.dataset.ref.episodes
-        if not any(block.any() for block in blocks_of(rewards)):  # no step of the log touches it
+        if not rewards.any():  # no step of the log touches it
             same = without_resamples(0.0, 0.0, effective_episodes=size, carrying_episodes=size, largest_share=1 / size)
             differences = [same] * len(contenders)
         else:
             all_evidence = side.evidence(policies, JUDGES, rewards=rewards)
-            today = None if side.today is None else all_evidence[-1]
+            today = None if side.today is None else all_evidence[-1].episodes
             recorded = float(all_evidence[0].episodes.returns.mean())
             beyond = -guardrail.max_fall
-            differences = [_difference(side, all_evidence.pop(0), today, beyond=beyond) for _ in contenders]
+            differences = [side.difference(all_evidence.pop(0).episodes, today, beyond=beyond) for _ in contenders]
         for findings, difference in zip(findings_by_contender, differences, strict=True):
             passed = difference.p_value <= side.config.risk / side.config.finalists
             terms = {"name": guardrail.name, "max_fall": guardrail.max_fall, "unit": guardrail.unit, "recorded": recorded}
@@ -189,15 +171,16 @@ def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[Guardr
     return findings_by_contender
 
 
-def _effects(side: Side, evidence: Evidence, today: Evidence | None, groups: Mapping[str, np.ndarray]) -> list[GroupFinding]:
-    episodes = evidence.episodes, None if today is None else today.episodes
+def _effects(
+    side: Side, episodes: Trajectories, today: Trajectories | None, groups: Mapping[str, np.ndarray]
+) -> list[GroupFinding]:
     compare = partial(side.difference, beyond=0.0)
-    return effects(groups, *episodes, compare, least=side.config.estimate.min_effective_episodes)
+    return effects(groups, episodes, today, compare, least=side.config.estimate.min_effective_episodes)
 
 
-def _estimates(evidence: Evidence, methods: Sequence[Method]) -> dict[str, float]:
-    once = np.ones((1, evidence.episodes.groups.number))
-    return {name: float(METHODS[name].estimate(evidence.episodes, once)[0]) for name in methods}
+def _estimates(episodes: Trajectories, methods: Sequence[Method]) -> dict[str, float]:
+    once = np.ones((1, episodes.groups.number))
+    return {name: float(METHODS[name].estimate(episodes, once)[0]) for name in methods}
 
 
 def _about(side: Side, contender: Contender, number: int, evidence: Evidence, difference: Difference) -> dict[str, object]:
@@ -227,7 +210,7 @@ def _about(side: Side, contender: Contender, number: int, evidence: Evidence, di
             *diagnosis.about_difference(difference, config, overlap),
             *diagnostics.about_horizon(config.estimate, episodes.lengths, evidence.is_open, share),
         ],
-        "estimates": _estimates(evidence, [*JUDGES, *(name for name in config.estimate.methods if name not in JUDGES)]),
+        "estimates": _estimates(episodes, [*JUDGES, *(name for name in config.estimate.methods if name not in JUDGES)]),
         "differs_where": told_regions(seen, ratios, "it does as the behaviour in {share}"),
         "unsupported_where": told_regions(seen, supported(log_ratios, seen.lengths), "the log has {share} of what it does"),
         "differs_at": _differing(side, contender, number, seen),
@@ -249,9 +232,8 @@ def _differing(side: Side, contender: Contender, number: int, seen: EpisodeBatch
     return explained(seen, rows, named, inputs, side.dataset.manifest.input_columns)[0]
 
 
-def _about_today(side: Side, today: Evidence) -> list[str]:
+def _about_today(side: Side, episodes: Trajectories) -> list[str]:
     """Why this log cannot tell what runs today comes to."""
-    episodes = today.episodes
     overlap, size = overlap_of(episodes.log_ratios, episodes.lengths), size_by_time(episodes).episodes
     reasons = [
         *diagnosis.about_support(size, side.config, overlap),

@@ -10,7 +10,7 @@ import numpy as np
 from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.number_names import IS, number_names
-from offline_core.judging.estimation.spooled_column import Numbers, blocks_of
+from offline_core.judging.estimation.trajectories import STEPS_AT_A_TIME
 
 PLAUSIBLE_RATIO = 20.0
 """An action that is this many times as likely to the candidate as it was is one that the behaviour hardly took."""
@@ -47,9 +47,10 @@ def supported(log_ratios: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.where(ratios <= most, ratios, 0.0)
 
 
-def overlap_of(log_ratios: Numbers, lengths: np.ndarray) -> float:
+def overlap_of(log_ratios: np.ndarray, lengths: np.ndarray) -> float:
     """The share of the candidate's actions that the behaviour would plausibly take, at most 1; see `supported`."""
-    return min(1.0, sum(float(supported(block, lengths).sum()) for block in blocks_of(log_ratios)) / len(log_ratios))
+    blocks = (log_ratios[at : at + STEPS_AT_A_TIME] for at in range(0, len(log_ratios), STEPS_AT_A_TIME))
+    return min(1.0, sum(float(supported(block, lengths).sum()) for block in blocks) / len(log_ratios))
 
 
 def is_deterministic(log_behaviour: np.ndarray, actions: dict[str, np.ndarray], *, listed: bool) -> bool:

@@ -28,8 +28,7 @@ from offline_core.judging.estimation.logged import has_probabilities
 from offline_core.judging.estimation.observations import TargetPolicy
 from offline_core.judging.estimation.result import source_name
 from offline_core.judging.estimation.rule import never_met
-from offline_core.judging.estimation.spooled_column import Numbers, SpooledColumn
-from offline_core.judging.estimation.trajectories import Trajectories
+from offline_core.judging.estimation.trajectories import Trajectories, spooled
 from offline_core.policies.lineage import Lineage, lineage
 from offline_core.policies.policy import Policy
 from offline_core.runtime.seeding import derive_seed
@@ -48,7 +47,7 @@ class Side:
     """What runs today; None if that is what the log recorded."""
 
     def evidence(
-        self, policies: Sequence[TargetPolicy], methods: Sequence[Method], *, rewards: Numbers | None = None
+        self, policies: Sequence[TargetPolicy], methods: Sequence[Method], *, rewards: np.ndarray | None = None
     ) -> list[Evidence]:
         """What this side says of each policy."""
         estimate = self.config.estimate.model_copy(update={"methods": [*methods]})
@@ -101,13 +100,13 @@ def behaviour_of(config: DecisionConfig, log: Dataset, folder: Location) -> str 
     return model_of_behaviour(fitted, held_out, folder.child(MODEL).uri, updates=updates, seed=config.seed)
 
 
-def paid(dataset: Dataset, guardrail: Guardrail) -> SpooledColumn:
+def paid(dataset: Dataset, guardrail: Guardrail) -> np.ndarray:
     """(N,) what each step of a dataset is paid by a guardrail.
 
     Raises:
         ConfigError: The guardrail cannot be computed from the columns of a step.
     """
-    payments = SpooledColumn()
+    payments, step = spooled(dataset.ref.steps), 0
     try:
         condition = Condition.sql(guardrail.expression)
         if never := never_met(guardrail.expression, dataset.manifest.input_columns):
@@ -117,7 +116,8 @@ def paid(dataset: Dataset, guardrail: Guardrail) -> SpooledColumn:
         for group in dataset.row_groups():
             if episodes := group.episodes():
                 rows = step_frame(episodes, condition, _words(episodes, dataset, names))
-                payments.append(condition.numbers(rows, within=EPISODE))
+                payments[step : step + len(rows)] = condition.numbers(rows, within=EPISODE)
+                step += len(rows)
     except ConfigError as error:
         raise ConfigError(f"Guardrail {guardrail.name!r}: {error}") from error
     return payments

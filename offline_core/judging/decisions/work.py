@@ -17,7 +17,7 @@ from offline_core.judging.decisions import diagnosis
 from offline_core.judging.decisions.config import DecisionConfig
 from offline_core.judging.decisions.drift import about_drift, ends_of, in_words, judging_in
 from offline_core.judging.decisions.groups import groups_of
-from offline_core.judging.decisions.judging import JUDGES, candidate_of, judge, select, unjudged
+from offline_core.judging.decisions.judging import JUDGES, candidate_of, held_against, judge, scored, unjudged
 from offline_core.judging.decisions.result import JUDGE, SELECT, DecisionResult
 from offline_core.judging.decisions.sides import Side, behaviour_of, is_recorded, paid, sides_of
 from offline_core.judging.decisions.verdict import rule
@@ -90,7 +90,10 @@ def decided(
     if fair:
         acted = fair[0].policy if behaviour is None else behaviour
         examined = examine(acted, sides[1].dataset, is_model=behaviour is not None, recorded=recorded)
-    judged = judge(sides[1], select(sides[0], fair), groups, parts) if fair else unjudged(sides[1], contenders[0])
+    if fair:
+        judged = judge(sides[1], fair, scored(*held_against(sides[0], fair)), groups, parts)
+    else:
+        judged = unjudged(sides[1], contenders[0])
     if judged.horizon == 1:  # a single step has no discount, and is not to be told with one
         config = config.model_copy(update={"estimate": config.estimate.model_copy(update={"gamma": 1.0})})
     refusals = judged.refusals

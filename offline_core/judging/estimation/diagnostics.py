@@ -147,11 +147,11 @@ def about_weights(episodes: Trajectories, *, by: str, noticed: float = NOTICED) 
         by: who says how probable the actions were.
         noticed: how far their mean may be from 1, whatever its standard error.
     """
-    largest = max(float(part.log_ratios[:].max()) for part in episodes.parts())
+    largest = max(float(part.log_ratios.max()) for part in episodes.parts())
     largest = largest if np.isfinite(largest) else 0.0
     steps, total, squares, expected = len(episodes.rewards), 0.0, 0.0, np.exp(min(-largest, FAR))  # in units of the largest
     for part in episodes.parts():
-        ratios = np.exp(part.log_ratios[:] - largest)
+        ratios = np.exp(part.log_ratios - largest)
         total, squares = total + float(ratios.sum()), squares + float((ratios**2).sum())
     mean = total / steps
     error = (max(squares / steps - mean**2, 0.0) / steps) ** 0.5

@@ -66,7 +66,7 @@ def weighted_per_decision(episodes: Trajectories, counts: np.ndarray) -> np.ndar
 
 def fitted_q(episodes: Trajectories, counts: np.ndarray) -> np.ndarray:
     """fqe: what the Q function says of the start states (Le et al. 2019, arXiv 1903.08738). As good as that function is."""
-    sums = by_group(episodes, lambda part: _model(part).start_values[:])
+    sums = by_group(episodes, lambda part: _model(part).start_values)
     return np.asarray((counts @ sums) / (counts @ episodes.groups.sizes))
 
 
@@ -160,7 +160,7 @@ def _unrecorded(part: Trajectories) -> np.ndarray:
 
 
 def _worth_after(part: Trajectories) -> np.ndarray:
-    return np.asarray(part.gamma * np.abs(_model(part).end_values[:]))
+    return np.asarray(part.gamma * np.abs(_model(part).end_values))
 
 
 def _share_beyond(episodes: Trajectories, recorded: OfPart, beyond: OfPart) -> float:
@@ -225,12 +225,12 @@ def by_group(episodes: Trajectories, of: OfPart) -> np.ndarray:
 
 def rewards_of(part: Trajectories) -> np.ndarray:
     """(N,) what was paid."""
-    return part.rewards[:]
+    return part.rewards
 
 
 def errors_of(part: Trajectories) -> np.ndarray:
     """(N,) errors of the Q function."""
-    return _model(part).errors[:]
+    return _model(part).errors
 
 
 def _returns(part: Trajectories) -> np.ndarray:

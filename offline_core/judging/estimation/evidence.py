@@ -17,7 +17,6 @@ from offline_core.judging.estimation.estimators import fitting, weighing
 from offline_core.judging.estimation.fqe import fit, say
 from offline_core.judging.estimation.logged import Ends, Weighing, read_batches, read_logged, read_parts
 from offline_core.judging.estimation.observations import TargetPolicy, columns_read
-from offline_core.judging.estimation.spooled_column import Numbers
 from offline_core.judging.estimation.trajectories import Trajectories
 from offline_core.policies.lineage import Lineage, episodes_in
 from offline_core.policies.manifest import read_policy_manifest
@@ -48,7 +47,7 @@ def gather(
     *,
     history: Lineage,
     seed: int,
-    rewards: Numbers | None = None,
+    rewards: np.ndarray | None = None,
 ) -> list[Evidence]:
     """Read a log once for several policies, and fit a Q function of each to it if a method asks for one.
 
@@ -67,7 +66,8 @@ def gather(
     horizon = find_horizon(config.horizon, ends)
     ends = ends.cut_to(horizon)
     is_open = open_before(ends, horizon)
-    paid, log_ratios, seen = read_logged(dataset, policies, weighs, seen=chosen, horizon=horizon, rewards=rewards)
+    steps = int(ends.lengths.sum())
+    paid, log_ratios, seen = read_logged(dataset, policies, weighs, steps=steps, seen=chosen, horizon=horizon, rewards=rewards)
     unrecorded = unrecorded_steps(ends, horizon, config.gamma) if is_open.any() else None
     groups = Groups.by_lot(len(is_open))
     episodes = [Trajectories(ends.lengths, paid, own, config.gamma, unrecorded=unrecorded, lot=groups) for own in log_ratios]
@@ -86,11 +86,11 @@ def gather(
             seed=seed,
         )
         if chosen.all():
-            models = say(fitted, [(np.arange(len(chosen)), seen)])
+            models = say(fitted, [(np.arange(len(chosen)), seen)], ends.lengths)
         else:
             again = read_batches(dataset, policies, None, seen=True, horizon=horizon, rewards=rewards)
             with contextlib.closing(again):
-                models = say(fitted, _numbered(again, chosen))
+                models = say(fitted, _numbered(again, chosen), ends.lengths)
         episodes = [replace(trajectories, model=model) for trajectories, model in zip(episodes, models, strict=True)]
     return [Evidence(trajectories, seen, horizon, is_open, begins_late) for trajectories in episodes]
 

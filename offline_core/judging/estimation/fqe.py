@@ -22,8 +22,7 @@ from offline_core.judging.estimation.logged import inputs_of
 from offline_core.judging.estimation.observations import BYTES_AT_A_TIME, Observations, TargetPolicy, rows_at_a_time, tensors_of
 from offline_core.judging.estimation.q_function import QFunction, chosen, taken
 from offline_core.judging.estimation.q_table import QTable, Said, fitted_to
-from offline_core.judging.estimation.spooled_column import SpooledColumn
-from offline_core.judging.estimation.trajectories import Model
+from offline_core.judging.estimation.trajectories import Model, spooled
 from offline_core.runtime.adam import Adam
 from offline_core.runtime.progress import Bar, progress
 from offline_core.runtime.seeding import derive_seed
@@ -192,23 +191,30 @@ def fit(
 
 
 @torch.no_grad()
-def say(fitted: Fitted | QTable, batches: Iterable[tuple[np.ndarray, EpisodeBatch]]) -> list[Model]:
+def say(fitted: Fitted | QTable, batches: Iterable[tuple[np.ndarray, EpisodeBatch]], lengths: np.ndarray) -> list[Model]:
     """What the function that has not seen an episode says of it, for each policy.
 
     Arguments:
         batches: (numbers of episodes, these episodes as `fit` takes them), all in their order. Episodes that `fit` has not
             seen have numbers from that of the last one on.
+        lengths: (E,) of all of these episodes in steps.
     """
-    spooled = [(SpooledColumn(), SpooledColumn(), SpooledColumn()) for _ in fitted.policies]
-    parts = int(fitted.part.max()) + 1
+    policies, parts = len(fitted.policies), int(fitted.part.max()) + 1
+    starts, errors, ends = (
+        spooled(policies, len(lengths)),
+        spooled(policies, int(lengths.sum())),
+        spooled(policies, len(lengths)),
+    )
+    episode = step = 0
     with torch_threads(1):
         for numbers, batch in batches:
             known = numbers < len(fitted.part)
             part = np.where(known, fitted.part[np.where(known, numbers, 0)], numbers % parts)
-            for of_policy, said in zip(spooled, fitted.said_of(batch, part), strict=True):
-                for column, values in zip(of_policy, said, strict=True):
-                    column.append(values)
-    return [Model(*of_policy) for of_policy in spooled]
+            now, steps = slice(episode, episode + batch.num_episodes), slice(step, step + len(batch))
+            for policy, said in enumerate(fitted.said_of(batch, part)):
+                starts[policy, now], errors[policy, steps], ends[policy, now] = said
+            episode, step = now.stop, steps.stop
+    return [Model(*of_policy) for of_policy in zip(starts, errors, ends, strict=True)]
 
 
 def _mean(values: Iterable[Tensor]) -> Tensor:

@@ -21,7 +21,7 @@ def influence(episodes: Trajectories) -> np.ndarray:
     errors = rewards_of if model is None else errors_of
     derivatives = np.zeros(len(episodes))
     if model is not None:
-        derivatives += model.start_values[:]
+        derivatives += model.start_values
         derivatives -= derivatives.mean()
     for times, weighted, weights in sums_by_time(episodes, errors):
         mean = weights.sum(axis=0) / len(episodes)

@@ -27,7 +27,7 @@ from offline_core.judging.estimation.observations import (
     leaves_of,
     tensors_of,
 )
-from offline_core.judging.estimation.spooled_column import Numbers, SpooledColumn
+from offline_core.judging.estimation.trajectories import spooled
 from offline_core.learning.prelearner.connectors import Pipeline
 from offline_core.learning.prelearner.mapper import Mapper
 from offline_core.policies.head import Head
@@ -82,11 +82,12 @@ def read_logged(
     policies: Sequence[TargetPolicy],
     weighing: Weighing | None,
     *,
+    steps: int,
     seen: np.ndarray | None,
     horizon: int | None = None,
-    rewards: Numbers | None = None,
-) -> tuple[SpooledColumn, list[SpooledColumn], EpisodeBatch | None]:
-    """(rewards (N,), log-ratios (N,) of each policy, episodes that Q functions are fitted to) of a dataset, in its order.
+    rewards: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray, EpisodeBatch | None]:
+    """(rewards (N,), log-ratios (policies, N), episodes that Q functions are fitted to) of a dataset, in its order.
 
     N are the steps that count, and log-ratios are log π(a|s) - log b(a|s), or 0 where no method asks for them. The episodes
     have the columns of `weigh`, with those that a Q function sees (`obs`, `actions`, and `inputs_of` each policy), and the
@@ -96,6 +97,7 @@ def read_logged(
 
     Arguments:
         weighing: None: no method asks for log-ratios.
+        steps: N.
         seen: (E,) bool, which ones Q functions are fitted to; None: no method fits one.
         horizon: see `cut_to`.
         rewards: see `read_batches`.
@@ -104,18 +106,16 @@ def read_logged(
         SchemaError: no probabilities of the actions are known, or not in one number a step; or there is no manifest.
         SpaceError, NonFiniteError, CorruptFileError: the data is not what it has to be.
     """
-    paid, log_ratios, kept, begin = SpooledColumn(), [SpooledColumn() for _ in policies], _Joined(), 0
+    paid, log_ratios, kept, begin, step = spooled(steps), spooled(len(policies), steps), _Joined(), 0, 0
     with contextlib.closing(
         read_batches(dataset, policies, weighing, seen=seen is not None, horizon=horizon, rewards=rewards)
     ) as batches:
         for batch in batches:
             if seen is not None and (chosen := seen[begin : begin + batch.num_episodes]).any():
                 kept.add(batch if chosen.all() else batch.select(chosen))
-            paid.append(batch.of_steps(columns.REWARDS))
-            ratios = batch.of_steps(LOG_RATIOS)
-            for number, column in enumerate(log_ratios):
-                column.append(ratios[:, number])
-            begin += batch.num_episodes
+            paid[step : step + len(batch)] = batch.of_steps(columns.REWARDS)
+            log_ratios[:, step : step + len(batch)] = batch.of_steps(LOG_RATIOS).T
+            begin, step = begin + batch.num_episodes, step + len(batch)
     return paid, log_ratios, None if seen is None else kept.batch()
 
 
@@ -150,7 +150,7 @@ def read_batches(
     *,
     seen: bool,
     horizon: int | None,
-    rewards: Numbers | None,
+    rewards: np.ndarray | None,
 ) -> Generator[EpisodeBatch]:
     """`weigh` of all episodes of a dataset that have a step, without the steps that do not count; see `read_logged`.
 

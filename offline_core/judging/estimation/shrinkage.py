@@ -69,6 +69,6 @@ def _weighed(episodes: Trajectories) -> tuple[np.ndarray, np.ndarray, np.ndarray
     """(weights (N,), discounted numbers that they are of (N,), what is added without a weight (E,))."""
     weights = np.exp(np.minimum(episodes.log_weights, MOST))
     model = episodes.model
-    numbers = episodes.rewards[:] if model is None else model.errors[:]
-    alone = np.zeros(len(episodes)) if model is None else model.start_values[:]
+    numbers = episodes.rewards if model is None else model.errors
+    alone = np.zeros(len(episodes)) if model is None else model.start_values
     return weights, episodes.discounts * numbers, alone

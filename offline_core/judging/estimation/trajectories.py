@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
+import math
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from offline_core.data.store.storage_errors import storage_errors
 from offline_core.judging.estimation.bootstrap import Groups
-from offline_core.judging.estimation.spooled_column import Numbers, those_of
 
 STEPS_AT_A_TIME = 2**20
+MOST_IN_MEMORY = 2**20
+"""Numbers of an array that stays in memory, see `spooled`."""
+_FOLDER = "the folder of temporary files (set TMPDIR to another one)"
+
+
+def spooled(*shape: int) -> np.ndarray:
+    """Return an array of zeros, float64, to be filled: in memory, or in a file without a name, which is gone with the array.
+
+    All of the file is written now, so that a full disk is an error here.
+
+    Raises:
+        StorageError: The disk of temporary files is full.
+    """
+    left = math.prod(shape)
+    if left <= MOST_IN_MEMORY:
+        return np.zeros(shape)
+    with storage_errors("write to", _FOLDER), tempfile.TemporaryFile(prefix="offline-") as file:
+        while left:
+            left -= file.write(bytes(8 * min(left, MOST_IN_MEMORY))) // 8
+        file.flush()
+        return np.asarray(np.memmap(file, np.float64, "r+", shape=shape))
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
     """What a Q function says of the recorded episodes, float64."""
 
-    start_values: Numbers
+    start_values: np.ndarray
     """(E,) V(s_0)."""
-    errors: Numbers
+    errors: np.ndarray
     """(N,) r + γ V(s') - Q(s, a), where V is 0 after a terminal step and after the last step that counts."""
-    end_values: Numbers
+    end_values: np.ndarray
     """(E,) V(s') after the last recorded step: what the function expects beyond the recording, 0 where nothing follows."""
 
 
@@ -31,8 +54,8 @@ class Trajectories:
     """Rewards and log-ratios of E episodes of N steps in all, each of at least one; float64.
 
     Not an `EpisodeBatch`: numbers that estimators derive (discounts, weights), with the discount they depend on, and no data.
-    Estimators take them by `parts`, so that what they derive by step is never there of all steps at once, and what they begin
-    with may be in files: an array of it is a slice, such as `rewards[:]`.
+    Estimators take them by `parts`, so that what they derive by step is never there of all steps at once. What they begin with
+    may be in files, see `spooled`.
 
     Arguments:
         lengths: (E,) int64, in steps.
@@ -45,8 +68,8 @@ class Trajectories:
     """
 
     lengths: np.ndarray
-    rewards: Numbers
-    log_ratios: Numbers
+    rewards: np.ndarray
+    log_ratios: np.ndarray
     gamma: float
     model: Model | None = None
     unrecorded: np.ndarray | None = None
@@ -92,11 +115,10 @@ class Trajectories:
         steps, model = np.repeat(chosen, self.lengths), self.model
         return Trajectories(
             lengths=self.lengths[chosen],
-            rewards=those_of(self.rewards, steps),
-            log_ratios=those_of(self.log_ratios, steps),
+            rewards=self.rewards[steps],
+            log_ratios=self.log_ratios[steps],
             gamma=self.gamma,
-            model=model
-            and Model(those_of(model.start_values, chosen), those_of(model.errors, steps), those_of(model.end_values, chosen)),
+            model=model and Model(model.start_values[chosen], model.errors[steps], model.end_values[chosen]),
             unrecorded=None if self.unrecorded is None else self.unrecorded[chosen],
         )
 
@@ -118,12 +140,12 @@ class Trajectories:
     @cached_property
     def returns(self) -> np.ndarray:
         """(E,) discounted returns, up to where the recording ends."""
-        return np.concatenate([np.add.reduceat(part.discounts * part.rewards[:], part.starts) for part in self.parts()])
+        return np.concatenate([np.add.reduceat(part.discounts * part.rewards, part.starts) for part in self.parts()])
 
     @cached_property
     def log_weights(self) -> np.ndarray:
         """(N,) sums of the log-ratios of a step and those before it in its episode, not spoilt by other episodes."""
-        return sums_within(self.log_ratios[:], self.lengths)
+        return sums_within(self.log_ratios, self.lengths)
 
     @cached_property
     def episode_log_weights(self) -> np.ndarray:
@@ -141,7 +163,7 @@ class Trajectories:
         longest = int(self.lengths.max())
         last = 0
         for part in self.parts():
-            never = np.where(np.isneginf(part.log_ratios[:]), part.times, longest)
+            never = np.where(np.isneginf(part.log_ratios), part.times, longest)
             last = max(last, int(np.minimum.reduceat(never, part.starts).max()))
         return None if last == longest else last
 

@@ -1,9 +1,6 @@
-"""What is looked at of an episode: one row of numbers each, without a loop over steps."""
+"""What is looked at of an episode: a few numbers each, without a loop over steps."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import gymnasium as gym
 import numpy as np
@@ -21,19 +18,8 @@ SHARES = "share "
 MEAN, SPREAD, JUMP, STILL = "mean of", "spread of", "largest jump of", "share of unchanged"
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
-    """F numbers of E episodes."""
-
-    names: Sequence[str]
-    values: np.ndarray
-    """(E, F) float64; NaN: not known."""
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self.values[:, self.names.index(name)]
-
-    def __or__(self, other: Features) -> Features:
-        return Features([*self.names, *other.names], np.column_stack([self.values, other.values]))
+Features = dict[str, np.ndarray]
+"""Numbers of E episodes by name, (E,) float64; NaN: not known."""
 
 
 def features_of(batch: StepBatch, numbers: StepNumbers) -> Features:
@@ -41,14 +27,11 @@ def features_of(batch: StepBatch, numbers: StepNumbers) -> Features:
     rows = batch.lengths > 0
     starts, lengths = batch.offsets[:-1][rows], batch.lengths[rows].astype(float)
     values, finite = np.where(np.isfinite(numbers.values), numbers.values, 0.0), np.isfinite(numbers.values)
-    features: dict[str, np.ndarray] = {RETURN: batch.returns(), LENGTH: batch.lengths.astype(float)}
+    features: Features = {RETURN: batch.returns(), LENGTH: batch.lengths.astype(float)}
 
     def add(name: str, of_episodes: np.ndarray) -> None:
-        features[name] = np.full(batch.num_episodes, np.nan)
-        features[name][rows] = of_episodes
+        features[name] = of_all(of_episodes, rows)
 
-    if not rows.any():
-        starts = np.zeros(0, int)
     many = np.maximum(_sum(finite, starts), 1)
     mean = _sum(values, starts) / many
     deviations = np.where(finite, values - np.repeat(mean, lengths.astype(int), axis=0), 0.0)
@@ -78,7 +61,7 @@ def features_of(batch: StepBatch, numbers: StepNumbers) -> Features:
     gaps[starts] = 0.0
     add(MISSING, _max(gaps, starts)[:, 0])
     terminated = batch.any_in_piece(batch.terminated)
-    return Features([*features, CUT], np.column_stack([*features.values(), np.where(terminated, np.nan, batch.lengths)]))
+    return features | {CUT: np.where(terminated, np.nan, batch.lengths)}
 
 
 def cut_before(features: Features) -> np.ndarray:
@@ -90,10 +73,17 @@ def cut_before(features: Features) -> np.ndarray:
     return cut.astype(float) if cut.mean() <= MOST_CUT else np.zeros(len(cut))
 
 
+def of_all(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """(E,) values of the episodes where `rows` (E,) is True, NaN of the others."""
+    every = np.full(len(rows), np.nan)
+    every[rows] = values
+    return every
+
+
 def _sum(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """(episodes, …) sums of values (N, …) over the rows of each episode."""
-    return np.add.reduceat(values.astype(float), starts, axis=0) if len(starts) else np.zeros((0, values.shape[1]))
+    return np.add.reduceat(values.astype(float), starts, axis=0)
 
 
 def _max(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    return np.maximum.reduceat(values, starts, axis=0) if len(starts) else np.zeros((0, values.shape[1]))
+    return np.maximum.reduceat(values, starts, axis=0)

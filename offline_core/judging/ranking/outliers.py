@@ -24,7 +24,7 @@ from offline_core.judging.ranking import reasons
 from offline_core.judging.ranking.advice import advise
 from offline_core.judging.ranking.config import OutlierConfig
 from offline_core.judging.ranking.dynamics import Dynamics
-from offline_core.judging.ranking.features import Features, cut_before, features_of
+from offline_core.judging.ranking.features import Features, cut_before, features_of, of_all
 from offline_core.judging.ranking.measures import (
     ActionMeasures,
     Measures,
@@ -98,17 +98,17 @@ def outliers(config: OutlierConfig, *, dataset: str, output: str, version: int |
     )
     scores = begun.folder.child(SCORES)
     looked = _look(source, config)
-    features, found_by = looked.features, ["" for _ in looked.features.values]
-    least = least_deviations(features.names, features.values)
-    distances = deviations(features.values, least, config.common_share)
+    names, values = [*looked.features], np.column_stack([*looked.features.values()])
+    found_by = ["" for _ in values]
+    distances = deviations(values, least_deviations(names, values), config.common_share)
     score = np.abs(distances).max(axis=1)
     order = np.argsort(-score, kind="stable")
-    medians = np.nanmedian(np.where(np.isfinite(features.values), features.values, np.nan), axis=0)
+    medians = np.nanmedian(np.where(np.isfinite(values), values, np.nan), axis=0)
     chosen = order[: int((score >= config.threshold).sum())]
-    for i, standing in zip(chosen.tolist(), reasons.standings(features.values, distances, chosen), strict=True):
-        found_by[i] = reasons.reason(features.names, standing, medians, looked.where(i), threshold=config.threshold)
+    for i, standing in zip(chosen.tolist(), reasons.standings(values, distances, chosen), strict=True):
+        found_by[i] = reasons.reason(names, standing, medians, looked.where(i), threshold=config.threshold)
     index = source.index([columns.EPS_ID, columns.T_STARTED])
-    write_scores(scores, source, index, score, score >= config.threshold, found_by, features.names, features.values)
+    write_scores(scores, source, index, score, score >= config.threshold, found_by, names, values)
     ids = index[columns.EPS_ID].to_list()
     listed = [
         Outlier(episode=i, eps_id=ids[i], score=float(score[i]), farther_than=int((score < score[i]).sum()), reason=found_by[i])
@@ -215,7 +215,8 @@ def _look(source: Dataset, config: OutlierConfig) -> _Looked:
         raise EmptyDatasetError(f"{source.location.uri} holds no steps to compare.", uri=source.location.uri)
     dynamics = Dynamics(sample, seed=config.seed)
     clone, notes = _clone(sample, source.spaces, config)
-    feature_tables, lengths, noise = [], [], []
+    looked_at: list[Features] = []
+    lengths, noise = [], []
     signals: dict[str, list[np.ndarray]] = {}
     ranges: list[tuple[np.ndarray, np.ndarray]] = []
     is_box = isinstance(source.spaces[1], gym.spaces.Box)
@@ -226,15 +227,15 @@ def _look(source: Dataset, config: OutlierConfig) -> _Looked:
         if clone is not None:
             surprises[reasons.ACTIONS], clones_noise = clone.look(batch, part)
             noise.append(clones_noise)
-        feature_tables.append(features_of(batch, numbers) | _surprises(surprises, batch.offsets))
+        looked_at.append(features_of(batch, numbers) | _surprises(surprises, batch.offsets))
         lengths.append(batch.lengths)
         if is_box and len(batch):
             taken = batch.columns[columns.ACTIONS].reshape(len(batch), -1)
             ranges.append((taken.min(axis=0), taken.max(axis=0)))
         for name, signal in surprises.items():
             signals.setdefault(name, []).append(signal.astype(np.float32))
-    features = Features(feature_tables[0].names, np.concatenate([table.values for table in feature_tables]))
-    features.values[:, features.names.index(f.CUT)] = cut_before(features)
+    features = {name: np.concatenate([part[name] for part in looked_at]) for name in looked_at[0]}
+    features[f.CUT] = cut_before(features)
     joined = {name: np.concatenate(parts) for name, parts in signals.items()}
     rewards = sample.numbers.of(columns.REWARDS).sum(axis=1)
     all_lengths = np.concatenate(lengths)
@@ -268,20 +269,12 @@ def _surprises(signals: dict[str, np.ndarray], offsets: np.ndarray) -> Features:
     """Means of the signals by episode, and the largest transition and reward."""
     lengths = np.diff(offsets)
     rows, starts = lengths > 0, offsets[:-1][lengths > 0]
-    features: dict[str, np.ndarray] = {}
-
-    def add(name: str, of_episodes: np.ndarray) -> None:
-        features[name] = np.full(len(lengths), np.nan)
-        features[name][rows] = of_episodes
-
+    features: Features = {}
     for name, signal in signals.items():
-        if not rows.any():
-            add(name, np.zeros(0))
-            continue
-        add(name, np.add.reduceat(signal, starts) / lengths[rows])
+        features[name] = of_all(np.add.reduceat(signal, starts) / lengths[rows], rows)
         if name in (reasons.TRANSITIONS, reasons.REWARDS):
-            add(f"largest {name}", np.maximum.reduceat(np.abs(signal), starts))
-    return Features([*features], np.column_stack([*features.values()]))
+            features[f"largest {name}"] = of_all(np.maximum.reduceat(np.abs(signal), starts), rows)
+    return features
 
 
 def _hash(uri: str) -> str | None:

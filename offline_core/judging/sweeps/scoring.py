@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from offline_core.data.datasets.dataset import Dataset, open_committed
@@ -14,7 +14,7 @@ from offline_core.data.datasets.manifest import Parent
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.judging.decisions.config import DecisionConfig
-from offline_core.judging.decisions.result import SELECT
+from offline_core.judging.decisions.result import SELECT, Candidate
 from offline_core.judging.estimation.contenders import MOST, Contender, contenders_of, model_named
 from offline_core.judging.sweeps.config import Score, SweepConfig
 from offline_core.judging.sweeps.result import FailedRun, SweptRun
@@ -27,7 +27,6 @@ from offline_core.policies.manifest import find_policy
 from offline_core.runtime.config import without_defaults
 
 if TYPE_CHECKING:
-    from offline_core.judging.decisions.judging import Ranked
     from offline_core.judging.decisions.sides import Side
     from offline_core.judging.estimation.observations import TargetPolicy
 
@@ -50,7 +49,9 @@ class LogEstimates:
     """Where a model of what acted is stored, if nothing says how probable the recorded actions were."""
     model: Contender | None
     """The policy that acted, if it was named."""
-    _held: dict[str, Ranked] = field(default_factory=dict)
+    baseline: float = 0.0
+    """Mean discounted return of the log, once a policy was held against it."""
+    _held: dict[str, Candidate] = field(default_factory=dict)
     """What the log says of each policy so far, by fingerprint."""
 
     @classmethod
@@ -110,7 +111,7 @@ class LogEstimates:
         history = lineage(self.log.location.uri, self.log.manifest.version)
         return Side(SELECT, self.log, self.config, history, policy, None)
 
-    def scored(self, checkpoints: Sequence[str]) -> list[Ranked]:
+    def scored(self, checkpoints: Sequence[str]) -> list[Candidate]:
         """What the log says of each policy, with the scores that they have among each other.
 
         Raises:
@@ -122,11 +123,10 @@ class LogEstimates:
         new = {key: uri for key, uri in zip(fingerprints, checkpoints, strict=True) if key not in self._held}
         policies = [*new.values()]
         for begin in range(0, len(policies), MOST):
-            for ranked in held_against(self.side, contenders_of(policies[begin : begin + MOST], self.log)):
-                unloaded = replace(ranked.contender)  # its weights are not needed again
-                self._held[unloaded.fingerprint] = replace(ranked, contender=unloaded)
-        ranking = scored([self._held[key] for key in dict.fromkeys(fingerprints)])
-        by_fingerprint = {ranked.contender.fingerprint: ranked for ranked in ranking}
+            held, self.baseline = held_against(self.side, contenders_of(policies[begin : begin + MOST], self.log))
+            self._held |= {candidate.fingerprint: candidate for candidate in held}
+        ranking = scored([self._held[key] for key in dict.fromkeys(fingerprints)], self.baseline)
+        by_fingerprint = {candidate.fingerprint: candidate for candidate in ranking}
         return [by_fingerprint[key] for key in fingerprints]
 
 
@@ -169,7 +169,8 @@ class Scoring:
             scores = [(self._of_training(result), None) for _, result in trained]
         else:
             ranked = self.estimates.scored([result.checkpoint for _, result in trained])
-            scores = [(policy.baseline + policy.score, next(iter(policy.reasons), None)) for policy in ranked]
+            baseline = self.estimates.baseline
+            scores = [(baseline + each.score, next(iter(each.reasons), None)) for each in ranked if each.score is not None]
         swept = iter([self._run(run, result, *score) for (run, result), score in zip(trained, scores, strict=True)])
         return [outcome if isinstance(outcome, FailedRun) else next(swept) for outcome in outcomes]
 

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import NamedTuple
 
+from pydantic import ValidationError
+
+from offline_core.data.datasets.result_cache import RESULT_FILE
+from offline_core.data.store.json_files import without_checksum
 from offline_core.data.store.location import Location
 from offline_core.data.store.partial_files import remove_partial_files_on_disk
 from offline_core.errors import PromotionError
+from offline_core.judging.decisions.config import BEHAVIOUR
+from offline_core.judging.decisions.result import DecisionResult
 from offline_core.keeping.promotion.config import PromotionConfig
-from offline_core.keeping.promotion.evidence import StoredDecision, check_decision, read_decision
 from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.policies.manifest import copy_policy, find_policy
-from offline_core.policies.registry import CHECKPOINTS, History, Move, commit_move, entry_of, read_history
+from offline_core.policies.registry import CHECKPOINTS, History, Move, PromotionEvidence, commit_move, entry_of, read_history
+from offline_core.runtime.parameter_errors import problems
 from offline_core.runtime.provenance import this_user
 from offline_core.runtime.stage import Argument, stage
 
 log = logging.getLogger(__name__)
+
+
+class StoredDecision(NamedTuple):
+    """A stored decision."""
+
+    result: DecisionResult
+    evidence: PromotionEvidence
 
 
 @stage(
@@ -52,20 +66,20 @@ def promote(config: PromotionConfig, *, registry: str, source: str) -> Promotion
     entry = entry_of(registry)
     remove_partial_files_on_disk(entry)
     history = read_history(entry)
-    chosen = _chosen(config, source)
-    uri, manifest = find_policy(chosen.uri)
-    if chosen.fingerprint not in (None, manifest.fingerprint):
+    decision = _decision(config, source)
+    uri, manifest = find_policy(source if decision is None else decision.result.checkpoint)
+    if decision is not None and decision.result.fingerprint != manifest.fingerprint:
         raise PromotionError(
             f"{uri} has changed since the decision in {source}: it is policy {manifest.fingerprint} now, and was "
-            f"{chosen.fingerprint}. Decide again.",
+            f"{decision.result.fingerprint}. Decide again.",
             uri=uri,
         )
     present = history.aliases.get(config.alias)
     if present is not None and present.fingerprint == manifest.fingerprint:
         log.info("Nothing is moved: %s of %s names that policy already", config.alias, entry.uri)
         return result_of(history, present, reused=True)
-    if chosen.decision is not None and config.override is None:
-        check_decision(chosen.decision, history, config.alias)
+    if decision is not None and config.override is None:
+        _check(decision, history, config.alias)
     move = Move(
         kind="promote" if config.override is None else "assign",
         alias=config.alias,
@@ -73,7 +87,7 @@ def promote(config: PromotionConfig, *, registry: str, source: str) -> Promotion
         fingerprint=manifest.fingerprint,
         source=Location.of(uri).uri,
         previous=None if present is None else present.checkpoint,
-        evidence=None if chosen.decision is None else chosen.decision.evidence,
+        evidence=None if decision is None else decision.evidence,
         reason=config.override,
         moved_by=config.moved_by or this_user(),
     )
@@ -92,26 +106,115 @@ def result_of(history: History, move: Move, *, reused: bool = False) -> Promotio
     return result
 
 
-class _Chosen(NamedTuple):
-    uri: str
-    fingerprint: str | None
-    """That the checkpoint has to have; None: any."""
-    decision: StoredDecision | None
-
-
-def _chosen(config: PromotionConfig, source: str) -> _Chosen:
-    if (decision := read_decision(source)) is not None:
-        if (adopt := decision.result.adopt) is not None:
-            raise PromotionError(
-                f"Nothing is moved: the decision in {source} is for {decision.result.checkpoint}. "
-                f"{adopt[0].upper()}{adopt[1:]}",
-                uri=source,
-            )
-        return _Chosen(decision.result.checkpoint, decision.result.fingerprint, decision)
-    if config.override is None:
+def _decision(config: PromotionConfig, source: str) -> StoredDecision | None:
+    """The decision in a folder; None: the source is a checkpoint, which an override names."""
+    decision = read_decision(source)
+    if decision is not None and (adopt := decision.result.adopt) is not None:
+        raise PromotionError(
+            f"Nothing is moved: the decision in {source} is for {decision.result.checkpoint}. {adopt[0].upper()}{adopt[1:]}",
+            uri=source,
+        )
+    if decision is None and config.override is None:
         raise PromotionError(
             f"There is no decision in {source}. An alias moves by the folder of a decision that promotes, or by a checkpoint "
             "with -s override='why'.",
             uri=source,
         )
-    return _Chosen(source, None, None)
+    return decision
+
+
+def read_decision(uri: str) -> StoredDecision | None:
+    """The decision in a folder; None if the folder has no result.
+
+    Raises:
+        CorruptFileError: It is not what was written.
+        PromotionError: It is the result of another stage.
+    """
+    file = Location.of(uri).inside(RESULT_FILE)
+    if not file.is_file():
+        return None
+    inside = without_checksum(file.read(), file.uri, is_required=True)
+    try:
+        values = json.loads(inside)
+        result, identity = DecisionResult.model_validate(values["result"]), str(values["identity"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        what = problems(error) if isinstance(error, ValidationError) else error
+        raise PromotionError(
+            f"{file.uri} is no decision ({what}). Give the folder that 'offline decide' wrote, or a checkpoint with "
+            "-s override='why'.",
+            uri=file.uri,
+        ) from error
+    evidence = PromotionEvidence(
+        decision=file.parent.uri,
+        identity=identity,
+        verdict=result.verdict,
+        sentence=result.sentence,
+        against=result.against,
+        explore=result.explore,
+        signature=result.signature,
+    )
+    return StoredDecision(result, evidence)
+
+
+def _check(decision: StoredDecision, history: History, alias: str) -> None:
+    """Check that a decision moves an alias without an override.
+
+    Raises:
+        PromotionError: The key did not sign it, its verdict is another one, it was made for another registry, it moved the
+            alias before, or it compared with another policy than the alias names.
+    """
+    result, evidence = decision
+    where, present = f"{alias} of {history.entry.uri}", history.aliases.get(alias)
+    otherwise = "or say why it is moved all the same: -s override='why'."
+    if (why := result.wrong_signature) is not None:
+        raise PromotionError(
+            f"{where} is not moved: the decision in {evidence.decision} {why}. Decide again with the key, {otherwise}",
+            uri=history.entry.uri,
+        )
+    if result.verdict != "promote":
+        raise PromotionError(
+            f"{where} is not moved: the verdict of {evidence.decision} is {result.verdict}. {result.sentence} Promote by a "
+            f"decision whose verdict is promote, {otherwise}",
+            uri=history.entry.uri,
+        )
+    if result.registry != history.entry.uri:
+        made_for = "for no registry" if result.registry is None else f"for {result.registry}"
+        so = f"registry={history.entry.uri}" if present is None else f"against={history.entry.uri}@{alias}"
+        raise PromotionError(
+            f"{where} is not moved: the decision in {evidence.decision} was made {made_for}. Decide for this one, by "
+            f"'offline decide' with -s {so}, {otherwise}",
+            uri=history.entry.uri,
+        )
+    if present is None:
+        return
+    if used := _used(evidence, history, alias):
+        raise PromotionError(
+            f"{where} is not moved: this decision moved it before ({used}), and it was moved on since: {present}. Decide again "
+            f"on more episodes, {otherwise}",
+            uri=history.entry.uri,
+        )
+    if not _is_of(result, history, present):
+        what = "what the log recorded" if result.against == BEHAVIOUR else result.against
+        raise PromotionError(
+            f"{where} is not moved: the decision compared with {what}, and now it names {history.checkpoint(present).uri} "
+            f"({present}). Decide against {history.entry.uri}@{alias}, {otherwise}",
+            uri=history.entry.uri,
+        )
+
+
+def _used(evidence: PromotionEvidence, history: History, alias: str) -> Move | None:
+    """The move that the same decision made before. What it was decided on is not signed, and the decision may be."""
+    for move in history.moves:
+        made = move.evidence if move.alias == alias and move.kind == "promote" else None
+        if made is not None and (made.identity == evidence.identity or (made.signature or "") == evidence.signature):
+            return move
+    return None
+
+
+def _is_of(result: DecisionResult, history: History, present: Move) -> bool:
+    """Whether the decision compared with what the alias names. Folders of the registry are named by their content."""
+    if result.against == BEHAVIOUR:
+        return False
+    if result.against_fingerprint is not None:
+        return result.against_fingerprint == present.fingerprint
+    return Location.of(result.against).uri == history.checkpoint(present).uri

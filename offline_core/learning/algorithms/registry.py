@@ -6,7 +6,6 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, field_validator
 
-from offline_core.errors import ConfigError
 from offline_core.learning.algorithms.algorithm import Algorithm
 from offline_core.learning.algorithms.awac import AWAC
 from offline_core.learning.algorithms.bc import BC
@@ -24,7 +23,7 @@ from offline_core.learning.algorithms.td3_bc import TD3BC
 from offline_core.runtime.config import Config, closed_by_name, parse
 from offline_core.runtime.parameter_names import did_you_mean
 from offline_core.runtime.python_object import unwrapped
-from offline_core.runtime.user_code import UserCode, import_object
+from offline_core.runtime.user_code import UserCode, import_class
 
 AnyAlgorithm = TypeVar("AnyAlgorithm", bound=Algorithm)
 
@@ -55,10 +54,7 @@ class AlgorithmSections(Config):
         """
         if isinstance(self.algorithm, str):
             return getattr(self, self.algorithm)  # type: ignore[no-any-return]
-        kind = import_object(self.algorithm.path, "algorithm")
-        if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
-            raise ConfigError(f"The algorithm {self.algorithm} has to be a subclass of offline_core's Algorithm.")
-        return parse(kind, unwrapped(self.algorithm.arguments))
+        return parse(import_class(self.algorithm.path, "algorithm", Algorithm), unwrapped(self.algorithm.arguments))
 
     @property
     def unused(self) -> set[str]:

@@ -14,7 +14,7 @@ from offline_core.data.episodes.codecs import CODECS, Codec, Format
 from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.errors import ConfigError
 from offline_core.learning.prelearner.connectors import a_pair
-from offline_core.runtime.user_code import UserCode, import_object, user_errors
+from offline_core.runtime.user_code import UserCode, import_class, user_errors
 
 Rows = Format | Literal["rows"]
 """What is stored: an episode a row, a step a row, or what only a user's prelearner understands."""
@@ -93,9 +93,7 @@ def make_prelearner(
     arguments: dict[str, Any] = {"format": format, "wanted": wanted, "needs_next_obs": needs_next_obs, "where": where}
     if user_code is None:
         return PreLearner(**arguments)
-    kind = import_object(user_code.path, "prelearner")
-    if not (isinstance(kind, type) and issubclass(kind, PreLearner)):
-        raise ConfigError(f"The prelearner {user_code} has to be a subclass of offline_core's PreLearner.")
+    import_class(user_code.path, "prelearner", PreLearner)
     return user_code.make("prelearner", **arguments)  # type: ignore[no-any-return]
 
 

@@ -14,7 +14,7 @@ import torch
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import EpisodeBatch
 from offline_core.errors import ConfigError, PromotionError
-from offline_core.judging.estimation import spooled_column
+from offline_core.judging.estimation import trajectories
 from offline_core.judging.estimation.config import OffPolicyConfig
 from offline_core.judging.estimation.estimate import enforce
 from offline_core.judging.estimation.estimators import unrecorded_share
@@ -99,7 +99,7 @@ def test_steps_after_the_horizon_are_left_out() -> None:
 
 def test_what_is_seen_is_left_out_with_its_step(place: Path) -> None:
     opened, policy = open_dataset(str(place / "data")), policy_of(days.TARGET, days.SPACES)
-    *_, log = read_logged(opened, [policy], None, seen=np.ones(300, bool))
+    *_, log = read_logged(opened, [policy], None, steps=300 * 24, seen=np.ones(300, bool))
     assert log is not None
     cut = cut_to(log, 10)
     assert (cut.of_steps("actions").reshape(300, 10) == log.of_steps("actions").reshape(300, 24)[:, :10]).all()
@@ -107,11 +107,11 @@ def test_what_is_seen_is_left_out_with_its_step(place: Path) -> None:
 
 
 def test_what_is_kept_by_step_is_cut_and_paid_as_it_is_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spooled_column, "BLOCK", 10)
+    monkeypatch.setattr(trajectories, "MOST_IN_MEMORY", 10)
     opened, policy = open_dataset(str(place / "data")), policy_of(days.TARGET, days.SPACES)
     paid = np.arange(300 * 24.0)
     rewards, log_ratios, seen = read_logged(
-        opened, [policy, policy], None, seen=np.arange(300) % 2 == 0, horizon=10, rewards=paid
+        opened, [policy, policy], None, steps=3_000, seen=np.arange(300) % 2 == 0, horizon=10, rewards=paid
     )
     expected = paid.reshape(300, 24)[:, :10]
     np.testing.assert_array_equal(rewards, expected.ravel())

@@ -53,15 +53,16 @@ def fitted(
     **fqe: Any,
 ):
     uri = dataset_of(folder / "data", episodes, spaces=(policy.observation_space, policy.action_space), environment=None)
-    *_, seen = read_logged(open_dataset(uri), [policy], None, seen=np.ones(len(episodes), bool))
+    steps = sum(map(len, episodes))
+    *_, seen = read_logged(open_dataset(uri), [policy], None, steps=steps, seen=np.ones(len(episodes), bool))
     assert seen is not None
     logged = cut_to(seen, horizon)
     of = Trajectories(logged.lengths, logged.of_steps("rewards"), logged.of_steps(LOG_RATIOS)[:, 0], gamma)
     config = FQEConfig(**{"network": TABLE, "learning_rate": 0.02, "updates": 1_000, "batch_size": 512, "folds": 1} | fqe)
     together = np.arange(len(of)) if together is None else together
     given: dict[str, Any] = {"gamma": gamma, "horizon": horizon, "explore": explore, "returns": of.returns}
-    [model] = say(fit(logged, [policy], config, **given, together=together, seed=0), [(np.arange(len(of)), logged)])
-    return Model(*map(np.asarray, (model.start_values, model.errors, model.end_values))), of
+    [model] = say(fit(logged, [policy], config, **given, together=together, seed=0), [(np.arange(len(of)), logged)], of.lengths)
+    return model, of
 
 
 @pytest.mark.parametrize("explore", slow_but([True, False], True))
@@ -243,9 +244,9 @@ def test_several_policies_at_once_are_valued_as_each_alone(tmp_path: Path) -> No
     given: dict[str, Any] = {"gamma": GAMMA, "explore": True, "returns": np.ones(60), "together": np.arange(60), "seed": 0}
 
     def models(some: list[Policy]) -> list[Model]:
-        *_, seen = read_logged(open_dataset(uri), some, None, seen=np.ones(60, bool))
+        *_, seen = read_logged(open_dataset(uri), some, None, steps=sum(map(len, episodes)), seen=np.ones(60, bool))
         assert seen is not None
-        return say(fit(seen, some, config, **given), [(np.arange(60), seen)])
+        return say(fit(seen, some, config, **given), [(np.arange(60), seen)], seen.lengths)
 
     for model, policy in zip(models(policies), policies, strict=True):
         [alone] = models([policy])

@@ -40,7 +40,7 @@ def test_it_says_what_actions_are_worth_without_an_update(explore: bool) -> None
     logged = log(40_000)
     table = fitted(logged, explore=explore)
     assert isinstance(table, QTable)
-    [model] = say(table, [(np.arange(40_000), logged)])
+    [model] = say(table, [(np.arange(40_000), logged)], logged.lengths)
     seen, taken = logged.of_steps("obs"), logged.of_steps("actions") - 5
     told = logged.of_steps("rewards") - model.errors
     np.testing.assert_allclose(told, 0.1 * (1 + seen + 2 * taken), atol=0.025)
@@ -57,7 +57,7 @@ def test_nothing_is_told_of_an_episode_by_itself() -> None:
     paid = logged.columns["rewards"].copy()
     paid[logged.is_step] = np.where(table.part == 0, 10.0, 0.0)
     table = fitted(logged | {"rewards": paid})
-    [model] = say(table, [(np.arange(4_000), logged | {"rewards": paid})])
+    [model] = say(table, [(np.arange(4_000), logged | {"rewards": paid})], logged.lengths)
     np.testing.assert_allclose(model.start_values, np.where(table.part == 0, 0.0, 10.0), atol=1e-9)
 
 
@@ -67,7 +67,7 @@ def test_what_was_never_seen_is_worth_what_the_action_is_elsewhere() -> None:
     assert isinstance(table, QTable)
     other = log(1, contexts=1)
     other = other | {"obs": np.array([2, 0])}
-    [model] = say(table, [(np.array([10_000]), other)])
+    [model] = say(table, [(np.array([10_000]), other)], other.lengths)
     action = int(other.of_steps("actions")[0] - 5)
     assert other.of_steps("rewards")[0] - np.asarray(model.errors)[0] == pytest.approx(0.15 + 0.2 * action, abs=0.02)
 

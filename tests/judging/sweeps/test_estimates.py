@@ -107,8 +107,9 @@ def test_a_score_is_what_the_log_recorded_and_the_difference_to_it(logs: Path, t
     log = open_dataset(str(logs / "known"))
     found = LogEstimates.of(config(), log, Location.of(str(tmp_path)))
     same, target = found.scored([str(tmp_path / "same"), str(tmp_path / "target")])
-    assert same.baseline == target.baseline == pytest.approx(recorded_return(log))
-    assert same.difference.value == 0 and abs(same.score) < 0.2 < target.score
+    assert found.baseline == pytest.approx(recorded_return(log))
+    assert same.selected is not None and target.score is not None
+    assert same.selected.value == 0 and same.score is not None and abs(same.score) < 0.2 < target.score
 
 
 def test_what_the_log_says_of_a_policy_is_found_once_and_in_groups(

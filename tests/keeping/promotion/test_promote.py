@@ -16,7 +16,7 @@ from offline_core.data.datasets.verify import verify
 from offline_core.data.store.location import Location
 from offline_core.errors import CheckpointError, ConfigError, CorruptFileError, PromotionError, StorageError
 from offline_core.errors import StorageUnavailableError as Unavailable
-from offline_core.keeping.promotion.promote import commit_move
+from offline_core.keeping.promotion.promote import commit_move, read_decision
 from offline_core.keeping.promotion.result import PromotionResult
 from offline_core.policies.manifest import read_policy_manifest
 from offline_core.policies.registry import History, Move
@@ -78,8 +78,6 @@ def test_the_same_promotion_again_moves_nothing(hvac: str, tmp_path: Path) -> No
 
 
 def test_a_decision_is_given_as_a_result(hvac: str, tmp_path: Path) -> None:
-    from offline_core.keeping.promotion.evidence import read_decision
-
     policy = policy_at(tmp_path / "policy", 1)
     found = read_decision(decision_at(tmp_path / "decision", policy))
     assert found is not None

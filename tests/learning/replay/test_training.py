@@ -93,7 +93,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no errors": ({"sampling": "prioritized"}, {}, "BC learns no values"),
     "sequences": ({"sampling": "prioritized"}, {"network": {"recurrent": "lstm"}}, "draws single steps"),
     "not there": ({"buffer_class": {"path": "tests.learning.replay.own:Gone"}}, {}, "cannot be imported"),
-    "no buffer": ({"buffer_class": {"path": "tests.learning.replay.own:NoBuffer"}}, {}, "is not a subclass"),
+    "no buffer": ({"buffer_class": {"path": "tests.learning.replay.own:NoBuffer"}}, {}, "has to be a subclass"),
     "raises": ({"buffer_class": {"path": "tests.learning.replay.own:CannotBeMade"}}, {}, "cannot be made with"),
     "arguments": ({"buffer_class": {"path": "tests.learning.replay.own:Longest"}}, {}, "cannot be made with no arguments"),
     "two ways": (
