@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from offline_core.data.quality.result import Histogram
+from offline_core.judging.decisions.config import BEHAVIOUR
 from offline_core.judging.decisions.result import DecisionResult, Difference
 from offline_core.judging.estimation.result import OffPolicyResult, return_name
 from offline_core.keeping.contents import Contents
@@ -128,7 +129,7 @@ def _decision(contents: PageContents, name: str, result: DecisionResult) -> dict
         "verdict": card.word,
         "level": card.verdict,
         "sentence": card.sentence,
-        "against": contents.name_of(result.against),
+        "against": "what the log recorded" if result.against == BEHAVIOUR else contents.name_of(result.against),
         "dataset": f"{contents.name_of(result.dataset.uri)} v{result.dataset.version}",
         "selected_on": result.selecting.episodes,
         "judged_on": result.judging.episodes,

@@ -102,7 +102,7 @@ def parameters_of(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping):
             yield from _leaves(value, f"{above}{name}.")
         elif isinstance(value, bool | int | float) or value is None:
             yield f"{above}{name}", value

@@ -27,8 +27,6 @@ UNITS = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0), ("seconds", 
 """Of a time on an axis, with their seconds: the first of which it has two."""
 MAX_LABELS = 50
 """Choices that an axis names."""
-CHOICE = ["actions", "action"]
-"""The signal of a single number that an action is."""
 
 
 class Clock(NamedTuple):
@@ -79,9 +77,10 @@ def signals_of(episode: Episode, made_of: InputColumns | None = None, *, actions
     names: list[list[str]] = []
     rows: list[np.ndarray] = []
     left_out = 0
+    action = "action" if made_of is None or made_of.action is None else made_of.action
     groups = {
         "observations": nested.flatten(episode.get_observations(), "obs"),
-        "actions": nested.flatten(episode.get_actions() if actions is None else actions, "action"),
+        "actions": nested.flatten(episode.get_actions() if actions is None else actions, action),
         "rewards": {"reward": np.asarray(episode.get_rewards())},
     }
     for group, leaves in groups.items():
@@ -96,7 +95,7 @@ def signals_of(episode: Episode, made_of: InputColumns | None = None, *, actions
                 rows.append(_points(flat[:, i], steps)[::stride])
     values = np.stack(rows) if rows else np.zeros((0, 0), np.float32)
     labels = _labels(episode.action_space, made_of)
-    choices = {i: labels for i, name in enumerate(names) if name == CHOICE and labels}
+    choices = {i: labels for i, name in enumerate(names) if name == ["actions", action] and labels}
     return Signals(names, values, stride, steps, left_out, choices, _clock(episode, stride), _frames(groups["observations"]))
 
 

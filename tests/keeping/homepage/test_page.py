@@ -179,6 +179,21 @@ def test_a_wide_table_scrolls_in_its_own_box(page: Page) -> None:
 
 
 @pytest.mark.slow
+def test_a_zero_is_a_zero(page: Page) -> None:
+    assert page.evaluate("ticks(-0.75, 0, 7).map((each) => text(each)).at(-1)") == "0" == page.evaluate("text(-0)")
+
+
+@pytest.mark.slow
+def test_a_path_is_cut_and_a_list_or_a_sentence_is_not(page: Page) -> None:
+    shown_as = "value => el('p', null, broken(value)).textContent"
+    path, many = (
+        "s3://bucket/a/long/folder/of/a/company/logs/zones.ndjson",
+        "logs/january/*/zones.ndjson, logs/january/*/meters.csv",
+    )
+    assert page.evaluate(shown_as, path) == "…/logs/zones.ndjson" and page.evaluate(shown_as, many) == many
+
+
+@pytest.mark.slow
 def test_lines_of_one_colour_have_different_dashes(page: Page) -> None:
     looks = page.evaluate("[...Array(24).keys()].map(i => color(i) + dash(i))")
     assert len({*looks}) == 24

@@ -14,9 +14,12 @@ import pytest
 
 import offline_core as offline
 from offline_core.data.datasets.result_cache import store_result
+from offline_core.data.inputs.input_columns import InputColumns
+from offline_core.data.inputs.row_steps import RowSteps
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, StorageError
 from offline_core.keeping.homepage.choice import choose, listed
+from offline_core.keeping.homepage.runs import parameters_of
 from offline_core.keeping.homepage.signals import MAX_POINTS, signals_of
 from offline_core.keeping.inspection import card_at
 from tests.data.datasets.factories import episode, write_dataset
@@ -118,7 +121,8 @@ def test_what_a_decision_makes_for_itself_is_not_listed(tmp_path: Path, is_done:
     assert sorted(data["datasets"]["rows"]) == ["log", "sides/left"]
     assert [*data["runs"]["rows"]] == ["behaviour"]
     assert len(data["graph"]["nodes"]) == 2
-    assert [each["judged_on"] for each in data["decisions"]] == [4] * is_done
+    said = [(each["judged_on"], each["against"]) for each in data["decisions"]]
+    assert said == [(4, "what the log recorded")] * is_done
 
 
 def test_an_empty_root_has_a_page(tmp_path: Path) -> None:
@@ -213,10 +217,17 @@ def test_the_best_episode_is_no_fragment_where_steps_cost() -> None:
     assert choose(-1.0 * lengths, None, 1, seed=0, is_whole=lengths < 0) == {0: "best"}
 
 
+def test_a_group_of_parameters_with_none_is_no_parameter() -> None:
+    config = {"algorithm": "bc", "optimizer": {"max_updates": 3}, "evaluation": {"environment": {}}}
+    assert parameters_of(config) == {"optimizer.max_updates": 3}
+
+
 def test_pictures_are_frames_and_long_episodes_are_thinned() -> None:
     pictures = np.random.default_rng(0).integers(0, 256, (6, 16, 12, 3), np.uint8)
     signals = signals_of(episode(0, 5, observations=pictures))
     assert signals.frames is not None and (signals.frames["height"], signals.frames["width"]) == (16, 12)
     assert signals.names == [["actions", "action"], ["rewards", "reward"]]
+    named = signals_of(episode(0, 5, observations=pictures), InputColumns(steps=RowSteps(), obs=["camera"], action="valve"))
+    assert named.names[0] == ["actions", "valve"] and 0 in named.labels
     long = signals_of(episode(0, 3 * MAX_POINTS))
     assert long.stride == 4 and long.values.shape[1] <= MAX_POINTS

@@ -168,12 +168,12 @@ def test_features_are_drawn_apart_and_toggled(page: Page) -> None:
     assert plots.count() == 6
     page.get_by_role("checkbox", name="Show hour").uncheck()
     assert plots.count() == 5 and "hour over" not in " ".join(plots.evaluate_all("all => all.map(each => each.ariaLabel)"))
-    choices = page.get_by_role("img", name="action over")
+    choices = page.get_by_role("img", name="heating over")
     assert "heat" in choices.inner_html() and "hours since 2026-01-01" in choices.get_attribute("aria-label")
     page.get_by_role("checkbox", name="Time on the axis").uncheck()
-    page.get_by_role("img", name="action over step").wait_for()
+    page.get_by_role("img", name="heating over step").wait_for()
     page.keyboard.press("n")
-    page.get_by_role("img", name="action over step").wait_for()
+    page.get_by_role("img", name="heating over step").wait_for()
     assert page.get_by_role("checkbox", name="Show hour").is_checked() is False
 
 
@@ -184,6 +184,11 @@ def test_a_condition_finds_episodes_and_a_wrong_one_is_told(page: Page) -> None:
     condition.press("Enter")
     page.get_by_text("2 of 60 episodes meet the condition.").wait_for()
     assert page.get_by_role("region", name="episodes").locator("tbody tr").count() == 2
+    condition = page.get_by_role("searchbox", name="Condition", exact=True)
+    condition.fill("return > 0")
+    condition.press("Enter")
+    page.get_by_text("0 of 60 episodes meet the condition.").wait_for()
+    assert page.get_by_role("region", name="episodes").count() == 0
     page.get_by_role("combobox", name="Condition on").select_option("steps")
     page.get_by_role("searchbox", name="Condition", exact=True).fill("obs[9] >")
     page.get_by_role("button", name="Show", exact=True).click()

@@ -14,7 +14,7 @@ function el(tag, attributes, ...children) {
 function text(value, digits = 4) {
   if (value === null || value === undefined || value === "") return "–";
   if (typeof value !== "number") return String(value);
-  if (Number.isInteger(value)) return value.toLocaleString("en");
+  if (Number.isInteger(value)) return (value || 0).toLocaleString("en"); // -0 is 0
   const size = Math.abs(value);
   if (size >= 1e6 || size < 1e-4) return value.toExponential(2);
   return size >= 100 ? value.toLocaleString("en", { maximumFractionDigits: 1 }) : String(Number(value.toPrecision(digits)));
@@ -26,9 +26,9 @@ function counted(count, one, many = `${one}s`) { return `${text(count)} ${count 
 // Long names break after separators rather than inside words.
 function separated(name) { return name.includes(" ") ? [name] : name.split(/(?<=[/.,_=@])/).flatMap((each, i) => (i ? [el("wbr"), each] : [each])); }
 
-// The same; of a long path its end is shown.
+// The same; of a long path its end is shown, of a sentence or a list all.
 function broken(value) {
-  const end = typeof value === "string" && value.length > LONG_PATH && value.split("/").slice(-2).join("/");
+  const end = typeof value === "string" && value.length > LONG_PATH && !value.includes(" ") && value.split("/").slice(-2).join("/");
   if (end && end.length < value.length) return [el("span", { title: value }, "…/", broken(end))];
   return typeof value === "string" ? separated(value) : [value];
 }
@@ -49,7 +49,7 @@ function ticks(low, high, about) {
   const rough = (high - low) / about, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough) || power;
   const found = [];
-  for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + step * 1e-6; at += step) found.push(Number(at.toPrecision(10)));
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-6; i++) found.push(Number((i * step).toPrecision(10)));
   return found.length > 1 ? found : ticks(low, high, 2 * about); // one number is no scale
 }
 
@@ -89,7 +89,7 @@ function folded(words, letters) {
 }
 
 // Axes around a drawing; returns the element and what turns values into places. names: of the values 0, 1, … of y.
-function axes(xs, ys, { x, y, width = wide(), height = 220, left = 62, label, zero = false, isLog = false, names = null }) {
+function axes(xs, ys, { x, y, width = wide(), height = 220, left = 68, label, zero = false, isLog = false, names = null }) {
   const said = x ? folded(x, width / 6) : [], right = 24, top = 10, bottom = 22 + 15 * said.length;
   const [x0, x1] = xs, [low, high] = ys, pad = zero ? 0 : (high - low) * 0.06, y0 = low - pad, y1 = high + (high - low) * 0.06;
   const px = (value) => left + ((value - x0) / (x1 - x0)) * (width - left - right);

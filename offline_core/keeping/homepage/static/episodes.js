@@ -31,7 +31,7 @@ function listOf(name, chosen, all, state, draw) {
   ];
   if (marked.size) columns.push({ name: "marked", stays: true, values: found.number.map((number) => (marked.has(number) ? "bad" : "")), cell: (row) => (marked.has(found.number[row]) ? mark("bad", "bad") : "–") });
   if (found.score) columns.push({ name: "outlier score (standard deviations)", values: found.score, number: true });
-  if (found.reason && found.reason.some(Boolean)) columns.push({ name: "because", values: found.reason.map((each) => each || ""), class: "long" });
+  if (found.reason && found.reason.some(Boolean)) columns.push({ name: "because", values: found.reason.map((each) => each || ""), class: "long", cell: (row) => (found.reason[row] || "–").split("; ")[0] }); // an episode says all of it
   columns.push({ name: "chosen as", stays: true, values: why.map((each, row) => (hasSteps(name, found.number[row]) ? each : "")) });
   const list = table(columns, { caption: "episodes", state: `episodes ${name}`, sort: ["chosen as", false], chosen: new Set(chosen === null ? [] : [found.number.indexOf(chosen)]),
     ordered: (order) => LISTED.set(name, order.map((row) => found.number[row]).filter((number) => hasSteps(name, number))) });
@@ -40,7 +40,7 @@ function listOf(name, chosen, all, state, draw) {
   const isOne = JSON.stringify(returns) === JSON.stringify(lengths); // a reward of one a step
   const histograms = el("div", { class: "columns" }, histogram(returns, isOne ? "return (the number of steps)" : "return", only(all.return)),
     isOne ? null : histogram(lengths, "number of steps", only(all.length)));
-  return [chosen === null ? histograms : null, IS_SERVED ? filterOf(name, state, draw) : null, el("p", { class: "quiet" }, said), list.element];
+  return [chosen === null ? histograms : null, IS_SERVED ? filterOf(name, state, draw) : null, el("p", { class: "quiet" }, said), rows ? list.element : null];
 }
 
 // A condition in the SQL of 'offline prune', on an episode's columns or on any of its steps.
@@ -63,7 +63,7 @@ function filterOf(name, state, draw) {
   }
   const button = el("button", { type: "submit", class: "plain" }, "Show");
   return [el("form", { class: "bar", role: "search", onsubmit: filter }, what, where, button), state.error ? el("p", { class: "note bad", role: "alert" }, state.error) : null,
-    state.found && state.what === "episodes" ? el("p", { class: "quiet small" }, `To keep these alone: offline prune -s where='${state.where}'`) : null];
+    state.found && state.found.matching && state.what === "episodes" ? el("p", { class: "quiet small" }, `To keep these alone: offline prune -s where='${state.where}'`) : null];
 }
 
 function floats(base64) {

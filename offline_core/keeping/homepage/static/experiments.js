@@ -15,17 +15,18 @@ function runsTable(rows, options = {}) {
     { name: "kind", values: of("kind"), class: "short" }, { name: "algorithm", values: of("algorithm"), class: "short" }, ...parameters(of("parameters")), { name: "seed", values: of("seed"), number: true },
     ...(of("note").some(Boolean) ? [{ name: "note", values: of("note"), class: "long" }] : []),
     { name: "dataset", values: of("dataset"), class: "long" }, { name: "updates", values: of("updates"), number: true },
-    { name: "time", values: of("seconds"), number: true, cell: (i) => duration(runs[i].seconds) }, { name: "made", values: of("made"), class: "short" },
+    { name: "time", values: of("seconds"), number: true, cell: (i) => duration(runs[i].seconds) }, { name: "made (UTC)", values: of("made"), class: "short" },
   ];
   if (options.chosen) columns.splice(1, 0, { name: "curve", values: names, plain: true, class: "check", cell: (i) => (isDrawn(runs[i])
     ? el("input", { type: "checkbox", checked: options.chosen.has(names[i]), "aria-label": `Draw ${names[i]}`, onchange: (event) => options.choose(names[i], event.target.checked) }) : "–") });
   return table(columns, { caption: "experiments", sort: ["greedy return", true], state: options.state });
 }
 
-// A column for each parameter that differs, by the last of its names where that is no other's.
+// A column for each parameter that differs, by the last of its names where that is no other's; those that most have are first.
 function parameters(all) {
   const paths = [...new Set(all.flatMap((each) => Object.keys(each)))], last = (path) => path.split(".").pop().replaceAll("_", " ");
-  return paths.map((path) => {
+  const said = (path) => all.filter((each) => path in each).length;
+  return paths.sort((a, b) => said(b) - said(a)).map((path) => {
     const values = all.map((each) => (path in each ? each[path] : ""));
     const number = values.every((value) => value === "" || typeof value === "number");
     return { name: paths.filter((other) => last(other) === last(path)).length > 1 ? path : last(path), values: number ? values : values.map(String), number, class: "long" };
@@ -88,7 +89,7 @@ async function experiments() {
         return { name: labelOf(name, run), x, y: smoothed(y, SMOOTHINGS[state.smoothing]), group: JSON.stringify([run.kind, run.algorithm, run.dataset, run.setting, run.parameters]), setting };
       });
       if (state.hasBands) series = banded(series);
-      return lines(series, { x: units, y: kind === "return" ? "mean greedy return" : kind.replaceAll("_", " "), height: 300, points: state.smoothing === "none", isLog: state.isLog }).figure;
+      return lines(series, { x: units, y: curveName(kind), height: 300, points: state.smoothing === "none", isLog: state.isLog }).figure;
     });
     const bar = el("div", { class: "bar" }, "Curves of ", kinds.length ? select("Curves", kinds, kind, "kind") : null,
       el("label", null, "Smoothing ", select("Smoothing", Object.keys(SMOOTHINGS), state.smoothing, "smoothing")), tick("Log axis", "isLog"), tick("Seeds as bands", "hasBands"),
@@ -137,7 +138,7 @@ async function experiment(name) {
       el("p", null, el("a", { href: "#experiments" }, "All experiments")), title(name),
       el("p", { class: `note ${run.level}` }, mark(run.level, run.status), ` ${run.told}`),
       facts({ policy: policy ? el("a", { href: at("policy", policy) }, policy) : "", kind: run.kind, algorithm: run.algorithm, setting: run.setting, seed: run.seed, dataset: run.dataset, updates: run.updates,
-        "greedy return": returned(run.return, run.episodes), target: run.target, "held-out loss": run.held_out, time: run.seconds === null ? "" : duration(run.seconds), made: run.made }),
+        "greedy return": returned(run.return, run.episodes), target: run.target, "held-out loss": run.held_out, time: run.seconds === null ? "" : duration(run.seconds), "made (UTC)": run.made }),
       noteOf(name, run.note),
       drawnCurves(curves || {}, run.x),
       Object.keys(run.parameters).length ? [el("h3", null, "Parameters that are not at their defaults"), facts(run.parameters)] : null,
@@ -166,6 +167,7 @@ function noteOf(name, note) {
 }
 
 const COMMON = ["return", "loss", "held-out loss"];
+const curveName = (kind) => (kind === "return" ? "mean greedy return" : kind.replaceAll("_", " "));
 
 // The curves of one experiment: those that all have, and what else its metrics tell.
 function drawnCurves(curves, x) {
@@ -173,12 +175,12 @@ function drawnCurves(curves, x) {
   const common = all.filter((each) => isCommon(each) && isDrawn(each)), more = all.filter((each) => !isCommon(each) && isDrawn(each));
   const told = all.filter((each) => isCommon(each) && !isDrawn(each));
   return [common.length ? sideBySide(common, x) : null,
-    told.map(([kind, [xs, ys]]) => el("p", null, `${kind}: ${text(ys[0])} after ${text(xs[0])} ${x}`)),
+    told.map(([kind, [xs, ys]]) => el("p", null, `The ${curveName(kind)} is ${text(ys[0])} after ${text(xs[0])} ${x}.`)),
     more.length ? el("details", null, el("summary", null, counted(more.length, "more metric")), sideBySide(more, x)) : null];
 }
 
 function sideBySide(curves, x) {
   const fit = Math.floor((MAIN.clientWidth + 32) / 384), width = wide(1 / Math.max(2, Math.min(curves.length, fit))); // as .columns lays them
-  return el("div", { class: "columns" }, curves.map(([kind, [xs, ys]]) => el("div", null, el("h3", null, kind === "return" ? "Mean greedy return" : kind.replaceAll("_", " ")),
-    lines([{ name: kind, x: xs, y: ys }], { width, x, y: kind.replaceAll("_", " "), points: true }).figure)));
+  return el("div", { class: "columns" }, curves.map(([kind, [xs, ys]]) => el("div", null, el("h3", null, curveName(kind)),
+    lines([{ name: kind, x: xs, y: ys }], { width, x, y: curveName(kind), points: true }).figure)));
 }

@@ -25,10 +25,10 @@ async function overview() {
       el("div", { class: "tiles" }, tiles.map(([where, count, one, many = `${one}s`]) => el("a", { class: "tile", href: `#${where}` }, el("b", null, text(count)), count === 1 ? one : many))),
       empty ? el("p", { class: "note grey" }, `Nothing was made below ${all.root} yet. Begin with: offline expert-to-policy ${all.root}`) : null,
       problems.length ? [title("Problems"), el("p", null, `${problems.length === 1 ? "One file" : `${text(problems.length)} files`} could not be read; the rest is in this page.`),
-        table([column("file", problems, (each) => each[0], { class: "long" }), column("reason", problems, (each) => each[1])], { caption: "problems" }).element] : null,
+        table([column("file", problems, (each) => each[0], { class: "long" }), column("reason", problems, (each) => each[1], { class: "long" })], { caption: "problems" }).element] : null,
       all.bad.length ? [title("Quality"), all.bad.map(([name, rules]) => el("p", { class: "note bad" }, mark("bad", name), ` failed its check: ${rules}. `, el("a", { href: at("dataset", name) }, "Look")))] : null,
       all.decisions.length ? [title("Decisions"), all.decisions.map(decisionNote)] : null,
-      all.aliases.length ? [title("What runs"), all.aliases.map((each) => el("p", { class: "note grey" }, el("b", null, each.name), ` names ${each.fingerprint} since ${each.at} UTC: ${each.because || each.kind}`))] : null,
+      all.aliases.length ? [title("What runs"), all.aliases.map((each) => el("p", { class: "note grey" }, el("b", null, each.name), ` names a copy of ${each.from} since ${each.at} UTC: ${each.because || each.kind}`))] : null,
       failed.length ? [title("Failed"), failed.map(([name, run]) => failure(name, run)),
         all.failures > failed.length ? el("p", null, el("a", { href: "#experiments" }, `${text(all.failures - failed.length)} more`)) : null] : null,
       going.length ? [title("Not finished"), going.map(([name, run]) => el("p", { class: "note fair" },
@@ -48,7 +48,7 @@ function datasetsTable(rows) {
     column("dataset", names, (name) => name, { cell: (i) => el("a", { href: at("dataset", names[i]) }, broken(names[i])), class: "long" }),
     column("quality", all, (each) => each.verdict, { cell: (i) => verdict(all[i].verdict) }),
     column("version", all, (each) => each.version, { number: true }),
-    column("made", all, (each) => each.made, { class: "short" }),
+    column("made (UTC)", all, (each) => each.made, { class: "short" }),
     column("by", all, (each) => each.by, { class: "short" }),
     column("episodes", all, (each) => each.episodes, { number: true }),
     column("steps", all, (each) => each.steps, { number: true }),
@@ -76,7 +76,7 @@ async function dataset(name, chosen) {
     const { versions, quality } = each;
     return [
       el("h3", null, "Versions"), table([
-        column("version", versions, (of) => of.version, { number: true }), column("made", versions, (of) => of.made, { class: "short" }), column("by", versions, (of) => of.by, { class: "short" }),
+        column("version", versions, (of) => of.version, { number: true }), column("made (UTC)", versions, (of) => of.made, { class: "short" }), column("by", versions, (of) => of.by, { class: "short" }),
         column("from", versions, (of) => of.from, { class: "long" }), column("episodes", versions, (of) => of.episodes, { number: true }), column("steps", versions, (of) => of.steps, { number: true }),
         column("return ± std of episodes (range)", versions, (of) => range(of.return)), column("actions", versions, (of) => of.actions),
         column("tags", versions, (of) => of.tags), column("quality", versions, (of) => of.verdict, { cell: (i) => verdict(versions[i].verdict) }),
@@ -85,7 +85,7 @@ async function dataset(name, chosen) {
       el("details", null, el("summary", null, `Facts of version ${versions[0].version}`), facts(each.facts)),
       quality ? el("details", { open: quality.verdict !== "pass" }, el("summary", null, "Quality rules"), table([
         column("rule", quality.findings, (of) => of[0]), column("verdict", quality.findings, (of) => of[1], { cell: (i) => ruled(quality.findings[i][1]) }),
-        column("finding", quality.findings, (of) => of[2]), column("advice", quality.findings, (of) => of[3]),
+        column("finding", quality.findings, (of) => of[2], { class: "long" }), column("advice", quality.findings, (of) => of[3], { class: "long" }),
       ], { caption: "quality rules" }).element) : null,
       each.columns.length ? el("details", null, el("summary", null, "Statistics of the columns"), table([
         column("column", each.columns, (of) => of[0]), ...names.map((of, i) => column(of, each.columns, (row) => row[i + 1], { number: true })),
@@ -106,13 +106,13 @@ async function policies() {
         column("return in training", all, (each) => each.return, { number: true, cell: (i) => returned(all[i].return, all[i].episodes) }),
         column("evaluated", all, (each) => each.evaluated, { number: true }),
         column("evaluations", all, (each) => each.evaluations, { number: true }), column("estimates", all, (each) => each.estimates, { number: true }),
-        column("made", all, (each) => each.made, { class: "short" }),
-      ], { caption: "policies", sort: ["made", true] }).element];
+        column("made (UTC)", all, (each) => each.made, { class: "short" }),
+      ], { caption: "policies", sort: ["made (UTC)", true] }).element];
     }),
     await part([["decisions"]], (decisions) => [decisions.length ? [title("Decisions"), decisions.map(decision)] : null]),
     await part([["registry"]], (moves) => [moves.length ? [title("Moves of aliases"), table([
       column("alias", moves, (each) => each.name), column("move", moves, (each) => each.kind), column("names", moves, (each) => each.fingerprint), column("copied from", moves, (each) => each.from),
-      column("at", moves, (each) => each.at), column("by", moves, (each) => each.by), column("because", moves, (each) => each.because),
+      column("at (UTC)", moves, (each) => each.at), column("by", moves, (each) => each.by), column("because", moves, (each) => each.because),
     ], { caption: "moves" }).element] : null]),
   ];
 }
@@ -120,7 +120,7 @@ async function policies() {
 function decision(each) {
   const reasons = each.candidates.flatMap((of) => of.reasons.map((reason) => `${of.name}: ${reason}`)), more = reasons.length - MOST_REASONS;
   const judged = each.candidates.filter((of) => of.judged).map((of) => [of.name, of.judged]);
-  return [decisionNote(each), el("p", { class: "quiet" }, `On ${each.dataset}, against ${each.against}. Candidates were ranked on ${text(each.selected_on)} of its episodes and judged on ${text(each.judged_on)} others.`),
+  return [decisionNote(each), el("p", { class: "quiet" }, `It is on ${each.dataset}, against ${each.against}. Candidates were ranked on ${text(each.selected_on)} of its episodes and judged on ${text(each.judged_on)} others.`),
     judged.length ? intervals(judged, `difference of ${each.of} to what runs today, with its interval`, true) : null,
     el("ul", null, reasons.slice(0, MOST_REASONS).map((reason) => el("li", null, reason)), more > 0 ? el("li", null, `and ${text(more)} more in result.json`) : null, each.notes.map((note) => el("li", null, note)))];
 }
@@ -140,7 +140,7 @@ function policyPage(name, row, each, curves) {
       el("p", { class: `note ${of.level}` }, mark(of.level, of.status), ` ${of.told}`),
       Object.keys(of.more).length ? facts(of.more) : null, histogram(of.returns, "return", of.std === 0 ? of.mean : null)]),
     each.estimates.map((of) => [el("h3", null, `Estimate on ${of.dataset}`), el("p", { class: `note ${of.level}` }, mark(of.level, of.status), ` ${of.told}`),
-      el("p", { class: "quiet" }, `${of.actions} actions, ${of.gamma === 1 ? "" : `discount ${of.gamma}, `}intervals of ${100 * of.confidence} %`),
+      el("p", { class: "quiet" }, `It is of ${of.actions} actions, ${of.gamma === 1 ? "" : `with a discount of ${of.gamma} and `}with intervals of ${text(100 * of.confidence)} %.`),
       intervals(Object.entries(of.intervals), of.of), of.warnings.map((warning) => el("p", { class: "note fair" }, mark("fair", "Warning"), ` ${warning}`))]),
     el("h3", null, "What made it"),
     facts({ fingerprint: each.fingerprint, made: `${row.made} UTC by ${row.by}`, from: each.from.join(", "), environment: row.environment, aliases: row.aliases,

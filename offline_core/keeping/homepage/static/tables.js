@@ -28,7 +28,7 @@ function table(all, options = {}) {
   const body = el("tbody"), shown = el("span", { class: "quiet", role: "status" });
   const heads = columns.map((each, i) => {
     const button = el("button", { type: "button", onclick: () => { state.by = [each.name, state.by && state.by[0] === each.name ? !state.by[1] : Boolean(each.number)]; state.page = 0; draw(); } }, each.name);
-    return el("th", { scope: "col", class: each.number ? "number" : null }, each.plain ? each.name : button);
+    return el("th", { scope: "col", class: [each.number && "number", each.name.length > SHORT && "long"].filter(Boolean).join(" ") || null }, each.plain ? each.name : button);
   });
   const before = el("button", { type: "button", class: "plain", onclick: () => { state.page--; draw(); } }, "Previous");
   const next = el("button", { type: "button", class: "plain", onclick: () => { state.page++; draw(); } }, "Next");
