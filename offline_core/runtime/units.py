@@ -40,7 +40,11 @@ def size_text(count: float) -> str:
 
 
 def number_text(value: float, *, sign: str = "") -> str:
-    """Four digits, and no powers of ten below a million: `0.04577`, `57.05`, `11,630`; with sign="+" as `+57.05`."""
+    """Four digits, and no powers of ten from one to a million: `0.04577`, `57.05`, `11,630`; with sign="+" as `+57.05`.
+
+    What is below 1e-12 is what a sum of floats leaves of a zero, and so `0`.
+    """
+    value = round(value, 12) + 0.0
     is_large = 1e4 <= abs(value) < 1e6
     return f"{float(f'{value:.4g}'):{sign},.0f}" if is_large else f"{value:{sign},.4g}"
 

@@ -8,7 +8,11 @@ from offline_core.runtime.units import count_text, number_text
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.045771, "0.04577"), (57.0512, "57.05"), (11631.2, "11,630"), (-1197.2, "-1,197"), (2.5e7, "2.5e+07")]
+    ("value", "text"),
+    [
+        *[(0.045771, "0.04577"), (57.0512, "57.05"), (11631.2, "11,630"), (-1197.2, "-1,197"), (2.5e7, "2.5e+07")],
+        *[(6.1e-17, "0"), (-6.1e-17, "0"), (3e-5, "3e-05")],
+    ],
 )
 def test_numbers_have_four_digits_and_thousands(value: float, text: str) -> None:
     assert number_text(value) == text

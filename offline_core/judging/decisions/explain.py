@@ -214,7 +214,7 @@ def _words(actions: Nested, labels: Sequence[str] | Sequence[float] | None) -> l
 def _text(value: object) -> str:
     if isinstance(value, list):
         return _text(value[0]) if len(value) == 1 else f"[{', '.join(map(_text, value))}]"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{round(value, 12) + 0.0:.6g}" if isinstance(value, float) else str(value)
 
 
 def _seen(leaves: Mapping[str, np.ndarray], rows: np.ndarray, made_of: InputColumns | None) -> tuple[dict[str, list[str]], int]:

@@ -92,7 +92,7 @@ class Estimate(Interval):
         """Effective episodes, and the share of the heaviest one."""
         if self.effective_episodes is None:
             return "–", "–"
-        return f"{self.effective_episodes:,.1f}", f"{self.largest_weight or 0.0:.1%}"
+        return f"{self.effective_episodes:,.1f}", f"{100 * (self.largest_weight or 0.0):.1f} %"
 
 
 class OffPolicyResult(PolicyResult):

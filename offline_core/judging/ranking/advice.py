@@ -116,13 +116,13 @@ def _sentences(m: Measures, target: float | None) -> list[str]:
     goal = "the best of them" if target is None else f"the target of {target:g}"
     sentences = [
         f"Size: {m.episodes:,} episodes, {m.steps:,} steps; half of the episodes have at least {m.median_length:,.0f}.",
-        f"Expertise: {m.expertise:.2f} (1 is {goal}); {m.near_best:.0%} of the episodes are near it. Returns: "
+        f"Expertise: {m.expertise:.2f} (1 is {goal}); {100 * m.near_best:.0f} % of the episodes are near it. Returns: "
         f"{m.worst_return:.4g} (lowest twentieth), {m.median_return:.4g} (median), {m.best_return:.4g} (highest twentieth).",
     ]
     if m.stochasticity is not None:
         sentences.append(f"Stochasticity: {m.stochasticity:.2f} (0 always acts alike in a state, 1 by lot).")
     sentences.append(f"Coverage: {m.coverage:.2f} of what points all over the space of states and actions reach.")
-    sentences.append(f"Rewards: {m.reward_density:.0%} of the steps have another one than the most common.")
+    sentences.append(f"Rewards: {100 * m.reward_density:.0f} % of the steps have another one than the most common.")
     if target is None and m.near_best >= 0.75:
         sentences.append("All episodes are alike, and whether that is good the data cannot tell: give target_return.")
     if m.steps < FEW_STEPS or m.episodes < FEW_EPISODES:

@@ -265,6 +265,7 @@ _STYLE = """
   font-size: 1.1rem; }
 .offline-card .word { background: var(--tone); color: var(--page); border-radius: 1rem; padding: .1rem .8rem;
   font-weight: 600; }
+.offline-card td .word { white-space: nowrap; }
 .offline-card .good { --tone: var(--good); } .offline-card .fair { --tone: var(--fair); }
 .offline-card .bad { --tone: var(--bad); } .offline-card .grey { --tone: var(--grey); }
 .offline-card .warnings { list-style: none; padding: 0; }

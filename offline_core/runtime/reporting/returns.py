@@ -72,7 +72,7 @@ def episode_facts(metrics: Mapping[str, float]) -> dict[str, object]:
     """What else an evaluation says of its episodes."""
     if "episode_return_mean" not in metrics:
         return {"Held-out loss": metrics["held_out_loss"]} if "held_out_loss" in metrics else {}
-    successes = {"Success rate": f"{metrics['success_rate']:.1%}"} if "success_rate" in metrics else {}
+    successes = {"Success rate": f"{100 * metrics['success_rate']:.1f} %"} if "success_rate" in metrics else {}
     return {
         "Lowest and highest return": f"{metrics['episode_return_min']:,.1f} and {metrics['episode_return_max']:,.1f}",
         "Steps per episode": metrics["episode_length_mean"],
