@@ -127,9 +127,9 @@ def apart_from_obp(dataset: Any, checkpoint: str) -> float:
 
     policy = load_policy(checkpoint)
     config = OffPolicyConfig(gamma=1.0)
-    [evidence] = gather(config, [policy], None, dataset, history=lineage(dataset.location.uri), seed=0)
+    evidence = gather(config, [policy], None, dataset, history=lineage(dataset.location.uri), seed=0)
     ours, theirs = estimates_of(evidence), {}
-    reward = evidence.episodes.rewards
+    reward = evidence.episodes[0].rewards
     weights, value, q = of_rows(evidence, policy)
     rows, actions = len(reward), q.shape[1]
     action = evidence.seen.of_steps("actions").astype(int)  # type: ignore[union-attr]
@@ -156,7 +156,7 @@ def apart_from_obp(dataset: Any, checkpoint: str) -> float:
 
 def estimates_of(evidence: Evidence) -> dict[str, float]:
     """Return the estimates by method; drs has a threshold that obp accepts too."""
-    episodes = evidence.episodes
+    [episodes] = evidence.episodes
     once = np.ones((1, episodes.groups.number))
     estimates = {name: float(METHODS[name].estimate(episodes, once)[0]) for name in ("is", "wis", "fqe", "dr", "wdr")}
     return estimates | {"drs": float(shrinkage.values(episodes, shrinkage.shrunken, THRESHOLD).mean())}
@@ -168,7 +168,7 @@ def of_rows(evidence: Evidence, policy: Any) -> tuple[np.ndarray, np.ndarray, np
     Ours is of two parts of the log, each asked about the other. Of a row it says the value of what was done and of what the
     policy does; a function with these two numbers is all that an estimator sees.
     """
-    episodes, seen = evidence.episodes, evidence.seen
+    [episodes], seen = evidence.episodes, evidence.seen
     assert episodes.model is not None and seen is not None
     inputs = torch.from_numpy(seen["inputs 0"][seen.is_step]).double()
     shares = chosen(policy.head, inputs, explore=True, samples=1, generator=torch.Generator()).numpy()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,8 +30,6 @@ from offline_core.policies.registry import History, read_history
 from offline_core.runtime.parameter_errors import problems
 from offline_core.runtime.prefetch import several
 from offline_core.runtime.result import Result
-
-log = logging.getLogger(__name__)
 
 _HASH = r"[0-9a-f]{12}\.parquet"
 _DATA = re.compile(rf"(?:[^_./][^/]*/run-\d{{6,}}-\d{{5,}}/)?(?!{re.escape(TEMPORARY)})[^_./][^/]*-\d{{6,}}-{_HASH}")

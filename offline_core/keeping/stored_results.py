@@ -10,7 +10,7 @@ from offline_core.data.datasets.folder_kind import kind_of_result
 from offline_core.data.store.json_files import without_checksum
 from offline_core.data.store.location import Location
 from offline_core.runtime.result import Result
-from offline_core.runtime.stage import load, path_of
+from offline_core.runtime.stage import load
 
 MODELS: Mapping[str, str] = {
     "check": "data.quality.result:QualityReport",
@@ -39,9 +39,3 @@ def read_result(file: Location) -> Result | None:
         return None
     result: Result = load(MODELS[kind]).model_validate(values)
     return result
-
-
-def kind_of(result: Result) -> str:
-    """What a stored result is called."""
-    path = path_of(type(result))
-    return next((kind for kind, model in MODELS.items() if model == path), "result")

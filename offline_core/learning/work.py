@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -28,8 +27,6 @@ from offline_core.learning.run import Run, asked_run
 from offline_core.learning.source import Recorded, StepSource, log_memory
 from offline_core.learning.state import States
 from offline_core.runtime.ray_session import ray_session
-
-log = logging.getLogger(__name__)
 
 
 def train_run(run: Run, begin: Callable[[], None], loaded: EpisodeBatch | None) -> TrainingResult:

@@ -56,11 +56,11 @@ def held_against(side: Side, contenders: Sequence[Contender]) -> tuple[list[Cand
 
     That is the mean discounted return of the log, or what fqe says of what runs today.
     """
-    all_evidence, today = _with_today(side, contenders)
-    baseline = float(all_evidence[0].episodes.returns.mean()) if today is None else _estimates(today, JUDGES)["fqe"]
+    evidence, today = _with_today(side, contenders)
+    baseline = float(evidence.episodes[0].returns.mean()) if today is None else _estimates(today, JUDGES)["fqe"]
     held = []
     for contender in contenders:
-        episodes = all_evidence.pop(0).episodes  # what is derived from it is gone when the next one comes
+        episodes = evidence.episodes.pop(0)  # what is derived from it is gone when the next one comes
         difference = side.difference(episodes, today, beyond=side.config.margin)
         overlap = overlap_of(episodes.log_ratios, episodes.lengths)
         reasons = [*contender.reasons, *diagnosis.about_difference(difference, side.config, overlap)]
@@ -87,8 +87,8 @@ def unjudged(side: Side, contender: Contender) -> Judged:
     Arguments:
         contender: one with the spaces of the log; it is not asked.
     """
-    [evidence] = side.evidence([contender.policy], [])
-    return Judged([], float(evidence.episodes.returns.mean()), evidence.begins_late, evidence.horizon, [])
+    evidence = side.evidence([contender.policy], [])
+    return Judged([], float(evidence.episodes[0].returns.mean()), evidence.begins_late, evidence.horizon, [])
 
 
 def judge(
@@ -108,28 +108,27 @@ def judge(
     config, by_uri = side.config, {contender.uri: contender for contender in contenders}
     chosen = sorted(ranked, key=lambda candidate: bool(candidate.reasons))[: config.finalists]
     finalists = [by_uri[candidate.checkpoint] for candidate in chosen]
-    all_evidence, today = _with_today(side, finalists, *(name for name in config.estimate.methods if name not in JUDGES))
+    evidence, today = _with_today(side, finalists, *(name for name in config.estimate.methods if name not in JUDGES))
     guardrails = _guardrails(side, finalists)
-    about_all = all_evidence[0].begins_late, all_evidence[0].horizon
-    recorded = float(all_evidence[0].episodes.returns.mean())
+    returns = evidence.episodes[0].returns
     refusals = [
-        *diagnosis.about_returns(all_evidence[0].episodes.returns),
+        *diagnosis.about_returns(returns),
         *([] if today is None else _about_today(side, today)),
     ]
-    if side.behaviour is None and all_evidence[0].seen is not None:
-        refusals += about_recorded(all_evidence[0].seen, finalists[0].policy)
+    if side.behaviour is None and evidence.seen is not None:
+        refusals += about_recorded(evidence.seen, finalists[0].policy)
     judged = {}
     for number, contender in enumerate(finalists):
-        evidence = all_evidence.pop(0)
-        difference = side.difference(evidence.episodes, today, beyond=config.margin, with_tail=True)
-        in_some = partial(_effects, side, evidence.episodes, today)
-        judged[contender.uri] = _about(side, contender, number, evidence, difference) | {
+        episodes = evidence.episodes.pop(0)
+        difference = side.difference(episodes, today, beyond=config.margin, with_tail=True)
+        in_some = partial(_effects, side, episodes, today)
+        judged[contender.uri] = _about(side, contender, number, episodes, evidence, difference) | {
             "guardrails": guardrails[number],
             "groups": with_shown(in_some(groups), config.risk),
             "parts": in_some(parts),
         }
     candidates = [Candidate.model_validate(dict(candidate) | judged.get(candidate.checkpoint, {})) for candidate in ranked]
-    return Judged(candidates, recorded, *about_all, refusals)
+    return Judged(candidates, float(returns.mean()), evidence.begins_late, evidence.horizon, refusals)
 
 
 def candidate_of(contender: Contender, **about: object) -> Candidate:
@@ -139,19 +138,18 @@ def candidate_of(contender: Contender, **about: object) -> Candidate:
     return Candidate.model_validate(identity | {"clone": clone} | about)
 
 
-def _with_today(side: Side, contenders: Sequence[Contender], *more: Method) -> tuple[list[Evidence], Trajectories | None]:
+def _with_today(
+    side: Side, contenders: Sequence[Contender], *more: Method, rewards: np.ndarray | None = None
+) -> tuple[Evidence, Trajectories | None]:
     """What this side says of contenders, and of what runs today: None if that is what the log recorded."""
-    policies = [contender.policy for contender in contenders]
-    if side.today is None:
-        return side.evidence(policies, [*JUDGES, *more]), None
-    *all_evidence, today = side.evidence([*policies, side.today], [*JUDGES, *more])
-    return all_evidence, today.episodes
+    policies = [contender.policy for contender in contenders] + ([] if side.today is None else [side.today])
+    evidence = side.evidence(policies, [*JUDGES, *more], rewards=rewards)
+    return evidence, None if side.today is None else evidence.episodes.pop()
 
 
 def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[GuardrailFinding]]:
     """What this side says of each guardrail, for each contender."""
     findings_by_contender: list[list[GuardrailFinding]] = [[] for _ in contenders]
-    policies = [contender.policy for contender in contenders] + ([] if side.today is None else [side.today])
     for guardrail in side.config.guardrails:
         rewards, recorded = paid(side.dataset, guardrail), 0.0
         size = side.dataset.ref.episodes
@@ -159,11 +157,10 @@ def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[Guardr
             same = without_resamples(0.0, 0.0, effective_episodes=size, carrying_episodes=size, largest_share=1 / size)
             differences = [same] * len(contenders)
         else:
-            all_evidence = side.evidence(policies, JUDGES, rewards=rewards)
-            today = None if side.today is None else all_evidence[-1].episodes
-            recorded = float(all_evidence[0].episodes.returns.mean())
+            evidence, today = _with_today(side, contenders, rewards=rewards)
+            recorded = float(evidence.episodes[0].returns.mean())
             beyond = -guardrail.max_fall
-            differences = [side.difference(all_evidence.pop(0).episodes, today, beyond=beyond) for _ in contenders]
+            differences = [side.difference(evidence.episodes.pop(0), today, beyond=beyond) for _ in contenders]
         for findings, difference in zip(findings_by_contender, differences, strict=True):
             passed = difference.p_value <= side.config.risk / side.config.finalists
             terms = {"name": guardrail.name, "max_fall": guardrail.max_fall, "unit": guardrail.unit, "recorded": recorded}
@@ -183,13 +180,15 @@ def _estimates(episodes: Trajectories, methods: Sequence[Method]) -> dict[str, f
     return {name: float(METHODS[name].estimate(episodes, once)[0]) for name in methods}
 
 
-def _about(side: Side, contender: Contender, number: int, evidence: Evidence, difference: Difference) -> dict[str, object]:
+def _about(
+    side: Side, contender: Contender, number: int, episodes: Trajectories, evidence: Evidence, difference: Difference
+) -> dict[str, object]:
     """What is told of a finalist.
 
     Arguments:
         number: of its distribution in what was read.
     """
-    config, episodes, seen = side.config, evidence.episodes, evidence.seen
+    config, seen = side.config, evidence.seen
     assert seen is not None
     overlap, share = overlap_of(episodes.log_ratios, episodes.lengths), unrecorded_share(episodes)
     weights = np.abs(influence(episodes))

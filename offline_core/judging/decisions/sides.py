@@ -48,7 +48,7 @@ class Side:
 
     def evidence(
         self, policies: Sequence[TargetPolicy], methods: Sequence[Method], *, rewards: np.ndarray | None = None
-    ) -> list[Evidence]:
+    ) -> Evidence:
         """What this side says of each policy."""
         estimate = self.config.estimate.model_copy(update={"methods": [*methods]})
         seed = derive_seed(self.config.seed, "decide", self.name)

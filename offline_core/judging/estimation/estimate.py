@@ -153,8 +153,8 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
         evaluated = contender.policy
     history = lineage(opened.location.uri, opened.manifest.version)
     seed = derive_seed(config.seed, "estimate_policy")
-    [evidence] = gather(config, [evaluated], behaviour, opened, history=history, seed=seed)
-    episodes, horizon, is_open = evidence.episodes, evidence.horizon, evidence.is_open
+    evidence = gather(config, [evaluated], behaviour, opened, history=history, seed=seed)
+    [episodes], horizon, is_open = evidence.episodes, evidence.horizon, evidence.is_open
     recorded, estimates = _estimated(config, episodes)
     open_episodes, share = int(is_open.sum()), unrecorded_share(episodes)
     result = OffPolicyResult(

@@ -26,9 +26,10 @@ from offline_core.runtime.seeding import derive_seed
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Recorded episodes as estimators take them, and what they are of."""
+    """Recorded episodes as estimators take them for each of several policies, and what they are of."""
 
-    episodes: Trajectories
+    episodes: list[Trajectories]
+    """Of each policy."""
     seen: EpisodeBatch | None
     """Episodes that Q functions are fitted to, with observations and actions; None if no method fits one."""
     horizon: int | None
@@ -48,7 +49,7 @@ def gather(
     history: Lineage,
     seed: int,
     rewards: np.ndarray | None = None,
-) -> list[Evidence]:
+) -> Evidence:
     """Read a log once for several policies, and fit a Q function of each to it if a method asks for one.
 
     Memory: what Q functions are fitted to, and some numbers of each episode. Numbers of each step and policy are in files.
@@ -92,7 +93,7 @@ def gather(
             with contextlib.closing(again):
                 models = say(fitted, _numbered(again, chosen), ends.lengths)
         episodes = [replace(trajectories, model=model) for trajectories, model in zip(episodes, models, strict=True)]
-    return [Evidence(trajectories, seen, horizon, is_open, begins_late) for trajectories in episodes]
+    return Evidence(episodes, seen, horizon, is_open, begins_late)
 
 
 def _by_lot(together: np.ndarray, lengths: np.ndarray, max_steps: int, *, seed: int) -> np.ndarray:
