@@ -126,6 +126,7 @@ def _first_rows(config: ImportConfig, paths: Sequence[str]) -> None:
     from offline_core.data.formats.sources.fingerprint import files_of
     from offline_core.data.importing.planning.plan import settled
     from offline_core.data.importing.reading import Source
+    from offline_core.data.importing.report import Findings
     from offline_core.data.importing.resolving import preparation_of
 
     if config.source.is_own or config.source.is_rays or config.unreadable != "fail":
@@ -139,6 +140,7 @@ def _first_rows(config: ImportConfig, paths: Sequence[str]) -> None:
     if sum(size for reader in every for _, size, _ in files_of(reader, source.listing)) > GLANCE_BYTES:
         return
     if (rows := next(iter(readers[0].batches()), None)) is not None:
-        prepared = preparation_of(config, readers, joins)(rows, file=0, first_row=0, uri=readers[0].uri)
-        if prepared.bad:
-            settled(config, paths, prepared.bad[0].located_error)
+        preparation = preparation_of(config, readers, joins)
+        _, bad = preparation(rows, file=0, first_row=0, uri=readers[0].uri, findings=Findings("quarantine"))
+        if bad:
+            settled(config, paths, bad[0].located_error)

@@ -245,7 +245,9 @@ def _repeats(rows: SourceRows, lines: pl.Series) -> np.ndarray:
     """(L,) bool: the line equals the one before it, but for its id, t and place in the source."""
     at = rows.steps["at"].to_numpy()
     same = rows.steps.select((TERMINATED.shift() == TERMINATED) & (TRUNCATED.shift() == TRUNCATED)).to_series().gather(lines)
-    return same.to_numpy() & same_rows(*(rows.table.take(pa.array(at[each])) for each in (lines - 1, lines)))
+    before, repeated = (rows.table.take(pa.array(at[each])) for each in (lines - 1, lines))
+    repeats: np.ndarray = same_rows(before, repeated) & same.to_numpy()
+    return repeats
 
 
 def _once(rows: SourceRows, refuse: Refuse, *, by_number: bool) -> SourceRows:

@@ -74,7 +74,7 @@ class ActionCounts:
         values = self.seen.get((columns.ACTIONS, 0), {})
         if not isinstance(space, gym.spaces.Discrete) or int(space.start) != 0 or 0 not in values:
             return []
-        if 2 * len(values) >= space.n or stray_values(values):
+        if 2 * len(values) >= int(space.n) or stray_values(values):
             return []
         listed = ", ".join(map(str, sorted(values)[:8])) + (", …" if len(values) > 8 else "")
         return [
