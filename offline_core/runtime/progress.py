@@ -11,12 +11,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
 
-from tqdm import TqdmExperimentalWarning
+from tqdm import TqdmWarning
 
 from offline_core.runtime.units import duration_text
 
-with warnings.catch_warnings():  # as tqdm.auto does, which also loads asyncio
-    warnings.simplefilter("ignore", category=TqdmExperimentalWarning)
+with warnings.catch_warnings():  # as tqdm.auto does, which also loads asyncio; and without ipywidgets bars are text
+    warnings.simplefilter("ignore", category=TqdmWarning)
     from tqdm.autonotebook import tqdm
 
 log = logging.getLogger(__name__)

@@ -142,13 +142,14 @@ def test_a_line_stays_where_the_bar_of_longer_work_was(fails: bool, monkeypatch:
     assert terminal.getvalue().splitlines()[-1].startswith(told) and terminal.getvalue().count(told) == 1
 
 
-def test_a_notebook_shows_bars_of_its_own() -> None:
-    """Its kernel has loaded ipykernel before; its widgets need ipywidgets, without which there is none."""
+@pytest.mark.parametrize(("widget", "bar"), [("object", "tqdm_notebook"), ("None", "tqdm")])
+def test_a_notebook_shows_bars_of_its_own(widget: str, bar: str) -> None:
+    """Its kernel has loaded ipykernel before; its widgets need ipywidgets, without which bars are text."""
     code = (
         "import sys, types, IPython, ipykernel.zmqshell; "
-        "notebook = types.ModuleType('tqdm.notebook'); notebook.WARN_NOIPYW, notebook.IProgress = '', object; "
+        f"notebook = types.ModuleType('tqdm.notebook'); notebook.WARN_NOIPYW, notebook.IProgress = 'none', {widget}; "
         "notebook.tqdm = notebook.trange = type('tqdm_notebook', (), {}); sys.modules['tqdm.notebook'] = notebook; "
         "IPython.get_ipython = lambda: None; from offline_core.runtime import progress; print(progress.tqdm.__name__)"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "tqdm_notebook"
+    done = subprocess.run([sys.executable, "-W", "default", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == bar and "Tqdm" not in done.stderr
