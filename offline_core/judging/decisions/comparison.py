@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -99,7 +98,8 @@ def compare(
 
 def acts_alike(candidate: Trajectories, today: Trajectories | None) -> bool:
     """Whether all that was done is as likely to both; then what their Q functions differ by is noise."""
-    others: Iterable[Any] = itertools.repeat(0.0) if today is None else (part.log_ratios for part in today.parts())
+    recorded: Iterable[np.ndarray] = itertools.repeat(np.zeros(1))
+    others = recorded if today is None else (part.log_ratios for part in today.parts())
     # isclose, for of what neither would ever do both ratios are -inf
     return all(
         np.isclose(part.log_ratios, other, rtol=0, atol=SMALLEST_RATIO).all()
