@@ -28,6 +28,8 @@ def ask_for_import(config: ImportConfig, *, source: str | Sequence[str], output:
     say(plan.verdict)
     for decision in plan.decisions:
         say(f"  {decision.name}: {decision.question}")
+    for note in plan.notes:
+        say(f"  note: {note}")
     if not plan.is_ready:
         say(f"The answers so far are in {yaml_file.uri}: complete it, or ask again with -c {yaml_file.uri} and --ask.")
         raise SystemExit(1)

@@ -250,6 +250,14 @@ def test_what_is_asked_for_is_written_with_the_command_that_goes_on(tmp_path: Pa
     assert code == 0 and command in shown and f"# {command}\n" in Path(f"{data}.yaml").read_text()
 
 
+def test_notes_of_a_plan_are_told_where_it_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(
+        "eps_id,t,obs,action,reward\n" + "".join(f"a,{t},{t / 2},{t % 2},1.5\n" for t in range(9))
+    )
+    code, shown = run("import", str(tmp_path / "log.csv"), "--ask", "-o", str(tmp_path / "data"))
+    assert code == 0 and "Ready to import.\n  note: The observation after 1 last steps is not in the source" in shown
+
+
 def test_what_is_left_to_decide_is_no_success_of_asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [f"a,{t},{'' if t else 1},{t % 3},1.5" for t in range(9)]
     (tmp_path / "log.csv").write_text("\n".join(["eps_id,t,obs,action,reward", *rows, ""]))
