@@ -12,6 +12,7 @@ from torch import Tensor
 
 from offline_core.data.curation.observed import columns_of
 from offline_core.data.datasets.dataset import Dataset, open_committed
+from offline_core.data.datasets.held_out import held_out_beside
 from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.inputs.input_columns import InputColumns
@@ -19,6 +20,7 @@ from offline_core.data.inputs.number_names import number_names
 from offline_core.errors import ConfigError
 from offline_core.judging.decisions.explanation import Choice, ExplainedStep, Explanation
 from offline_core.judging.estimation.contenders import contenders_of
+from offline_core.judging.estimation.diagnostics import about_learning
 from offline_core.judging.estimation.estimate import check_fits
 from offline_core.judging.estimation.logged import log_probabilities
 from offline_core.judging.estimation.observations import (
@@ -30,6 +32,7 @@ from offline_core.judging.estimation.observations import (
     tensors_of,
 )
 from offline_core.judging.estimation.stated import FunctionOfObservations, ProbabilityColumn
+from offline_core.policies.lineage import lineage
 from offline_core.runtime.user_code import UserCode
 
 if TYPE_CHECKING:
@@ -82,12 +85,15 @@ def explain(
     batch = _steps(log, index, chosen, columns_read(named.values()))
     observations = Observations(batch, contenders[0].policy.observation_space)
     inputs = {name: distribution_inputs(policy, observations) for name, policy in named.items()}
+    history = lineage(log.location.uri, log.manifest.version)
+    has_learned = any(contender.lineage and any(about_learning(history, contender.lineage)) for contender in contenders)
     steps, more = explained(batch, np.arange(batch.rows), named, inputs, log.manifest.input_columns)
     return Explanation(
         dataset=log.ref,
         episode=steps[0].episode,
         policies={contender.name: contender.uri for contender in contenders},
         steps=steps,
+        decide_on=held_out_beside(log.ref) if has_learned else log.location.uri,
         more_seen=more,
     )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef
+from offline_core.data.datasets.dataset_card import splitting
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Section, command
 from offline_core.runtime.result import Part, Result
@@ -59,6 +60,9 @@ class Explanation(Result):
     episode: str = Field(description="Its id; of many that of the first one.")
     policies: dict[str, str] = Field(description="The short name of each, and what names it.")
     steps: list[ExplainedStep]
+    decide_on: str | None = Field(
+        None, description="The log that can decide about them; None: a policy learned from this one, which is not split yet."
+    )
     more_seen: int = Field(0, description="Numbers of an observation that are not shown.")
 
     @property
@@ -109,7 +113,9 @@ class Explanation(Result):
             ],
             details={"Not shown": f"{count_text(self.more_seen, 'more number')} of each observation"} if self.more_seen else {},
             draw=figures.drawn(lambda: [picture]) if curves else None,
-            next=command("offline", "decide", self.dataset.uri, *self.policies.values()),
+            next=splitting(self.dataset)
+            if self.decide_on is None
+            else command("offline", "decide", self.decide_on, *self.policies.values()),
             about=(self.dataset.uri, self.dataset.version),
         )
 

@@ -65,6 +65,16 @@ def test_each_step_has_what_was_done_and_what_each_would_do(log: str, tmp_path: 
     assert card.markdown("") and Explanation.model_validate_json(found.model_dump_json()) == found
 
 
+def test_what_comes_next_is_a_log_that_the_policies_have_not_learned_from(log: str, tmp_path: Path) -> None:
+    assert offline.explain(log, RULE).card().next == f"offline decide {log} '{RULE}'"
+    short = {"algorithm": "bc", "optimizer": {"max_updates": 1}}
+    run = offline.train(log, output=tmp_path / "run", **short)
+    assert offline.explain(log, [run.best, RULE]).card().next.startswith(f"offline split {log} ")
+    train, held_out = offline.split(log, output=tmp_path / "split")
+    run = offline.train(train, output=tmp_path / "held", **short)
+    assert offline.explain(train, run.best).card().next == f"offline decide {held_out.location.uri} {run.best}"
+
+
 def test_an_episode_that_is_not_there_is_refused_with_those_that_are(log: str) -> None:
     with pytest.raises(ConfigError, match=r"has no episode 7 with a step\. .*It has 30: 0{32}, 0{31}1, .* …"):
         offline.explain(log, RULE, episode="7")
