@@ -331,7 +331,7 @@ def test_what_is_no_episode_is_not_marked(asked: Asked, body: Mapping[str, Any])
 
 def test_a_policy_is_shown_beside_the_behaviour(reading: Asked) -> None:
     page = reading.value("beside", "building", 5, "policy/best")
-    assert ["actions", "action"] in page["names"] and page["policy"]
+    assert ["actions", "heating"] in page["names"] and page["policy"]
     assert "observation space" in reading.value("beside", "camera", 0, "policy/best")["error"]
 
 
