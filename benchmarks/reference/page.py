@@ -219,7 +219,7 @@ class _Row:
     @property
     def processors(self) -> list[str]:
         """What the sides ran on; speeds of one processor compare."""
-        return sorted({run["processor"] for runs in self.runs.values() for run in runs})
+        return sorted({run.get("processor", "not known") for runs in self.runs.values() for run in runs})
 
     def speed(self, side: str) -> float:
         """Updates a CPU second."""

@@ -44,7 +44,7 @@ def number_text(value: float, *, sign: str = "") -> str:
 
     What is below 1e-12 is what a sum of floats leaves of a zero, and so `0`.
     """
-    value = round(value, 12) + 0.0
+    value = 0.0 if abs(value) < 1e-12 else float(value)
     is_large = 1e4 <= abs(value) < 1e6
     return f"{float(f'{value:.4g}'):{sign},.0f}" if is_large else f"{value:{sign},.4g}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from offline_core.runtime.units import count_text, number_text
@@ -11,7 +12,7 @@ from offline_core.runtime.units import count_text, number_text
     ("value", "text"),
     [
         *[(0.045771, "0.04577"), (57.0512, "57.05"), (11631.2, "11,630"), (-1197.2, "-1,197"), (2.5e7, "2.5e+07")],
-        *[(6.1e-17, "0"), (-6.1e-17, "0"), (3e-5, "3e-05")],
+        *[(6.1e-17, "0"), (-6.1e-17, "0"), (3e-5, "3e-05"), (1.23456e-10, "1.235e-10"), (np.float64(1e300), "1e+300")],
     ],
 )
 def test_numbers_have_four_digits_and_thousands(value: float, text: str) -> None:

@@ -30,6 +30,8 @@ def columns_of(observations: Nested, made_of: InputColumns | None) -> Mapping[st
     start = 0
     for name in made_of.obs:
         encoding, bins = made_of.steps.encode.get(name), made_of.steps.bins.get(name)
+        if encoding is None and bins is None and len(made_of.obs) == 1 < numbers.shape[1]:  # a list
+            return series_by_name | {name: as_series(flat[columns.OBS])}
         size = encoding.size if encoding is not None and encoding.form == "one_hot" else 1
         own, start = numbers[:, start : start + size], start + size
         if encoding is not None:

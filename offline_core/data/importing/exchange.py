@@ -28,21 +28,18 @@ def scatter(tables: Iterable[pa.Table], folder: Location, name: str, *, parts: i
         StorageError: the folder cannot be written.
     """
     writers: dict[int, pa.RecordBatchFileWriter] = {}
-    with contextlib.ExitStack() as opened:
+    with storage_errors("write", folder.uri), contextlib.ExitStack() as opened:  # what is closed after a failure fails again
         for table in tables:
             part = part_of(table, parts, ids_per_file=ids_per_file)
             table = table.take(pa.array(np.argsort(part, kind="stable")))
             ends = np.cumsum(np.bincount(part, minlength=parts))
-            with storage_errors("write", folder.uri):
-                for number, (start, end) in enumerate(zip(np.concatenate([[0], ends[:-1]]), ends, strict=True)):
-                    if end == start:
-                        continue
-                    if number not in writers:
-                        stream = opened.enter_context(_stream(folder.child(f"{number:05d}/{name}.arrow")))
-                        writers[number] = opened.enter_context(pa.ipc.new_file(stream, table.schema))
-                    writers[number].write_table(table.slice(start, end - start).combine_chunks())
-        with storage_errors("write", folder.uri):
-            opened.close()
+            for number, (start, end) in enumerate(zip(np.concatenate([[0], ends[:-1]]), ends, strict=True)):
+                if end == start:
+                    continue
+                if number not in writers:
+                    stream = opened.enter_context(_stream(folder.child(f"{number:05d}/{name}.arrow")))
+                    writers[number] = opened.enter_context(pa.ipc.new_file(stream, table.schema))
+                writers[number].write_table(table.slice(start, end - start).combine_chunks())
 
 
 @contextlib.contextmanager

@@ -236,9 +236,16 @@ def _without_copies(rows: SourceRows) -> SourceRows:
         return rows
     line = np.arange(len(rows))
     is_copy = np.isin(line, again.filter(pl.Series(_repeats(rows, again))))
+    same, begins, says = (
+        (rows.steps.select((BEGINS.shift() == BEGINS) & (FINAL.shift() == FINAL), a=_BEGINS_EPISODE, b=BEGINS).fill_null(False))
+        .to_numpy()
+        .T
+    )
+    is_copy &= same
     first = np.maximum.accumulate(np.where(is_copy, 0, line))  # that a row repeats, or the row itself
-    begins, says = rows.steps.select(begins=_BEGINS_EPISODE, says=DONE | BEGINS)
-    return rows.with_steps(rows.steps.filter(pl.Series(~is_copy) | (begins.gather(first) & says)))
+    after = np.minimum.accumulate(np.where(is_copy, len(line), line)[::-1])[::-1]  # the first row that repeats it no more
+    is_alone = begins[first] & (says | np.append(begins, True)[after])  # an episode of one step, as often
+    return rows.with_steps(rows.steps.filter(pl.Series(~is_copy | is_alone)))
 
 
 def _repeats(rows: SourceRows, lines: pl.Series) -> np.ndarray:
@@ -327,7 +334,7 @@ def _clock_set_back(steps: pl.DataFrame) -> SetBack | None:
 def ids_set_back(rows: SourceRows) -> int:
     """How many ids have times that grow in the source but for one place, where they go back as `_clock_set_back` says."""
     took, month = T.diff().over("id"), pl.from_epoch("t", "ns").dt.month()
-    set_back = took.is_between(-SET_BACK, -SET_BACK // 2) & month.is_in(MONTHS_SET_BACK)
+    set_back = took.is_between(-SET_BACK, -SET_BACK // 2) & (FILE.diff().over("id") == 0) & month.is_in(MONTHS_SET_BACK)
     by_id = (
         rows.steps.sort("file", "row")
         .with_columns(back=took < 0, set_back=set_back)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from offline_core.data.datasets.commit import discard
 from offline_core.data.episodes import Episode, columns
-from offline_core.data.episodes.arrow import empty_table
+from offline_core.data.episodes.arrow import empty_table, read_column
 from offline_core.data.formats.sources.fingerprint import files_of
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.ray_reads import RayRead
@@ -370,8 +370,8 @@ class StepImport:
             if self.may_link and not lies_in_order(table):
                 yield pa.concat_tables([*waiting, table, *tables]), "linked"
                 return
-            cut = self._last_end(table)
-            if cut and (not self.has_ids or sum(rows.nbytes for rows in (*waiting, table)) >= RUN_BYTES):
+            cut = self._last_end(waiting, table)
+            if cut is not None and (not self.has_ids or sum(rows.nbytes for rows in (*waiting, table)) >= RUN_BYTES):
                 yield pa.concat_tables([*waiting, table.slice(0, cut)]), self.order
                 waiting, table = [], table.slice(cut)
             if table.num_rows:
@@ -379,14 +379,22 @@ class StepImport:
         if waiting:
             yield pa.concat_tables(waiting), self.order
 
-    def _last_end(self, table: pa.Table) -> int:
-        """How many of the rows belong to episodes that end among them."""
+    def _last_end(self, before: Sequence[pa.Table], table: pa.Table) -> int | None:
+        """How many of the rows belong to episodes that end among them, or with the row before them; None: none ends.
+
+        Rows without ids in order of t may repeat an end: it is one once a row with another t follows.
+        """
         if self.has_ids:
             ids = table[columns.EPS_ID].combine_chunks()
-            ends = pc.not_equal(ids[:-1], ids[1:]).to_numpy(zero_copy_only=False)
+            ends, more = pc.not_equal(ids[:-1], ids[1:]).to_numpy(zero_copy_only=False), 0
         else:
+            last = [rows.slice(rows.num_rows - 1) for rows in before[-1:]]
+            table, more = pa.concat_tables([*last, table]), len(last)
             ends = np.ones(table.num_rows, bool) if self.order == "single_step" else ends_of(table)
-        return int(np.flatnonzero(ends)[-1]) + 1 if ends.any() else 0
+            if self.order in ("t", "time"):
+                t = read_column(table, columns.T).reshape(len(ends))
+                ends &= np.append(t[1:] != t[:-1], False)
+        return int(np.flatnonzero(ends)[-1]) + 1 - more if ends.any() else None
 
     def _assembled(
         self, table: pa.Table, findings: Findings, *, order: str | None = None, per: IdsPer | None = None

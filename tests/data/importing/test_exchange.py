@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from pathlib import Path
 
@@ -66,3 +67,21 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "00000").write_text("a file where a folder has to be")
     with pytest.raises(StorageError, match=str(tmp_path)):
         scatter([rows(["a"], 0)], Location.of(str(tmp_path)), "x", parts=1, ids_per_file=False)
+
+
+def test_a_disk_that_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files that are open fail once more when they are closed."""
+
+    class Full:
+        def __enter__(self) -> Full:
+            return self
+
+        def write_table(self, _: pa.Table) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def __exit__(self, *_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pa.ipc, "new_file", lambda *_: Full())
+    with pytest.raises(StorageError, match="Cannot write"):
+        scatter([rows(["a"], 0)], Location.of(str(tmp_path)), "0", parts=1, ids_per_file=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pytest
 from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.step_order import order_of
 from offline_core.errors import ConfigError, SchemaError
-from tests.data.importing.factories import Row, assembled, parts, steps, summary, without
+from tests.data.importing.factories import Row, assembled, parts, run_import, steps, summary, without, write_rows
 
 EVERYTHING = {"eps_id": pa.string(), "t": pa.int32(), "obs": pa.int64(), "new_obs": pa.int64(), "terminateds": pa.bool_()}
 
@@ -125,7 +126,31 @@ def test_without_ids_a_row_that_repeats_the_one_before_is_a_copy(order: str) -> 
     assert counts.duplicates == 4
 
 
-@pytest.mark.parametrize("end", ["T", "X"])
+@pytest.mark.parametrize("end", ["T", "X", ""])
 def test_equal_episodes_of_one_step_are_no_copies(end: str) -> None:
-    found, counts = assembled(without(steps("a", 1, end=end) * 3, "eps_id", "new_obs"), order="t")
-    assert parts(found) == [("a0", end)] * 3 and counts.duplicates == 0
+    rows = [*steps("a", 1, end=end) * 3, *steps("b", 2, end=end), *steps("a", 1, end=end) * 2]
+    found, counts = assembled(without(rows, "eps_id", "new_obs"), order="t")
+    each = end or "X"
+    assert parts(found) == [("a0", each)] * 3 + [("b0 b1", each)] + [("a0", each)] * 2 and counts.duplicates == 0
+
+
+def test_a_row_that_the_source_calls_a_first_or_last_one_is_no_copy_of_another() -> None:
+    a, b = steps("a", 2, end=""), steps("b", 3, first_t=1)
+    rows = [row | {"is_first": row in (a[0], b[0])} for row in [*a, *b]]
+    rows[2] |= {name: a[1][name] for name in ("t", "obs", "actions", "rewards", "tag")}
+    found, counts = assembled(without(rows, "eps_id", "new_obs"), order="time")
+    assert parts(found) == [("a0 a1", "X"), ("a1 b1 b2", "T")] and counts.duplicates == 0
+    final = [*a, a[1] | {"is_last": True}, *b]
+    found, counts = assembled(without([{"is_last": False} | row for row in final], "eps_id", "new_obs"), order="t")
+    assert (counts.duplicates, counts.final_observations) == (0, 1)
+
+
+def test_a_copy_of_an_end_is_one_wherever_files_and_batches_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offline_core.data.formats.sources.scans.BATCH_BYTES", 1)
+    episodes = [without(steps(name, 3), "eps_id", "new_obs") for name in "abcdefgh"]
+    rows = [row for episode in episodes for row in [*episode, episode[-1]]]
+    for number, part in enumerate((rows[:3], rows[3:11], rows[11:])):
+        write_rows(tmp_path / "in" / f"{number}.parquet", part)
+    result, found = run_import(tmp_path / "in", tmp_path / "out", episodes={"order": "t", "last_new_obs": "repeat"})
+    assert parts(found) == [(f"{name}0 {name}1 {name}2", "T") for name in "abcdefgh"]
+    assert result.counts.duplicates == 8

@@ -240,6 +240,15 @@ def test_local_times_that_are_mixed_up_without_coming_twice_are_told(tmp_path: P
     assert told == sum("as local times do when the clock is set back" in note for note in result.notes)
 
 
+def test_files_in_another_order_than_time_are_no_clock_set_back(tmp_path: Path) -> None:
+    times = [MORNING + timedelta(minutes=1.5 * t) for t in range(40)]
+    rows = [row | {"t": times[row["t"]]} for row in without(steps("a", 40), "new_obs")]
+    for name, half in {"x": rows[:20], "a": rows[20:]}.items():
+        write_rows(tmp_path / "in" / f"{name}.parquet", half)
+    result, _ = run_import(tmp_path / "in", tmp_path / "out", episodes={"last_new_obs": "repeat"})
+    assert result.counts.set_back_ids == 0
+
+
 @pytest.mark.parametrize("hours", [-5, -0.25])
 def test_times_that_go_back_otherwise_are_no_clock_set_back(tmp_path: Path, hours: float) -> None:
     times = [MORNING + timedelta(minutes=5 * t) for t in range(80)]

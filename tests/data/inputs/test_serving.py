@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 import offline_core as offline
+from offline_core.data.curation.observed import columns_of
 from offline_core.data.datasets.dataset import open_dataset as open_version
 from offline_core.errors import ConfigError, SchemaError
 from offline_core.policies.initial import begin_as
@@ -133,6 +134,15 @@ def test_lists_of_numbers_are_observed(tmp_path: Path, columns: dict[str, Any]) 
     assert refused([[1, 2, 3], [1, None, 3]]) == "Row 1: column 'lidar' is missing, and has no fill."
     assert refused([[1, 2, 3], None]) == "Row 1: column 'lidar' is missing, and has no fill."
     assert refused([[["a"], ["b"], ["c"]], [["d"], ["e"], ["f"]]]).startswith("Column 'lidar' holds no numbers")
+
+
+def test_a_condition_sees_all_numbers_of_a_list_that_is_observed_alone(tmp_path: Path) -> None:
+    rows = log(2).with_columns(lidar=pl.concat_list(pl.lit(0.0), pl.col("hour").cast(pl.Float64)))
+    rows.write_parquet(tmp_path / "log.parquet")
+    mapping: Any = {**MAPPING, "obs": ["lidar"], "actions": "reward"}
+    data = offline.import_data(str(tmp_path / "log.parquet"), output=tmp_path / "data", mapping=mapping)
+    seen = columns_of(data[0].observations, data.manifest.input_columns)["lidar"]
+    assert seen[:3].to_list() == [[0, 0], [0, 1], [0, 2]]
 
 
 def test_a_policy_that_begins_at_another_keeps_its_columns(policy: offline.Policy) -> None:
