@@ -27,11 +27,11 @@ def columns_of(observations: Nested, made_of: InputColumns | None) -> Mapping[st
     numbers = flat[columns.OBS].reshape(len(flat[columns.OBS]), -1)
     if number_names(columns.OBS, numbers.shape[1], made_of) == number_names(columns.OBS, numbers.shape[1]):
         return series_by_name  # what each number is called is not known
+    if len(made_of.obs) == 1 < numbers.shape[1] and made_of.obs[0] not in made_of.steps.encode:  # lists
+        return series_by_name | {made_of.obs[0]: series_by_name[columns.OBS]}
     start = 0
     for name in made_of.obs:
         encoding, bins = made_of.steps.encode.get(name), made_of.steps.bins.get(name)
-        if encoding is None and bins is None and len(made_of.obs) == 1 < numbers.shape[1]:  # a list
-            return series_by_name | {name: as_series(flat[columns.OBS])}
         size = encoding.size if encoding is not None and encoding.form == "one_hot" else 1
         own, start = numbers[:, start : start + size], start + size
         if encoding is not None:

@@ -29,6 +29,8 @@ MAX_DIMENSIONS = 64
 """Steps with more numbers than this (images) get one statistic over all of them."""
 
 _SHIFT = 18
+QUANTILE_ERROR = 1 / 32
+"""A quantile is too close to zero by this share of itself at most."""
 _BUCKETS = 2 ** (32 - _SHIFT)
 _NEGATIVE = _BUCKETS // 2
 _INFINITY = int(np.array(np.inf, np.float32).view(np.uint32)) >> _SHIFT

@@ -21,7 +21,7 @@ MAX_CHOICES = 65_536
 
 
 def inferred_spaces(
-    declared: StoredSpaces, episodes: Sequence[Episode], statistics: Statistics, actions: ActionCounts | None = None
+    declared: StoredSpaces, episodes: Sequence[Episode], statistics: Statistics, actions: ActionCounts
 ) -> tuple[StoredSpaces, list[str]]:
     """(the declared spaces; where there is none, that of the first episode, or what its types and the values say; notes).
 
@@ -40,7 +40,7 @@ def inferred_spaces(
     is_inferred = declared[1] is None and own[1] is None
     spaces = _as_masks_say(inferred[0], inferred[1], inferred=is_inferred)
     notes = _notes(spaces, statistics, is_inferred=is_inferred)
-    if not is_inferred or actions is None or is_masked(spaces[0]):
+    if not is_inferred or is_masked(spaces[0]):
         return spaces, notes
     return spaces, notes + actions.notes_on_unused(spaces[1])
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from offline_core.data.datasets.commit import discard
 from offline_core.data.episodes import Episode, columns
-from offline_core.data.episodes.arrow import empty_table, read_column
+from offline_core.data.episodes.arrow import empty_table
 from offline_core.data.formats.sources.fingerprint import files_of
 from offline_core.data.formats.sources.listing import Listing
 from offline_core.data.formats.sources.ray_reads import RayRead
@@ -42,7 +42,15 @@ from offline_core.data.importing.notes import yaml_line
 from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.report import Counts, Findings, Late
 from offline_core.data.importing.seen_files import SeenFiles, uris_of
-from offline_core.data.importing.step_order import ends_of, ids_lie_in_runs, lies_in_order, order_by, order_of, pace_of
+from offline_core.data.importing.step_order import (
+    ends_of,
+    ids_lie_in_runs,
+    lies_in_order,
+    order_by,
+    order_of,
+    pace_of,
+    whole_ends,
+)
 from offline_core.data.importing.stored import (
     Joined,
     Remainder,
@@ -380,20 +388,20 @@ class StepImport:
             yield pa.concat_tables(waiting), self.order
 
     def _last_end(self, before: Sequence[pa.Table], table: pa.Table) -> int | None:
-        """How many of the rows belong to episodes that end among them, or with the row before them; None: none ends.
-
-        Rows without ids in order of t may repeat an end: it is one once a row with another t follows.
-        """
+        """How many of the rows belong to episodes that end among them, or with the row before them; None: none ends."""
         if self.has_ids:
             ids = table[columns.EPS_ID].combine_chunks()
             ends, more = pc.not_equal(ids[:-1], ids[1:]).to_numpy(zero_copy_only=False), 0
         else:
             last = [rows.slice(rows.num_rows - 1) for rows in before[-1:]]
             table, more = pa.concat_tables([*last, table]), len(last)
-            ends = np.ones(table.num_rows, bool) if self.order == "single_step" else ends_of(table)
-            if self.order in ("t", "time"):
-                t = read_column(table, columns.T).reshape(len(ends))
-                ends &= np.append(t[1:] != t[:-1], False)
+            match self.order:
+                case "single_step":
+                    ends = np.ones(table.num_rows, bool)
+                case "t" | "time":
+                    ends = whole_ends(table, is_first=not last)
+                case _:
+                    ends = ends_of(table)
         return int(np.flatnonzero(ends)[-1]) + 1 - more if ends.any() else None
 
     def _assembled(

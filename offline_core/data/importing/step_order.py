@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from offline_core.data.episodes import columns
+from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.sources.names import ENDS
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.scans import ParquetFile
@@ -43,6 +44,22 @@ def ends_of(table: pa.Table) -> np.ndarray:
     if columns.IS_FIRST in table.column_names:
         ends[:-1] |= table[columns.IS_FIRST].to_numpy()[1:]
     return ends
+
+
+def whole_ends(table: pa.Table, *, is_first: bool) -> np.ndarray:
+    """(N,) bool, of rows without ids in order of t: an episode ends here, and the rows that follow do not repeat this one.
+
+    What has the t of an end may repeat it, so the end is one once a row with another t follows; an episode of one step is never
+    repeated, see `rows`.
+
+    Arguments:
+        is_first: the first row begins an episode.
+    """
+    ends, t = ends_of(table), read_column(table, columns.T).reshape(table.num_rows)
+    goes_on = t[1:] != t[:-1]
+    begins, line = np.append(is_first, ends[:-1]), np.arange(len(t))
+    first = np.maximum.accumulate(np.where(np.append(True, goes_on), line, 0))  # of the rows with this t
+    return np.asarray(ends & (np.append(goes_on, False) | begins[first]))
 
 
 def lies_in_order(table: pa.Table) -> bool:

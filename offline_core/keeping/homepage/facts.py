@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from offline_core.data.datasets.about import read_about
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.manifest import Operation
-from offline_core.data.datasets.statistics import ColumnStatistics, Summary
+from offline_core.data.datasets.statistics import QUANTILE_ERROR, ColumnStatistics, Summary
 from offline_core.data.episodes import columns
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.number_names import number_names
@@ -96,7 +96,7 @@ def column_rows(
 
 def _if_exact_enough(quantile: float | None, std: float) -> float | None:
     """None if the quantile may be off by more than the values spread, as it may for times in nanoseconds since 1970."""
-    return None if quantile is None or 0 < std < abs(quantile) / 32 else quantile
+    return None if quantile is None or 0 < std < abs(quantile) * QUANTILE_ERROR else quantile
 
 
 def _dates(numbers: Sequence[float | None]) -> tuple[str | None, ...]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from offline_core.data.importing.config import EpisodesConfig
-from offline_core.data.importing.step_order import order_of
+from offline_core.data.importing.step_order import order_of, whole_ends
 from offline_core.errors import ConfigError, SchemaError
 from tests.data.importing.factories import Row, assembled, parts, run_import, steps, summary, without, write_rows
 
@@ -154,3 +154,12 @@ def test_a_copy_of_an_end_is_one_wherever_files_and_batches_are_cut(tmp_path: Pa
     result, found = run_import(tmp_path / "in", tmp_path / "out", episodes={"order": "t", "last_new_obs": "repeat"})
     assert parts(found) == [(f"{name}0 {name}1 {name}2", "T") for name in "abcdefgh"]
     assert result.counts.duplicates == 8
+
+
+def test_ends_that_may_be_repeated_wait_for_what_follows() -> None:
+    """An episode of one step does not, so a log of clicks is never held as a whole."""
+    clicks = pa.table({"t": [0] * 4, "terminateds": [True] * 4})
+    assert whole_ends(clicks, is_first=True).tolist() == [True] * 4
+    rows = pa.table({"t": [0, 1, 1, 0, 0, 1], "terminateds": [False, True, True, True, False, True]})
+    assert whole_ends(rows, is_first=True).tolist() == [False, False, True, True, False, False]
+    assert whole_ends(rows.slice(1), is_first=False).tolist() == [False, True, True, False, False]
