@@ -109,13 +109,15 @@ class Log(Experience):
 
     Arguments:
         total: updates to the last epoch, about.
+        max_epochs: passes over the log, at most, where optimizer.max_updates does not count.
     """
 
     unit = "update"
     repeats = True
 
-    def __init__(self, config: TrainingConfig, loader: DataLoader, *, total: int) -> None:
+    def __init__(self, config: TrainingConfig, loader: DataLoader, *, total: int, max_epochs: int) -> None:
         super().__init__(total, loader.read)
+        self._max_epochs = max_epochs
         self._optimizer, self._normalizes = config.optimizer, config.network.normalize_observations
         self._loader, self._next = loader, Position()
         self.updates_per_record = config.optimizer.updates_per_record or max(1, total // RECORDS)
@@ -153,7 +155,7 @@ class Log(Experience):
     def batches(self, learner: Learner) -> Iterator[Batched | None]:
         start, loader = self._next, self._loader
         interval, updates = self._optimizer.updates_per_iteration, self._optimizer.max_updates
-        epochs = itertools.count(start.epoch) if updates else range(start.epoch, self._optimizer.max_epochs)
+        epochs = itertools.count(start.epoch) if updates else range(start.epoch, self._max_epochs)
         reported = learner.updates
         if updates and reported >= updates:
             return
@@ -180,7 +182,7 @@ class Log(Experience):
                 reported, self._next = learner.updates, Position(epoch + 1)
                 yield None
         if learner.updates != reported:
-            self._next = Position(self._optimizer.max_epochs)
+            self._next = Position(self._max_epochs)
             yield None
 
     def _windows(self, learner: Learner, epoch: int, first: int) -> Iterator[tuple[int, Steps]]:

@@ -63,7 +63,7 @@ def learn_from_log(
     with isolated_torch(run.config.compute.threads):
         monitor = learn(
             learner,
-            Log(run.config, loader, total=run.total_updates),
+            Log(run.config, loader, total=run.total_updates, max_epochs=run.max_epochs),
             goal_of(run),
             held_out_loss=None if held_out is None else lambda: learner.loss_on(next(held_out.windows(0))),
             begins_as=None if run.initial is None else begins_as,

@@ -112,7 +112,7 @@ class Run:
     def total_updates(self) -> int:
         """Approximate updates to the last epoch, for progress bars."""
         optimizer = self.config.optimizer
-        return optimizer.max_updates or optimizer.max_epochs * math.ceil(self.epoch_steps / optimizer.batch_size)
+        return optimizer.max_updates or self.max_epochs * math.ceil(self.epoch_steps / optimizer.batch_size)
 
     @property
     def total_steps(self) -> int:
@@ -120,7 +120,12 @@ class Run:
         optimizer = self.config.optimizer
         if optimizer.max_updates is not None:
             return optimizer.max_updates * optimizer.batch_size
-        return optimizer.max_epochs * self.epoch_steps
+        return self.max_epochs * self.epoch_steps
+
+    @property
+    def max_epochs(self) -> int:
+        """Passes over the data, at most, where optimizer.max_updates does not count."""
+        return self.config.optimizer.epochs(self.epoch_steps)
 
     @property
     def epoch_steps(self) -> int:

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @stage(
     "train",
-    version=8,
+    version=9,
     after="export",
     arguments=(DATASET, output("runs/policy", "Folder for checkpoints and metrics."), VERSION),
     run_name="train {config.algorithm} on {dataset}, seed {config.seed}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal, Protocol
 
 from pydantic import Field, model_validator
@@ -10,6 +11,8 @@ from offline_core.data.environments.vector_env import NUM_ENVS, reward_threshold
 from offline_core.runtime.config import Config, EnvironmentSpec
 
 Schedule = Literal["constant", "linear", "cosine"]
+DEFAULT_EPOCHS, LEAST_UPDATES = 20, 2_000
+"""A training has the more of both: 20 passes over 3,000 steps are 60 updates, after which no network has learned much."""
 
 
 class NetworkRate(Config):
@@ -47,7 +50,13 @@ class AdamConfig(Config):
 class OptimizerConfig(AdamConfig):
     """Adam and its batches, and how long to learn."""
 
-    max_epochs: int = Field(20, ge=1, le=1_000_000, description="Passes over all steps of the dataset, at most.")
+    max_epochs: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description=f"Passes over all steps of the dataset, at most. None: {DEFAULT_EPOCHS}, or of a small dataset as many as "
+        f"make {LEAST_UPDATES:,} updates.",
+    )
     max_updates: int | None = Field(
         None,
         ge=1,
@@ -70,6 +79,12 @@ class OptimizerConfig(AdamConfig):
         description="Draw the steps of each batch at random with replacement, as a replay buffer does. Otherwise an epoch has "
         "each step once.",
     )
+
+    def epochs(self, epoch_steps: int) -> int:
+        """Return the passes over data of which each has `epoch_steps` steps, at most, where max_updates does not count."""
+        if self.max_epochs is not None:
+            return self.max_epochs
+        return max(DEFAULT_EPOCHS, math.ceil(LEAST_UPDATES / max(1, math.ceil(epoch_steps / self.batch_size))))
 
 
 class KeepConfig(Config):
