@@ -228,18 +228,26 @@ def _completed(rows: SourceRows, rules: EpisodesConfig, counts: Counts, *, order
     )
     counts.terminations = int(steps["terminated"].sum())
     names = _names(rows.with_steps(steps), order)
+    at_limit = pl.lit(False)
     if (limit := rules.time_limit_steps) is not None:
-        so_far = number - pl.col("began").first().over("episode") + (~FINAL).cast(pl.Int64)
-        at_limit = TERMINATED & (so_far >= limit)
-        counts.time_limits = int(steps.select(at_limit.sum()).item())
-        steps = steps.with_columns(terminated=TERMINATED & ~at_limit, truncated=TRUNCATED | at_limit)
+        at_limit = number - pl.col("began").first().over("episode") + (~FINAL).cast(pl.Int64) >= limit
+        counts.time_limits = int(steps.select((TERMINATED & at_limit).sum()).item())
+    declared = pl.lit(rules.incomplete == "end" and order != "single_step")
+    steps = steps.with_columns(
+        terminated=TERMINATED & ~at_limit,
+        truncated=TRUNCATED | (TERMINATED & at_limit),
+        is_declared=declared & pl.col("is_open") & ~broken.shift(-1, fill_value=False) & ~FINAL & ~at_limit,
+    )
     kept = pl.lit(True)
     if order != "single_step":
         counts.open_ends, counts.gaps, counts.late_starts = (int(steps[name].sum()) for name in ("is_open", "broken", "late"))
         counts.restarted_ids = int(steps.select((later & ~broken).sum()).item()) - counts.time_gaps
-        if rules.incomplete == "cut":
+        counts.declared_ends = int(steps["is_declared"].sum())
+        if rules.incomplete in ("cut", "end"):
             steps = steps.with_columns(
-                number=line - line.filter(starts).gather(part - 1), truncated=TRUNCATED | pl.col("is_open")
+                number=line - line.filter(starts).gather(part - 1),
+                terminated=TERMINATED | pl.col("is_declared"),
+                truncated=TRUNCATED | (pl.col("is_open") & ~pl.col("is_declared")),
             )
         if rules.incomplete == "drop":
             kept = ~(pl.col("late") | pl.col("is_open")).any().over("episode")

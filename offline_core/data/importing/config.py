@@ -54,10 +54,11 @@ class EpisodesConfig(Config):
         "16 steps at a regular pace (upper quartile at most 1.5 times the lower one) and new_obs does not say that they "
         "follow; other ids are not cut.",
     )
-    incomplete: Literal["cut", "keep", "drop"] = Field(
+    incomplete: Literal["cut", "end", "keep", "drop"] = Field(
         "cut",
         description="Episodes without an end, or with steps missing. cut: each part becomes an episode, truncated where it "
-        "breaks off. keep: parts keep their t and stay open. drop: leave all parts of such an episode out.",
+        "breaks off. end: likewise, but the last row before another episode is its end, as the last click of a visit is: it "
+        "terminates there. keep: parts keep their t and stay open. drop: leave all parts of such an episode out.",
     )
     last_new_obs: Literal["repeat", "drop"] = Field(
         "repeat",

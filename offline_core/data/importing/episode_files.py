@@ -289,6 +289,10 @@ def completed(
     The first one keeps the id.
     """
     named = [part if i == 0 and whole is None else replace(part, eps_id=_id(part)) for i, part in enumerate(parts)]
+    if rules.incomplete == "end" and named and not named[-1].is_done:
+        counts.open_ends += 1
+        counts.declared_ends += 1
+        named[-1] = replace(named[-1], terminated=True)
     kept: list[Episode] = []
     before = whole
     while named:
@@ -306,7 +310,7 @@ def completed(
         else:
             kept += [within_limit(part, rules, counts, began=began) for part in episode]
         before = episode[-1]
-    if rules.incomplete == "cut":
+    if rules.incomplete in ("cut", "end"):
         return [replace(part, t_started=0, truncated=part.truncated or not part.is_done) for part in kept]
     return kept
 

@@ -32,7 +32,7 @@ _HOW_FAST = {"engine"}
 
 @stage(
     "import",
-    version=12,
+    version=13,
     after="record",
     arguments=(
         Argument(

@@ -70,10 +70,11 @@ def _notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
     """Sentences on ends that are not what they were in the source; none if all are."""
     notes = []
     ends = counts.terminations - counts.time_limits
-    if ends > statistics.terminated:
+    kept = statistics.terminated - counts.declared_ends
+    if ends > kept:
         quarantined = counts.quarantined_terminations
         of_these = f", {quarantined:,} of them in rows that cannot be read" if quarantined else ""
-        notes.append(f"{ends - statistics.terminated:,} of {ends:,} terminations of the source are in no episode{of_these}.")
+        notes.append(f"{ends - kept:,} of {ends:,} terminations of the source are in no episode{of_these}.")
     if counts.final_observations:
         notes.append(
             f"{counts.final_observations:,} rows with is_last are no steps: they hold the observation after the last step, as "
@@ -96,7 +97,7 @@ def _notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
         valued = counts.repeated_last_obs - statistics.terminated
         goes_on = (
             f", and what learns values uses it at {valued:,} of them, which do not terminate. If episodes end there by "
-            "themselves, map what says so to dones"
+            "themselves, map what says so to dones, or set episodes.incomplete: end"
         )
         notes.append(f"{known}{goes_on if valued > 0 else ''}.")
     return notes

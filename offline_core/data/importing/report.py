@@ -74,6 +74,7 @@ class Counts(BaseModel):
         0, description="Rows that are no steps: they hold the observation after the last one, as in RLDS."
     )
     open_ends: int = Field(0, description="Episodes, or parts of one, whose last step has no end flag.")
+    declared_ends: int = Field(0, description="Those of them that terminate, as episodes.incomplete: end declares.")
     gaps: int = Field(0, description="Places within an episode where steps are missing.")
     time_gaps: int = Field(0, description="Places where so much time lies between steps of an id that an episode begins there.")
     shortest_time_gap: float | None = Field(

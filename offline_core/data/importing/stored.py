@@ -1,7 +1,7 @@
 """The version that an import is appended to: its episodes as the rows that they came from, and what the next append needs.
 
 A stored episode is its source's rows as they are, unless it has a row in `CUTS`: then it goes by another id, began later, or
-was truncated by the import. Rows that are in no episode, because it is incomplete, are kept as they came.
+ends where the source has no end. Rows that are in no episode, because it is incomplete, are kept as they came.
 Both are files that `Imported` lists.
 """
 
@@ -41,7 +41,7 @@ CUTS = pa.schema(
     ]
 )
 """The source's id; the stored episode's; the source's t of its first step (0: the first of an episode), if t numbers steps;
-whether its truncation is the import's and not the source's."""
+whether its end is the import's and not the source's."""
 
 
 @dataclass(frozen=True)
@@ -275,6 +275,6 @@ def _rows_of(
     count = len(episode)
     times = episode.extras[columns.TIME] if is_timed else rules.first_t + t + np.arange(count)
     terminated, truncated = np.zeros(count, bool), np.zeros(count, bool)
-    terminated[-1], truncated[-1] = episode.terminated, episode.truncated and not is_open
+    terminated[-1], truncated[-1] = episode.terminated and not is_open, episode.truncated and not is_open
     assert isinstance(times, np.ndarray)
     return canonical(table, schema, pa.array([source] * count, pa.string()), times, terminated, truncated)

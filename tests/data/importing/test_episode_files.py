@@ -75,6 +75,7 @@ OPEN = {"terminated": False, "truncated": False}
     ("rule", "expected", "dropped"),
     [
         ("cut", [("episode-0000", 0, 7, "T"), ("episode-0001", 0, 4, "X")], 0),
+        ("end", [("episode-0000", 0, 7, "T"), ("episode-0001", 0, 4, "T")], 0),
         ("keep", [("episode-0000", 0, 7, "T"), ("episode-0001", 0, 4, "open")], 0),
         ("drop", [("episode-0000", 0, 7, "T")], 4),
     ],
@@ -102,6 +103,7 @@ def test_pieces_that_follow_one_another_are_one(tmp_path: Path) -> None:
     ("rule", "expected", "dropped"),
     [
         ("cut", [("episode-0000", 0, 5, "X"), ("episode-0000@9", 0, 3, "T"), ("episode-0002", 0, 2, "T")], 0),
+        ("end", [("episode-0000", 0, 5, "X"), ("episode-0000@9", 0, 3, "T"), ("episode-0002", 0, 2, "T")], 0),
         ("keep", [("episode-0000", 0, 5, "open"), ("episode-0000@9", 9, 3, "T"), ("episode-0002", 5, 2, "T")], 0),
         ("drop", [], 10),
     ],

@@ -58,6 +58,15 @@ def test_incomplete_episodes(rows: list[Row], cut: Any, keep: Any, counted: dict
     assert nonzero(counts) == {"rows": len(rows) + 3, "steps": 3, "episodes": 1} | counted | dropped
 
 
+def test_the_last_row_of_an_id_is_its_end_where_that_is_declared() -> None:
+    """A missing row is no end, nor is a time limit; a truncation of the source stays one."""
+    found, counts = assembled([*GAP[:2], A[3] | {"terminateds": False}, *B, *steps("c", 2, end="")], incomplete="end")
+    assert summary(found) == [("a", "a0 a1", "X"), ("a@3", "a3", "T"), ("b", "b0 b1 b2", "X"), ("c", "c0 c1", "T")]
+    assert (counts.open_ends, counts.declared_ends, counts.terminations) == (3, 2, 0)
+    found, counts = assembled(steps("c", 2, end=""), incomplete="end", time_limit_steps=2)
+    assert (summary(found), counts.declared_ends) == ([("c", "c0 c1", "X")], 0)
+
+
 @pytest.mark.parametrize("order", ["t", "time", "stored"])
 def test_a_link_that_is_broken_is_a_gap(order: str) -> None:
     rows = [row | {"obs": [0.0, 0.25]} if row["tag"] == "a2" else row for row in A]

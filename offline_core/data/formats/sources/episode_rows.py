@@ -18,7 +18,7 @@ from offline_core.data.episodes import columns
 from offline_core.data.formats.sources.names import ENDS, named, parts_of, plain
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.formats.sources.step_reader import Unreadable, with_note
-from offline_core.data.formats.sources.whole_episodes import AT_END, END_IS_CUT, check_repeated, id_in_file
+from offline_core.data.formats.sources.whole_episodes import AT_END, END_IS_UNKNOWN, check_repeated, id_in_file
 from offline_core.errors import SchemaError, first_line
 
 _MOST = 0.5
@@ -86,7 +86,6 @@ class EpisodeRows:
     counted: str
     """The one that says how many steps there are."""
     has_id: bool
-    says_end: bool
     note: str
     steps_before: int = 0
 
@@ -129,9 +128,9 @@ class EpisodeRows:
             f"Each row is an episode, with a list of steps in {', '.join(longer).replace(_PART, '.')}"
             + (f", of which {', '.join(after).replace(_PART, '.')} has one value more, after the last step" if after else "")
             + ("." if ids else "; its id is the name of the file and its row.")
-            + ("" if says_end else f" {END_IS_CUT}")
+            + ("" if says_end else f" {END_IS_UNKNOWN}")
         )
-        return cls(uri, longer, counted, bool(ids), says_end, note)
+        return cls(uri, longer, counted, bool(ids), note)
 
     def steps(self, table: pa.Table) -> Iterator[pa.Table | Unreadable]:
         """Yield the steps of some rows, numbered in `SOURCE_ROW`; rows with lists of different lengths are `Unreadable`."""
@@ -181,7 +180,7 @@ class EpisodeRows:
         steps = steps.with_columns(_is_set(name, rows.schema[name]) & is_last for name in alone)
         if not named(columns.T, self.longer) and columns.T not in steps.columns:
             steps = steps.with_columns(pl.col(_LAST).alias(columns.T))
-        return steps if self.says_end else steps.with_columns(is_last.alias(columns.TRUNCATEDS))
+        return steps
 
     def _after(self, name: str, names: Iterable[str]) -> str | None:
         """The name for what follows each step of a column; None if it has none."""

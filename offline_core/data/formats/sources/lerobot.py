@@ -69,7 +69,7 @@ class LeRobotDataset(FileReader):
         if TERMINATED in features or TRUNCATED in features:
             return notes
         if DONE not in features:
-            notes.append(f"{self.uri} has no {DONE}, so its episodes are read as truncated.")
+            notes.append(f"{self.uri} has no {DONE}: it does not say how its episodes end (episodes.incomplete).")
         elif SUCCESS in features:
             notes.append(f"Episodes of {self.uri} that end without {SUCCESS} are truncated, the others terminated.")
         return notes
@@ -226,7 +226,7 @@ def _ends(arrays: dict[str, np.ndarray], is_last: np.ndarray) -> tuple[np.ndarra
     if truncated is not None:
         return (is_last if done is None else done) & ~truncated, truncated
     if done is None:
-        return np.zeros(len(is_last), bool), is_last
+        return np.zeros(len(is_last), bool), np.zeros(len(is_last), bool)
     if SUCCESS in arrays:
         return done & arrays[SUCCESS].astype(bool), done & ~arrays[SUCCESS].astype(bool)
     return done, np.zeros(len(is_last), bool)

@@ -21,7 +21,7 @@ from offline_core.errors import SchemaError, UnsafeDataError
 ROLES = (columns.OBS, columns.ACTIONS, columns.REWARDS, columns.NEW_OBS, columns.TERMINATEDS, columns.TRUNCATEDS, columns.DONES)
 AT_END = {*(name for role in ENDS[:3] for name in SYNONYMS[role]), "success", "is_success"}
 """Names of what an episode has one of, and its last step is given."""
-END_IS_CUT = "Nothing says how episodes end, so they are read as truncated."
+END_IS_UNKNOWN = "No column says how episodes end (episodes.incomplete)."
 NO_REWARDS = "There are no rewards: all are 0."
 
 
@@ -106,8 +106,7 @@ def episode_steps(arrays: Mapping[str, Nested], eps_id: str) -> tuple[dict[str, 
                 )
     notes = []
     if not any(named(role, step_columns) for role in ENDS):
-        step_columns[columns.TRUNCATEDS] = last
-        notes.append(END_IS_CUT)
+        notes.append(END_IS_UNKNOWN)
     if columns.REWARDS not in step_columns:
         step_columns[columns.REWARDS] = np.zeros(steps, np.float32)
         notes.append(NO_REWARDS)

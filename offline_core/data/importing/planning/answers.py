@@ -21,6 +21,7 @@ LAST_READING = "the last reading of the episode"
 ALL = "all of these"
 """As the answer of what is a vector: all candidates."""
 LEAVE_OUT, KEEP_OUT = "leave these rows out", "stop here"
+BREAKS_OFF, IS_OVER = "more happened, which was not recorded", "the end, after which nothing follows"
 LARGER, SMALLER = "larger is better", "smaller is better"
 MAX_ROUNDS = 20
 """Of questions: each plan may ask what the one before could not know."""
@@ -71,6 +72,10 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
             if answer != LEAVE_OUT:
                 break
             config = _with(config, unreadable="quarantine")
+        elif plan.ends_are_unknown:
+            answer = ask("episodes: no column says how they end; what comes after the last row of each", [BREAKS_OFF, IS_OVER])
+            incomplete = "end" if answer.strip() == IS_OVER else "cut"
+            config = _with(config, episodes=config.episodes.model_copy(update={"incomplete": incomplete}))
         else:
             break
         plan = plan_import(config, source=paths)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from offline_core.control_characters import visible, visible_line
 from offline_core.data.episodes import columns
-from offline_core.data.formats.sources.names import UNDERSTOOD, is_minimised
+from offline_core.data.formats.sources.names import ENDS, UNDERSTOOD, is_minimised
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.notes import negated
 from offline_core.data.importing.planning.schema import Column
@@ -124,6 +124,13 @@ class ImportPlan(BaseModel):
                     missing = {"other": True} if kinds[name].nulls else "auto"
                     encodings[name] = missing if role.name == columns.OBS else {"form": "index"}
         return encodings
+
+    @property
+    def ends_are_unknown(self) -> bool:
+        """No column and no parameter says how episodes end, or whether they do."""
+        is_told = any(role.source is not None for role in self.roles if role.name in ENDS)
+        is_declared = "incomplete" in self.config.episodes.model_fields_set
+        return self.counts.open_ends > 0 and not is_told and not is_declared
 
     @property
     def is_mostly_refused(self) -> bool:
@@ -282,7 +289,8 @@ def _episodes(plan: ImportPlan) -> Iterator[str]:
     ended = counts.terminations - counts.quarantined_terminations
     cut = "" if plan.is_whole else " (or are cut off by what was read)"
     open_ends = f"{count_text(counts.open_ends, 'episode')} {'ends' if counts.open_ends == 1 else 'end'} without a flag{cut}"
-    rows.append(["ends", f"{count_text(ended, 'termination')}; {open_ends}"])
+    over = "; if they are over there, set episodes.incomplete: end" if plan.ends_are_unknown else ""
+    rows.append(["ends", f"{count_text(ended, 'termination')}; {open_ends}{over}"])
     rows.append(["ids", ", ".join(plan.eps_ids) + (", …" if counts.episodes > len(plan.eps_ids) else "")])
     rows += [["observations", str(plan.observation_space)], ["actions", str(plan.action_space)]]
     yield from _table(rows)

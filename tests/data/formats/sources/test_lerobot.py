@@ -104,7 +104,7 @@ def test_both_layouts(tmp_path: Path, version: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "ends", "note"),
     [
-        ({}, (False, True), "read as truncated"),
+        ({}, (False, True), "does not say how its episodes end"),
         ({"done": DONE}, (True, False), None),
         ({"done": DONE, "truncated": DONE}, (False, True), None),
         ({"done": DONE, "terminated": DONE, "truncated": [False] * 6}, (True, False), None),

@@ -9,7 +9,7 @@ import pytest
 import offline_core as offline
 from examples.logs.hotel import write
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.planning.answers import ALL, LARGER, LEAVE_OUT, SMALLER, asked
+from offline_core.data.importing.planning.answers import ALL, IS_OVER, LARGER, LEAVE_OUT, SMALLER, asked
 from tests.data.importing.planning import logs
 
 
@@ -23,7 +23,7 @@ def test_answers_settle_a_log(tmp_path: Path, fill: str, quarantined: int) -> No
         return fill if LEAVE_OUT in candidates else candidates[0]
 
     plan = asked(ImportConfig(episodes={"max_gap": 7000}), [source], ask)
-    assert questions == ["obs", "actions", "rewards", "occupancy"]
+    assert questions == ["obs", "actions", "rewards", "occupancy", "episodes"]
     assert plan.is_ready and plan.config.mapping["actions"] == "price"
     data = offline.import_data(source, output=tmp_path / "data", config=plan.config)
     assert data.result.counts.quarantined_rows == quarantined
@@ -42,7 +42,7 @@ def test_the_last_reading_is_offered_first_for_a_gap_in_what_is_observed(tmp_pat
         ImportConfig(mapping={"actions": "valve", "rewards": "reward", "eps_id": "room"}), [str(tmp_path / "log.csv")], ask
     )
     assert plan.is_ready and plan.config.mapping["obs"] == ["room temp_known"]
-    assert [question.partition(":")[0] for question in questions] == ["obs", "room temp", "room temp"]
+    assert [question.partition(":")[0] for question in questions] == ["obs", "room temp", "room temp", "episodes"]
     shown = str(plan)
     assert "e+38" not in shown and "left out" not in shown
     made = offline.import_data(tmp_path / "log.csv", output=tmp_path / "data", config=plan.config)
@@ -82,7 +82,7 @@ def test_the_likeliest_answers_make_a_reward_of_a_cost_and_observe_no_outcome(tm
     assert plan.is_ready and plan.config.columns.computed == {"reward": "-energy_cost"}
     assert plan.config.mapping["rewards"] == "reward" and plan.config.mapping["actions"] == "setpoint"
     assert plan.config.mapping["obs"] == ["outdoor_temp", "return_temp"]
-    assert questions[-2:] == [("energy_cost", [SMALLER, LARGER]), ("reward", [LEAVE_OUT])]
+    assert questions[-3:-1] == [("energy_cost", [SMALLER, LARGER]), ("reward", [LEAVE_OUT])]
     assert plan.config.unreadable == "quarantine" and plan.counts.quarantined_rows == 3
 
 
@@ -115,7 +115,7 @@ def test_an_error_is_observed_where_the_reward_is_known(tmp_path: Path) -> None:
 
 def test_a_struct_is_answered_by_its_fields_and_a_refusal_says_why(tmp_path: Path) -> None:
     source, questions = logs.robot(tmp_path / "in", files=1), list[str]()
-    answers = iter(["nothing", "pose, lidar", "pose.x, pose.y, lidar"])
+    answers = iter(["nothing", "pose, lidar", "pose.x, pose.y, lidar", IS_OVER])
 
     def ask(question: str, candidates: list[str]) -> str:
         questions.append(question)
@@ -123,5 +123,6 @@ def test_a_struct_is_answered_by_its_fields_and_a_refusal_says_why(tmp_path: Pat
 
     plan = asked(ImportConfig(mapping={"actions": ["v", "w"]}), [str(source)], ask)
     assert plan.is_ready and plan.config.mapping["obs"] == ["pose.x", "pose.y", "lidar"]
+    assert plan.config.episodes.incomplete == "end" and "are over there" not in str(plan)
     assert questions[0].startswith("obs: ") and questions[1].startswith("There is no column nothing.")
     assert questions[2].startswith("A vector is joined from numbers: name pose.x, pose.y, pose.heading. obs: ")
