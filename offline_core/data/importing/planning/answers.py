@@ -15,13 +15,14 @@ from offline_core.data.importing.planning.plan import plan_import
 from offline_core.data.importing.planning.result import Decision, ImportPlan
 from offline_core.data.inputs.frames import no_column
 from offline_core.data.inputs.row_steps import as_sql
+from offline_core.errors import ConfigError
 from offline_core.runtime.config import parse
 
 LAST_READING = "the last reading of the episode"
 ALL = "all of these"
 """As the answer of what is a vector: all candidates."""
 LEAVE_OUT, KEEP_OUT = "leave these rows out", "stop here"
-BREAKS_OFF, IS_OVER = "more happened, which was not recorded", "the end, after which nothing follows"
+BREAKS_OFF, IS_OVER = "more that was not recorded", "nothing"
 LARGER, SMALLER = "larger is better", "smaller is better"
 MAX_ROUNDS = 20
 """Of questions: each plan may ask what the one before could not know."""
@@ -73,8 +74,8 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
                 break
             config = _with(config, unreadable="quarantine")
         elif plan.ends_are_unknown:
-            answer = ask("episodes: no column says how they end; what comes after the last row of each", [BREAKS_OFF, IS_OVER])
-            incomplete = "end" if answer.strip() == IS_OVER else "cut"
+            question = "episodes: no column says how they end; what comes after the last row of each"
+            incomplete = "end" if _choice(question, [BREAKS_OFF, IS_OVER], ask) == IS_OVER else "cut"
             config = _with(config, episodes=config.episodes.model_copy(update={"incomplete": incomplete}))
         else:
             break
@@ -90,6 +91,20 @@ def _answer(decision: Decision, refused: str, ask: Callable[[str, list[str]], st
     question = f"{asked_again}{decision.name}: {decision.question}; several names have commas between them"
     answer = ask(question, [ALL, *decision.candidates])
     return ", ".join(decision.candidates) if answer == ALL else answer
+
+
+def _choice(question: str, candidates: list[str], ask: Callable[[str, list[str]], str]) -> str:
+    """The candidate that is answered; another answer is asked again.
+
+    Raises:
+        ConfigError: no answer is a candidate.
+    """
+    again = ""
+    for _ in range(MAX_ROUNDS):
+        if (answer := ask(f"{again}{question}", candidates).strip()) in candidates:
+            return answer
+        again = "That is none of them. "
+    raise ConfigError(f"{question}: the answer has to be {' or '.join(candidates)}.")
 
 
 def _asked_of(plan: ImportPlan) -> ImportConfig:
@@ -155,7 +170,7 @@ def _with_sign(config: ImportConfig, plan: ImportPlan, ask: Callable[[str, list[
     if not isinstance(source, str) or (has_word(source, REWARD_WORDS) and not is_minimised(source)):
         return config
     candidates = [SMALLER, LARGER] if is_minimised(source) else [LARGER, SMALLER]
-    if ask(f"{source}: which values of the reward are better", candidates).strip() != SMALLER:
+    if _choice(f"{source}: which values of the reward are better", candidates, ask) != SMALLER:
         return config
     computed = negated(source, {column.name for column in plan.columns})
     config = _with(config, mapping={**config.mapping, columns.REWARDS: next(iter(computed))})

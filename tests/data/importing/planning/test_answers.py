@@ -115,7 +115,7 @@ def test_an_error_is_observed_where_the_reward_is_known(tmp_path: Path) -> None:
 
 def test_a_struct_is_answered_by_its_fields_and_a_refusal_says_why(tmp_path: Path) -> None:
     source, questions = logs.robot(tmp_path / "in", files=1), list[str]()
-    answers = iter(["nothing", "pose, lidar", "pose.x, pose.y, lidar", IS_OVER])
+    answers = iter(["nothing", "pose, lidar", "pose.x, pose.y, lidar", "2", IS_OVER])
 
     def ask(question: str, candidates: list[str]) -> str:
         questions.append(question)
@@ -123,6 +123,7 @@ def test_a_struct_is_answered_by_its_fields_and_a_refusal_says_why(tmp_path: Pat
 
     plan = asked(ImportConfig(mapping={"actions": ["v", "w"]}), [str(source)], ask)
     assert plan.is_ready and plan.config.mapping["obs"] == ["pose.x", "pose.y", "lidar"]
+    assert questions[4].startswith("That is none of them. episodes: no column says how they end")
     assert plan.config.episodes.incomplete == "end" and "are over there" not in str(plan)
     assert questions[0].startswith("obs: ") and questions[1].startswith("There is no column nothing.")
     assert questions[2].startswith("A vector is joined from numbers: name pose.x, pose.y, pose.heading. obs: ")
