@@ -752,7 +752,7 @@ def promote(
 
     Arguments:
         registry: folder of the registry and name of the policy in it.
-        source: folder of the decision; with -s override=… also the checkpoint of a policy.
+        source: folder of the decision; with override=… also the checkpoint of a policy.
         config: all parameters, or some by name; the other keywords are the fields of `PromotionConfig`.
 
     Raises:

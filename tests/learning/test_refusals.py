@@ -45,7 +45,7 @@ def dataset(folder: Path, actions: gym.Space[Any]) -> str:
         (
             TWO,
             {"algorithm": "td3_bc", "preset": "locomotion"},
-            r"TD3BC .* cannot act in Discrete\(2\)\. Use bc, marwil, iql or cql",
+            r"TD3BC .* cannot act in Discrete\(2\)\. Use one of bc, marwil, awac, iql, cql, bcq, dqn",
         ),
         (TWO, {"algorithm": "sac"}, r"SAC .* cannot act in Discrete\(2\)"),
         (BOX, {"algorithm": "dqn"}, r"DQN chooses among a list of actions; it cannot act in Box"),

@@ -151,7 +151,7 @@ def check_alike(sources: Sequence[Dataset], types: Sequence[Mapping[str, str]]) 
         raise SchemaError(
             "\n  ".join(["The datasets differ:", *differences])
             + "\nImport them again with the same environment or spaces; 'offline convert' makes formats the same, and "
-            "'offline prune -s columns=…' leaves columns out of tables."
+            "'offline prune' leaves columns out of tables, by its parameter columns."
         )
 
 

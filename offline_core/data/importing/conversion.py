@@ -174,7 +174,7 @@ class Conversion:
         if missing := [name for name in REQUIRED if name not in names]:
             likely = {name: matches[0] for name in missing if (matches := named(name, in_source))}
             line = ", ".join(f"{name}: {source}" for name, source in likely.items())
-            hint = f"mapping: {{{line}}}" if likely else f"mapping, as -s mapping.{missing[0]}=NAME does"
+            hint = f"mapping: {{{line}}}" if likely else f"mapping: {{{missing[0]}: NAME}}"
             raise SchemaError(
                 f"There is no column {', '.join(missing)} and none is mapped to it; there are {', '.join(in_source)}. Say "
                 f"which it is by {hint}."

@@ -91,7 +91,7 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
     arguments=(candidate("estimate"), DATASET, VERSION),
     hint="-s require_return=… says how much is enough.",
     gate=enforce,
-    short=("gamma", "horizon", "methods", "require_return"),
+    short=("behaviour", "gamma", "methods", "require_return"),
 )
 def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int | None = None) -> Made[OffPolicyResult]:
     """Estimate a policy's return from recorded episodes without playing it, and stop if it is too little.

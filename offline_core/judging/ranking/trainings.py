@@ -89,7 +89,7 @@ def training_of(algorithm: str, measures: Measures, data: Trained) -> Training:
     if (why := _needs_bounds(algorithm, measures)) is not None:
         told.append(why)
         if data.again is None:
-            told.append(f"Repeat the import of what {words[0]} was made of with -s action_space={_bounds(measures)}.")
+            told.append(f"Repeat the import of what {words[0]} was made of with action_space={_bounds(measures)}.")
         else:
             commands.append(command(*data.again, "-o", "runs/bounded", "-s", f"action_space={_bounds(measures)}"))
             words = ["runs/bounded"]

@@ -225,10 +225,10 @@ def score_of(config: SweepConfig, settings: Sequence[Setting], runs: Sequence[Ru
     if "estimate" not in reasons:
         said = ""
     elif held_out is not None:
-        said = f" To estimate from what was held out: -s estimate_on={held_out}."
+        said = f" To estimate from what was held out: estimate_on={held_out}."
     else:
         data = runs[0].dataset
-        side = f"-s estimate_on={data.uri}-split/held_out"
+        side = f"estimate_on={data.uri}-split/held_out"
         said = f" Split first ({splitting(data)}), sweep its train side, and estimate from the other: {side}."
     raise ConfigError(f"There is nothing to compare the runs by ({why}).{said}")
 

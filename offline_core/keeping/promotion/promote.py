@@ -40,7 +40,7 @@ class StoredDecision(NamedTuple):
         Argument("registry", "Folder of the registry and name of the policy in it.", "runs/registry/policy", "output"),
         Argument(
             "source",
-            "Folder of the decision; with -s override=… also the checkpoint of a policy.",
+            "Folder of the decision; with override=… also the checkpoint of a policy.",
             "runs/decision",
             "decision",
         ),
@@ -117,7 +117,7 @@ def _decision(config: PromotionConfig, source: str) -> StoredDecision | None:
     if decision is None and config.override is None:
         raise PromotionError(
             f"There is no decision in {source}. An alias moves by the folder of a decision that promotes, or by a checkpoint "
-            "with -s override='why'.",
+            "with override='why'.",
             uri=source,
         )
     return decision
@@ -141,7 +141,7 @@ def read_decision(uri: str) -> StoredDecision | None:
         what = problems(error) if isinstance(error, ValidationError) else error
         raise PromotionError(
             f"{file.uri} is no decision ({what}). Give the folder that 'offline decide' wrote, or a checkpoint with "
-            "-s override='why'.",
+            "override='why'.",
             uri=file.uri,
         ) from error
     evidence = PromotionEvidence(
@@ -165,7 +165,7 @@ def _check(decision: StoredDecision, history: History, alias: str) -> None:
     """
     result, evidence = decision
     where, present = f"{alias} of {history.entry.uri}", history.aliases.get(alias)
-    otherwise = "or say why it is moved all the same: -s override='why'."
+    otherwise = "or say why it is moved all the same: override='why'."
     if (why := result.wrong_signature) is not None:
         raise PromotionError(
             f"{where} is not moved: the decision in {evidence.decision} {why}. Decide again with the key, {otherwise}",
@@ -182,7 +182,7 @@ def _check(decision: StoredDecision, history: History, alias: str) -> None:
         so = f"registry={history.entry.uri}" if present is None else f"against={history.entry.uri}@{alias}"
         raise PromotionError(
             f"{where} is not moved: the decision in {evidence.decision} was made {made_for}. Decide for this one, by "
-            f"'offline decide' with -s {so}, {otherwise}",
+            f"'offline decide' with {so}, {otherwise}",
             uri=history.entry.uri,
         )
     if present is None:

@@ -116,9 +116,10 @@ def box_only(algorithm: Algorithm, space: gym.Space[Any]) -> None:
         ConfigError: They are not.
     """
     if not isinstance(space, gym.spaces.Box):
+        fitting = "bc, marwil, awac, iql, cql, bcq, dqn" if isinstance(space, gym.spaces.Discrete) else "bc, marwil, awac, iql"
         raise ConfigError(
-            f"{type(algorithm).__name__} chooses continuous actions; it cannot act in {space}. Use bc, marwil, iql or cql, "
-            "or ppo to learn from play."
+            f"{type(algorithm).__name__} chooses continuous actions; it cannot act in {space}. Use one of {fitting}, or ppo to "
+            "learn from play."
         )
     if not space.is_bounded():
         raise ConfigError(without_bounds(type(algorithm).__name__, space))

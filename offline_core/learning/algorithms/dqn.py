@@ -136,7 +136,8 @@ def one_choice_only(algorithm: Algorithm, space: gym.Space[Any]) -> None:
     """
     lists = (gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
     if not isinstance(space, lists) or math.prod(space.shape or ()) != 1:
+        more = "; with bounds also cql, td3_bc, rebrac or cal_ql" if isinstance(space, gym.spaces.Box) else ""
         raise ConfigError(
             f"{type(algorithm).__name__} chooses among a list of actions; it cannot act in {space}. "
-            "Use bc, marwil or iql there."
+            f"Use one of bc, marwil, awac, iql there{more}."
         )

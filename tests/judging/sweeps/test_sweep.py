@@ -247,7 +247,7 @@ def test_without_an_environment_the_lowest_held_out_loss_is_best(tmp_path: Path,
         ({"training": {"evaluation": {"environment": {"id": "Pendulum-v1"}}}}, "Pendulum-v1 has"),
         ({"training": {"evaluation": {"environment": {"id": "Robot-v0"}}}}, "Robot-v0"),
         ({"score": "held_out_loss"}, "the policy is played, so the best one is not that of the lowest loss"),
-        ({"score": "estimate"}, "no data to estimate from is named.* Split first .*-s estimate_on=.*-split/held_out"),
+        ({"score": "estimate"}, "no data to estimate from is named.* Split first .*estimate_on=.*-split/held_out"),
     ],
 )
 def test_what_cannot_be_trained_or_compared_is_named_before_anything_starts(
