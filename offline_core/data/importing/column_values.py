@@ -51,6 +51,19 @@ class SampleRows:
         return self if filled.all() else SampleRows(self.table.filter(pa.array(filled)), self.file[filled])
 
 
+def column_at(table: pa.Table, name: str) -> pa.ChunkedArray | None:
+    """The column of a name, or the field inside structs by its dotted one, such as `pose.x`; None if there is none."""
+    if name in table.column_names:
+        return table[name]
+    first, *path = name.split(".")
+    if not path or first not in table.column_names:
+        return None
+    try:
+        return pc.struct_field(table[first], path)
+    except pa.ArrowException:
+        return None
+
+
 def numbers(column: pa.ChunkedArray, *, may_be_time: bool = False) -> np.ndarray | None:
     """(N,) float64, NaN for null, times in nanoseconds; None unless the column holds single numbers, or most texts are some."""
     if arrow.is_text(column.type):

@@ -304,7 +304,7 @@ def _the_rest(guess: Guess) -> None:
     after = {*following(guess.rows.table.column_names).values()}
     left = [name for name in guess.left if not (has_word(name, PROBABILITIES) or name in after or _tells_apart(guess, name))]
     vectors = [name for name in left if _fits(columns.OBS, guess.column(name)) and values.is_vector(guess.column(name))]
-    if columns.OBS not in guess.roles and len(vectors) == 1:
+    if columns.OBS not in guess.roles and len(vectors) == 1 and not pa.types.is_struct(guess.column(vectors[0]).type):
         guess.take(columns.OBS, vectors[0], "the only vectors that have no other meaning", is_sure=False)
         left.remove(vectors[0])
     kinds = dict[str, pa.ChunkedArray]()
@@ -343,13 +343,13 @@ def _the_rest(guess: Guess) -> None:
 
 
 def _fields(name: str, column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
-    """The numbers inside a struct, by their dotted names; any other column by its own."""
+    """The numbers and categories inside a struct, by their dotted names; any other column by its own."""
     if not pa.types.is_struct(column.type):
         return {name: column}
     fields = dict[str, pa.ChunkedArray]()
     for number, child in enumerate(column.type):
         inside = pc.struct_field(column, number)
-        if pa.types.is_struct(child.type) or _is_number(inside):
+        if pa.types.is_struct(child.type) or _is_number(inside) or values.is_category(inside):
             fields |= _fields(f"{name}.{child.name}", inside)
     return fields
 

@@ -110,13 +110,14 @@ ACTION_WORDS = (
         "torque",
     ),
     *("effort", "power_set", "price", "bid", "offer", "discount", "dose", "treatment", "arm", "choice", "decision", "order"),
-    *("recommended", "recommendation", "ad", "item", "shown", "position"),
+    *("recommended", "recommendation", "ad", "item", "shown", "chosen", "selected", "assigned", "routed", "sent", "variant"),
+    *("campaign", "banner", "coupon", "promotion", "intervention", "position"),
 )
 REWARD_WORDS = (
     *("reward", "rewards", "return", "returns", "payoff", "utility", "profit", "pnl", "pn_l", "revenue", "income", "earnings"),
     *("margin", "result", "outcome", "success", "win", "won", "purchased", "purchase", "bought", "ordered", "conversion"),
     *("converted", "click", "clicks", "clicked", "score", "gain", "savings", "sales", "booking", "bookings", "orders", "kpi"),
-    "survived",
+    *("survived", "rating", "satisfaction", "csat"),
 )
 COST_WORDS = (
     *("cost", "costs", "expense", "expenses", "penalty", "loss", "losses", "died", "mortality", "delay", "error", "waste"),

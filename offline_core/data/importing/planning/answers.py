@@ -47,7 +47,8 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
         if undecided:
             decision = undecided[0]
             answer = _answer(decision, refused, ask)
-            known = [*dict.fromkeys([*(column.name for column in plan.columns), *decision.candidates])]
+            others = [name for name in decision.candidates if name != "single_step"]
+            known = [*dict.fromkeys([*(column.name for column in plan.columns), *others])]
             structs = {column.name for column in plan.columns if column.type.startswith("struct of")}
             refused = _why_not(decision, answer, known, structs)
             if not refused:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.sources.first_rows import FirstRows
-from offline_core.data.formats.sources.names import ENDS, PROBABILITY_NAMES, named, plain
+from offline_core.data.formats.sources.names import ENDS, ID_WORDS, PROBABILITY_NAMES, has_word, named, plain
 from offline_core.data.formats.sources.scans import FILE_PATHS
 from offline_core.data.importing import column_values as values
 from offline_core.data.importing.column_values import SampleRows
@@ -24,7 +24,7 @@ from offline_core.data.importing.mapping import REQUIRED
 from offline_core.data.importing.planning import episodes
 from offline_core.data.importing.planning.result import Decision
 from offline_core.data.importing.planning.sample import SourceSample, rows_of
-from offline_core.data.importing.planning.schema import Column, columns_of
+from offline_core.data.importing.planning.schema import Column, columns_of, fields_of
 from offline_core.data.importing.planning.trial import MAX_REFUSED_SHARE, Trial, lengths, made_by, prepared, tried, tried_files
 from offline_core.data.importing.resolving import encoded_elsewhere
 from offline_core.data.importing.roles import Guess, Role, guessed_roles, has_single_steps, same_episode
@@ -38,6 +38,7 @@ from offline_core.runtime.config import parse
 READ_TIME = "iso_time"
 """The column of the times that are read from dates of another form."""
 SCANNED = ("parquet", "csv", "ndjson", "ipc")
+MIN_ROW_IDS = 3
 LIMIT_SHARE = 0.25
 """So many ends at the very same, largest step look like a time limit."""
 
@@ -115,6 +116,7 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
             rows = SampleRows(table, rows.file)
     rows = rows.with_values
     roles = plan.roles = guessed_roles(rows, config.mapping, () if made is None else made.changed)
+    plan.columns += fields_of(dict.fromkeys(name for role in roles.values() for name in role.candidates), seen, rows)
     _set_format(plan, sample)
     _fill_flags(plan, Guess(rows, roles))
     is_one_table = len(sample.readers) == 1  # each of several files may be an episode
@@ -122,7 +124,8 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
         reason = "a row has the probability of what was done, and neither an episode nor a time: each is a choice by itself"
         plan.set("episodes.order", "single_step", reason)
     plan.notes += _no_probabilities(plan)
-    readers = _with_file_ids(plan, sample, rows)
+    row_id = _row_id(plan, rows)
+    readers = sample.readers if row_id is not None else _with_file_ids(plan, sample, rows)
     mapping = {role.name: role.source for role in roles.values() if role.needs_mapping and not role.is_given}
     if mapping:
         plan.config = plan.config.model_copy(update={"mapping": {**mapping, **config.mapping}})
@@ -131,7 +134,7 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
         )
     if not says_where_episodes_end(roles) and plan.config.episodes.order != "single_step":
         if not _counts_anew(plan, rows):
-            plan.decisions.append(_ends_to_decide())
+            plan.decisions.append(_ends_to_decide(row_id))
             return plan
         step = roles[columns.T].sources[0]
         plan.notes.append(f"Nothing else says where an episode ends, so one begins wherever {step} begins anew.")
@@ -192,9 +195,9 @@ def _encoded(config: ImportConfig, rows: SampleRows) -> Proposal:
         forms |= dict.fromkeys(observed, "one_hot")
     new, reasons = dict[str, Any](), []
     for name, form in forms.items():
-        if name not in {*there} - {*config.columns.made} - {*config.columns.encode}:
+        column = None if name in {*config.columns.made, *config.columns.encode} else values.column_at(rows.table, name)
+        if column is None:
             continue
-        column = rows.table[name]
         if _names_few(column) if form == "index" else values.is_category(column):
             known = {"categories": sorted(pc.unique(column.drop_null()).to_pylist())} if config.append else {}
             new[name] = (
@@ -345,9 +348,40 @@ def _counts_anew(plan: Proposal, rows: SampleRows) -> bool:
     return len(np.unique(run)) > 1 and values.counted_from(t, run, rows.file) is not None
 
 
-def _ends_to_decide() -> Decision:
+def _row_id(plan: Proposal, rows: SampleRows) -> str | None:
+    """A column that has another value in each row, as numbers of tickets and orders have; None if there is none.
+
+    Whole numbers count only beside the probability of what was done: elsewhere they may as well count the rows of a table.
+    """
+    taken = {source for role in plan.roles.values() for source in role.sources}
+    names: list[str] = rows.table.column_names
+    for name in names:
+        column = rows.table[name]
+        if name in taken or column.null_count or len(column) < MIN_ROW_IDS:
+            continue
+        if values.is_text(column):
+            is_id = not (values.is_time(column) or values.is_unread_time(column) or _has_spaces(column))
+        else:
+            is_id = columns.ACTION_PROB in plan.roles and has_word(name, ID_WORDS) and values.is_whole(column)
+        if is_id and pc.count_distinct(column).as_py() == len(column):
+            return name
+    return None
+
+
+def _has_spaces(column: pa.ChunkedArray) -> bool:
+    """Whether some text has spaces, as a remark has and an id has not."""
+    return bool(pc.any(pc.match_substring_regex(column, r"\s")).as_py())
+
+
+def _ends_to_decide(row_id: str | None) -> Decision:
     question = "nothing says where an episode ends: map a column to eps_id, or to dones; or set episodes.order: single_step"
-    return Decision(name="episodes", question=question, candidates=[])
+    if row_id is None:
+        return Decision(name="episodes", question=question, candidates=[])
+    question = (
+        f"each row has its own {row_id}, and nothing says which rows follow one another: single_step if each is a choice by "
+        "itself, or the column that names their episodes"
+    )
+    return Decision(name="episodes", question=question, candidates=["single_step"])
 
 
 def _declare_mixed_types(plan: Proposal, readers: Sequence[FirstRows]) -> None:

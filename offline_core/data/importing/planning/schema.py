@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from offline_core.data.episodes import arrow
 from offline_core.data.formats.packed import PACKED
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.readers import SOURCE_ROW
-from offline_core.data.importing.column_values import SampleRows
+from offline_core.data.importing.column_values import SampleRows, column_at
 
 MAX_SHOWN = 24
 """Characters of a value."""
@@ -56,6 +56,19 @@ def columns_of(readers: Sequence[FirstRows], rows: SampleRows) -> list[Column]:
     schemas = [reader.tables[0].schema for reader in readers if reader.tables]
     names = dict.fromkeys(name for schema in schemas for name in schema.names if name != SOURCE_ROW)
     return [_column(name, schemas, rows) for name in names]
+
+
+def fields_of(names: Iterable[str], readers: Sequence[FirstRows], rows: SampleRows) -> list[Column]:
+    """Of these names, those of fields inside structs, such as `pose.x`, as columns of their own."""
+    inside = [name for name in names if name not in rows.table.column_names]
+    tables = [_fields(reader.tables[0], inside) for reader in readers if reader.tables]
+    fields = SampleRows(_fields(rows.table, inside), rows.file)
+    return [_column(name, [table.schema for table in tables], fields) for name in fields.table.column_names]
+
+
+def _fields(table: pa.Table, names: Iterable[str]) -> pa.Table:
+    fields = {name: column_at(table, name) for name in names}
+    return pa.table({name: column for name, column in fields.items() if column is not None})
 
 
 def _column(name: str, schemas: Sequence[pa.Schema], rows: SampleRows) -> Column:

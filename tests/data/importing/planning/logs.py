@@ -182,3 +182,26 @@ def heating(file: Path, days: int = 6, steps: int = 24) -> Path:
     }
     pl.DataFrame(rows).write_csv(file)
     return file
+
+
+def tickets(file: Path, rows: int = 40) -> Path:
+    """Tickets and whom they were assigned to, with its probability, the customer in a struct, and no episode."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for number in range(rows):
+        assigned = int(rng.integers(2))
+        customer = {"segment": [None, "small", "large"][rng.integers(3)], "tenure_days": int(rng.integers(2_000))}
+        ticket = {
+            "ts": f"2026-03-01T08:{number:02d}:00Z",
+            "ticket": f"T-{number:05d}",
+            "customer": customer,
+            "priority": ["low", "high"][rng.integers(2)],
+            "queue": int(rng.integers(40)),
+            "assigned_to": ["bot", "person"][assigned],
+            "propensity": [0.7, 0.3][assigned],
+            "cost": [0.1, 3.0][assigned],
+            "csat": round(float(rng.uniform(1, 5)), 2),
+        }
+        lines.append(json.dumps(ticket))
+    file.write_text("\n".join([*lines, ""]))
+    return file

@@ -127,3 +127,20 @@ def test_a_struct_is_answered_by_its_fields_and_a_refusal_says_why(tmp_path: Pat
     assert plan.config.episodes.incomplete == "end" and "are over there" not in str(plan)
     assert questions[0].startswith("obs: ") and questions[1].startswith("There is no column nothing.")
     assert questions[2].startswith("A vector is joined from numbers: name pose.x, pose.y, pose.heading. obs: ")
+
+
+def test_choices_with_a_number_each_are_asked_for_and_see_what_is_inside_a_struct(tmp_path: Path) -> None:
+    """Tickets that are routed, with times: chained as one episode, each would be a consequence of the one before."""
+    questions = list[str]()
+
+    def ask(question: str, candidates: list[str]) -> str:
+        questions.append(question)
+        return candidates[0]
+
+    plan = asked(ImportConfig(), [str(logs.tickets(tmp_path / "tickets.jsonl"))], ask)
+    assert [question.partition(":")[0] for question in questions] == ["obs", "actions", "rewards", "episodes"]
+    assert "each row has its own ticket" in questions[-1]
+    assert plan.is_ready and plan.config.episodes.order == "single_step" and plan.counts.lone_rows == 40
+    assert plan.config.mapping["obs"] == ["customer.segment", "customer.tenure_days", "priority", "queue"]
+    assert (plan.config.mapping["actions"], plan.config.mapping["rewards"]) == ("assigned_to", "csat")
+    assert plan.config.columns.encode["customer.segment"].other
