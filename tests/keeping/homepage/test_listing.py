@@ -15,6 +15,7 @@ from rich.cells import cell_len
 
 import offline_core as offline
 from flows.cli import app
+from offline_core.data.store.json_files import line_of
 from offline_core.errors import ConfigError, StorageError
 from offline_core.keeping.homepage.listing import LISTED_KINDS, Listed, RootListing, list_root
 from offline_core.keeping.homepage.listing_table import MOST, lines_of, shortened
@@ -35,7 +36,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, cartpole_policy: str) -> Path
     offline.evaluate(runs / "untrained", episodes=3)
     going_on = runs / "going on"
     going_on.mkdir()
-    (going_on / "metrics.jsonl").write_text('{"updates": 3, "loss": 1.5}\n')
+    (going_on / "metrics.jsonl").write_bytes(line_of({"updates": 3, "loss": 1.5}))
     return runs
 
 
