@@ -19,7 +19,7 @@ from offline_core.data.inputs.row_steps import RowSteps
 from offline_core.data.store.json_files import line_of
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, StorageError
-from offline_core.keeping.homepage.choice import choose, listed
+from offline_core.keeping.homepage.explorer import choose, listed
 from offline_core.keeping.homepage.runs import parameters_of
 from offline_core.keeping.homepage.signals import MAX_POINTS, signals_of
 from offline_core.keeping.inspection import card_at
