@@ -174,6 +174,7 @@ def _training(folder: Path, number: int) -> None:
         last_checkpoint=str(best),
         metrics=metrics,
         algorithm="iql",
+        networks_sha256="0" * 64,
         curve=curve,
         dataset=_ref(data, 3),
         target_return=None,

@@ -152,6 +152,7 @@ def training(checkpoint: str, ref: DatasetRef, **values: object) -> TrainingResu
         "last_checkpoint": checkpoint,
         "dataset": ref,
         "algorithm": "marwil",
+        "networks_sha256": "0" * 64,
         "updates": 1200,
         "steps": 120_000,
         "epochs": 3.2,

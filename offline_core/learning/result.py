@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.data.datasets.dataset_card import reading, splitting
@@ -89,17 +89,14 @@ class TrainingResult(LearnedResult):
 
     last_checkpoint: str = Field(description="The policy at the end.")
     kept: list[KeptCheckpoint] = Field([], description="The series of policies that `keep` asks for, in order.")
-    networks_sha256: str | None = Field(None, description="Hash of all networks at the end, in networks.safetensors.")
+    networks_sha256: str = Field(description="Hash of all networks at the end, in networks.safetensors.")
     dataset: DatasetRef
     held_out: str | None = Field(None, description="The held-out side of the split, if the dataset is its train side.")
-    algorithm: str = Field("", description="Its name; empty: of a result that older code stored.")
+    algorithm: str = Field(description="Its name.")
     steps: int = Field(description="Steps learned from, each epoch counted anew.")
     epochs: float = Field(description="Passes over the dataset, with fractions.")
     losses: list[tuple[int, float]] = Field(description="(updates, mean loss since the entry before).")
-    training_metrics: dict[str, float] = Field(
-        description="Metrics of the algorithm, as means of the last iteration.",
-        validation_alias=AliasChoices("training_metrics", "watched"),
-    )
+    training_metrics: dict[str, float] = Field(description="Metrics of the algorithm, as means of the last iteration.")
     recorded_return: float | None = Field(
         None,
         description="What `q` among these is to be compared with: the mean discounted return from recorded steps on, of scaled "
@@ -125,7 +122,7 @@ class TrainingResult(LearnedResult):
             "Policy",
             facts={
                 "Learned from": self.dataset,
-                **({"Algorithm": self.algorithm} if self.algorithm else {}),
+                "Algorithm": self.algorithm,
                 "Updates": f"{self.updates:,}, {self.epochs:,.3g} {epochs}, {self.steps_per_second:,.0f} steps a second",
                 **episode_facts(self.metrics),
             },

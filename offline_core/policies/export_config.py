@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from offline_core.data.datasets.manifest import Parent
-from offline_core.errors import ConfigError
 from offline_core.policies.manifest import PolicyManifest
 from offline_core.runtime.config import Config
 from offline_core.runtime.provenance import provenance
@@ -37,16 +36,6 @@ class PolicyExportConfig(Config):
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="Of the observations that policy and export are compared on.")
     latency_calls: int = Field(300, ge=1, le=1_000_000, description="Calls for each measured latency.")
-
-    @field_validator("formats", mode="before")
-    @classmethod
-    def _none_of_before(cls, formats: Any) -> Any:
-        if "onnx_rows" in (formats if isinstance(formats, list | tuple) else [formats]):
-            raise ConfigError(
-                "there is no format onnx_rows any more, for no graph computes what an import did with raw rows. Export with "
-                "formats=[onnx], and give the model policy.observations_of(rows); made_of in export.json names its actions"
-            )
-        return formats
 
 
 class Latency(StoredModel):

@@ -197,7 +197,7 @@ def _port(name: str, array: np.ndarray) -> Port:
 def _put(location: Location, files: dict[str, bytes]) -> None:
     """Delete the old manifest first and write the new one last: a manifest never describes other models."""
     old = set(location.files(recursive=False))
-    for name in (EXPORT_FILE, *FILES.values(), "policy_rows.onnx"):  # which earlier versions wrote
+    for name in (EXPORT_FILE, *FILES.values()):
         if name in old and (name == EXPORT_FILE or name not in files):
             location.child(name).delete()
     for name, data in files.items():

@@ -1,4 +1,4 @@
-"""Durations, dates and sizes as people read and write them."""
+"""Durations, dates, sizes and long texts as people read and write them."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ def date_text(nanoseconds: float) -> str:
 def count_text(count: int, noun: str, nouns: str = "") -> str:
     """`1 episode`, `1,200 episodes`; of a noun whose plural is no -s, that has to be given."""
     return f"{count:,} {noun if count == 1 else nouns or f'{noun}s'}"
+
+
+def cut_text(text: str, most: int) -> str:
+    """At most so many characters; the end of a longer text is cut, with …"""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def size_text(count: float) -> str:

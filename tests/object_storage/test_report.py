@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import offline_core as offline
+from offline_core.data.store.json_files import line_of
 from offline_core.data.store.location import Location
 from offline_core.keeping.homepage.config import ReportConfig
 from offline_core.keeping.homepage.serving import LiveSite
@@ -27,7 +28,7 @@ def test_a_root_in_a_bucket_has_its_page_there(bucket: str, proxied: Proxy, tmp_
         write_dataset(root.child(name).uri, count)
         offline.check(root.child(name).uri)
     offline.train(root.child("recording").uri, algorithm="bc", optimizer={"max_epochs": 2}, output=root.child("policy").uri)
-    root.child("going on/metrics.jsonl").write(b'{"updates": 3, "loss": 1.5}\n')
+    root.child("going on/metrics.jsonl").write(line_of({"updates": 3, "loss": 1.5}))
     manifest = root.child("cut/_versions/000001.json")
     manifest.write(manifest.read()[:200])
     proxied.plan = lambda request: FORBIDDEN if "/closed/" in request.path and "/_versions/" not in request.path else None
@@ -63,10 +64,10 @@ def test_a_root_in_a_bucket_has_its_page_there(bucket: str, proxied: Proxy, tmp_
 def test_episodes_in_a_bucket_are_marked_and_what_is_new_there_appears(bucket: str) -> None:
     root = Location.of(f"{bucket}/team/served")
     write_dataset(root.child("recording").uri, 6)
-    root.child("going on/metrics.jsonl").write(b'{"updates": 3, "loss": 1.5}\n')
+    root.child("going on/metrics.jsonl").write(line_of({"updates": 3, "loss": 1.5}))
     live = LiveSite(root.uri, ReportConfig())
     live.mark("recording", 4, True)
-    root.child("going on/metrics/000000002.jsonl").write(b'{"updates": 6, "loss": 1.0}\n')
+    root.child("going on/metrics/000000002.jsonl").write(line_of({"updates": 6, "loss": 1.0}))
     live._next_look = 0.0
     assert json.loads(live.answer(["episodes", "recording"], None)[2])["marked"] == [4]
     assert rows_in(json.loads(live.answer(["runs"], None)[2]))["going on"]["updates"] == 6

@@ -28,8 +28,6 @@ from offline_core.data.inputs.row_steps import RowSteps
 from offline_core.errors import ConfigError
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
-from offline_core.policies.export import export_policy
-from offline_core.policies.export_config import ExportManifest, PolicyExportConfig
 from offline_core.policies.policy import Policy
 from offline_core.runtime.config import parse
 from tests.cases import slow_but
@@ -37,7 +35,7 @@ from tests.data.importing import test_row_columns as rooms
 from tests.data.importing.planning import logs
 from tests.data.inputs import test_serving as hours
 from tests.examples import test_logs as building
-from tests.policies.test_export import QUICK, exported, run_onnx, saved
+from tests.policies.test_export import exported, run_onnx
 
 READ: dict[str, Callable[[Path], pl.DataFrame]] = {
     ".csv": pl.read_csv,
@@ -185,19 +183,3 @@ def test_who_acts_on_no_rows_says_nothing_of_them(tmp_path: Path) -> None:
         _, said = exported(policy, tmp_path / name)
         session = onnxruntime.InferenceSession(tmp_path / name / "out" / "policy.onnx")
         assert said.made_of is None and session.get_modelmeta().custom_metadata_map == {}
-
-
-def test_the_format_of_before_is_refused_and_its_file_replaced(tmp_path: Path) -> None:
-    message = r"no format onnx_rows any more, .* formats=\[onnx\].* policy\.observations_of\(rows\)"
-    for formats in (["onnx_rows"], ["onnx", "onnx_rows"], "onnx_rows"):
-        with pytest.raises(ConfigError, match=message):
-            parse(PolicyExportConfig, {"formats": formats})
-    checkpoint = saved(Policy(VECTOR, spaces.Discrete(2)), tmp_path / "policy")
-    export_policy(QUICK, policy=checkpoint, output=str(tmp_path / "out"))
-    said = json.loads((tmp_path / "out" / "export.json").read_text())
-    said["config"]["formats"] = ["onnx_rows"]
-    with pytest.raises(ConfigError, match=message):
-        parse(ExportManifest, said)
-    (tmp_path / "out" / "policy_rows.onnx").write_bytes(b"of before")
-    export_policy(QUICK.model_copy(update={"seed": 1}), policy=checkpoint, output=str(tmp_path / "out"))
-    assert not (tmp_path / "out" / "policy_rows.onnx").exists()

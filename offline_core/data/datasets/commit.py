@@ -167,7 +167,7 @@ def _numbered(location: Location, manifest: Manifest, version: int | None) -> Da
         if version is None:
             new = [number for number in known if number > seen]
             if same := _newest(location, new, lambda manifest: manifest.fingerprint == fingerprint):
-                log_of_versions.mark_used(known[-1], marks)  # older datasets have no mark
+                log_of_versions.mark_used(known[-1], marks)  # its writer may have died before that
                 return _with_latest(same, known)
         seen = listed.highest
         if version is not None and version <= seen and version not in known:

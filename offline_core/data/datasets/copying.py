@@ -18,7 +18,7 @@ from offline_core.data.datasets.damage import unusable_files
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.dataset import Dataset, open_version, versions
 from offline_core.data.datasets.manifest import FileEntry, Operation
-from offline_core.data.datasets.statistics import Statistics, Summary
+from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.datasets.writer import EpisodeWriter, WrittenFiles
 from offline_core.data.episodes import Episode, columns
 from offline_core.data.store.location import Location
@@ -153,10 +153,9 @@ def file_without(
 
 
 def statistics_without(dataset: Dataset, removed: Statistics, added: Statistics, now: Sequence[FileEntry]) -> Statistics:
-    """Statistics of a dataset without some episodes and with others, exact but for the last digits of moments.
+    """Statistics of a dataset without some episodes and with others; those of columns are exact but for the last digits.
 
-    What they say of an extreme value that was removed is not enough: then returns and lengths of all episodes are read, or
-    for the columns all data.
+    What they say of a column is not enough where an extreme value was removed: then all data is read.
 
     Arguments:
         now: the files with the others.
@@ -164,27 +163,20 @@ def statistics_without(dataset: Dataset, removed: Statistics, added: Statistics,
     known = dataset.manifest.statistics
     if not removed.episodes:
         return known.merge(added)
-    after = dataset.with_files(now)
-    columns_now = known.replaced_columns(removed, added)
-    if columns_now is None and known.columns is not None:
+    after, columns_now = dataset.with_files(now), known.replaced_columns(removed, added)
+    if columns_now is not None:
+        return statistics_anew(after, of_columns=False).model_copy(update={"columns": columns_now})
+    if known.columns is not None:
         log.info("%s: a replaced episode held an extreme value, so the statistics are computed from all data.", dataset.ref)
-        return Statistics.of_episodes(group.episodes() for group in after.row_groups())
-    returns, lengths = (
-        known.returns.replaced(removed.returns, added.returns),
-        known.lengths.replaced(removed.lengths, added.lengths),
-    )
-    if returns is None or lengths is None:
-        index = after.index([columns.RETURN, columns.LENGTH])
-        returns, lengths = (Summary.of(index[name].to_numpy()) for name in (columns.RETURN, columns.LENGTH))
-    return Statistics(
-        episodes=known.episodes - removed.episodes + added.episodes,
-        steps=known.steps - removed.steps + added.steps,
-        terminated=known.terminated - removed.terminated + added.terminated,
-        truncated=known.truncated - removed.truncated + added.truncated,
-        returns=returns,
-        lengths=lengths,
-        columns=columns_now,
-    )
+    return statistics_anew(after, of_columns=known.columns is not None)
+
+
+def statistics_anew(dataset: Dataset, *, of_columns: bool) -> Statistics:
+    """Compute the statistics of a dataset: of its columns, too, for which all data is read, or of episodes by its index."""
+    if of_columns:
+        return Statistics.of_episodes(group.episodes() for group in dataset.row_groups())
+    index = dataset.index() if dataset.manifest.files else None
+    return Statistics.of([] if index is None else [{name: index[name].to_numpy() for name in columns.EPISODE_SUMMARY}])
 
 
 def chosen_episodes(dataset: Dataset, places: pl.DataFrame, names: Collection[str]) -> Iterator[list[Episode]]:

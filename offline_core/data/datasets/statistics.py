@@ -166,24 +166,6 @@ class Summary(StoredModel):
             max=max((end for end in (self.max, other.max) if end is not None), default=None),
         )
 
-    def replaced(self, removed: Summary, added: Summary) -> Summary | None:
-        """See `ColumnStatistics.replaced`."""
-        if removed.count == 0 or removed.count == self.count:
-            return self.merge(added) if removed.count == 0 else added
-        ends = [self.min, self.max, removed.min, removed.max]
-        if any(end is None for end in ends):
-            return None
-        low, high, removed_low, removed_high = (float(end) for end in ends if end is not None)
-        if removed_low <= low and (added.min is None or added.min > low):
-            return None
-        if removed_high >= high and (added.max is None or added.max < high):
-            return None
-        count = self.count - removed.count
-        mean = self.mean + (self.mean - removed.mean) * (removed.count / count)
-        squares = self.count * self.std * self.std - removed.count * removed.std * removed.std
-        squares -= (removed.mean - mean) ** 2 * removed.count * (count / self.count)
-        return Summary(count=count, mean=mean, std=math.sqrt(max(0.0, squares) / count), min=low, max=high).merge(added)
-
 
 class Statistics(StoredModel):
     """Counts and statistics of a dataset."""

@@ -1,19 +1,15 @@
 """Tags: names of versions of a dataset. Each move of a tag is an entry in a log, and the last entry has all tags.
 
     <uri>/_versions/tags/000001.json     who let which tag stand for which version, when, and what it stood for before
-    <uri>/_versions/tags/<name>          of earlier versions of this package: the number of the version
 
-`<uri>@<name>` is that version wherever a dataset is read, and `<uri>@<number>` the version of that number. Tags of earlier
-versions are read as they are until the first move; that entry has them all, and their files go.
+`<uri>@<name>` is that version wherever a dataset is read, and `<uri>@<number>` the version of that number.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -29,8 +25,6 @@ VERSIONS = "_versions"
 FOLDER = f"{VERSIONS}/tags"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
 _NUMBER = re.compile(r"[0-9]{1,18}")
-_MAX_BYTES = 100
-"""Most bytes of a tag's file that an earlier version of this package wrote."""
 
 
 class TagMove(StoredModel):
@@ -46,7 +40,7 @@ class TagMove(StoredModel):
 
 
 def tag_moves(location: Location) -> list[TagMove]:
-    """All moves of the tags of a dataset, the first one first; none of those by earlier versions.
+    """All moves of the tags of a dataset, the first one first.
 
     Raises:
         CorruptFileError: one is missing, damaged, or does not follow from those before it.
@@ -63,9 +57,9 @@ def read_tags(location: Location) -> dict[str, int]:
     """All tags of a dataset, by name.
 
     Raises:
-        CorruptFileError: the last move is damaged, or one before it is missing; or the file of a tag holds no number.
+        CorruptFileError: the last move is damaged, or one before it is missing; or another version of this package wrote a tag.
     """
-    return _read(location).tags
+    return _read(location)[1]
 
 
 def write_tag(location: Location, name: str, version: int) -> None:
@@ -127,38 +121,33 @@ def resolve(location: Location, name: str) -> int:
     return tags[name]
 
 
-class _State(NamedTuple):
-    number: int
-    """Number of the last move; 0: there is none."""
-    tags: dict[str, int]
-    files: Sequence[str]
-    """Names of the tags that are files of earlier versions; a log replaces them."""
-
-
-def _read(location: Location) -> _State:
+def _read(location: Location) -> tuple[int, dict[str, int]]:
+    """(number of the last move, 0 if there is none; all tags after it)."""
     log = _log(location)
     listed = log.listed()
     if listed.highest and (last := next(log.newest_first(), None)) is not None:
         move = _move_of(location, last)
-        return _State(move.number, dict(sorted(move.tags.items())), ())
-    files = [name for name in listed.others if _NAME.fullmatch(name)]
-    return _State(0, {name: _number(log.folder.child(name)) for name in files}, files)
+        return move.number, dict(sorted(move.tags.items()))
+    if tags := [name for name in listed.others if _NAME.fullmatch(name)]:
+        file = log.folder.child(tags[0]).uri
+        raise CorruptFileError(
+            f"{file} is a tag as another version of this package wrote it. Delete the file, and set the tag again.", uri=file
+        )
+    return 0, {}
 
 
 def _move(location: Location, name: str, version: int | None) -> None:
     """Add the move of a tag to the log; none if the tag stands for that version already."""
     while True:
-        number, tags, files = _read(location)
+        number, tags = _read(location)
         if number and tags.get(name) == version:
             return
         move = TagMove(tag=name, version=version, previous=tags.get(name), tags=_after(tags, name, version))
         try:
             _log(location).append(move.model_dump(mode="json"), after=number)
-            break
+            return
         except VersionExistsError:  # another writer moved a tag meanwhile
             continue
-    for file in files:
-        location.child(f"{FOLDER}/{file}").delete()
 
 
 def _after(tags: dict[str, int], name: str, version: int | None) -> dict[str, int]:
@@ -167,7 +156,7 @@ def _after(tags: dict[str, int], name: str, version: int | None) -> dict[str, in
 
 
 def _log(location: Location) -> NumberedLog:
-    return NumberedLog(location, FOLDER, mark=".last-")  # a tag of an earlier version may be called last-2024
+    return NumberedLog(location, FOLDER)
 
 
 def _move_of(location: Location, values: object) -> TagMove:
@@ -176,13 +165,3 @@ def _move_of(location: Location, values: object) -> TagMove:
     except ValidationError as error:
         folder = location.child(FOLDER).uri
         raise CorruptFileError(f"A file in {folder} is no move of a tag: {problems(error)}.", uri=folder) from error
-
-
-def _number(file: Location) -> int:
-    data = file.read()
-    text = data.decode(errors="replace").strip() if len(data) <= _MAX_BYTES else ""
-    if not _NUMBER.fullmatch(text):
-        raise CorruptFileError(
-            f"{file.uri} does not hold the number of a version. Delete the file, and set the tag again.", uri=file.uri
-        )
-    return int(text)

@@ -74,8 +74,7 @@ def _everything(catalogue: Catalogue) -> Iterator[Verified]:
         if kind == "version":
             yield _version(catalogue.location(posixpath.dirname(folder)), int(posixpath.basename(name)[:-5]))
         elif kind == "metrics":
-            if (lines := _metrics(location)) is not None:
-                yield lines
+            yield _metrics(location)
         elif kind in ("tag", "about", "move"):
             if folder not in logs:
                 logs.add(folder)
@@ -114,14 +113,12 @@ def _log(folder: Location, kind: Kind) -> Verified:
     return Verified(what, folder.uri)
 
 
-def _metrics(location: Location) -> Verified | None:
-    """Verify a file of metrics; None if an earlier version wrote it, without checksums."""
+def _metrics(location: Location) -> Verified:
     try:
-        data = location.read()
-        read_lines(data, location.uri)
+        read_lines(location.read(), location.uri)
     except OfflineError as error:
         return Verified("metrics file", location.uri, (str(error),))
-    return Verified("metrics file", location.uri) if b'"checksum"' in data else None
+    return Verified("metrics file", location.uri)
 
 
 def _json(location: Location, kind: Kind) -> Verified | None:

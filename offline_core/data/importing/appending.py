@@ -31,7 +31,7 @@ from offline_core.secrets import masked
 
 log = logging.getLogger(__name__)
 
-OLDEST = 8
+OLDEST = 11
 """The first version of the import of which rows mean what they mean today."""
 _SETTLED = ("mapping", "columns", "episodes", "observation_space", "action_space")
 """Parameters that an import may find by itself."""
@@ -74,7 +74,7 @@ def newest_import(output: str, config: ImportConfig, operation: Operation) -> Da
     imported = Imported.of(base.manifest)
     if imported is None or not OLDEST <= before.version <= operation.version:
         raise ConfigError(
-            f"{named} was imported by an earlier version of this package, which did not note what it cut. {again}"
+            f"{named} was imported by an earlier version of this package, and its rows mean something else. {again}"
         )
     settled = imported.settled or {}
     asked, now = before.config, operation.config

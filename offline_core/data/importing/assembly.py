@@ -60,7 +60,6 @@ def assemble(
     findings: Findings,
     mapping: ColumnMapping,
     in_order: Callable[[pa.Table, np.ndarray], pa.Table] | None,
-    keeps_time: bool = True,
 ) -> Assembled:
     """Build the episodes of a canonical step table.
 
@@ -73,7 +72,6 @@ def assemble(
             the same step, or a row claims a step before the first.
         mapping: what columns are called in the source, for messages.
         in_order: makes columns of earlier rows, given rows in order and (N,) bool which of them follow none.
-        keeps_time: keep the times of steps as the column `columns.TIME`; not beside stored episodes that have none.
 
     Raises:
         EpisodeError: the steps cannot be put in order.
@@ -112,7 +110,7 @@ def assemble(
         _count_times(rows, unit, counts)
         if order == "time" and has_timestamps(table) and not rows.has_new_obs:
             counts.set_back_ids = ids_set_back(rows)
-        if keeps_time and columns.TIME not in table.column_names:
+        if columns.TIME not in table.column_names:
             rows = replace(rows, table=rows.table.append_column(columns.TIME, rows.steps["t"].to_arrow()))
     rows = _completed(rows, rules, counts, order=order)
     episodes = [replace(episode, observation_space=spaces[0], action_space=spaces[1]).validate() for episode in _episodes(rows)]

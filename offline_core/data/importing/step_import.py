@@ -423,7 +423,6 @@ class StepImport:
             findings=findings,
             mapping=self.preparation.mapping,
             in_order=None if made is None else made.in_order,
-            keeps_time=self.order != "stored" or self.base is None or self.base.has_times,
         )
 
 

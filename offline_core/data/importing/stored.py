@@ -77,11 +77,6 @@ class Stored:
         known = frozenset(whole | set(cuts[SOURCE_ID].to_list()) | waiting)
         return cls(dataset, imported, rules, places, cuts, frozenset(waiting), known)
 
-    @property
-    def has_times(self) -> bool:
-        """Whether its steps have times; rows in stored order had none in imports of earlier versions."""
-        return columns.TIME in (self.dataset.statistics.columns or {})
-
     def parts(self, ids: Collection[str]) -> pl.DataFrame:
         """`CUTS` of the stored episodes that hold steps of these ids of the source, those that are whole included."""
         own = self.cuts.filter(pl.col(SOURCE_ID).is_in(ids))

@@ -20,8 +20,6 @@ if TYPE_CHECKING:  # policies load without Polars
 
 MEANING = ("obs", "labels", "computed", "encode", "bins")
 """Fields of which another value lets the same numbers be other observations or actions."""
-_WORDS = ("of_earlier",)
-"""Fields that say in words what others say: datasets of earlier versions lack them."""
 
 
 class InputColumns(BaseModel):
@@ -78,7 +76,7 @@ class InputColumns(BaseModel):
         Arguments:
             only: fields of this class or of its steps that are looked at; None: all.
         """
-        own, theirs = (inputs.model_dump(exclude={"steps", *_WORDS}) | inputs.steps.model_dump() for inputs in (self, other))
+        own, theirs = (inputs.model_dump(exclude={"steps"}) | inputs.steps.model_dump() for inputs in (self, other))
         return "; ".join(f"{name} is {own[name]} and {theirs[name]}" for name in only or own if own[name] != theirs[name])
 
     def _numbers(self, frame: pl.DataFrame, name: str) -> np.ndarray:

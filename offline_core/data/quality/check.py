@@ -185,8 +185,7 @@ def last_report(dataset: Dataset) -> QualityReport | None:
     if (stored := stored_result(location, QualityReport)) is None:
         return None
     report, made = stored
-    is_older = dataset.manifest.fingerprint in made.values()  # earlier versions did not note the state of files
-    if not is_older and state_of(dataset) not in made.values():
+    if state_of(dataset) not in made.values():
         log.warning("%s: files were written again since it was checked. Check it again.", dataset.ref)
         return None
     return report

@@ -107,26 +107,23 @@ def read_lines(data: bytes, where: str) -> list[dict[str, Any]]:
 
 
 def whole_lines(data: bytes) -> Iterator[dict[str, Any] | None]:
-    """The values of each line; None: it is damaged. Files of earlier versions have no checksums: if one line has, all have."""
-    has_checksums = _LINE_CHECKSUM.search(data) is not None
+    """The values of each line; None: it is damaged."""
     *lines, rest = data.split(b"\n")
-    if rest.rstrip(b"\r").endswith(b"}") or _LINE_CHECKSUM.search(rest):  # all but the end of the line is there
+    if _LINE_CHECKSUM.search(rest):  # all but the end of the line is there
         lines.append(rest)
     for line in lines:
-        yield _line_values(line.rstrip(b"\r"), has_checksums)
+        yield _line_values(line.rstrip(b"\r"))
 
 
-def _line_values(line: bytes, has_checksums: bool) -> dict[str, Any] | None:
+def _line_values(line: bytes) -> dict[str, Any] | None:
     match = _LINE_CHECKSUM.search(line)
-    if match is None and (has_checksums or line.endswith(b'"}')):  # no number of earlier versions is a text
+    if match is None or match.end() != len(line):
         return None
-    if match is not None:
-        body = line[: match.start()]
-        if match.end() != len(line) or zlib.crc32(body) != int(match[1], 16):
-            return None
-        line = body + b"}"
+    body = line[: match.start()]
+    if zlib.crc32(body) != int(match[1], 16):
+        return None
     try:
-        values = json.loads(line)
+        values = json.loads(body + b"}")
     except (ValueError, RecursionError):
         return None
     return values if isinstance(values, dict) else None

@@ -1,8 +1,7 @@
 """A folder of numbered JSON files, each made by one exclusive create: of two writers, one gets the number.
 
     <folder>/000001.json        an entry; it ends with a checksum
-    <folder>/last-000007        the highest number that an entry ever had, also if entries were deleted; `.last-000007` where
-                                other files may have such a name
+    <folder>/last-000007        the highest number that an entry ever had, also if entries were deleted
 
 Some logs are chained: no number is missing, and each entry holds the SHA-256 of the whole file before it. So an entry that
 was edited, deleted or brought from elsewhere is found by its neighbours. Moves of aliases and of tags are chained: what they
@@ -29,7 +28,7 @@ from offline_core.runtime.prefetch import several
 log = logging.getLogger(__name__)
 
 _ENTRY = re.compile(r"(\d{6,18})\.json")
-_NUMBER = re.compile(r"\d{1,18}")
+_MARK = re.compile(r"last-(\d{1,18})")
 _RESTORE = "Restore the log from a copy."
 
 
@@ -55,8 +54,6 @@ class NumberedLog:
 
     root: Location
     name: str
-    mark: str = "last-"
-    """How the name of the file begins that marks numbers as used."""
 
     @property
     def folder(self) -> Location:
@@ -70,11 +67,10 @@ class NumberedLog:
         """List what is in the folder; nothing if the folder does not exist."""
         files = LogFiles([], [], [])
         for name in self.folder.files(recursive=False):
-            marked = name.removeprefix(self.mark) if name.startswith(self.mark) else ""
             if match := _ENTRY.fullmatch(name):
                 files.numbers.append(int(match[1]))
-            elif _NUMBER.fullmatch(marked):
-                files.marks.append(int(marked))
+            elif match := _MARK.fullmatch(name):
+                files.marks.append(int(match[1]))
             else:
                 files.others.append(name)
         return LogFiles(*map(sorted, files))  # type: ignore[arg-type]
@@ -91,9 +87,9 @@ class NumberedLog:
         if number <= max(marks, default=0):
             return
         try:
-            self.folder.child(f"{self.mark}{number:06d}").write(b"The highest number that an entry ever had.\n")
+            self.folder.child(f"last-{number:06d}").write(b"The highest number that an entry ever had.\n")
             for lower in marks:
-                self.folder.child(f"{self.mark}{lower:06d}").delete()
+                self.folder.child(f"last-{lower:06d}").delete()
         except StorageError as error:  # the entry itself is there
             log.warning("%s is written, but its number could not be marked as used: %s", self.file(number).uri, error)
 

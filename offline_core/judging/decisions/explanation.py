@@ -14,7 +14,7 @@ from offline_core.data.datasets.dataset_card import splitting
 from offline_core.runtime.reporting import figures
 from offline_core.runtime.reporting.card import Card, Section, command
 from offline_core.runtime.result import Part, Result
-from offline_core.runtime.units import count_text, number_text
+from offline_core.runtime.units import count_text, cut_text, number_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -140,7 +140,7 @@ class Explanation(Result):
         ]
         return Section(
             "How often each action was done, what it was paid, and how often each would do it most likely",
-            columns=["Action", "Done", "Mean reward", *map(_short, would)],
+            columns=["Action", "Done", "Mean reward", *(cut_text(name, LONGEST) for name in would)],
             rows=rows,
         )
 
@@ -193,14 +193,9 @@ def steps_section(title: str, steps: Sequence[ExplainedStep], *, several: bool) 
     columns = [
         *(["Episode"] if several else []),
         *("Step", *steps[0].seen, "Done", "Reward"),
-        *map(_short, steps[0].choices),
+        *(cut_text(name, LONGEST) for name in steps[0].choices),
     ]
     return Section(title, columns=columns, rows=[_row(step, several) for step in steps])
-
-
-def _short(name: str) -> str:
-    """A policy's name above its column."""
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 
 def _row(step: ExplainedStep, several: bool) -> list[object]:

@@ -21,6 +21,7 @@ from offline_core.policies.export_config import EXPORT_FILE, ExportManifest
 from offline_core.policies.kind import PolicyKind, kind_of
 from offline_core.policies.lineage import Lineage, Node, episodes_in, lineage
 from offline_core.policies.manifest import PolicyManifest, find_policy
+from offline_core.runtime.units import cut_text
 from offline_core.runtime.user_code import UserCode, code_digests
 
 if TYPE_CHECKING:
@@ -244,8 +245,7 @@ def _shortened(text: str) -> str:
         return f"the behaviour of {'/'.join(text.removeprefix(BEHAVIOUR_OF).split('/')[-2:])}"
     if kind_of(text) == "onnx":
         return "/".join(text.split("/")[-2:])
-    text = " ".join(text.split())
-    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+    return cut_text(" ".join(text.split()), LONGEST_NAME)
 
 
 def names_of(uris: Sequence[str]) -> list[str]:

@@ -22,7 +22,7 @@ class Outlier(Part):
     episode: int = Field(description="Its number in the order of the dataset, from 0.")
     eps_id: str
     score: float = Field(description="Robust standard deviations of what is farthest from the other episodes.")
-    farther_than: int | None = Field(None, description="Episodes with a lower score; None: not counted by an earlier version.")
+    farther_than: int = Field(description="Episodes with a lower score.")
     reason: str
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class OutlierResult(Result):
                 outlier.episode,
                 outlier.eps_id,
                 deviations_text(outlier.score),
-                "–" if outlier.farther_than is None else share_text(outlier.farther_than, others),
+                share_text(outlier.farther_than, others),
                 outlier.reason,
             )
             for outlier in self.outliers

@@ -34,12 +34,12 @@ CACHE = "OFFLINE_CACHE"
 """Variable that names the folder of caches."""
 LEAST_FILES = 1_000
 """Fewer are read faster than a cache is worth."""
-_FORMAT = 1
+_FORMAT = 2
 READ_BYTES = 2**16
 """Most files are smaller."""
 _SETTLED_NS = 2_000_000_000
 """A file that changed so shortly before it was read may change again within the same tick of its store's clock."""
-_DEFAULTS = {"expert": "ppo", "training": "bc"}
+DEFAULT_ALGORITHMS = {"expert": "ppo", "training": "bc"}
 """The algorithms of runs whose parameters do not name one."""
 
 
@@ -169,8 +169,13 @@ def _version(values: Mapping[str, Any]) -> Brief:
     )
 
 
+def algorithm_of(config: Mapping[str, Any], kind: str = "") -> str:
+    """The algorithm that parameters name, of the user's own its path; else what a run of this kind learns with by default."""
+    algorithm = config.get("algorithm", DEFAULT_ALGORITHMS.get(kind, ""))
+    return str(algorithm.get("path", "") if isinstance(algorithm, Mapping) else algorithm)
+
+
 def _policy(values: Mapping[str, Any]) -> Brief:
-    algorithm = values["operation"].get("config", {}).get("algorithm", "")
     environment = values.get("environment")
     return Brief(
         "policy",
@@ -178,7 +183,7 @@ def _policy(values: Mapping[str, Any]) -> Brief:
         _seconds(values["created_at"]),
         _stage(values["operation"]),
         _sources(values),
-        algorithm=str(algorithm.get("name", "") if isinstance(algorithm, dict) else algorithm),
+        algorithm=algorithm_of(values["operation"].get("config", {})),
         environment="" if environment is None else environment["id"],
     )
 
@@ -197,7 +202,7 @@ def _result(values: Mapping[str, Any]) -> Brief | None:
         _TOLD[kind](result) if kind in _TOLD else _return(result.get("metrics", {})),
         sources=[f"{dataset['uri']}@{dataset['version']}"] if isinstance(dataset, dict) else (),
         policy="" if kind in _OF_POLICIES else str(result.get("checkpoint") or ""),
-        algorithm=str(result.get("algorithm") or _DEFAULTS.get(kind, "")),
+        algorithm=algorithm_of(result, kind),
     )
 
 

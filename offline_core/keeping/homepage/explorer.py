@@ -1,10 +1,13 @@
-"""The episodes of a dataset: a list of them, and each with its steps."""
+"""The episodes of a dataset: a list of them, some that are chosen, each with its steps, and clips of them."""
 
 from __future__ import annotations
 
+import base64
 import io
-from collections.abc import Iterator, Sequence
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import polars as pl
@@ -20,10 +23,11 @@ from offline_core.data.episodes import Episode, columns
 from offline_core.data.episodes.arrow import refuse_extension_types
 from offline_core.data.quality.result import Histogram
 from offline_core.data.store.location import Location
-from offline_core.keeping.homepage.choice import choose, listed
+from offline_core.keeping.contents import Contents
 from offline_core.keeping.homepage.config import ReportConfig
 from offline_core.keeping.homepage.signals import signals_of
 from offline_core.keeping.homepage.values import number
+from offline_core.policies.recording.video import CLIPS, TYPES
 
 Groups = Sequence[tuple[RowGroup, np.ndarray]]
 """Row groups, each with the numbers of its episodes."""
@@ -32,6 +36,8 @@ MAX_NUMBERS = 2_000_000
 """Of the steps of all datasets together in one file, 5.3 bytes each; every dataset may use its share."""
 MOST_MATCHES = 2_000
 """Episodes that meet a condition and are listed."""
+MAX_CLIP_BYTES = 2 * 2**20
+"""A larger clip is linked."""
 
 
 def episodes_of(
@@ -70,6 +76,52 @@ def episodes_of(
         episodes["score"] = [number(value, 4) for value in score[rows].tolist()]
         episodes["reason"] = scores[REASON].gather(rows).to_list()
     return episodes
+
+
+def choose(
+    returns: np.ndarray, scores: np.ndarray | None, count: int, *, seed: int, is_whole: np.ndarray | None = None
+) -> dict[int, str]:
+    """At most `count` of E episodes and why each was chosen, in the order in which they are the most worth looking at.
+
+    The best and the worst by return, the median one, the farthest outliers, and a sample: a quarter of each. A fragment of an
+    episode is the best or the worst only where no episode is whole: where steps cost, the shortest fragment has the highest
+    return.
+
+    Arguments:
+        returns: (E,); infinite and NaN ones come last.
+        is_whole: (E,) booleans: it begins with its first step, and ends as it does; None: all do.
+        scores: (E,) how far each is from the others; None: unknown.
+    """
+    known = np.flatnonzero(np.isfinite(returns))
+    if is_whole is not None and is_whole[known].any():
+        known = known[is_whole[known]]
+    order = known[np.argsort(returns[known], kind="stable")]
+    quarter = max(1, count // 4)
+    reasons: dict[int, str] = {}
+
+    def take(why: str, episodes: np.ndarray, most: int) -> None:
+        for episode in episodes[:most].tolist():
+            if len(reasons) < count:
+                reasons.setdefault(episode, why)
+
+    take("best", order[::-1], 1)
+    take("worst", order, 1)
+    take("median", order[len(order) // 2 :], 1)
+    if scores is not None:
+        take("outlier", np.argsort(-np.nan_to_num(scores), kind="stable"), quarter)
+    take("best", order[::-1], quarter)
+    take("worst", order, quarter)
+    take("sample", np.random.default_rng(seed).permutation(len(returns)), len(returns))
+    return reasons
+
+
+def listed(total: int, chosen: dict[int, str], most: int, *, seed: int) -> np.ndarray:
+    """The numbers of the episodes that are listed, in order: all, or those chosen and a sample up to `most`."""
+    if total <= most:
+        return np.arange(total)
+    sample = np.random.default_rng([seed, 1]).permutation(total)
+    rest = sample[~np.isin(sample, list(chosen))][: max(0, most - len(chosen))]
+    return np.sort(np.concatenate([np.array([*chosen], np.int64), rest]))
 
 
 def _columns(index: pl.DataFrame, rows: np.ndarray, marks: Marks) -> dict[str, list[Any]]:
@@ -159,3 +211,22 @@ def read_scores(location: Location) -> pl.DataFrame:
     scores = pl.read_parquet(io.BytesIO(stored_scores(location)), columns=[SCORE, REASON])
     refuse_extension_types(scores.clear().to_arrow().schema, location.uri)
     return scores
+
+
+def clips_of(contents: Contents, name: str, dataset: Dataset) -> Mapping[str, str]:
+    """The files of clips by eps_id.
+
+    Arguments:
+        name: of the dataset's folder, relative to the root.
+    """
+    folder = posixpath.join(name, CLIPS, f"{dataset.manifest.version:06d}/")
+    files = [file for file in contents.catalogue.files if file.startswith(folder) and posixpath.splitext(file)[1] in TYPES]
+    return {posixpath.splitext(posixpath.basename(file))[0]: file for file in files}
+
+
+def clip_of(contents: Contents, file: str) -> Mapping[str, str]:
+    """The type of a clip, and the clip itself or the address of its file."""
+    location, type = contents.catalogue.location(file), TYPES[posixpath.splitext(file)[1]]
+    if contents.catalogue.files[file].size <= MAX_CLIP_BYTES:
+        return {"type": type, "data": f"data:{type};base64,{base64.b64encode(location.read()).decode('ascii')}"}
+    return {"type": type, "href": f"file://{quote(location.uri)}" if location.is_local else location.uri}

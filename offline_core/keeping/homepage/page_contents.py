@@ -15,8 +15,6 @@ from offline_core.learning.result import ExpertResult, FineTuneResult, LearnedRe
 from offline_core.runtime.result import Result
 
 KINDS: Mapping[type[LearnedResult], str] = {TrainingResult: "training", ExpertResult: "expert", FineTuneResult: "fine-tuning"}
-DEFAULT_ALGORITHMS = {"training": "bc", "expert": "ppo"}
-"""Those of policies whose operation names none."""
 
 
 class PageContents(Contents):

@@ -10,7 +10,8 @@ from typing import Any
 
 from offline_core.data.datasets.result_cache import RESULT_FILE
 from offline_core.judging.sweeps.result import RUNS, SweepResult, SweptSetting
-from offline_core.keeping.homepage.page_contents import DEFAULT_ALGORITHMS, PageContents, curves_of
+from offline_core.keeping.homepage.briefs import algorithm_of
+from offline_core.keeping.homepage.page_contents import PageContents, curves_of
 from offline_core.keeping.homepage.values import Curve, minute, number, thinned
 from offline_core.keeping.stored_results import read_result
 from offline_core.learning.metrics import METRICS_FILE, progress_of, read_metrics
@@ -81,12 +82,11 @@ def _finished(
     policy = contents.policy_of(name)
     config = {} if policy is None else policy.operation.config
     setting, seed = settings.get("/".join(name.split("/")[-2:]), (None, None if policy is None else config.get("seed", 0)))
-    algorithm = "" if policy is None else config.get("algorithm", DEFAULT_ALGORITHMS.get(row["kind"], ""))
     swept = {} if setting is None else setting.parameters
     return {
         **row,
         "note": "",
-        "algorithm": str(algorithm.get("name", "") if isinstance(algorithm, Mapping) else algorithm),
+        "algorithm": "" if policy is None else algorithm_of(config, row["kind"]),
         "setting": "" if setting is None else setting.name,
         "parameters": parameters_of({**config, **{path: value for path, value in swept.items() if path not in config}}),
         "seed": seed,

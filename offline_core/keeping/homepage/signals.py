@@ -1,4 +1,4 @@
-"""The steps of an episode as the page draws them: named signals over time, and recorded frames."""
+"""The steps of an episode as the page draws them: named signals over time, and recorded frames; and what a policy would do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from offline_core.data.episodes import Episode, columns, nested
+from offline_core.data.datasets.dataset import Dataset
+from offline_core.data.episodes import Episode, EpisodeBatch, columns, nested
 from offline_core.data.episodes.nested import Nested
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.number_names import number_names
@@ -157,3 +158,27 @@ def _frames(observations: Mapping[str, Nested]) -> dict[str, Any] | None:
     Image.fromarray(np.ascontiguousarray(few.reshape(-1, *few.shape[2:]))).save(file, "PNG", optimize=True)
     png = base64.b64encode(file.getvalue()).decode("ascii")
     return {"png": png, "steps": shown.tolist(), "height": few.shape[1], "width": few.shape[2]}
+
+
+def actions_beside(dataset: Dataset, episode: Episode, policy: str) -> dict[str, Any]:
+    """The greedy actions of a policy for the observations of an episode, by the names of the recorded ones.
+
+    Arguments:
+        policy: URI of a checkpoint.
+
+    Raises:
+        CheckpointError: the policy cannot be read.
+        ConfigError: it does not fit the dataset.
+    """
+    from offline_core.judging.estimation.contenders import contenders_of
+    from offline_core.judging.estimation.estimate import check_fits
+    from offline_core.judging.estimation.observations import Observations, columns_read, distribution_inputs
+
+    [contender] = contenders_of([policy], dataset)
+    target = contender.policy
+    check_fits(target, dataset)
+    batch = EpisodeBatch.of([episode], (columns.OBS, columns.ACTIONS, *columns_read([target]))).flat()
+    inputs = distribution_inputs(target, Observations(batch, target.observation_space))
+    actions = target.head.to_env(target.head.mode(inputs))
+    signals = signals_of(episode, dataset.manifest.input_columns, actions=actions).as_json()
+    return {"policy": contender.name, "names": signals["names"], "values": signals["values"]}

@@ -20,16 +20,24 @@ from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.datasets.marks import EpisodeName, read_marks
 from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
-from offline_core.keeping.homepage.beside import actions_beside
-from offline_core.keeping.homepage.clips import clip_of, clips_of
 from offline_core.keeping.homepage.config import ReportConfig
 from offline_core.keeping.homepage.datasets import dataset_in, datasets_of, scores_of
-from offline_core.keeping.homepage.explorer import MAX_NUMBERS, Groups, episodes_of, facts_of, matching, read_episode, steps_of
+from offline_core.keeping.homepage.explorer import (
+    MAX_NUMBERS,
+    Groups,
+    clip_of,
+    clips_of,
+    episodes_of,
+    facts_of,
+    matching,
+    read_episode,
+    steps_of,
+)
 from offline_core.keeping.homepage.graph import graph_of
 from offline_core.keeping.homepage.page_contents import PageContents
 from offline_core.keeping.homepage.policies import decisions_of, policies_of, policy_in, registry_of
 from offline_core.keeping.homepage.runs import LEAST_POINTS, MOST_POINTS, POINTS, curves_in, runs_of
-from offline_core.keeping.homepage.signals import signals_of
+from offline_core.keeping.homepage.signals import actions_beside, signals_of
 from offline_core.keeping.homepage.values import minute_now, rows_of
 
 Value = Any

@@ -13,14 +13,12 @@ from typing import Any
 from pydantic import Field
 
 from offline_core.data.curation.condition import Condition
-from offline_core.data.datasets.copying import file_without
+from offline_core.data.datasets.copying import file_without, statistics_anew
 from offline_core.data.datasets.dataset import VERSIONS, Dataset
 from offline_core.data.datasets.manifest import READS, FileEntry, Forgotten, Manifest, Operation
 from offline_core.data.datasets.marks import FILE as MARKS_FILE
 from offline_core.data.datasets.marks import FOLDER as MARKS
 from offline_core.data.datasets.marks import forget_marks
-from offline_core.data.datasets.statistics import Statistics
-from offline_core.data.episodes import columns
 from offline_core.data.importing.imported import Imported
 from offline_core.data.store.json_files import with_checksum
 from offline_core.data.store.location import Location
@@ -297,7 +295,7 @@ def manifest_without(
         update = {
             "report": {name: _EMPTY.get(name, value) for name, value in after.report.items()},
             "files": now.manifest.files,
-            "statistics": _statistics(now, of_columns=before.statistics.columns is not None),
+            "statistics": statistics_anew(now, of_columns=before.statistics.columns is not None),
         }
         after = after.model_copy(update=update)
     tombstone = Forgotten(
@@ -315,10 +313,3 @@ def manifest_without(
 def replace_manifest(dataset: Dataset, manifest: Manifest) -> None:
     """Let a version be what another manifest says, at once."""
     NumberedLog(dataset.location, VERSIONS).file(manifest.version).write(with_checksum(manifest.to_json()))
-
-
-def _statistics(dataset: Dataset, *, of_columns: bool) -> Statistics:
-    if of_columns:
-        return Statistics.of_episodes(group.episodes() for group in dataset.row_groups())
-    index = dataset.index() if dataset.manifest.files else None
-    return Statistics.of([] if index is None else [{name: index[name].to_numpy() for name in columns.EPISODE_SUMMARY}])

@@ -85,7 +85,7 @@ def _networks(training: str) -> str:
     """Return the hash of the networks of a finished training.
 
     Raises:
-        ConfigError: the folder has no finished training, or one without critics.
+        ConfigError: the folder has no finished training.
     """
     if (stored := stored_result(Location.of(training).child(RESULT_FILE), TrainingResult)) is None:
         folder = folder_at(training)
@@ -93,7 +93,4 @@ def _networks(training: str) -> str:
         raise ConfigError(
             f"{training} is {other_kind}not the folder of a finished training; give the output of 'offline train'."
         )
-    result, _ = stored
-    if result.networks_sha256 is None:
-        raise ConfigError(f"{training} was made by an older version, which kept no critics: train again into another folder.")
-    return result.networks_sha256
+    return stored[0].networks_sha256

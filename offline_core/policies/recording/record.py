@@ -91,16 +91,15 @@ def record(
 def _result(dataset: Dataset, policy: PolicyManifest) -> RecordingResult:
     manifest = dataset.manifest
     assert manifest.environment is not None and manifest.actions is not None
-    settings = policy.operation.config  # older experts say it by a name of its own
-    was_sampled = "sampled" in (settings.get("evaluation", {}).get("actions"), settings.get("evaluation_actions"))
+    was_sampled = policy.operation.config.get("evaluation", {}).get("actions") == "sampled"
     was_played_there = policy.environment == manifest.environment and not was_sampled
     return RecordingResult(
         dataset=dataset.ref,
         policy=manifest.parents[0].fingerprint,
         environment=manifest.environment.id,
         statistics=manifest.statistics,
-        recorders=manifest.report.get("recorders", []),  # older manifests have none
-        seconds=manifest.report.get("seconds", 0.0),
+        recorders=manifest.report["recorders"],
+        seconds=manifest.report["seconds"],
         actions=manifest.actions,
         greedy_return=policy.metrics.get("episode_return_mean") if was_played_there else None,
     )

@@ -25,7 +25,7 @@ FILES = {
     "data/_versions/000001.json": "version",
     "data/_versions/last-000001": "mark",
     "data/_versions/000001.verified": "mark",
-    "data/_versions/tags/good": "tag",
+    "data/_versions/tags/last-000001": "tag",
     "data/_versions/tags/000001.json": "tag",
     "data/part-000000-0123456789ab.parquet": "other",
     "data/inner/_versions/000001.json": "version",

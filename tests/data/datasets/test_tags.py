@@ -1,4 +1,4 @@
-"""Tags: each move is an entry in a log, and tags that earlier versions wrote are read."""
+"""Tags: each move is an entry in a log."""
 
 from __future__ import annotations
 
@@ -24,12 +24,6 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def stored_by_an_earlier_version(data: Path, **tags: object) -> None:
-    (data / "_versions" / "tags").mkdir(exist_ok=True)
-    for name, version in tags.items():
-        (data / "_versions" / "tags" / name).write_text(f"{version}\n")
-
-
 def test_a_move_says_who_moved_what_from_where(data: Path) -> None:
     place = Location.of(str(data))
     write_tag(place, "good", 1)
@@ -50,37 +44,12 @@ def test_a_move_says_who_moved_what_from_where(data: Path) -> None:
         resolve(place, "audited")
 
 
-def test_tags_of_earlier_versions_are_read_and_become_entries_at_the_next_move(data: Path) -> None:
-    stored_by_an_earlier_version(data, good=1, audited=2)
-    place = Location.of(str(data))
-    assert read_tags(place) == {"audited": 2, "good": 1} and tag_moves(place) == []
-    assert offline.open_dataset(f"{data}@good").ref.version == 1
-    offline.tag(data, "good", version=2)
-    assert [(each.tag, each.previous, each.version) for each in tag_moves(place)] == [("good", 1, 2)]
-    assert read_tags(place) == {"audited": 2, "good": 2}
-    assert sorted(path.name for path in (data / "_versions" / "tags").iterdir()) == [".last-000001", "000001.json"]
-
-
-def test_a_tag_of_an_earlier_version_may_look_like_a_mark_of_a_log(data: Path) -> None:
-    """Logs mark numbers as used by files of such names."""
-    stored_by_an_earlier_version(data, **{"last-2024": 1, "good": 2})
-    place = Location.of(str(data))
-    assert resolve(place, "last-2024") == 1
-    write_tag(place, "good", 1)
-    assert read_tags(place) == {"good": 1, "last-2024": 1}
-
-
-def test_a_tag_of_an_earlier_version_is_removed(data: Path) -> None:
-    stored_by_an_earlier_version(data, good=1)
-    offline.tag(data, "good", remove=True)
-    assert read_tags(Location.of(str(data))) == {}
-
-
-@pytest.mark.parametrize("text", ["9" * 5000, "two", "", "-1", "1" * 2_000_000])
-def test_a_file_that_holds_no_number_is_named(data: Path, text: str) -> None:
-    stored_by_an_earlier_version(data, good=text)
-    with pytest.raises(CorruptFileError, match=r"tags/good does not hold the number of a version"):
-        read_tags(Location.of(str(data)))
+def test_a_tag_that_another_version_of_this_package_wrote_is_named(data: Path) -> None:
+    (data / "_versions" / "tags").mkdir()
+    (data / "_versions" / "tags" / "good").write_text("1\n")
+    for do in (lambda: offline.open_dataset(f"{data}@good"), lambda: offline.tag(data, "other", version=1)):
+        with pytest.raises(CorruptFileError, match=r"tags/good is a tag as another version of this package wrote it\. Delete"):
+            do()
 
 
 def test_a_number_that_no_version_has_is_refused(data: Path) -> None:

@@ -112,14 +112,6 @@ def test_tags_moves_metrics_scores_and_networks_are_compared(root: Path) -> None
     assert "outliers/scores.parquet" in wrong(root)["outliers/result.json"][0]
 
 
-def test_tags_of_earlier_versions_are_compared_with_what_a_number_is(root: Path) -> None:
-    (root / "data" / "_versions" / "tags").mkdir()
-    (root / "data" / "_versions" / "tags" / "good").write_text("1\n")
-    assert wrong(root)["data/_versions/tags"] == ()
-    (root / "data" / "_versions" / "tags" / "good").write_text("q\n")
-    assert "does not hold the number of a version" in wrong(root)["data/_versions/tags"][0]
-
-
 def test_a_version_is_verified_by_its_tag(root: Path) -> None:
     offline.tag(root / "data", "good", version=2)
     assert [each.name for each in verify(f"{root}/data@good")] == [f"{root}/data version 2"]

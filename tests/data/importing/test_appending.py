@@ -288,6 +288,14 @@ def test_without_ids_rows_cannot_be_late(tmp_path: Path) -> None:
     assert sorted(map(len, found)) == [2, 2, 3] and kept.counts.quarantined_rows == 4 and kept.counts.duplicates == 3
 
 
+def test_an_import_of_before_the_oldest_version_is_not_appended_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = write_rows(tmp_path / "in/1.parquet", steps("a", 3)).parent
+    append(place, tmp_path / "out")
+    monkeypatch.setattr(appending, "OLDEST", 99)
+    with pytest.raises(ConfigError, match=r"imported by an earlier version of this package.* Import all of the source again"):
+        append(place, tmp_path / "out")
+
+
 def test_what_cannot_be_appended_to(tmp_path: Path) -> None:
     place = write_rows(tmp_path / "in/1.parquet", steps("a", 3)).parent
     write_rows(tmp_path / "foreign/x.parquet", steps("a", 3))

@@ -11,9 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offline_core.data.datasets.dataset import open_dataset
-from offline_core.data.importing.config import EpisodesConfig
-from offline_core.data.importing.stored import Stored
 from offline_core.data.importing.times import time_gaps
 from offline_core.errors import ConfigError, EpisodeError
 from tests.cases import examples
@@ -180,19 +177,13 @@ def test_rows_in_stored_order_show_gaps_by_their_times(tmp_path: Path, max_gap: 
     assert np.diff(found[0].extras["time"]).min() == -45 * 60 * 10**9
 
 
-@pytest.mark.parametrize("has_times", [True, False])
-def test_rows_in_stored_order_are_appended_with_the_times_that_the_version_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_times: bool
-) -> None:
-    """Imports of earlier versions of this package kept none of them; gaps still are seen."""
+def test_rows_in_stored_order_are_appended_with_their_times(tmp_path: Path) -> None:
     how: dict[str, Any] = {"episodes": {"order": "stored", "last_new_obs": "repeat"}}
     write_rows(tmp_path / "in/0.parquet", quarters(("2025-10-25T12:00", 20)))
     run_import(tmp_path / "in", tmp_path / "out", **how)
-    assert Stored.of(open_dataset(str(tmp_path / "out")), EpisodesConfig()).has_times
-    monkeypatch.setattr(Stored, "has_times", has_times)
     write_rows(tmp_path / "in/1.parquet", quarters(("2025-10-25T12:00", 20), ("2025-10-27T12:00", 5), eps_id="b"))
     _, found = run_import(tmp_path / "in", tmp_path / "out", append=True, **how)
-    assert [(len(e), "time" in e.extras) for e in found] == [(20, True), (20, has_times), (5, has_times)]
+    assert [(len(e), "time" in e.extras) for e in found] == [(20, True), (20, True), (5, True)]
 
 
 def test_numbers_in_stored_order_show_gaps_only_if_one_is_declared() -> None:

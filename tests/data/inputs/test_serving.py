@@ -92,7 +92,6 @@ def test_what_it_cannot_act_on(policy: offline.Policy) -> None:
 
 
 def test_a_column_of_earlier_rows_is_asked_for_by_what_it_is(tmp_path: Path) -> None:
-    """Also of a dataset that later ones are merged with; one of an earlier version does not say it and is no other one."""
     log(2).write_csv(tmp_path / "log.csv")
     late: Any = {
         "tin_known": {"of": "tin", "how": "last_known", "first": 20},
@@ -108,7 +107,6 @@ def test_a_column_of_earlier_rows_is_asked_for_by_what_it_is(tmp_path: Path) -> 
         inputs.observations({"hour": [1], "tin": [20.0]}, gym.spaces.Box(-1, 1, (4,)))
     given = {"hour": [1], "tin_known": [20.5], "before": [0], "so_far": [1]}
     assert inputs.observations(given, gym.spaces.Box(-1, 1, (4,))).tolist() == [[1, 20.5, 0, 1]]
-    assert not inputs.differences(inputs.model_copy(update={"of_earlier": {}}))
 
 
 @pytest.mark.parametrize("columns", [{}, {"computed": {"x": "2 * hour"}}])

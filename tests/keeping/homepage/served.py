@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
@@ -21,6 +20,7 @@ from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import Episode
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.row_steps import RowSteps
+from offline_core.data.store.json_files import line_of
 from offline_core.data.store.location import Location
 from offline_core.judging.sweeps.result import FailedRun, SweepResult, SweptRun, SweptSetting
 from offline_core.keeping.homepage.config import ReportConfig
@@ -132,8 +132,8 @@ def write_root(root: Path) -> None:
 def write_metrics(folder: Path, records: int) -> None:
     """The metrics of a run that goes on."""
     folder.mkdir(exist_ok=True)
-    lines = [json.dumps({"updates": 100 * i, "loss": 1 / i, "q_mean": 2.0 * i}) for i in range(1, records + 1)]
-    (folder / "metrics.jsonl").write_text("\n".join([*lines, ""]))
+    lines = [line_of({"updates": 100 * i, "loss": 1 / i, "q_mean": 2.0 * i}) for i in range(1, records + 1)]
+    (folder / "metrics.jsonl").write_bytes(b"".join(lines))
 
 
 @contextlib.contextmanager

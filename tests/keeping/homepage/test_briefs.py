@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.catalog import write_root
 from offline_core.keeping.homepage import briefs
-from offline_core.keeping.homepage.briefs import _DEFAULTS
+from offline_core.keeping.homepage.briefs import DEFAULT_ALGORITHMS, algorithm_of
 from offline_core.keeping.homepage.listing import list_root
 from offline_core.learning.algorithms.registry import AlgorithmChoice
 from offline_core.learning.experts.config import ExpertConfig
@@ -145,4 +145,11 @@ def test_a_small_root_leaves_no_cache(root: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_algorithms_that_parameters_do_not_name_are_those_of_the_configs() -> None:
-    assert {"expert": ExpertConfig().algorithm, "training": AlgorithmChoice().algorithm} == _DEFAULTS
+    assert {"expert": ExpertConfig().algorithm, "training": AlgorithmChoice().algorithm} == DEFAULT_ALGORITHMS
+
+
+def test_an_algorithm_is_named_whatever_the_parameters_say_of_it() -> None:
+    own = AlgorithmChoice.model_validate({"algorithm": {"path": "examples.loss:WeightedCloning"}}).model_dump(mode="json")
+    assert algorithm_of(own, "training") == "examples.loss:WeightedCloning"
+    assert algorithm_of({"algorithm": "iql"}, "training") == "iql"
+    assert (algorithm_of({}, "training"), algorithm_of({}, "expert"), algorithm_of({})) == ("bc", "ppo", "")

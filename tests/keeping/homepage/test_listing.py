@@ -15,9 +15,9 @@ from rich.cells import cell_len
 
 import offline_core as offline
 from flows.cli import app
+from offline_core.data.store.json_files import line_of
 from offline_core.errors import ConfigError, StorageError
-from offline_core.keeping.homepage.listing import LISTED_KINDS, Listed, RootListing, list_root
-from offline_core.keeping.homepage.listing_table import MOST, lines_of, shortened
+from offline_core.keeping.homepage.listing import LISTED_KINDS, MOST_TOLD, Listed, RootListing, lines_of, list_root, shortened
 from tests.data.datasets.factories import episode, write_dataset
 
 
@@ -35,7 +35,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, cartpole_policy: str) -> Path
     offline.evaluate(runs / "untrained", episodes=3)
     going_on = runs / "going on"
     going_on.mkdir()
-    (going_on / "metrics.jsonl").write_text('{"updates": 3, "loss": 1.5}\n')
+    (going_on / "metrics.jsonl").write_bytes(line_of({"updates": 3, "loss": 1.5}))
     return runs
 
 
@@ -126,8 +126,8 @@ def test_a_narrow_terminal_cuts_what_and_from_and_wide_letters_take_two_cells() 
 def test_long_texts_end_at_a_word_and_others_stay() -> None:
     text = "refused: this log cannot tell. " + "Of marwil: 2.3 effective episodes are left, and 10 are needed. " * 7
     cut = shortened(text)
-    assert 60 < len(cut) <= MOST and cut.endswith("…") and text.startswith(cut[:-1]) and not text[len(cut) - 1].isalnum()
-    assert shortened(text[:MOST]) == text[:MOST] and shortened("x" * 100) == "x" * (MOST - 1) + "…"
+    assert 60 < len(cut) <= MOST_TOLD and cut.endswith("…") and text.startswith(cut[:-1]) and not text[len(cut) - 1].isalnum()
+    assert shortened(text[:MOST_TOLD]) == text[:MOST_TOLD] and shortened("x" * 100) == "x" * (MOST_TOLD - 1) + "…"
 
 
 def test_a_row_of_a_list_is_short_and_its_entry_has_all() -> None:

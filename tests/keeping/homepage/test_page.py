@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ import pytest
 import offline_core as offline
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.result_cache import store_result
+from offline_core.data.store.json_files import line_of
 from offline_core.data.store.location import Location
 from offline_core.judging.sweeps.result import SweepResult, SweptRun, SweptSetting
 from offline_core.runtime.provenance import made_in_run
@@ -62,8 +62,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     store_result(Location.of(str(root / "sweep/result.json")), "", result, fingerprints={})
     for name in ("first", "second"):
         (root / name).mkdir()
-        lines = [json.dumps({"updates": 100 * i, "loss": 1 / i, "episode_return_mean": 10.0 * i}) for i in range(1, 9)]
-        (root / name / "metrics.jsonl").write_text("\n".join([*lines, ""]))
+        lines = [line_of({"updates": 100 * i, "loss": 1 / i, "episode_return_mean": 10.0 * i}) for i in range(1, 9)]
+        (root / name / "metrics.jsonl").write_bytes(b"".join(lines))
     (root / HOSTILE).mkdir()
     (root / HOSTILE / "result.json").write_text(HOSTILE)
     return f"file://{offline.report(root, episodes=60, runs_url=RUNS).uri}"

@@ -16,9 +16,10 @@ import offline_core as offline
 from offline_core.data.datasets.result_cache import store_result
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.row_steps import RowSteps
+from offline_core.data.store.json_files import line_of
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, StorageError
-from offline_core.keeping.homepage.choice import choose, listed
+from offline_core.keeping.homepage.explorer import choose, listed
 from offline_core.keeping.homepage.runs import parameters_of
 from offline_core.keeping.homepage.signals import MAX_POINTS, signals_of
 from offline_core.keeping.inspection import card_at
@@ -45,7 +46,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     offline.train(runs / "recording", algorithm="bc", optimizer={"max_epochs": 2}, output=runs / "policy")
     going_on = runs / "going on"
     going_on.mkdir()
-    (going_on / "metrics.jsonl").write_text('{"updates": 3, "loss": 1.5}\n{"updates": 6, "loss": 1.0}\n{"updates": 9, "lo')
+    lines = [line_of({"updates": 3 * i, "loss": 2 - i / 2}) for i in (1, 2, 3)]
+    (going_on / "metrics.jsonl").write_bytes(b"".join(lines)[:-40])  # the last one is cut off
     return runs
 
 
@@ -111,7 +113,7 @@ def test_what_a_decision_makes_for_itself_is_not_listed(tmp_path: Path, is_done:
         write_dataset(tmp_path / f"decision/sides/{'0a' * 8}" / side, [episode(i) for i in range(2)])
     for name in ("decision/behaviour", "behaviour"):  # the second is someone's own
         (tmp_path / name).mkdir()
-        (tmp_path / name / "metrics.jsonl").write_text('{"updates": 3, "loss": 1.5}\n')
+        (tmp_path / name / "metrics.jsonl").write_bytes(line_of({"updates": 3, "loss": 1.5}))
     write_dataset(tmp_path / "sides/left", [episode(0)])
     decision = made_up("keep", uri=str(tmp_path / "decision"), dataset=log.ref, selecting=log.ref, judging=log.ref)
     if is_done:
@@ -163,7 +165,7 @@ def test_broken_files_are_named_and_the_rest_is_shown(tmp_path: Path) -> None:
 def test_values_that_make_no_sense_cost_their_own_row_alone(root: Path, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     shutil.copytree(root, runs)
-    (runs / "going on/metrics.jsonl").write_text('{"updates": 3, "loss": null}\n')
+    (runs / "going on/metrics.jsonl").write_bytes(line_of({"updates": 3, "loss": None}))
     for name, values in (
         ("policy/result.json", {"episodes": float("inf")}),
         ("policy/best/policy.json", {"episodes": float("nan")}),

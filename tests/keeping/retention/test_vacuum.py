@@ -65,7 +65,7 @@ def test_a_check_goes_with_its_version_and_the_number_is_not_used_again(tmp_path
     for name in ("_checks/000001.json", "_checks/000003.json"):
         Location.of(data).child("_checks").make_folder()
         Location.of(data).child(name).write(b"{}")
-    (tmp_path / f"data/{VERSIONS}/last-000003").unlink()  # as in older datasets
+    (tmp_path / f"data/{VERSIONS}/last-000003").unlink()  # its writer has died
     vacuum(LATEST, root=str(tmp_path))
     assert [path.name for path in (tmp_path / "data/_checks").iterdir()] == ["000003.json"]
     (tmp_path / f"data/{VERSIONS}/000003.json").unlink()

@@ -20,7 +20,7 @@ from offline_core.data.importing.report import Counts
 from offline_core.data.importing.roles import Role
 from offline_core.data.inputs.row_steps import as_sql
 from offline_core.runtime.reporting.card import Card
-from offline_core.runtime.units import count_text, size_text
+from offline_core.runtime.units import count_text, cut_text, size_text
 from offline_core.secrets import masked
 
 MAX_COLUMNS = 40
@@ -343,11 +343,7 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         cells = (
             cell if i == len(row) - 1 else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        yield _cut("  " + "  ".join(cells).rstrip())
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= PAGE_WIDTH else f"{line[: PAGE_WIDTH - 1]}…"
+        yield cut_text("  " + "  ".join(cells).rstrip(), PAGE_WIDTH)
 
 
 def _sentence(text: str) -> str:

@@ -16,6 +16,7 @@ from offline_core.data.formats.packed import PACKED
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.importing.column_values import SampleRows, column_at
+from offline_core.runtime.units import cut_text
 
 MAX_SHOWN = 24
 """Characters of a value."""
@@ -142,7 +143,7 @@ def shown(value: Any) -> str:
         text = "null"
     else:
         text = json.dumps(value, default=str) if isinstance(value, list | dict) else str(value)
-    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
+    return cut_text(text, MAX_SHOWN)
 
 
 def _is_binary(kind: pa.DataType) -> bool:
