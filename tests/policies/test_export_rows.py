@@ -106,7 +106,8 @@ def as_planned(make: Callable[[Path], Path], obs: list[str], **roles: str) -> Ca
 
     def of_planned(folder: Path) -> Log:
         source = make(folder / "in")
-        config = plan_import(parse(ImportConfig, {"mapping": {"obs": obs, **roles}}), source=str(source)).config
+        given = parse(ImportConfig, {"mapping": {"obs": obs, **roles}, "unreadable": "quarantine"})
+        config = plan_import(given, source=str(source)).config
         rows = pl.concat([READ[path.suffix](path) for path in sorted(source.rglob("*.*"))])
         return imported(source, config, rows.drop_nulls(obs[0].partition(".")[0]), obs, folder)
 
