@@ -82,7 +82,7 @@ def main(folder: str) -> float:
         result = offline.train(images, config=TRAINING, output=f"{folder}/policy")
         steps = next(LabelledImages(others).batches(("obs", "actions"), needs_next_obs=False))
     accuracy = float((offline.load_policy(result.best).act(steps["obs"]) == steps["actions"]).mean())
-    print(f"{accuracy:.0%} of new images are named correctly")
+    print(f"{100 * accuracy:.0f} % of new images are named correctly")
     return accuracy
 
 

@@ -107,7 +107,7 @@ def main(folder: str) -> dict[str, float]:
     for kind in (TextPreLearner, StackedTextPreLearner):
         result = offline.train(text, config=training(kind), output=f"{folder}/{kind.__name__}")
         found[kind.__name__] = accuracy(result.best, kind, other)
-        print(f"{kind.__name__}: predicts {found[kind.__name__]:.0%} of the tokens")
+        print(f"{kind.__name__}: predicts {100 * found[kind.__name__]:.0f} % of the tokens")
     return found
 
 

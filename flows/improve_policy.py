@@ -50,6 +50,7 @@ class ImprovePolicyResult(ChainResult):
             f"Candidate {rank}": candidate for rank, candidate in enumerate((e for e in decided.candidates if e.judged), 1)
         }
         told = decided.card()
+        after = told if moved is None else moved.card()
         return self.chain_card(
             "Improve policy",
             told,
@@ -68,7 +69,8 @@ class ImprovePolicyResult(ChainResult):
                 "Moved": moved is not None,
                 **{name: f"{candidate.name}, {candidate.judged}" for name, candidate in judged.items()},
             },
-            next=told.next if moved is None else moved.card().next,
+            advice=after.advice,
+            next=after.next,
         )
 
 

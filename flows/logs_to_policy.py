@@ -45,6 +45,7 @@ class LogsToPolicyResult(ChainResult):
             returns=self._returns(),
             checkpoint=self.training.checkpoint,
             details={"Environment": "none" if self.evaluation is None else self.evaluation.environment},
+            advice=told.advice,
             next=told.next,
         )
 

@@ -229,3 +229,16 @@ def within(where: str | None = None, *, uri: str | None = None, column: str | No
 def first_line(error: BaseException) -> str:
     """Return the first line of another library's message, without plans and advice on its own functions."""
     return str(error).strip().partition("\n")[0].rstrip(".")
+
+
+def misread(error: Exception) -> str:
+    """Say why a file cannot be read, by the error that reading it ended in: in words, without the error's class."""
+    if isinstance(error, OSError):
+        return f"It cannot be read: {error.strerror or first_line(error)}."
+    why = f"{error} is missing" if isinstance(error, KeyError) else first_line(error)
+    return f"It is not what this package writes{why and f': {why}'}."
+
+
+def unexpected(error: Exception) -> str:
+    """Say that this package failed, by the error that it did not expect: whoever mends it needs the class."""
+    return f"It cannot be shown, by a defect of this package ({type(error).__name__}: {first_line(error)})."

@@ -64,6 +64,7 @@ class ChainResult(Result):
         checkpoint: str,
         details: Mapping[str, object],
         next: str,
+        advice: str = "",
     ) -> Card:
         """The card of a chain: a row for each stage.
 
@@ -87,6 +88,7 @@ class ChainResult(Result):
                     partial(figures.bars, values=seconds, x="seconds"),
                 ]
             ),
+            advice=advice,
             next=next,
             about=(checkpoint, None),
             places=[f"{self.root}/card"],

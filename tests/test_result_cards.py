@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 from collections.abc import Iterator
@@ -15,10 +16,14 @@ from PIL import Image
 
 from offline_core.data.importing.report import ImportResult
 from offline_core.data.quality.config import QualityConfig
+from offline_core.judging.estimation.config import METHODS_IN_WORDS
+from offline_core.judging.estimation.estimators import METHODS
 from offline_core.judging.estimation.result import Estimate, OffPolicyResult
+from offline_core.judging.ranking.result import Outlier
+from offline_core.judging.sweeps.result import SweepResult
 from offline_core.keeping.stored_results import MODELS
 from offline_core.learning.result import LearnedResult, PlayedResult, TrainingResult
-from offline_core.runtime.reporting import palette
+from offline_core.runtime.reporting import figures, palette
 from offline_core.runtime.reporting.card import Card
 from offline_core.runtime.reporting.returns import beside_expert, played
 from offline_core.runtime.result import PolicyResult, Result
@@ -81,7 +86,7 @@ def test_a_card_is_short_and_says_what_comes_next(made: dict[str, Result], stage
     result, card = made[stage], made[stage].card()
     assert len(card.facts) <= 8 and len(card.terminal().splitlines()) <= 15
     assert card.word and card.sentence.endswith(".") and card.about[0]
-    assert card.next or card.verdict == "bad" or stage == "export"
+    assert card.next or card.advice or card.verdict == "bad" or stage == "export"
     assert repr(result) == str(result) == f"{type(result).__name__}({card.headline})" and "\n" not in repr(result)
     assert not re.search(r"\d\.\d{7}", card.terminal(verbose=True)), "numbers are for people"
 
@@ -92,6 +97,7 @@ def test_a_page_fits_a_phone_by_its_construction(made: dict[str, Result], stage:
     text = made[stage].card().drawable().html()
     page = Page(text)
     assert all(page.wide)
+    assert ".facts :is(th, td) { overflow-wrap: anywhere; }" in text, "a long name leaves room for its value"
     style = text.partition("<style>")[2].partition("</style>")[0]
     fixed = re.findall(r"(?<!max-)width: ([\d.]+)(px|rem)", style)
     assert all(float(size) * (16 if unit == "rem" else 1) <= 390 for size, unit in fixed)
@@ -335,11 +341,56 @@ def test_what_was_learned_is_decided_on_by_what_was_held_out(made: dict[str, Res
     estimated = swept.model_copy(update={"score": "estimate"})
     assert estimated.model_copy(update=held).card().next == f"offline decide runs/split/held_out {swept.checkpoint}"
     chosen = estimated.model_copy(update={"estimated_on": swept.dataset})
-    assert "let the sweep estimate on its train side" in chosen.card().next, "a decision refuses what chose the policy"
-    assert estimated.card().next.endswith("-s held_out_fraction=0.5, sweep its train side, and decide on what it held out")
+    assert "let the sweep estimate on its train side" in chosen.card().advice, "a decision refuses what chose the policy"
+    assert estimated.card().next.endswith("-s held_out_fraction=0.5") and "sweep its train side" in estimated.card().advice
+
+
+def test_what_comes_next_is_a_command_or_prose_and_looks_like_it() -> None:
+    card = Card("A card", word="Done", sentence="It is done.", advice="Nothing changes; wait.", next="offline ls runs")
+    assert card.terminal().endswith("next: Nothing changes; wait.\nnext: offline ls runs")
+    assert '<p>Nothing changes; wait.</p>\n<pre class="command">offline ls runs</pre>' in card.html()
+    assert "## Next\n\nNothing changes; wait.\n\n```console\noffline ls runs\n```" in card.markdown()
+
+
+@pytest.mark.parametrize("stage", STAGES_OF_RESULTS)
+def test_the_next_command_is_no_prose(made: dict[str, Result], stage: str) -> None:
+    following = made[stage].card().next
+    assert not following or following.startswith(("offline ", "python ")) or following.endswith(")")
+
+
+def test_a_unit_is_said_once(made: dict[str, Result]) -> None:
+    why = "a return (9.5 standard deviations above the median); a length (7.0 standard deviations above the median)"
+    outliers = [Outlier(episode=3, eps_id="x", score=9.5, farther_than=3, reason=why)]
+    card = made["outliers"].model_copy(update={"outliers": outliers}).card()
+    assert card.facts["Episode 3"] == "a return (9.5 standard deviations above the median); a length (7.0 above the median)"
+    assert card.sections[0].rows[0][2:] == ("9.5", "42.8 %", "a return (9.5 above the median); a length (7.0 above the median)")
+    assert card.details["Scores of the episodes"] == "50 % up to 1.0, 90 % up to over 1,000 standard deviations"
+
+
+def test_estimators_have_their_names_in_words(made: dict[str, Result]) -> None:
+    assert METHODS_IN_WORDS.keys() == METHODS.keys()
+    assert "weighted importance sampling (wis)" in [row[0] for row in made["estimate"].card().sections[0].rows]
+
+
+def test_pictures_of_a_sweep_name_settings_by_what_differs(made: dict[str, Result]) -> None:
+    sweep = made["sweep"]
+    assert isinstance(sweep, SweepResult)
+    name = "algorithm=marwil, optimizer.max_updates=120, network.hidden_sizes=[64, 64]"
+    settings = [sweep.settings[0].model_copy(update={"name": name})]
+    assert settings[0].short_name == "marwil, max_updates=120, hidden_sizes=[64, 64]"
+    first, *_ = sweep.model_copy(update={"settings": settings})._pictures()
+    axes = figures.new_axes()
+    first(axes)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["1. ...0, hidden_sizes=[64, 64]"]
+
+
+def test_addresses_in_tables_are_below_the_root(made: dict[str, Result]) -> None:
+    card = made["sweep"].card()
+    root = str(card.sections[1].rows[0][3]).partition("/sweep/")[0]
+    assert f'<td data-column="path">{root}' not in dataclasses.replace(card, root=root).html()
 
 
 def test_nothing_is_deleted_by_the_next_command_that_was_not_shown() -> None:
     before, after = (made_up_results.vacuumed(Path("/runs"), deleted=deleted).card() for deleted in (False, True))
-    assert (before.word, before.next) == ("Would delete", "the same command with -s delete=true")
-    assert (after.word, after.next) == ("Deleted", "")
+    assert (before.word, before.advice) == ("Would delete", "Delete them by the same command with -s delete=true.")
+    assert (after.word, after.advice) == ("Deleted", "")

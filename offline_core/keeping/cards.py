@@ -57,7 +57,7 @@ def _refused(card: Card, error: OfflineError) -> Card:
     """The card with what its gate says, without the lines that are among its warnings, and with no step to go on by."""
     lines = [line.strip() for line in str(error).splitlines()]
     rest = " ".join(line.removesuffix(":").rstrip(".") + "." for line in lines if line not in card.warnings)
-    return dataclasses.replace(card, verdict="bad", word="Gate failed", warnings=[rest, *card.warnings], next="")
+    return dataclasses.replace(card, verdict="bad", word="Gate failed", warnings=[rest, *card.warnings], advice="", next="")
 
 
 def card_of(result: Result, name: str) -> Card:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from offline_core.data.quality.check import last_report
 from offline_core.data.quality.result import CHECKS, QualityReport
 from offline_core.data.store.location import Location
 from offline_core.data.store.temporary_names import TEMPORARY
-from offline_core.errors import DatasetNotFoundError, OfflineError, StorageError
+from offline_core.errors import DatasetNotFoundError, OfflineError, StorageError, misread, unexpected
 from offline_core.judging.estimation.result import OffPolicyResult
 from offline_core.keeping.stored_results import read_result
 from offline_core.policies.evaluation import EvaluationResult
@@ -30,6 +31,8 @@ from offline_core.policies.registry import History, read_history
 from offline_core.runtime.parameter_errors import problems
 from offline_core.runtime.prefetch import several
 from offline_core.runtime.result import Result
+
+log = logging.getLogger(__name__)
 
 _HASH = r"[0-9a-f]{12}\.parquet"
 _DATA = re.compile(rf"(?:[^_./][^/]*/run-\d{{6,}}-\d{{5,}}/)?(?!{re.escape(TEMPORARY)})[^_./][^/]*-\d{{6,}}-{_HASH}")
@@ -200,7 +203,10 @@ class Contents:
         except OfflineError as error:
             self.problems.append((name, str(error)))
         except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError, OSError) as error:
-            self.problems.append((name, f"{type(error).__name__}: {error}"))
+            self.problems.append((name, misread(error)))
+        except Exception as error:  # a defect of this package costs no more than what it meets
+            log.debug("%s is not shown", name, exc_info=True)
+            self.problems.append((name, unexpected(error)))
         return None
 
     def each(self, names: Iterable[str], read: Callable[[str], T | None]) -> list[tuple[str, T]]:

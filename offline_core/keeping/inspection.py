@@ -30,7 +30,7 @@ from offline_core.policies.manifest import POLICY_FILE, find_policy, read_policy
 from offline_core.policies.registry import Move, parse_address, read_registry
 from offline_core.policies.series import saved_in, series_of
 from offline_core.runtime.config import without_defaults
-from offline_core.runtime.reporting.card import Card, Section
+from offline_core.runtime.reporting.card import Card, Section, command
 from offline_core.runtime.reporting.returns import episode_facts, played
 from offline_core.runtime.units import count_text, size_text
 
@@ -122,7 +122,8 @@ def dataset_card(uri: str, version: int | None) -> Card:
             Section("Statistics of columns", unknown, *_statistics(known or {}, manifest.input_columns)),
             *(() if checked is None else checked.sections),
         ],
-        next=f"offline check {uri}" if checked is None else checked.next,
+        advice="" if checked is None else checked.advice,
+        next=command("offline", "check", uri) if checked is None else checked.next,
         places=[dataset.location.child(f"{CARDS}/{manifest.version:06d}").uri],
         ancestors=outline(lineage(uri, manifest.version)),
     )

@@ -351,13 +351,13 @@ def bottleneck(
     }
     name, (took, remark) = max(shares.items(), key=lambda share: share[1][0])
     learning = max(seconds.wait + seconds.gather + seconds.update, 1e-9)
-    sentences = [f"Learned {steps / learning:,.0f} steps/s, waiting {seconds.wait / learning:.0%} of that time"]
+    sentences = [f"Learned {steps / learning:,.0f} steps/s, waiting {100 * seconds.wait / learning:.0f} % of that time"]
     if read.seconds:
         learners = config.compute.processes
         reader = f"One of {learners} learners read" if learners > 1 else "Read"
         speed = f"{read.steps / read.seconds:,.0f} steps/s ({read.bytes / read.seconds / 1e6:,.0f} MB/s)"
         sentences.insert(0, f"{reader} and laid out {speed}")
-    sentences.append(f"{took / max(all_seconds, 1e-9):.0%} of all time went into {name}: {remark}")
+    sentences.append(f"{100 * took / max(all_seconds, 1e-9):.0f} % of all time went into {name}: {remark}")
     return f"{'. '.join(sentences)}. {_faster(config, costs, all_seconds - seconds.pause)}"
 
 
@@ -374,4 +374,4 @@ def _faster(config: TrainingConfig, costs: Costs | None, took_seconds: float) ->
         return f"No other number of prelearners or learners would be clearly faster on {costs.cores} CPUs."
     names = ("data.prelearners", "compute.learners")
     changes = [f"{name}={better}" for name, better, number in zip(names, best, now, strict=True) if better != number]
-    return f"{' and '.join(changes)} would take about {costs.seconds(best) / took_seconds:.0%} as long."
+    return f"{' and '.join(changes)} would take about {100 * costs.seconds(best) / took_seconds:.0f} % as long."

@@ -59,7 +59,7 @@ class PruningPlan(Part):
             sections=[
                 Section(
                     "Returns",
-                    columns=("", "mean", *(f"{share:.0%}" for share in QUANTILES)),
+                    columns=("", "mean", *(f"{100 * share:.0f} %" for share in QUANTILES)),
                     rows=[
                         (name, *(number_text(number) for number in (returns.mean, *returns.quantiles)))
                         for name, returns in (("now", self.before), ("then", self.after))

@@ -65,7 +65,9 @@ def told_range(steps: SampledSteps, space: gym.Space[Any] | None) -> tuple[Range
     bounds = _bounds(space)
     beyond = 0.0 if bounds is None else _share_outside(steps.actions, bounds)
     scale = "units" if bounds is not None and _is_normalized(bounds) else better_range(steps, bounds)
-    prefix = "" if not beyond else f"{beyond:.1%} of the first {len(steps.actions):,} actions lie outside the action space. "
+    prefix = (
+        "" if not beyond else f"{100 * beyond:.1f} % of the first {len(steps.actions):,} actions lie outside the action space. "
+    )
     if scale == "normalized" and bounds is not None:
         reason = "What follows a step depends on its action as far as -1 and 1, and no further"
         done = "so actions are taken as normalised by RLlib, scaled to the bounds of the action space, and clipped"

@@ -130,8 +130,8 @@ def _notes_on_clipped(counts: Counts, statistics: Statistics) -> list[str]:
         return []
     share = counts.clipped_actions / max(1, counts.rows)
     notes = [
-        f"The actions of {counts.clipped_actions:,} steps ({share:.1%}) lay outside the range they were recorded in, and were "
-        "clipped to the action space, as RLlib clips what it plays."
+        f"The actions of {counts.clipped_actions:,} steps ({100 * share:.1f} %) lay outside the range they were recorded in, "
+        "and were clipped to the action space, as RLlib clips what it plays."
     ]
     logs = (statistics.columns or {}).get(columns.ACTION_LOGP)
     if logs is not None and any(logs.nan):

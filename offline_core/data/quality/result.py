@@ -26,7 +26,8 @@ CHECKS = "_checks"
 SEVERITY: dict[str, int] = {"pass": 0, "warn": 1, "fail": 2, "never": 3}
 """From harmless to serious; nothing is as serious as what stops a gate that never stops."""
 
-
+GO_ON = "Correct the data. To go on with it as it is, give the same command with -s stop_on=never."
+"""What comes next where the gate stops."""
 COLORS: Mapping[str, CardVerdict] = {"fail": "bad", "warn": "fair", "not applicable": "grey", "pass": "good"}
 """Colours of outcomes, the worst first."""
 
@@ -131,15 +132,14 @@ class QualityReport(Result):
                     for x, histogram in bins.items()
                 ]
             ),
-            next=self._next(),
+            advice=GO_ON if self.verdict == "fail" else "",
+            next="" if self.verdict == "fail" else self._next(),
             about=(ref.uri, ref.version),
             # Nothing is written next to files that are not a version of this pipeline.
             places=[f"{ref.uri}/{CHECKS}/{ref.version:06d}"] if ref.version else [],
         )
 
     def _next(self) -> str:
-        if self.verdict == "fail":
-            return "correct the data; to go on with it as it is, the same command with -s stop_on=never"
         if self.dataset.version and self.judged_by is None and self.dataset.episodes > 1:
             return splitting(self.dataset)
         return command("offline", "train", *reading(self.dataset))

@@ -131,7 +131,7 @@ class SaturatedActions(CountingRule):
     def _often(self) -> list[str]:
         """The numbers of an action that are at their bounds in too many steps."""
         return [
-            f"{number}: {count / self.tally.of:.0%} of the steps"
+            f"{number}: {100 * count / self.tally.of:.0f} % of the steps"
             for (name, _), counts in self._at_bounds.items()
             for number, count in zip(number_names(name, counts.size), counts.ravel().tolist(), strict=True)
             if count > self._max_fraction * self.tally.of

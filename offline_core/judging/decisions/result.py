@@ -11,6 +11,7 @@ from pydantic import Field
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.judging.decisions.config import BEHAVIOUR
 from offline_core.judging.decisions.explanation import ExplainedStep, likelihood_of, steps_section
+from offline_core.judging.estimation.config import method_in_words
 from offline_core.judging.estimation.result import return_head, return_name, told_confidence, told_discount
 from offline_core.policies.kind import as_judged, kind_of
 from offline_core.runtime.reporting import figures
@@ -36,16 +37,16 @@ THIN, FAIR = 50.0, 200.0
 NEARLY = 0.7
 """Share of the first one's gain that is nearly as good."""
 NEXT: Mapping[Verdict, str] = {
-    "promote": "let it run on a part first, watch it, and go on recording with exploration.",
-    "test": "run it beside what runs today on a part of the traffic, and compare.",
-    "collect": "record more episodes as before, and decide again.",
-    "keep": "nothing changes; train other candidates, or record other data.",
-    "refused": "nothing changes; mend what is said above, and decide again.",
+    "promote": "Let it run on a part first, watch it, and go on recording with exploration.",
+    "test": "Run it beside what runs today on a part of the traffic, and compare.",
+    "collect": "Record more episodes as before, and decide again.",
+    "keep": "Nothing changes; train other candidates, or record other data.",
+    "refused": "Nothing changes; mend what is said above, and decide again.",
 }
-UNBOUND = "decide again with -s registry=runs/registry/policy, or another name there: it promotes only what it was made for."
+UNBOUND = "Decide again with -s registry=runs/registry/policy, or another name there: it promotes only what it was made for."
 """What comes next after a decision for no registry whose verdict is promote."""
 ADOPT = (
-    "let it act where actions are chosen today, on a part first. It is no checkpoint, so no registry can name it: to promote "
+    "Let it act where actions are chosen today, on a part first. It is no checkpoint, so no registry can name it: to promote "
     "a policy, train one on a log that it has recorded, and decide on that."
 )
 """What comes next where a rule, a function, a file or a column is shown to be better."""
@@ -252,13 +253,15 @@ class DecisionResult(PolicyResult):
         guardrails = [(candidate, finding) for candidate in judged for finding in candidate.guardrails]
         calibration = "" if self.calibration_error is None else f"; calibrated to within {100 * self.calibration_error:.1f} %"
         acted = f"{self.behaviour}{calibration}" if self.behaviour else "the recorded action_logp"
-        promote = UNBOUND if self.registry is None else command("offline", "promote", self.registry, self.uri)
-        promote = self.adopt or promote
-        following = NEXT[self.verdict]
-        if self.verdict == "test" and first.clone:
-            following += OR_CLONE.format(clone=first.clone)
+        advice, following = NEXT[self.verdict], ""
+        if self.verdict == "promote":
+            advice = self.adopt or (UNBOUND if self.registry is None else "")
+            following = "" if advice else command("offline", "promote", self.registry, self.uri)
+        elif self.verdict == "test" and first.clone:
+            advice += OR_CLONE.format(clone=first.clone)
         elif self.verdict == "refused" and self.is_checkpoint:
-            following += f" What it would do is shown by: {command('offline', 'explain', self.dataset.uri, self.checkpoint)}"
+            advice += " See what it would do:"
+            following = command("offline", "explain", self.dataset.uri, self.checkpoint)
         unit = f" {self.reward}" if self.reward else ""
         says_something = first.judged is not None and self.verdict != "refused"
         shown = self.candidates[: MOST_REFUSED if self.verdict == "refused" else MOST_ROWS]
@@ -324,7 +327,7 @@ class DecisionResult(PolicyResult):
                 Section(
                     f"Value of {first.name} by each method (wdr decides)",
                     columns=["Method", return_head(self.gamma, self.reward)],
-                    rows=[[name, value] for name, value in first.estimates.items()],
+                    rows=[[method_in_words(name), value] for name, value in first.estimates.items()],
                 ),
             ],
             details={
@@ -336,7 +339,8 @@ class DecisionResult(PolicyResult):
                 **({"What acted": acted} if judged else {}),
             },
             draw=figures.drawn(self._pictures),
-            next=promote if self.verdict == "promote" else following,
+            advice=advice,
+            next=following,
             about=(self.checkpoint, None) if self.is_checkpoint else (self.dataset.uri, self.dataset.version),
             places=[f"{self.uri}/card"],
         )
@@ -445,7 +449,7 @@ def in_words(result: DecisionResult) -> list[str]:
     said = [*_sentences(result)]
     if result.verdict in ("promote", "test") and result.is_checkpoint and result.explore is not None:
         said.append(f"What was judged of {result.first.name} {as_judged(explore=result.explore)}")
-    return [*said, *([f"Next: {NEXT['promote']}"] if result.verdict == "promote" else [])]
+    return [*said, *([NEXT["promote"]] if result.verdict == "promote" else [])]
 
 
 def _sentences(result: DecisionResult) -> Iterator[str]:

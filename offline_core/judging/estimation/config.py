@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -11,9 +12,25 @@ from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.config import Config, closed
 
 Method = Literal["is", "wis", "pdis", "wpdis", "cis", "fqe", "dr", "drs", "wdr"]
+METHODS_IN_WORDS: Mapping[str, str] = {
+    "is": "importance sampling",
+    "wis": "weighted importance sampling",
+    "pdis": "per-decision importance sampling",
+    "wpdis": "weighted per-decision importance sampling",
+    "cis": "clipped per-decision importance sampling",
+    "fqe": "fitted Q evaluation",
+    "dr": "doubly robust",
+    "drs": "doubly robust with shrunken weights",
+    "wdr": "weighted doubly robust",
+}
 Horizon = Literal["auto", "recorded", "continuing"] | Annotated[int, Field(ge=1, le=10_000_000)]
 CLONE_UPDATES = 20_000
 """Of a clone of what acted, at most; it stops once it gets no better on held-out episodes."""
+
+
+def method_in_words(name: str) -> str:
+    """`weighted importance sampling (wis)`; the name alone of a method that is not known."""
+    return f"{METHODS_IN_WORDS[name]} ({name})" if name in METHODS_IN_WORDS else name
 
 
 class FQEConfig(Config):

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from offline_core.data.datasets.dataset import DatasetRef, open_dataset
 from offline_core.data.episodes import columns
+from offline_core.judging.estimation.config import method_in_words
 from offline_core.policies.kind import kind_of
 from offline_core.policies.lineage import Lineage, episodes_in
 from offline_core.runtime.reporting import figures
@@ -153,7 +154,7 @@ class OffPolicyResult(PolicyResult):
                         "Effective episodes",
                         "Heaviest episode",
                     ),
-                    rows=[(name, estimate, *estimate.weights) for name, estimate in self.estimates.items()],
+                    rows=[(method_in_words(name), estimate, *estimate.weights) for name, estimate in self.estimates.items()],
                 )
             ],
             details={

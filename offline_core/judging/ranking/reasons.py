@@ -14,6 +14,7 @@ from offline_core.judging.ranking.steps import SECONDS
 from offline_core.runtime.units import count_text, duration_text, number_text
 
 MOST_REASONS = 3
+UNIT = " standard deviations"
 MOST_DEVIATIONS = 1000
 """Largest number of deviations that is told; beyond it the number says nothing."""
 ACTIONS, TRANSITIONS, REWARDS = "action surprise", "transition surprise", "reward surprise"
@@ -91,7 +92,18 @@ def reason(
 
 def deviations_text(score: float) -> str:
     """`12.3 standard deviations`."""
-    return f"{score:.1f} standard deviations" if score < MOST_DEVIATIONS else f"over {MOST_DEVIATIONS:,} standard deviations"
+    return f"{score:.1f}{UNIT}" if score < MOST_DEVIATIONS else f"over {MOST_DEVIATIONS:,}{UNIT}"
+
+
+def with_unit_once(text: str) -> str:
+    """The same text, which names the standard deviations only with the first of its numbers."""
+    first, unit, rest = text.partition(UNIT)
+    return f"{first}{unit}{without_unit(rest)}"
+
+
+def without_unit(text: str) -> str:
+    """The same text under a head that says what its numbers are."""
+    return text.replace(UNIT, "")
 
 
 def share_text(count: int, others: int) -> str:

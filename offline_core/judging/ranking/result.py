@@ -7,7 +7,7 @@ from pydantic import Field
 from offline_core.data.datasets.dataset import DatasetRef
 from offline_core.judging.ranking.advice import Advice
 from offline_core.judging.ranking.measures import Measures
-from offline_core.judging.ranking.reasons import deviations_text, share_text
+from offline_core.judging.ranking.reasons import UNIT, deviations_text, share_text, with_unit_once, without_unit
 from offline_core.runtime.reporting.card import Card, Section, command
 from offline_core.runtime.result import Part, Result
 from offline_core.runtime.units import duration_text
@@ -46,17 +46,17 @@ class OutlierResult(Result):
 
     def card(self) -> Card:
         scores = ", ".join(
-            f"{100 * float(share):g} % up to {deviations_text(value)}" for share, value in self.quantiles.items()
+            without_unit(f"{100 * float(share):g} % up to {deviations_text(value)}") for share, value in self.quantiles.items()
         )
-        columns = ("Episode", "Id", "Score", "Farther out than", "Reason")
+        columns = ("Episode", "Id", "Score", "Farther out than (of the episodes)", "Reason")
         others = self.dataset.episodes - 1
         rows = [
             (
                 outlier.episode,
                 outlier.eps_id,
-                deviations_text(outlier.score),
-                share_text(outlier.farther_than, others),
-                outlier.reason,
+                without_unit(deviations_text(outlier.score)),
+                share_text(outlier.farther_than, others).removesuffix(" of the episodes"),
+                without_unit(outlier.reason),
             )
             for outlier in self.outliers
         ]
@@ -69,17 +69,17 @@ class OutlierResult(Result):
                 "Dataset": self.dataset,
                 "Because": self.advice.why,
                 "Outliers": f"{self.count:,} of {self.dataset.episodes:,} episodes, from {deviations_text(self.threshold)} on",
-                **{f"Episode {outlier.episode:,}": outlier.reason for outlier in self.outliers[:MOST_TOLD]},
+                **{f"Episode {outlier.episode:,}": with_unit_once(outlier.reason) for outlier in self.outliers[:MOST_TOLD]},
                 "Time": duration_text(self.seconds),
             },
             warnings=self.notes,
             sections=[
-                Section("Outliers", columns=columns, rows=rows),
+                Section("Outliers", [f"Scores and distances are in{UNIT}."] if rows else [], columns=columns, rows=rows),
                 Section("What to run first", [*self.advice.first.commands, *self.advice.first.parameters]),
                 Section("What to run next", [*self.advice.second.commands, *self.advice.second.parameters]),
                 Section("What the data is like", self.advice.sentences),
             ],
-            details={"Scores": self.scores, "Scores of the episodes": scores},
+            details={"Scores": self.scores, "Scores of the episodes": f"{scores}{UNIT}"},
             next=command("offline", "prune", self.dataset.uri, "-s", f"outliers={self.uri}", "-s", f"where={where}")
             if self.count
             else " && ".join(self.advice.first.commands),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ MOST_TOLD, MOST_ROWS = 4, 50
 """Settings among the facts of a card, and in its table."""
 MOST_POINTS, MOST_LINES = 12, 6
 """Settings in a picture."""
+MOST_LETTERS = 27
+"""Of a setting's name in a picture."""
 
 
 def sign_of(score: str) -> int:
@@ -74,6 +77,11 @@ class SweptSetting(Part):
         value = self.interquartile_mean
         return value, value if self.low is None else self.low, value if self.high is None else self.high
 
+    @property
+    def short_name(self) -> str:
+        """Its name with parameters by the last of their names, for pictures and lists: `marwil, max_updates=120`."""
+        return re.sub(r"(?<!\S)(?:algorithm=|(?:\w+\.)+(?=\w+=))", "", self.name)
+
     def __str__(self) -> str:
         value, low, high = self.interval
         bounds = "" if self.low is None else f" ({low:.4g} to {high:.4g})"
@@ -119,10 +127,15 @@ class SweepResult(PolicyResult):
             return command("offline", "evaluate", self.checkpoint)
         if self.held_out is not None:
             return command("offline", "decide", self.held_out, self.checkpoint)
+        return splitting(self.estimated_on or self.dataset)
+
+    def _advice(self) -> str:
+        """What a split, where one is the next command, is for."""
+        if self.score.endswith("return") or self.held_out is not None:
+            return ""
         if self.estimated_on is not None:
-            first = splitting(self.estimated_on)
-            return f"{first}, let the sweep estimate on its train side (estimate_on), and decide on what it held out"
-        return f"{splitting(self.dataset)}, sweep its train side, and decide on what it held out"
+            return "Split the log, let the sweep estimate on its train side (estimate_on), and decide on what it held out."
+        return "Split the dataset, sweep its train side, and decide on what it held out."
 
     def card(self) -> Card:
         score, first = self.score.replace("_", " "), self.settings[0]
@@ -137,7 +150,7 @@ class SweepResult(PolicyResult):
             facts={
                 "Best policy": self.checkpoint,
                 "Dataset": self.dataset,
-                **{name: str(ranked[name]) for name in [*ranked][:MOST_TOLD]},
+                **{f"{rank}. {of.short_name}": str(of) for rank, of in enumerate(self.settings[:MOST_TOLD], 1)},
                 "Runs": f"{runs:,}, {len(self.failures):,} failed",
                 "Time": duration_text(self.seconds),
             },
@@ -169,6 +182,7 @@ class SweepResult(PolicyResult):
             ],
             details={"Intervals": f"{100 * self.confidence:g} %, of the interquartile mean"},
             draw=figures.drawn(self._pictures),
+            advice=self._advice(),
             next=self._next(),
             about=(self.checkpoint, None),
             places=[f"{first.folder.rsplit('/', 2)[0]}/card"],  # a setting's is <output>/runs/<digest>
@@ -185,7 +199,10 @@ class SweepResult(PolicyResult):
             for name, setting in shown.items()
         }
         curves = {name: setting.curve for name, setting in shown.items() if len(setting.curve) > 1}
-        points = {name: ranked[name].interval for name in [*ranked][:MOST_POINTS]}
+        points = {
+            f"{rank}. {figures.label(setting.short_name, MOST_LETTERS)}": setting.interval
+            for rank, setting in [*ranked.items()][:MOST_POINTS]
+        }
         best = {name: [*enumerate(values, 1)] for name, values in self.expected_best.items()}
         return [
             partial(figures.intervals, values=points, x=score, lines={}),

@@ -24,7 +24,7 @@ from offline_core.data.datasets.folder_kind import kind_of_result
 from offline_core.data.datasets.manifest import READS, STAGES_BEFORE
 from offline_core.data.store.json_files import without_checksum
 from offline_core.data.store.location import Location
-from offline_core.errors import CorruptFileError, OfflineError
+from offline_core.errors import CorruptFileError, OfflineError, misread
 from offline_core.runtime.prefetch import several
 from offline_core.runtime.units import count_text, size_text
 
@@ -134,10 +134,8 @@ def _read(uri: str, read: Callable[[str], bytes], parse: _Parser) -> Brief | str
         return None if brief is None else _checked(brief)
     except OfflineError as error:
         return str(error)
-    except OSError as error:
-        return f"{error.strerror or error}."
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        return f"It is not what this package writes ({type(error).__name__}: {error})."
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        return misread(error)
 
 
 def _checked(brief: Brief) -> Brief:

@@ -23,6 +23,7 @@ from offline_core.data.episodes import Episode, columns
 from offline_core.data.episodes.arrow import refuse_extension_types
 from offline_core.data.quality.result import Histogram
 from offline_core.data.store.location import Location
+from offline_core.judging.ranking.reasons import with_unit_once
 from offline_core.keeping.contents import Contents
 from offline_core.keeping.homepage.config import ReportConfig
 from offline_core.keeping.homepage.signals import signals_of
@@ -74,7 +75,7 @@ def episodes_of(
     }
     if score is not None and scores is not None:
         episodes["score"] = [number(value, 4) for value in score[rows].tolist()]
-        episodes["reason"] = scores[REASON].gather(rows).to_list()
+        episodes["reason"] = [reason and with_unit_once(reason) for reason in scores[REASON].gather(rows).to_list()]
     return episodes
 
 

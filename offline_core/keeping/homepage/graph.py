@@ -6,15 +6,15 @@ from collections import Counter
 from typing import Any
 
 from offline_core.data.datasets.manifest import Parent
-from offline_core.keeping.contents import Contents
+from offline_core.keeping.homepage.page_contents import PageContents
 from offline_core.policies.lineage import Node, State, label, node_of
 
 MAX_NODES = 300
 MOST_ALIKE = 4
-"""More policies made by the same operation from the same parents are one node."""
+"""More policies made by the same operation from the same parents, of which nothing else was made, are one node."""
 
 
-def graph_of(contents: Contents) -> dict[str, Any]:
+def graph_of(contents: PageContents) -> dict[str, Any]:
     """Nodes with their column, row, lines of text and kind, and edges between their numbers."""
     nodes, parents = _nodes(contents)
     names = {key: i for i, key in enumerate(nodes)}
@@ -22,7 +22,8 @@ def graph_of(contents: Contents) -> dict[str, Any]:
         for parent in parents.get(key, ()):
             if _key(parent) not in names:  # of another root, or deleted
                 names[_key(parent)] = len(names)
-                nodes[_key(parent)] = {"kind": parent.kind, "lines": _lines(contents, _outside(parent)), "is_outside": True}
+                lines = _lines(contents, _outside(parent))
+                nodes[_key(parent)] = {"kind": parent.kind, "lines": lines, "is_outside": True, "page": None}
     shown = dict([*nodes.items()][:MAX_NODES])
     edges = [
         [names[_key(parent)], names[key]]
@@ -44,13 +45,13 @@ def _outside(parent: Parent) -> Node:
     return Node(parent.kind, parent.uri, parent.version, state)
 
 
-def _lines(contents: Contents, node: Node) -> list[str]:
-    """As `label`, with names relative to the root."""
-    name = contents.name_of(node.uri)
+def _lines(contents: PageContents, node: Node) -> list[str]:
+    """As `label`, with names as lists have them."""
+    name = contents.called(contents.name_of(node.uri))
     return [f"{name} version {node.version}" if node.version else name, *label(node)[1:]]
 
 
-def _nodes(contents: Contents) -> tuple[dict[str, dict[str, Any]], dict[str, list[Parent]]]:
+def _nodes(contents: PageContents) -> tuple[dict[str, dict[str, Any]], dict[str, list[Parent]]]:
     """(node, parents) by fingerprint; what has the same content as another is the same node."""
     nodes: dict[str, dict[str, Any]] = {}
     parents: dict[str, list[Parent]] = {}
@@ -58,18 +59,26 @@ def _nodes(contents: Contents) -> tuple[dict[str, dict[str, Any]], dict[str, lis
         for dataset in versions:
             key = dataset.manifest.fingerprint
             made = node_of(contents.catalogue.location(name).uri, dataset.manifest)
-            nodes[key] = {"kind": "dataset", "lines": _lines(contents, made), "is_outside": False}
+            page = ["dataset", name or "."]
+            nodes[key] = {"kind": "dataset", "lines": _lines(contents, made), "is_outside": False, "page": page}
             parents[key] = list(dataset.manifest.parents)
-    alike = {name: (policy.operation.stage, *(_key(p) for p in policy.parents)) for name, policy in contents.policies.items()}
+    made_of = [*parents.values(), *(policy.parents for policy in contents.policies.values())]
+    used = {_key(parent) for of in made_of for parent in of}  # each of these is a node of its own, for it has a child
+    alike = {
+        name: (policy.operation.stage, *(_key(parent) for parent in policy.parents))
+        for name, policy in contents.policies.items()
+        if policy.fingerprint not in used
+    }
     counts = Counter(alike.values())
     for name, policy in contents.policies.items():
-        group = alike[name]
+        group = alike.get(name, ())
         if counts[group] > MOST_ALIKE:
             key = "/".join(group)
-            lines = [f"{counts[group]:,} policies", policy.operation.stage.replace("_", " ")]
+            lines, page = [f"{counts[group]:,} policies", policy.operation.stage.replace("_", " ")], ["policies"]
         else:
             key, lines = policy.fingerprint, _lines(contents, node_of(contents.catalogue.location(name).uri, policy))
-        nodes.setdefault(key, {"kind": "policy", "lines": lines, "is_outside": False})
+            page = ["policy", name or "."]
+        nodes.setdefault(key, {"kind": "policy", "lines": lines, "is_outside": False, "page": page})
         parents.setdefault(key, list(policy.parents))
     return nodes, parents
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from offline_core.data.datasets.catalogue import Catalogue
+from offline_core.data.datasets.folder_kind import BEST, LAST
+from offline_core.judging.sweeps.result import RUNS, SweepResult, SweptSetting
 from offline_core.keeping.contents import Contents
 from offline_core.keeping.homepage.values import Curve, number
 from offline_core.keeping.stored_results import read_result
@@ -34,6 +36,27 @@ class PageContents(Contents):
     def other_results(self) -> dict[str, Result]:
         """Those of stages that train nothing, by the folder of their `result.json`."""
         return {name: result for name, result in self._told.items() if isinstance(result, Result)}
+
+    @functools.cached_property
+    def settings(self) -> dict[str, tuple[SweptSetting, int]]:
+        """The setting and seed of each run of a sweep, by the last names of its folder, which stay if a root is moved."""
+        return {
+            "/".join(run.checkpoint.split("/")[-3:-1]): (setting, run.seed)
+            for sweep in self.other_results.values()
+            if isinstance(sweep, SweepResult)
+            for setting in sweep.settings
+            for run in setting.runs
+        }
+
+    def called(self, name: str) -> str:
+        """What lists call a run or a policy: one of a sweep by its setting and seed, any other by its folder."""
+        run, _, end = name.rpartition("/") if posixpath.basename(name) in (BEST, LAST) else (name, "", "")
+        sweep, *last = f"/{run}".rsplit("/", 2)
+        if (found := self.settings.get("/".join(last))) is None:
+            return name or "."
+        setting, seed = found
+        sweep = (posixpath.dirname(sweep) if posixpath.basename(sweep) == RUNS else sweep).strip("/")
+        return ", ".join(filter(None, (f"{sweep}: {setting.short_name}" if sweep else setting.short_name, f"seed {seed}", end)))
 
     @functools.cached_property
     def learned(self) -> dict[str, Mapping[str, Any]]:

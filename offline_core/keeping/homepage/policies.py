@@ -10,6 +10,7 @@ from typing import Any
 from offline_core.data.quality.result import Histogram
 from offline_core.judging.decisions.config import BEHAVIOUR
 from offline_core.judging.decisions.result import DecisionResult, Difference
+from offline_core.judging.estimation.config import METHODS_IN_WORDS
 from offline_core.judging.estimation.result import OffPolicyResult, return_name
 from offline_core.keeping.contents import Contents
 from offline_core.keeping.homepage.page_contents import PageContents
@@ -22,7 +23,7 @@ _COMMAND = re.compile(r"^## What ran$.*?^(`{3,})console\n(.*?)\n\1$", re.DOTALL 
 """In the Markdown of a card."""
 
 
-def policies_of(contents: Contents) -> dict[str, dict[str, Any]]:
+def policies_of(contents: PageContents) -> dict[str, dict[str, Any]]:
     """The rows of the table of policies by name, the newest first."""
     aliases: dict[str, list[str]] = {}
     for history in contents.histories:
@@ -32,10 +33,11 @@ def policies_of(contents: Contents) -> dict[str, dict[str, Any]]:
     return {name or ".": row for name, row in contents.each(order, lambda name: _row(contents, name, aliases))}
 
 
-def _row(contents: Contents, name: str, aliases: Mapping[str, list[str]]) -> dict[str, Any]:
+def _row(contents: PageContents, name: str, aliases: Mapping[str, list[str]]) -> dict[str, Any]:
     manifest = contents.policies[name]
     evaluations = contents.evaluations.get(name, ())
     return {
+        "called": contents.called(name),
         "made": minute(manifest.created_at),
         "by": manifest.operation.stage.replace("_", " "),
         "environment": manifest.environment.id if manifest.environment else "",
@@ -112,6 +114,7 @@ def _estimate(contents: Contents, result: OffPolicyResult) -> dict[str, Any]:
             name: [number(at, 5) for at in (interval.value, interval.low, interval.high)]
             for name, interval in intervals.items()
         },
+        "methods": {name: METHODS_IN_WORDS[name] for name in result.estimates if name in METHODS_IN_WORDS},
         "warnings": result.warnings,
     }
 
@@ -129,6 +132,8 @@ def _decision(contents: PageContents, name: str, result: DecisionResult) -> dict
         "verdict": card.word,
         "level": card.verdict,
         "sentence": card.sentence,
+        "advice": card.advice,
+        "next": card.next,
         "against": "what the log recorded" if result.against == BEHAVIOUR else contents.name_of(result.against),
         "dataset": f"{contents.name_of(result.dataset.uri)} v{result.dataset.version}",
         "selected_on": result.selecting.episodes,

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from offline_core.data.datasets.result_cache import RESULT_FILE
-from offline_core.judging.sweeps.result import RUNS, SweepResult, SweptSetting
+from offline_core.judging.sweeps.result import RUNS, SweepResult
 from offline_core.keeping.homepage.briefs import algorithm_of
 from offline_core.keeping.homepage.page_contents import PageContents, curves_of
 from offline_core.keeping.homepage.values import Curve, minute, number, thinned
@@ -42,14 +42,14 @@ _EMPTY: Mapping[str, Any] = {
     "points": {},
     "parameters": {},
     "note": "",
+    "called": "",
 }
 """The row of a run of which nothing is known."""
 
 
 def runs_of(contents: PageContents) -> dict[str, dict[str, Any]]:
     """The rows of the table of experiments by name: finished ones first, then those that run or were stopped, or failed."""
-    settings = _settings(contents)
-    finished = contents.each(contents.learned, lambda name: _finished(contents, name, contents.learned[name], settings))
+    finished = contents.each(contents.learned, lambda name: _finished(contents, name, contents.learned[name]))
     rows = {name or ".": row for name, row in finished}
     going_on = (posixpath.join(name, METRICS_FILE) for name in contents.unfinished)
     read = contents.once if contents.root.is_local else contents.each  # elsewhere, what is new is in files beside it
@@ -58,34 +58,23 @@ def runs_of(contents: PageContents) -> dict[str, dict[str, Any]]:
         at = {"status": "failed", "level": "bad", "told": failure.sentence, "made": minute(failure.failed_at)}
         rows[name or "."] = {**_EMPTY, **rows.get(name or ".", {}), **at}
     for name, of_sweep in _failed(contents):
-        rows[name] = {**of_sweep, **rows.get(name, {}), **{key: of_sweep[key] for key in ("setting", "seed")}}
+        rows[name] = {**of_sweep, **rows.get(name, {}), **{key: of_sweep[key] for key in ("setting", "seed", "called")}}
     for name, note in contents.notes.items():
         if (name or ".") in rows:
             rows[name or "."] = {**rows[name or "."], "note": note}
     return rows
 
 
-def _settings(contents: PageContents) -> dict[str, tuple[SweptSetting, int]]:
-    """The setting and seed of each run of a sweep, by the last names of its folder, which stay if a root is moved."""
-    return {
-        "/".join(run.checkpoint.split("/")[-3:-1]): (setting, run.seed)
-        for sweep in contents.other_results.values()
-        if isinstance(sweep, SweepResult)
-        for setting in sweep.settings
-        for run in setting.runs
-    }
-
-
-def _finished(
-    contents: PageContents, name: str, row: Mapping[str, Any], settings: Mapping[str, tuple[SweptSetting, int]]
-) -> dict[str, Any]:
+def _finished(contents: PageContents, name: str, row: Mapping[str, Any]) -> dict[str, Any]:
     policy = contents.policy_of(name)
     config = {} if policy is None else policy.operation.config
-    setting, seed = settings.get("/".join(name.split("/")[-2:]), (None, None if policy is None else config.get("seed", 0)))
+    unswept = None if policy is None else config.get("seed", 0)
+    setting, seed = contents.settings.get("/".join(name.split("/")[-2:]), (None, unswept))
     swept = {} if setting is None else setting.parameters
     return {
         **row,
         "note": "",
+        "called": "" if setting is None else contents.called(name),
         "algorithm": "" if policy is None else algorithm_of(config, row["kind"]),
         "setting": "" if setting is None else setting.name,
         "parameters": parameters_of({**config, **{path: value for path, value in swept.items() if path not in config}}),
@@ -136,11 +125,19 @@ def _failed(contents: PageContents) -> Iterator[tuple[str, dict[str, Any]]]:
         left = {name: failure.error for name, failure in contents.failures.items() if name.startswith(own)}
         for run in sweep.failures if isinstance(sweep, SweepResult) else ():
             told = f"{run.error}{' It may pass if it is run again.' if run.may_pass else ''}"
-            said = {"status": "failed", "level": "bad", "told": told, "setting": run.setting, "seed": run.seed}
+            called = f"{folder or '.'}: {run.setting}, seed {run.seed}"
+            said = {
+                "status": "failed",
+                "level": "bad",
+                "told": told,
+                "setting": run.setting,
+                "seed": run.seed,
+                "called": called,
+            }
             name = next((name for name, error in left.items() if error == run.error and name.endswith(f"/{run.seed}")), None)
             if name is not None:
                 del left[name]
-            yield name or f"{folder or '.'}: {run.setting}, seed {run.seed}", {**_EMPTY, **said}
+            yield name or called, {**_EMPTY, **said}
 
 
 def curves_in(contents: PageContents, name: str, points: int = MOST_POINTS) -> dict[str, Any] | None:

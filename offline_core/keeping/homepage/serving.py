@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 from offline_core.data.datasets.about import OF_RESULTS, say_about
 from offline_core.data.datasets.catalogue import Catalogue, open_catalogue, read_catalogue
 from offline_core.data.datasets.marks import mark_episode
-from offline_core.errors import ConfigError, OfflineError
+from offline_core.errors import ConfigError, OfflineError, unexpected
 from offline_core.keeping.homepage.config import ReportConfig
 from offline_core.keeping.homepage.page import page_of, security_policy, title_of
-from offline_core.keeping.homepage.site import ROW_LISTS, Memory, Site
+from offline_core.keeping.homepage.site import LISTS, ROW_LISTS, Memory, Site
 from offline_core.keeping.homepage.values import minute_now
 from offline_core.runtime.extras import require_extra
 from offline_core.runtime.garbage import collection_paused
@@ -104,6 +104,7 @@ class LiveSite:
 
     def __init__(self, root: str, config: ReportConfig) -> None:
         self._config, self._memory = config, Memory()
+        self._logged: set[str] = set()
         self._looking, self._changing = threading.Lock(), threading.Lock()
         self._lists = {name: Rows() for name in ROW_LISTS}
         self._started, self._moment, self._is_opened = secrets.token_hex(4), 0, False
@@ -140,8 +141,23 @@ class LiveSite:
         """All that describes what is there: threads that ask for values then read no file at the same time."""
         with collection_paused():
             site = Site(catalogue, self._config, self._memory)
-            site.value("overview")
+            try:
+                site.value("overview")
+            except Exception as error:  # the lists that can be made are shown
+                self.tell(error)
+        for name, reason in site.contents.problems:
+            self._log(f"{name}: {reason}")
         return site
+
+    def tell(self, error: Exception) -> str:
+        """Say in words that this package failed; the log says it once, and where."""
+        self._log(unexpected(error), error)
+        return unexpected(error)
+
+    def _log(self, said: str, error: Exception | None = None) -> None:
+        if said not in self._logged:
+            self._logged.add(said)
+            log.warning("%s", said, exc_info=error)
 
     def _open_newest(self) -> None:
         """Read the index of the newest dataset, while the first page is looked at: who opens it then waits for no import."""
@@ -270,8 +286,10 @@ def app_of(live: LiveSite, token: str, port: int) -> Starlette:
                 status, tag, body = live.answer(name, request.headers.get("If-None-Match"))
             except OfflineError:
                 raise
-            except (LookupError, TypeError):  # what is not there, or is no longer
-                status, tag, body = 200, '""', b"null"
+            except (LookupError, TypeError) as error:
+                if len(name) == 1 and name[0] in (*ROW_LISTS, *LISTS):  # which are always there
+                    return JSONResponse({"error": live.tell(error)})
+                status, tag, body = 200, '""', b"null"  # what is not there, or is no longer
             return Response(body, status, {"ETag": tag}, "application/json")
 
         return told(read)
@@ -309,9 +327,10 @@ def app_of(live: LiveSite, token: str, port: int) -> Starlette:
         except OfflineError as error:
             return JSONResponse({"error": str(error)})
         except Exception as error:  # one value that cannot be shown is no reason to show none
-            is_request = isinstance(error, ValueError | LookupError | TypeError)
-            log.log(logging.DEBUG if is_request else logging.ERROR, "A request is not answered", exc_info=True)
-            return JSONResponse({"error": f"This cannot be answered ({type(error).__name__}: {error})."})
+            if isinstance(error, ValueError | LookupError | TypeError):
+                log.debug("A request is not answered", exc_info=True)
+                return JSONResponse({"error": f"This cannot be answered ({type(error).__name__}: {error})."})
+            return JSONResponse({"error": live.tell(error)})
 
     changes = {"mark": mark, "note": note}
     routes = [

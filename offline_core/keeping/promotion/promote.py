@@ -111,7 +111,7 @@ def _decision(config: PromotionConfig, source: str) -> StoredDecision | None:
     decision = read_decision(source)
     if decision is not None and (adopt := decision.result.adopt) is not None:
         raise PromotionError(
-            f"Nothing is moved: the decision in {source} is for {decision.result.checkpoint}. {adopt[0].upper()}{adopt[1:]}",
+            f"Nothing is moved: the decision in {source} is for {decision.result.checkpoint}. {adopt}",
             uri=source,
         )
     if decision is None and config.override is None:

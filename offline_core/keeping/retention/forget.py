@@ -89,7 +89,7 @@ class ForgetResult(Result):
                 Section("Checks, cards, exports, estimates and decisions of these versions, which go", self.removed),
                 Section("Texts in which their names are replaced", self.texts),
             ],
-            next="" if self.deleted or not self.ids else "the same command with --delete",
+            advice="" if self.deleted or not self.ids else "Delete them by the same command with --delete.",
             about=(self.root, None),
         )
 

@@ -88,6 +88,8 @@ class Card:
     sections: Sequence[Section] = ()
     draw: Callable[[], Drawing] | None = None
     """Gives the pictures, the same at each call; see `figures.drawn`."""
+    advice: str = ""
+    """What comes next, in sentences; if there is a command as well, it is one of those steps."""
     next: str = ""
     """The command, or the line of Python, that comes next."""
     details: Mapping[str, object] = field(default_factory=dict)
@@ -148,7 +150,7 @@ class Card:
         if self.ran is not None and self.ran.command and verbose:
             lines.append(f"again: {self.ran.command}")
         lines += [f"card: {uri}.html" for uri in self.places[:1]]
-        lines += [f"next: {self.next}"] if self.next else []
+        lines += [f"next: {following}" for following in (self.advice, self.next) if following]
         return below_here("\n".join(map(visible_line, lines)))
 
     def markdown(self, link: str | None = None) -> str:
@@ -171,8 +173,8 @@ class Card:
                 parts.append("\n".join(f"- {_line(sentence)}" for sentence in section.sentences))
             if section.rows:
                 parts.append(_table(section.columns, section.rows))
-        if card.next:
-            parts += ["## Next", _fenced("console", card.next)]
+        if card.advice or card.next:
+            parts += ["## Next", _text(card.advice), _fenced("console", card.next) if card.next else ""]
         if card.details:
             parts += ["## Details", _table(["", ""], card.details.items())]
         if card.lineage:
@@ -182,7 +184,7 @@ class Card:
             parts += [_fenced("console", card.ran.command)] if card.ran.command else []
             if card.ran.versions:
                 parts.append(", ".join(f"{_text(name)} {_text(version)}" for name, version in card.ran.versions.items()))
-        return "\n\n".join(parts) + "\n"
+        return "\n\n".join(filter(None, parts)) + "\n"
 
     def html(self, *, is_page: bool = True) -> str:
         """The card as HTML, with the pictures inside and all that a name or a value holds as text: no script, nothing
@@ -221,6 +223,10 @@ class Card:
             facts={name: short(value) for name, value in self.facts.items()} | {"Root": self.root},
             details={name: short(value) for name, value in self.details.items()},
             warnings=[str(short(warning)) for warning in self.warnings],
+            sections=[
+                dataclasses.replace(section, rows=[[short(cell) for cell in row] for row in section.rows])
+                for section in self.sections
+            ],
         )
 
 
@@ -274,10 +280,11 @@ _STYLE = """
 .offline-card table { border-collapse: collapse; margin: 1rem 0; width: 100%; background: none; }
 .offline-card th, .offline-card td { border-bottom: 1px solid var(--line); padding: .3rem .8rem .3rem 0; text-align: left;
   vertical-align: top; font-variant-numeric: tabular-nums; background: none; overflow-wrap: break-word; }
-.offline-card .facts td { overflow-wrap: anywhere; }
+.offline-card .facts :is(th, td) { overflow-wrap: anywhere; }
 .offline-card .many th, .offline-card .many td { min-width: 3.5rem; }
 .offline-card th { color: var(--quiet); font-weight: 500; } .offline-card .facts th { width: 30%; }
 @media (max-width: 45rem) {
+  .offline-card .facts th { width: 38%; } .offline-card .wide td { overflow-wrap: anywhere; }
   .offline-card .many thead, .offline-card .many td:empty { display: none; }
   .offline-card .many :is(table, tbody, tr) { display: block; }
   .offline-card .many tr { border-bottom: 1px solid var(--line); padding: .4rem 0; }
@@ -289,6 +296,7 @@ _STYLE = """
 .offline-card img { max-width: 100%; height: auto; }
 .offline-card pre { background: var(--band); color: var(--ink); border-radius: .4rem; padding: 1rem;
   white-space: pre-wrap; font-size: .85rem; }
+.offline-card .command { user-select: all; }
 .offline-card summary { cursor: pointer; margin-top: 2rem; font-weight: 600; }
 .offline-card .lineage { list-style: none; padding: 0; } .offline-card .versions { color: var(--quiet); font-size: .85rem; }
 """
@@ -351,9 +359,12 @@ _BODY = """{% macro facts(values) -%}
 </tbody></table></div>
 {% endif -%}
 {% endfor -%}
-{% if card.next -%}
+{% if card.advice or card.next -%}
 <h2>Next</h2>
-<pre>{{ card.next }}</pre>
+{% if card.advice %}<p>{{ card.advice | text }}</p>
+{% endif -%}
+{% if card.next %}<pre class="command">{{ card.next }}</pre>
+{% endif -%}
 {% endif -%}
 {% if card.details or card.ancestors or card.ran -%}
 <details>
@@ -369,7 +380,7 @@ _BODY = """{% macro facts(values) -%}
 {% endif -%}
 {% if card.ran -%}
 <h2>What ran</h2>
-{% if card.ran.command %}<pre>{{ card.ran.command }}</pre>
+{% if card.ran.command %}<pre class="command">{{ card.ran.command }}</pre>
 {% endif -%}
 <pre>{{ card.ran.yaml }}</pre>
 <p class="versions">

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 WIDTH_INCHES, HEIGHT_INCHES = 3.6, 2.4
 DOTS_PER_INCH = 125  # two pictures are 900 wide, and still readable where the UI has room for 580
 MAX_BINS = 40
+MOST_LETTERS, MOST_OF_INTERVALS = 24, 32
+"""Of a name beside a picture."""
 FIRST, SECOND, *_ = COLORS = [PICTURE[name] for name in SERIES]
 QUIET, GOOD = PICTURE["quiet"], PICTURE["good"]
 Interval = tuple[float, float, float]
@@ -129,9 +131,8 @@ def intervals(
         axes.plot([low, high], [row, row], color=FIRST, linewidth=2)
         axes.plot([value], [row], marker="o", markersize=6, color=FIRST)
     if _upright(axes, lines):
-        axes.legend(fontsize=8)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(-0.6, len(names) - 0.4)
+        _legend_above(axes)
+    _names(axes, values, MOST_OF_INTERVALS)
     axes.locator_params(axis="x", nbins=4)
     axes.set(xlabel=x)
     axes.grid(alpha=0.3, axis="x")
@@ -213,7 +214,7 @@ def lights(axes: Axes, rows: Mapping[str, tuple[str, str]]) -> None:
     axes.axis("off")
     for row, (name, (word, numbers)) in enumerate(rows.items()):
         axes.plot([0.04], [row], marker="o", markersize=11, color=LIGHTS[word])
-        axes.text(0.11, row - 0.04, _label(f"{name}: {word}", 44), va="bottom", fontsize=8, parse_math=False)
+        axes.text(0.11, row - 0.04, label(f"{name}: {word}", 44), va="bottom", fontsize=8, parse_math=False)
         axes.text(0.11, row + 0.04, numbers, va="top", fontsize=7, color=QUIET, parse_math=False)
 
 
@@ -227,13 +228,13 @@ def calibration(axes: Axes, tenths: Sequence[tuple[float, float, int]], *, x: st
     axes.grid(alpha=0.3)
 
 
-def _names(axes: Axes, names: Iterable[str]) -> None:
-    labels = [_label(name) for name in names][::-1]
+def _names(axes: Axes, names: Iterable[str], most: int = MOST_LETTERS) -> None:
+    labels = [label(name, most) for name in names][::-1]
     axes.set_yticks(range(len(labels)), labels, fontsize=8, parse_math=False)
     axes.set_ylim(-0.6, len(labels) - 0.4)
 
 
-def _label(name: str, most: int = 24) -> str:
+def label(name: str, most: int = MOST_LETTERS) -> str:
     """A name in letters that the font has, with its end if it is long."""
     text = "".join(letter if letter.isprintable() and ord(letter) < 256 else "?" for letter in name)
     return text if len(text) <= most else f"...{text[3 - most :]}"

@@ -21,7 +21,7 @@ from gymnasium import spaces
 from offline_core.data.datasets.commit import commit, prepare_dataset
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.datasets.dataset import VERSIONS, Dataset
-from offline_core.data.datasets.manifest import Operation
+from offline_core.data.datasets.manifest import Operation, Parent
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.datasets.writer import EpisodeWriter
 from offline_core.data.episodes import Episode
@@ -61,7 +61,13 @@ def write_files(
 
 
 def write_dataset(
-    folder: Path | str, episodes: Sequence[Episode], format: Format = "episodes", *, batch: int = 100, **files: Any
+    folder: Path | str,
+    episodes: Sequence[Episode],
+    format: Format = "episodes",
+    *,
+    batch: int = 100,
+    parents: Sequence[Parent] = (),
+    **files: Any,
 ) -> Dataset:
     """The episodes as a committed version."""
     writer = write_files(folder, episodes, format, batch=batch, **files)
@@ -73,6 +79,7 @@ def write_dataset(
         statistics=Statistics.of(writer.summaries),
         observation_space=episodes[0].observation_space,
         action_space=episodes[0].action_space,
+        parents=parents,
     )
 
 

@@ -116,7 +116,7 @@ def test_saturated_actions(tmp_path: Path, format: Format) -> None:
     finding = the_finding(run_check(tmp_path, some, format), "saturated_actions")
     steps = steps_of(clean())
     assert (finding.verdict, finding.count, finding.of) == ("warn", steps - 40, steps)
-    assert f"actions[1]: {(steps - 40) / steps:.0%} of the steps" in finding.message
+    assert f"actions[1]: {100 * (steps - 40) / steps:.0f} % of the steps" in finding.message
     assert "actions[0]" not in finding.message
     assert places(finding) == [("episode-0", 2), ("episode-0", 3), ("episode-0", 4), ("episode-1", 2), ("episode-1", 3)]
 

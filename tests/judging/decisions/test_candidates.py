@@ -90,7 +90,7 @@ def test_a_rule_may_be_what_runs_today(log: str, tmp_path: Path) -> None:
 
 def test_a_rule_that_is_shown_to_be_better_is_adopted() -> None:
     found = made_up("promote", checkpoint=BEST)
-    assert found.card().next == ADOPT and made_up("promote").card().next != ADOPT
+    assert found.card().advice == ADOPT and made_up("promote").card().advice != ADOPT
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def test_the_gain_the_evidence_the_guardrails_and_the_next_step_are_said() -> No
     assert "thin" in said[1] and "about 25 count" in said[1]
     assert said[2].startswith("No guardrail was set")
     assert said[3] == "b gains 1.8 on stronger evidence (about 300)."
-    assert said[-1].startswith("Next: let it run on a part first")
+    assert said[-1].startswith("Let it run on a part first")
 
 
 @pytest.mark.parametrize(("explore", "act"), [(True, "explore=True"), (False, "takes its likeliest action")])

@@ -88,7 +88,7 @@ def test_what_a_clone_stands_for_is_worth_a_test_at_most(decision: DecisionResul
     assert found.judged is not None and found.judged.p_value < decision.risk
     assert decision.verdict == "test" and decision.episodes_needed is None
     assert f"sure that the clone of {found.name} is better than what the log recorded, and how far" in decision.sentence
-    assert f"decide again with {found.clone} as the candidate" in str(decision.card().next)
+    assert f"decide again with {found.clone} as the candidate" in str(decision.card().advice)
     with pytest.raises(PromotionError, match="It is no checkpoint, so no registry can name it"):
         promote(PromotionConfig(), registry=str(tmp_path / "registry/it"), source=decision.uri)
 

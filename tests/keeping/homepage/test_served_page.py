@@ -177,13 +177,17 @@ def test_features_are_drawn_apart_and_toggled(page: Page) -> None:
     assert page.get_by_role("checkbox", name="Show hour").is_checked() is False
 
 
-def test_a_condition_finds_episodes_and_a_wrong_one_is_told(page: Page) -> None:
+def test_a_condition_finds_episodes_and_a_wrong_one_is_told(page: Page, server: ReportServer) -> None:
     shown(page, "dataset/building")
     condition = page.get_by_role("searchbox", name="Condition", exact=True)
     condition.fill("eps_id in ('episode-0007', 'episode-0009')")
     condition.press("Enter")
     page.get_by_text("2 of 60 episodes meet the condition.").wait_for()
     assert page.get_by_role("region", name="episodes").locator("tbody tr").count() == 2
+    data = f"{server.live.root.path}/building"
+    where = """'where=eps_id in ('"'"'episode-0007'"'"', '"'"'episode-0009'"'"')'"""
+    page.get_by_text(f"offline prune {data} {data}-kept -s {where}", exact=True).wait_for()
+    assert page.get_by_role("button", name="Copy").count() == 1
     condition = page.get_by_role("searchbox", name="Condition", exact=True)
     condition.fill("return > 0")
     condition.press("Enter")
@@ -258,6 +262,12 @@ def test_a_policy_tells_what_made_it_and_who_refused_it(page: Page) -> None:
     for words in ("offline train building", "This log cannot tell.", "Promote iql", "Evaluation in CartPole-v1", "Estimate on"):
         assert words in said, words
     assert max(map(said.index, ("Promote iql", "Evaluation in", "Estimate on"))) < said.index("fingerprint"), "verdicts first"
+
+
+def test_a_box_of_the_lineage_opens_its_page(page: Page) -> None:
+    shown(page, "lineage")
+    page.locator("main svg").get_by_role("link", name="building version 1").click()
+    page.get_by_role("heading", name="Episodes of version 1").wait_for()
 
 
 def test_all_that_can_be_clicked_has_a_name_and_is_reached_by_tab(page: Page) -> None:

@@ -24,7 +24,7 @@ from offline_core.data.datasets.catalogue import Catalogue
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.datasets.marks import read_marks
 from offline_core.errors import ConfigError, StorageError
-from offline_core.keeping.homepage import page_contents, serving
+from offline_core.keeping.homepage import page_contents, policies, serving, site
 from offline_core.keeping.homepage.config import ReportConfig
 from offline_core.keeping.homepage.serving import LiveSite, ReportServer, Rows
 from tests.data.datasets.factories import episode, write_dataset
@@ -103,6 +103,26 @@ def test_what_is_newest_is_shown_before_thousands_of_runs_are_read(tmp_path: Pat
     assert live.site.runs.keys() == {"oldest", "older", "newest"}
     moment = json.loads(live.answer(["moment"], None)[2])
     assert (moment["unread"], moment["change"] > 0) == (0, True)
+
+
+def test_an_error_that_nobody_expected_costs_what_it_meets_and_is_told_once(
+    whole: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise AttributeError("no such thing")
+
+    monkeypatch.setattr(policies, "_row", fail)
+    monkeypatch.setattr(site, "registry_of", fail)
+    with server_of(whole) as server:
+        asked = Asked(server)
+        said = "by a defect of this package (AttributeError: no such thing)"
+        assert asked.rows("policies") == {} and len(asked.rows("datasets")) == 3
+        assert any(said in reason for _, reason in server.live.site.contents.problems)
+        for _ in range(3):
+            assert said in asked.value("overview")["error"] and said in asked.value("registry")["error"]
+        asked.http.close()
+    assert len([record for record in caplog.records if said in record.message and record.exc_info]) == 1
+    assert len({record.message for record in caplog.records}) == len(caplog.records)
 
 
 def test_what_could_not_be_read_on_is_read_by_the_next_look(
@@ -341,6 +361,11 @@ def test_a_policy_has_its_command_its_parameters_and_what_refused_it(reading: As
     assert page["experiment"] == "policy" and page["from"][0] == "building v1"
     assert sorted(each["name"] for each in page["decisions"]) == ["promote", "refused"]
     assert (len(page["evaluations"]), len(page["estimates"])) == (1, 1)
+    assert page["estimates"][0]["methods"]["wis"] == "weighted importance sampling"
+    assert {(each["advice"][:7], each["next"][:15]) for each in page["decisions"]} == {
+        ("Decide ", ""),
+        ("Nothing", "offline explain"),
+    }
 
 
 def test_experiments_have_seeds_parameters_that_differ_and_the_sentence_of_a_failure(reading: Asked) -> None:
@@ -348,6 +373,9 @@ def test_experiments_have_seeds_parameters_that_differ_and_the_sentence_of_a_fai
     swept = {name: row for name, row in rows.items() if row["setting"] == "learning_rate=0.001"}
     assert sorted(row["seed"] for row in swept.values() if row["status"] != "failed") == [0, 1, 2]
     assert {row["parameters"]["optimizer.learning_rate"] for row in swept.values()} == {0.001}
+    assert {row["called"] for row in swept.values()} == {f"sweep: learning_rate=0.001, seed {seed}" for seed in range(3)}
+    called = [row["called"] for name, row in reading.rows("policies").items() if name.startswith("sweep/")]
+    assert sorted(called)[0] == "sweep: learning_rate=0.0003, seed 0, best" and len({*called}) == 6
     failed = rows["sweep: learning_rate=1, seed 0"]
     assert failed["status"] == "failed" and "The loss is NaN at update 40" in failed["told"]
     overview = reading.value("overview")

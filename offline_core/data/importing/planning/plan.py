@@ -155,7 +155,7 @@ def _wrong_columns(proposal: Proposal, trial: Trial) -> list[Decision]:
         column = next((column for column in proposal.columns if column.name == source), None)
         run = f" They run from {column.minimum} to {column.maximum}." if column is not None and column.minimum else ""
         question = (
-            f"column {source} has to be corrected: {rows / trial.counts.rows:.0%} of its values cannot be "
+            f"column {source} has to be corrected: {100 * rows / trial.counts.rows:.0f} % of its values cannot be "
             f"{name if role is None else role.name}, for the reason below.{run} Do not leave these rows out: the "
             "others may be as wrong"
         )
@@ -172,6 +172,9 @@ def _undecided_rows(trial: Trial) -> list[Decision]:
     if rows > MAX_REFUSED_SHARE * max(1, trial.counts.rows):
         share = rows / trial.counts.rows
         return [
-            Decision(name="rows", question=f"{share:.0%} of the rows that were read would be left out, for the reasons below")
+            Decision(
+                name="rows",
+                question=f"{100 * share:.0f} % of the rows that were read would be left out, for the reasons below",
+            )
         ]
     return []

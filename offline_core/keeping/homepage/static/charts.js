@@ -1,8 +1,8 @@
 "use strict";
 // Elements and drawings. Text from data is only ever text: no string becomes HTML.
 function el(tag, attributes, ...children) {
-  const svg = ["svg", "path", "line", "text", "rect", "g", "title", "circle"].includes(tag);
-  const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  const svg = ["svg", "path", "line", "text", "rect", "g", "title", "circle", "svg:a"].includes(tag);
+  const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag.replace("svg:", "")) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes || {})) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value === true ? "" : value);
@@ -21,6 +21,7 @@ function text(value, digits = 4) {
 }
 
 const LONG_PATH = 48;
+let root = ""; // as the overview says
 function counted(count, one, many = `${one}s`) { return `${text(count)} ${count === 1 ? one : many}`; }
 
 // Long names break after separators rather than inside words.
@@ -32,6 +33,20 @@ function broken(value) {
   if (end && end.length < value.length) return [el("span", { title: value }, "…/", broken(end))];
   return typeof value === "string" ? separated(value) : [value];
 }
+
+// A command as one copies it into a shell.
+function command(words) {
+  const copy = el("button", { type: "button", class: "plain", onclick: async () => {
+    try { await navigator.clipboard.writeText(words); copy.textContent = "Copied"; } catch { getSelection().selectAllChildren(code); }
+  } }, "Copy"), code = el("code", null, words);
+  return el("div", { class: "command" }, code, copy);
+}
+
+// Words of a command, each quoted for a shell where it needs that.
+function shell(...words) { return words.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`)).join(" "); }
+
+// The address of what is below the root.
+function address(name) { return name === "." ? root : `${root.replace(/\/$/, "")}/${name}`; }
 
 function duration(seconds) {
   if (seconds === null) return "–";
@@ -175,8 +190,8 @@ function histogram({ edges, counts }, x, only = null) {
   return el("figure", null, area.svg);
 }
 
-// [name, [value, low, high]], one below the other.
-function intervals(rows, x, zero = false) {
+// [name, [value, low, high]], one below the other. long: what short names stand for, told below.
+function intervals(rows, x, { zero = false, long = {} } = {}) {
   const height = 60 + 26 * rows.length;
   const area = axes(extent([...rows.flatMap(([, each]) => each), ...(zero ? [0] : [])]), [0, rows.length], { x, height, left: 150, label: `Intervals of ${x}` });
   area.svg.querySelectorAll("line.grid").forEach((line) => line.remove());
@@ -184,7 +199,7 @@ function intervals(rows, x, zero = false) {
   if (zero) area.svg.append(el("line", { class: "zero", x1: area.px(0), x2: area.px(0), y1: area.top, y2: area.bottom }));
   rows.forEach(([name, [value, low, high]], i) => {
     const at = area.py(rows.length - i - 0.5);
-    area.svg.append(el("text", { class: "ink", x: 0, y: at + 4 }, name.length > 24 ? `…${name.slice(-23)}` : name));
+    area.svg.append(el("text", { class: "ink", x: 0, y: at + 4 }, name.length > 24 ? `…${name.slice(-23)}` : name, el("title", null, long[name] || name)));
     if (![value, low, high].every(Number.isFinite)) {
       area.svg.append(el("text", { x: area.left, y: at + 4 }, Number.isFinite(value) ? `${text(value)}, without a bound` : "not known"));
       return;
@@ -192,5 +207,6 @@ function intervals(rows, x, zero = false) {
     area.svg.append(el("path", { d: `M${area.px(low)} ${at}H${area.px(high)}`, stroke: color(0) }));
     area.svg.append(el("circle", { cx: area.px(value), cy: at, r: 4, fill: color(0) }, el("title", null, `${text(value)} (${text(low)} to ${text(high)})`)));
   });
-  return el("figure", null, area.svg);
+  const told = Object.entries(long).map(([name, words]) => `${name}: ${words}`).join("; ");
+  return el("figure", null, area.svg, told ? el("figcaption", null, `${told}.`) : null);
 }

@@ -31,7 +31,7 @@ function listOf(name, chosen, all, state, draw) {
   ];
   if (marked.size) columns.push({ name: "marked", stays: true, values: found.number.map((number) => (marked.has(number) ? "bad" : "")), cell: (row) => (marked.has(found.number[row]) ? mark("bad", "bad") : "–") });
   if (found.score) columns.push({ name: "outlier score (standard deviations)", values: found.score, number: true });
-  if (found.reason && found.reason.some(Boolean)) columns.push({ name: "because", values: found.reason.map((each) => each || ""), class: "long", cell: (row) => (found.reason[row] || "–").split("; ")[0] }); // an episode says all of it
+  if (found.reason && found.reason.some(Boolean)) columns.push({ name: "because", values: found.reason.map((each) => each || ""), class: "long", cell: (row) => (found.reason[row] || "–").split("; ")[0].replace(" standard deviations", "") }); // an episode says all of it
   columns.push({ name: "chosen as", stays: true, values: why.map((each, row) => (hasSteps(name, found.number[row]) ? each : "")) });
   const list = table(columns, { caption: "episodes", state: `episodes ${name}`, sort: ["chosen as", false], chosen: new Set(chosen === null ? [] : [found.number.indexOf(chosen)]),
     ordered: (order) => LISTED.set(name, order.map((row) => found.number[row]).filter((number) => hasSteps(name, number))) });
@@ -63,7 +63,7 @@ function filterOf(name, state, draw) {
   }
   const button = el("button", { type: "submit", class: "plain" }, "Show");
   return [el("form", { class: "bar", role: "search", onsubmit: filter }, what, where, button), state.error ? el("p", { class: "note bad", role: "alert" }, state.error) : null,
-    state.found && state.found.matching && state.what === "episodes" ? el("p", { class: "quiet small" }, `To keep these alone: offline prune -s where='${state.where}'`) : null];
+    state.found && state.found.matching && state.what === "episodes" ? ["To keep these alone:", command(shell("offline", "prune", address(name), `${address(name)}-kept`, "-s", `where=${state.where}`))] : null];
 }
 
 function floats(base64) {
@@ -189,7 +189,7 @@ function episode(name, number, found) {
   if (IS_SERVED) load("policies").then(({ rows }) => {
     const names = Object.keys(rows);
     if (!names.length) return;
-    const select = el("select", { "aria-label": "Compare with a policy", onchange: () => { state.policy = select.value; compare(); } }, el("option", { value: "" }, "no policy"), names.map((each) => el("option", null, each)));
+    const select = el("select", { "aria-label": "Compare with a policy", onchange: () => { state.policy = select.value; compare(); } }, el("option", { value: "" }, "no policy"), names.map((each) => el("option", { value: each }, rows[each].called)));
     select.value = state.policy;
     compared.append(el("label", null, "Beside the actions, greedy ones of ", select));
   });

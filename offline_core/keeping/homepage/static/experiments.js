@@ -6,9 +6,9 @@ const isDrawn = (run) => Object.values(run.points).some((count) => count > 1);
 const score = (run) => (run.return === null ? -Infinity : run.return);
 
 function runsTable(rows, options = {}) {
-  const names = Object.keys(rows), runs = Object.values(rows), of = (key) => runs.map((run) => run[key]);
+  const names = Object.keys(rows), runs = Object.values(rows), of = (key) => runs.map((run) => run[key]), labels = names.map((name, i) => labelOf(name, runs[i]));
   const columns = [
-    { name: "experiment", values: names, class: "long", cell: (i) => (runs[i].status === "failed" && !Object.keys(runs[i].points).length ? broken(names[i]) : el("a", { href: at("experiment", names[i]) }, broken(names[i]))) },
+    { name: "experiment", values: labels, class: "long", cell: (i) => (runs[i].status === "failed" && !Object.keys(runs[i].points).length ? broken(labels[i]) : el("a", { href: at("experiment", names[i]) }, broken(labels[i]))) },
     { name: "result", values: of("status"), cell: (i) => mark(runs[i].level, runs[i].status), class: "short" },
     { name: "greedy return", values: of("return"), number: true, cell: (i) => returned(runs[i].return, runs[i].episodes) },
     { name: "held-out loss", values: of("held_out"), number: true },
@@ -18,7 +18,7 @@ function runsTable(rows, options = {}) {
     { name: "time", values: of("seconds"), number: true, cell: (i) => duration(runs[i].seconds) }, { name: "made (UTC)", values: of("made"), class: "short" },
   ];
   if (options.chosen) columns.splice(1, 0, { name: "curve", values: names, plain: true, class: "check", cell: (i) => (isDrawn(runs[i])
-    ? el("input", { type: "checkbox", checked: options.chosen.has(names[i]), "aria-label": `Draw ${names[i]}`, onchange: (event) => options.choose(names[i], event.target.checked) }) : "–") });
+    ? el("input", { type: "checkbox", checked: options.chosen.has(names[i]), "aria-label": `Draw ${labels[i]}`, onchange: (event) => options.choose(names[i], event.target.checked) }) : "–") });
   return table(columns, { caption: "experiments", sort: ["greedy return", true], state: options.state });
 }
 
@@ -33,7 +33,7 @@ function parameters(all) {
   });
 }
 
-const labelOf = (name, run) => (run.setting ? `${run.setting}, seed ${run.seed}` : name);
+const labelOf = (name, run) => run.called || name;
 
 function smoothed(y, weight) {
   let mean = null;
@@ -114,7 +114,7 @@ async function experiments() {
   return [box];
 }
 
-const failure = (name, run) => el("p", { class: "note bad" }, mark("bad", name), ` ${run.told} `, Object.keys(run.points).length ? el("a", { href: at("experiment", name) }, "Look") : null);
+const failure = (name, run) => el("p", { class: "note bad" }, mark("bad", labelOf(name, run)), ` ${run.told} `, Object.keys(run.points).length ? el("a", { href: at("experiment", name) }, "Look") : null);
 
 // The parameters of some runs side by side, those that differ.
 function differences(chosen) {
@@ -135,9 +135,9 @@ async function experiment(name) {
     if (!run) return [el("p", null, "There is no such experiment.")];
     const policy = ["best", "last"].map((each) => (name === "." ? each : `${name}/${each}`)).find((each) => policies.rows[each]);
     return [
-      el("p", null, el("a", { href: "#experiments" }, "All experiments")), title(name),
+      el("p", null, el("a", { href: "#experiments" }, "All experiments")), title(labelOf(name, run)), run.called ? el("p", { class: "quiet" }, separated(name)) : null,
       el("p", { class: `note ${run.level}` }, mark(run.level, run.status), ` ${run.told}`),
-      facts({ policy: policy ? el("a", { href: at("policy", policy) }, policy) : "", kind: run.kind, algorithm: run.algorithm, setting: run.setting, seed: run.seed, dataset: run.dataset, updates: run.updates,
+      facts({ policy: policy ? el("a", { href: at("policy", policy) }, separated(policy)) : "", kind: run.kind, algorithm: run.algorithm, setting: run.setting, seed: run.seed, dataset: run.dataset, updates: run.updates,
         "greedy return": returned(run.return, run.episodes), target: run.target, "held-out loss": run.held_out, time: run.seconds === null ? "" : duration(run.seconds), "made (UTC)": run.made }),
       noteOf(name, run.note),
       drawnCurves(curves || {}, run.x),

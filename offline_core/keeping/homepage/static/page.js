@@ -23,7 +23,7 @@ async function overview() {
     const empty = !counts.datasets && !counts.experiments && !counts.policies;
     return [
       el("div", { class: "tiles" }, tiles.map(([where, count, one, many = `${one}s`]) => el("a", { class: "tile", href: `#${where}` }, el("b", null, text(count)), count === 1 ? one : many))),
-      empty ? el("p", { class: "note grey" }, `Nothing was made below ${all.root} yet. Begin with: offline expert-to-policy ${all.root}`) : null,
+      empty ? el("p", { class: "note grey" }, `Nothing was made below ${all.root} yet. Begin with: `, command(shell("offline", "expert-to-policy", root))) : null,
       problems.length ? [title("Problems"), el("p", null, `${problems.length === 1 ? "One file" : `${text(problems.length)} files`} could not be read; the rest is in this page.`),
         table([column("file", problems, (each) => each[0], { class: "long" }), column("reason", problems, (each) => each[1], { class: "long" })], { caption: "problems" }).element] : null,
       all.bad.length ? [title("Quality"), all.bad.map(([name, rules]) => el("p", { class: "note bad" }, mark("bad", name), ` failed its check: ${rules}. `, el("a", { href: at("dataset", name) }, "Look")))] : null,
@@ -40,7 +40,7 @@ async function overview() {
   })];
 }
 
-const decisionNote = (each) => el("p", { class: `note ${each.level}` }, mark(each.level, each.verdict), ` ${each.sentence} `, el("span", { class: "quiet" }, each.name));
+const decisionNote = (each) => el("p", { class: `note ${each.level}` }, mark(each.level, each.verdict), ` ${each.sentence} `, el("a", { href: "#policies" }, each.name));
 
 function datasetsTable(rows) {
   const names = Object.keys(rows), all = Object.values(rows);
@@ -62,12 +62,12 @@ const datasets = async () => [await part([["datasets"]], ({ rows }) => [Object.k
 async function dataset(name, chosen) {
   const range = (of) => (of.length && of[0] === null ? "not finite" : of.length ? `${text(of[0])} ± ${text(of[1])} (${text(of[2])} to ${text(of[3])})` : "–");
   const names = ["mean", "std", "min", "5 %", "median", "95 %", "max"];
-  const head = await part([["overview"], ["dataset", name]], ({ root }, each) => {
+  const head = await part([["dataset", name]], (each) => {
     if (!each) return [el("p", null, "There is no such dataset.")];
     const quality = each.quality;
     return [
       el("p", null, el("a", { href: "#datasets" }, "All datasets")), title(each.name),
-      quality ? el("p", { class: `note ${quality.level}` }, mark(quality.level, quality.status), ` ${quality.told}`) : el("p", { class: "note grey" }, `Not checked: offline check ${root}/${each.name}`),
+      quality ? el("p", { class: `note ${quality.level}` }, mark(quality.level, quality.status), ` ${quality.told}`) : el("div", { class: "note grey" }, "Not checked. Look at every step by the quality rules:", command(shell("offline", "check", address(each.name)))),
       el("h3", null, `Episodes of version ${each.versions[0].version}`),
     ];
   });
@@ -101,7 +101,7 @@ async function policies() {
     await part([["policies"]], ({ rows }) => {
       const names = Object.keys(rows), all = Object.values(rows);
       return [!all.length ? el("p", { class: "quiet" }, "There is no policy.") : table([
-        column("policy", names, (name) => name, { cell: (i) => el("a", { href: at("policy", names[i]) }, broken(names[i])), class: "long" }),
+        column("policy", all, (each) => each.called, { cell: (i) => el("a", { href: at("policy", names[i]) }, broken(all[i].called)), class: "long" }),
         column("aliases", all, (each) => each.aliases), column("by", all, (each) => each.by, { class: "short" }), column("environment", all, (each) => each.environment),
         column("return in training", all, (each) => each.return, { number: true, cell: (i) => returned(all[i].return, all[i].episodes) }),
         column("evaluated", all, (each) => each.evaluated, { number: true }),
@@ -121,8 +121,9 @@ function decision(each) {
   const reasons = each.candidates.flatMap((of) => of.reasons.map((reason) => `${of.name}: ${reason}`)), more = reasons.length - MOST_REASONS;
   const judged = each.candidates.filter((of) => of.judged).map((of) => [of.name, of.judged]);
   return [decisionNote(each), el("p", { class: "quiet" }, `It is on ${each.dataset}, against ${each.against}. Candidates were ranked on ${text(each.selected_on)} of its episodes and judged on ${text(each.judged_on)} others.`),
-    judged.length ? intervals(judged, `difference of ${each.of} to what runs today, with its interval`, true) : null,
-    el("ul", null, reasons.slice(0, MOST_REASONS).map((reason) => el("li", null, reason)), more > 0 ? el("li", null, `and ${text(more)} more in result.json`) : null, each.notes.map((note) => el("li", null, note)))];
+    judged.length ? intervals(judged, `difference of ${each.of} to what runs today, with its interval`, { zero: true }) : null,
+    el("ul", null, reasons.slice(0, MOST_REASONS).map((reason) => el("li", null, reason)), more > 0 ? el("li", null, `and ${text(more)} more in result.json`) : null, each.notes.map((note) => el("li", null, note))),
+    el("p", null, each.advice), each.next ? command(each.next) : null];
 }
 
 async function policy(name) {
@@ -133,19 +134,19 @@ async function policy(name) {
 function policyPage(name, row, each, curves) {
   if (!each || !row) return [el("p", null, "There is no such policy.")];
   return [
-    el("p", null, el("a", { href: "#policies" }, "All policies")), title(name),
-    each.decisions.length + each.evaluations.length + each.estimates.length ? null : el("p", { class: "note grey" }, "It was never evaluated, estimated or decided on."),
+    el("p", null, el("a", { href: "#policies" }, "All policies")), title(row.called), row.called === name ? null : el("p", { class: "quiet" }, separated(name)),
+    each.decisions.length + each.evaluations.length + each.estimates.length ? null : el("div", { class: "note grey" }, "It was never evaluated, estimated or decided on.", row.environment ? command(shell("offline", "evaluate", address(name))) : null),
     each.decisions.map(decision),
     each.evaluations.map((of) => [el("h3", null, `Evaluation in ${of.environment}`),
       el("p", { class: `note ${of.level}` }, mark(of.level, of.status), ` ${of.told}`),
       Object.keys(of.more).length ? facts(of.more) : null, histogram(of.returns, "return", of.std === 0 ? of.mean : null)]),
     each.estimates.map((of) => [el("h3", null, `Estimate on ${of.dataset}`), el("p", { class: `note ${of.level}` }, mark(of.level, of.status), ` ${of.told}`),
       el("p", { class: "quiet" }, `It is of ${of.actions} actions, ${of.gamma === 1 ? "" : `with a discount of ${of.gamma} and `}with intervals of ${text(100 * of.confidence)} %.`),
-      intervals(Object.entries(of.intervals), of.of), of.warnings.map((warning) => el("p", { class: "note fair" }, mark("fair", "Warning"), ` ${warning}`))]),
+      intervals(Object.entries(of.intervals), of.of, { long: of.methods }), of.warnings.map((warning) => el("p", { class: "note fair" }, mark("fair", "Warning"), ` ${warning}`))]),
     el("h3", null, "What made it"),
     facts({ fingerprint: each.fingerprint, made: `${row.made} UTC by ${row.by}`, from: each.from.join(", "), environment: row.environment, aliases: row.aliases,
-      "return in training": returned(row.return, row.episodes), ...(each.experiment === null ? {} : { experiment: el("a", { href: at("experiment", each.experiment) }, each.experiment) }),
-      ...(each.run ? { "made in run": runLink(each.run) } : {}), command: each.command ? el("code", null, each.command) : "" }),
+      "return in training": returned(row.return, row.episodes), ...(each.experiment === null ? {} : { experiment: el("a", { href: at("experiment", each.experiment) }, separated(each.experiment)) }),
+      ...(each.run ? { "made in run": runLink(each.run) } : {}), command: each.command ? command(each.command) : "" }),
     Object.keys(each.parameters).length ? el("details", null, el("summary", null, "Parameters that are not at their defaults"), facts(each.parameters)) : null,
     curves ? drawnCurves(curves, each.x) : null,
   ];
@@ -154,9 +155,10 @@ function policyPage(name, row, each, curves) {
 const lineage = async () => [await part([["graph"]], ({ nodes, edges, left_out: leftOut }) => {
   if (!nodes.length) return [el("p", { class: "quiet" }, "Nothing was made yet.")];
   const wide = 230, high = 68, gap = 60, space = 16;
+  const page = (node) => `#${node.page.map(encodeURIComponent).join("/")}`;
   const at = (node) => [10 + node.column * (wide + gap), 10 + node.row * (high + space)];
   const width = 20 + (1 + Math.max(...nodes.map((each) => each.column))) * (wide + gap) - gap, height = 20 + (1 + Math.max(...nodes.map((each) => each.row))) * (high + space) - space;
-  const svg = el("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `Lineage of ${nodes.length} datasets and policies; the list below says the same` });
+  const svg = el("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": `Lineage of ${nodes.length} datasets and policies; the list below says the same` });
   for (const [parent, child] of edges) {
     const [x0, y0] = at(nodes[parent]), [x1, y1] = at(nodes[child]), from = x0 + wide, middle = (from + x1) / 2;
     svg.append(el("path", { d: `M${from} ${y0 + high / 2}C${middle} ${y0 + high / 2} ${middle} ${y1 + high / 2} ${x1} ${y1 + high / 2}` }));
@@ -165,7 +167,7 @@ const lineage = async () => [await part([["graph"]], ({ nodes, edges, left_out: 
   for (const node of nodes) {
     const [x, y] = at(node);
     const round = node.kind === "policy" || node.kind === "checkpoint" ? 20 : 3;
-    svg.append(el("g", null, el("title", null, node.lines.join(", ")),
+    svg.append(el(node.page ? "svg:a" : "g", node.page && { href: page(node) }, el("title", null, node.lines.join(", ")),
       el("rect", { x, y, width: wide, height: high, rx: round, stroke: `var(--${kinds[node.kind]})`, "stroke-dasharray": node.is_outside ? "5 4" : null }),
       node.lines.slice(0, 4).map((line, i) => el("text", { class: i ? null : "ink", x: x + 12, y: y + 17 + 14.5 * i }, line.length > 36 ? `…${line.slice(-35)}` : line))));
   }
@@ -173,7 +175,7 @@ const lineage = async () => [await part([["graph"]], ({ nodes, edges, left_out: 
   return [
     el("p", { class: "quiet" }, "Square: datasets and files. Round: policies. Dashed: imported, of another root, or deleted since.", leftOut ? ` ${text(leftOut)} more are not drawn.` : ""),
     el("div", { class: "graph", tabindex: "0", role: "region", "aria-label": "Lineage" }, svg),
-    el("details", null, el("summary", null, "As a list"), el("ul", null, made.map(({ node, from }) => el("li", null, node.lines.join(", "), from.length ? `; from ${from.join(", ")}` : "")))),
+    el("details", null, el("summary", null, "As a list"), el("ul", null, made.map(({ node, from }) => el("li", null, node.page ? el("a", { href: page(node) }, node.lines[0]) : node.lines[0], node.lines.slice(1).map((line) => `, ${line}`), from.length ? `; from ${from.join(", ")}` : "")))),
   ];
 })];
 
@@ -199,8 +201,9 @@ async function show() {
 async function begin() {
   if (IS_SERVED) history.replaceState(null, "", location.pathname + location.hash); // the token stays in no address
   const about = document.getElementById("about"), told = el("span", { role: "status" });
-  const { root, runs_url: url } = await load("overview");
-  runsUrl = url;
+  try {
+    ({ root, runs_url: runsUrl } = await load("overview"));
+  } catch { /* its own part of the page says why */ }
   about.append(root, told, ...(isLinked() ? [" · ", el("a", { href: runsUrl, rel: "noreferrer" }, "Runs of flows")] : []));
   addEventListener("hashchange", show);
   await show();

@@ -114,7 +114,7 @@ def test_a_column_of_which_many_values_cannot_be_is_to_be_corrected(share: float
         assert plan.is_ready and plan.config.unreadable == "quarantine"
         return
     assert [decision.name for decision in plan.decisions] == ["columns"]
-    assert "50% of its values cannot be action_prob" in plan.decisions[0].question
+    assert "50 % of its values cannot be action_prob" in plan.decisions[0].question
     assert "run from 0.3 to 1.2995" in plan.decisions[0].question
     assert "quarantine" not in plan.yaml
     with pytest.raises(errors.SchemaError, match="Once the column is corrected") as refused:
