@@ -55,7 +55,7 @@ class OptimizerConfig(AdamConfig):
         ge=1,
         le=1_000_000,
         description=f"Passes over all steps of the dataset, at most. None: {DEFAULT_EPOCHS}, or of a small dataset as many as "
-        f"make {LEAST_UPDATES:,} updates.",
+        f"make {LEAST_UPDATES:,} updates, unless epochs are what is reported (updates_per_iteration: None).",
     )
     max_updates: int | None = Field(
         None,
@@ -84,6 +84,8 @@ class OptimizerConfig(AdamConfig):
         """Return the passes over data of which each has `epoch_steps` steps, at most, where max_updates does not count."""
         if self.max_epochs is not None:
             return self.max_epochs
+        if self.updates_per_iteration is None:
+            return DEFAULT_EPOCHS
         return max(DEFAULT_EPOCHS, math.ceil(LEAST_UPDATES / max(1, math.ceil(epoch_steps / self.batch_size))))
 
 

@@ -23,7 +23,7 @@ def test_a_policy_is_let_through_or_stopped_and_its_card_is_there_in_both_cases(
     dataset, policy = chain(tmp_path), saved(policy_of(TARGET), tmp_path / "policy")
     result = estimate(policy=policy, dataset=dataset, config=QUICK)
     card = card_of(estimate, "estimate-card")
-    assert re.search(r"\| wdr \| \d\.\d+ \(\d\.\d+ to \d\.\d+\) \| \d+\.\d \| \d+\.\d % \|", card)
+    assert re.search(r"\| weighted doubly robust \(wdr\) \| \d\.\d+ \(\d\.\d+ to \d\.\d+\) \| \d+\.\d \| \d+\.\d % \|", card)
     assert "| Horizon | until it terminates |" in card
     assert "Gate failed" not in card and "data:image/png;base64," in card
     place = tmp_path / "policy" / "_estimates"

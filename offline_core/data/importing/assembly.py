@@ -231,10 +231,12 @@ def _completed(rows: SourceRows, rules: EpisodesConfig, counts: Counts, *, order
         at_limit = number - pl.col("began").first().over("episode") + (~FINAL).cast(pl.Int64) >= limit
         counts.time_limits = int(steps.select((TERMINATED & at_limit).sum()).item())
     declared = pl.lit(rules.incomplete == "end" and order != "single_step")
+    # Chains of links lie in the order of their first rows, so which of an id's parts is its last is not known.
+    breaks_off = broken.any().over("id") if order == "linked" else broken.shift(-1, fill_value=False)
     steps = steps.with_columns(
         terminated=TERMINATED & ~at_limit,
         truncated=TRUNCATED | (TERMINATED & at_limit),
-        is_declared=declared & pl.col("is_open") & ~broken.shift(-1, fill_value=False) & ~FINAL & ~at_limit,
+        is_declared=declared & pl.col("is_open") & ~breaks_off & ~pl.col("then_lost") & ~FINAL & ~at_limit,
     )
     kept = pl.lit(True)
     if order != "single_step":

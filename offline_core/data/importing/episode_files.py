@@ -289,10 +289,6 @@ def completed(
     The first one keeps the id.
     """
     named = [part if i == 0 and whole is None else replace(part, eps_id=_id(part)) for i, part in enumerate(parts)]
-    if rules.incomplete == "end" and named and not named[-1].is_done:
-        counts.open_ends += 1
-        counts.declared_ends += 1
-        named[-1] = replace(named[-1], terminated=True)
     kept: list[Episode] = []
     before = whole
     while named:
@@ -304,6 +300,10 @@ def completed(
         counts.gaps += length - 1
         counts.late_starts += late
         counts.open_ends += is_open
+        is_at_limit = rules.time_limit_steps is not None and episode[-1].t - began >= rules.time_limit_steps
+        if rules.incomplete == "end" and not (named or episode[-1].is_done or is_at_limit):
+            counts.declared_ends += 1
+            episode[-1] = replace(episode[-1], terminated=True)
         if rules.incomplete == "drop" and (late or is_open):
             counts.dropped_episodes += 1
             counts.dropped_steps += sum(map(len, episode))

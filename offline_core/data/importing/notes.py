@@ -61,7 +61,7 @@ def reasons_for_none(
         why = "no step ends an episode" if has_no_ends else "without an end, or with steps missing"
         reasons.append(
             f"All episodes are incomplete ({why}), and episodes.incomplete: drop leaves them out. "
-            "Map the column of ends to terminateds or truncateds, or set episodes.incomplete to cut or keep."
+            "Map the column of ends to terminateds or truncateds, or set episodes.incomplete to cut, end or keep."
         )
     return reasons
 
@@ -71,10 +71,15 @@ def _notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
     notes = []
     ends = counts.terminations - counts.time_limits
     kept = statistics.terminated - counts.declared_ends
-    if ends > kept:
+    if ends > max(0, kept):
         quarantined = counts.quarantined_terminations
         of_these = f", {quarantined:,} of them in rows that cannot be read" if quarantined else ""
         notes.append(f"{ends - kept:,} of {ends:,} terminations of the source are in no episode{of_these}.")
+    if counts.declared_ends and (counts.quarantined_rows or counts.quarantined_files):
+        notes.append(
+            f"{counts.declared_ends:,} episodes terminate at their last row, as episodes.incomplete: end declares, and not all "
+            "rows could be read: of an episode whose last row is one of those, the row before may count as its end."
+        )
     if counts.final_observations:
         notes.append(
             f"{counts.final_observations:,} rows with is_last are no steps: they hold the observation after the last step, as "
@@ -97,7 +102,7 @@ def _notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
         valued = counts.repeated_last_obs - statistics.terminated
         goes_on = (
             f", and what learns values uses it at {valued:,} of them, which do not terminate. If episodes end there by "
-            "themselves, map what says so to dones, or set episodes.incomplete: end"
+            f"themselves, map what says so to dones{'' if counts.declared_ends else ', or set episodes.incomplete: end'}"
         )
         notes.append(f"{known}{goes_on if valued > 0 else ''}.")
     return notes

@@ -309,7 +309,8 @@ def _the_rest(guess: Guess) -> None:
         left.remove(vectors[0])
     kinds = dict[str, pa.ChunkedArray]()
     for name in left:
-        kinds |= _fields(name, guess.column(name))
+        if not ("." in name and pa.types.is_struct(guess.column(name).type)):
+            kinds |= _fields(name, guess.column(name))
     taken = {source for role in guess.roles.values() for source in role.sources}
     left = [name for name in kinds if name not in taken and kinds[name].null_count <= MAX_NULLS * len(guess.rows)]
     vectors = [name for name in left if name in vectors]
@@ -349,6 +350,8 @@ def _fields(name: str, column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
     fields = dict[str, pa.ChunkedArray]()
     for number, child in enumerate(column.type):
         inside = pc.struct_field(column, number)
+        if "." in child.name:  # its dotted name would be that of another field
+            continue
         if pa.types.is_struct(child.type) or _is_number(inside) or values.is_category(inside):
             fields |= _fields(f"{name}.{child.name}", inside)
     return fields

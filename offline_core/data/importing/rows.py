@@ -56,6 +56,7 @@ class SourceRows:
     final                   the row is no step: it holds the observation after the last one
     file, row               its place in the source; file `STORED`: of the version that is appended to
     lost                    places of the source before it that could not be read
+    then_lost               the row after it could not be read
     lacks                   maps that it has not
     and once the lines are in order
     starts                  the row does not follow the one before it
@@ -94,12 +95,14 @@ class SourceRows:
             "begins": columns.IS_FIRST,
             "final": columns.IS_LAST,
         }
+        place, places = _place(file, row), np.sort([_place(*position) for position in lost])
         steps = pl.DataFrame({"at": np.arange(count), "id": number, "t": t, "file": file, "row": row}).with_columns(
             **{
                 short: pl.Series(pc.fill_null(table[name], False).to_numpy()) if name in names else pl.lit(False)
                 for short, name in flags.items()
             },
-            lost=pl.Series(np.searchsorted(np.sort([_place(*position) for position in lost]), _place(file, row))),
+            lost=pl.Series(np.searchsorted(places, place)),
+            then_lost=pl.Series(np.isin(place + 1, places)),
             lacks=pl.Series(sum((_is_empty(table[name]).astype(int) for name in MAPS if name in names), np.zeros(count, int))),
         )
         taken = {columns.EPS_ID, columns.T, *flags.values(), SOURCE_FILE, SOURCE_ROW}

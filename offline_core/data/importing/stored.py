@@ -128,6 +128,8 @@ class Stored:
                 continue
             counts.episodes -= 1
             counts.steps -= len(episode)
+            counts.repeated_last_obs -= min(1, counts.repeated_last_obs)
+            counts.declared_ends -= min(int(episode.terminated), counts.declared_ends)
             if before == episode:
                 counts.duplicates += len(episode)
                 findings.late.unchanged.add(episode.eps_id)

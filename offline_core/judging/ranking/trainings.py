@@ -15,6 +15,7 @@ from offline_core.data.datasets.dataset_card import reading
 from offline_core.data.episodes import columns
 from offline_core.data.inputs.number_names import number_names
 from offline_core.judging.ranking.measures import USUAL_NUMBERS, Measures
+from offline_core.learning.trainer_config import OptimizerConfig
 from offline_core.runtime.reporting.card import command
 from offline_core.runtime.result import Part
 from offline_core.runtime.units import number_text
@@ -30,9 +31,8 @@ LEAST_USED = 0.1
 """Share of the range between the bounds below which actions use so little of it that the bounds say nothing of them."""
 PAD = 0.05
 """How far bounds are beyond the recorded range that they are taken from, on each side and as a share of it."""
-BATCH_SIZE, UPDATES, UPDATES_OF_COPIES = 256, 10_000, 2_000
-EPOCHS, USUAL_BATCH_SIZE = 20, 1024
-"""The defaults of a training, which are too few updates on little data."""
+BATCH_SIZE, UPDATES = 256, 10_000
+"""Of what learns values, where the default of a training has fewer updates."""
 MOST_FILES = 8
 """Most files that a command names."""
 
@@ -124,11 +124,11 @@ def _parameters(algorithm: str, m: Measures) -> Iterator[tuple[str, str]]:
             f"data.rewards.scale={float(f'{1 / a_step:.1g}'):g}",
             f"returns differ by {number_text(a_step)} a step, and {unit.get(algorithm, 'critics learn values near 1 soonest')}",
         )
-    wanted = UPDATES if algorithm in BY_VALUE else UPDATES_OF_COPIES
-    usual = math.ceil(m.steps / USUAL_BATCH_SIZE) * EPOCHS
-    if usual < wanted:
+    default = OptimizerConfig()
+    usual = math.ceil(m.steps / default.batch_size) * default.epochs(m.steps)
+    if algorithm in BY_VALUE and usual < UPDATES:
         yield f"optimizer.batch_size={BATCH_SIZE}", ""
-        yield f"optimizer.max_updates={wanted}", f"{EPOCHS} passes over {m.steps:,} steps, the default, are {usual:,} updates"
+        yield f"optimizer.max_updates={UPDATES}", f"values take more updates than the {usual:,} of the default"
 
 
 def _needs_bounds(algorithm: str, m: Measures) -> str | None:

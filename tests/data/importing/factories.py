@@ -77,10 +77,17 @@ def assembled(*files: Sequence[Row], **rules: Any) -> tuple[list[Episode], Count
     return assembled_from(table, [f"/d{number}/f" for number in range(len(files))], **rules)
 
 
-def assembled_from(table: pa.Table, uris: list[str], **rules: Any) -> tuple[list[Episode], Counts]:
-    """What `assemble` makes of a table of rows out of these files."""
+def assembled_from(
+    table: pa.Table, uris: list[str], *, lost: Sequence[tuple[int, int]] = (), **rules: Any
+) -> tuple[list[Episode], Counts]:
+    """What `assemble` makes of a table of rows out of these files, of which rows at (file, row) could not be read."""
     config = TypeAdapter(EpisodesConfig).validate_python(rules)
-    how: dict[str, Any] = {"spaces": (None, None), "findings": Findings("fail"), "mapping": {}, "in_order": None}
+    how: dict[str, Any] = {
+        "spaces": (None, None),
+        "findings": Findings("fail", places=[*lost]),
+        "mapping": {},
+        "in_order": None,
+    }
     made = assemble(table, config, order=order_of(config, table), files=uris, **how)
     balanced(made.counts)
     return made.episodes, made.counts

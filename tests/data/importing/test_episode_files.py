@@ -87,6 +87,14 @@ def test_open_episodes(tmp_path: Path, rule: str, expected: Any, dropped: int) -
     assert (result.counts.open_ends, result.counts.dropped_steps) == (1, dropped)
 
 
+def test_a_declared_end_at_the_time_limit_is_none(tmp_path: Path) -> None:
+    write_items(tmp_path / "in/x.parquet", [encode(episode(0, 4, **OPEN)), encode(episode(1, 3, **OPEN))])
+    rules = {"incomplete": "end", "time_limit_steps": 4}
+    result, found = run_import(tmp_path / "in", tmp_path / "out", episodes=rules)
+    assert kept(found) == [("episode-0000", 0, 4, "X"), ("episode-0001", 0, 3, "T")]
+    assert (result.counts.declared_ends, result.counts.time_limits) == (1, 0)
+
+
 def test_pieces_that_follow_one_another_are_one(tmp_path: Path) -> None:
     """Wherever they lie, with or without a lookback; what RLlib's runner gives when it cuts by steps."""
     whole = episode(0, 12)

@@ -65,6 +65,18 @@ def test_the_last_row_of_an_id_is_its_end_where_that_is_declared() -> None:
     assert (counts.open_ends, counts.declared_ends, counts.terminations) == (3, 2, 0)
     found, counts = assembled(steps("c", 2, end=""), incomplete="end", time_limit_steps=2)
     assert (summary(found), counts.declared_ends) == ([("c", "c0 c1", "X")], 0)
+    linked = without([row | {"terminateds": False} for row in [A[3], *A[:2]]], "t")  # the end lies first
+    found, counts = assembled(linked, incomplete="end")
+    assert {end for *_, end in summary(found)} == {"X"} and counts.declared_ends == 0
+
+
+@pytest.mark.parametrize("order", ["t", "time", "stored"])
+def test_a_row_before_one_that_cannot_be_read_is_no_declared_end(order: str) -> None:
+    rows = without([*steps("a", 3, end=""), *steps("b", 2, end="")], "new_obs")
+    read = [row | {SOURCE_FILE: 0, SOURCE_ROW: i} for i, row in enumerate(rows) if i != 2]  # without the last one of a
+    table = pa.Table.from_pylist(read)
+    found, _ = assembled_from(table, ["/f"], lost=[(0, 2)], incomplete="end", order=order)
+    assert summary(found) == [("a", "a0 a1", "X"), ("b", "b0 b1", "T")]
 
 
 @pytest.mark.parametrize("order", ["t", "time", "stored"])

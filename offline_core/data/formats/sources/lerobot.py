@@ -160,7 +160,7 @@ def _table(rows: pa.Table, known: pa.Table | None, spaces: StoredSpaces, *, seve
         raise SchemaError(f"There is no feature {', '.join(sorted(missing))}, which every LeRobot dataset has.")
     numbers = arrays["episode_index"]
     is_last = np.append(numbers[1:] != numbers[:-1], True)
-    terminated, truncated = _ends(arrays, is_last)
+    ends = _ends(arrays, is_last)
     parts = [name for name in arrays if name.split(".")[0] in (_OBSERVATION, _ACTION)]
     others = {*parts, *_NUMBERS, *_ENDS, REWARD} | ({TASK} if not several_tasks else set())
     steps = {
@@ -169,8 +169,7 @@ def _table(rows: pa.Table, known: pa.Table | None, spaces: StoredSpaces, *, seve
         columns.OBS: _tree(arrays, _OBSERVATION, _STATE, spaces[0]),
         columns.ACTIONS: _tree(arrays, _ACTION, _ACTION, spaces[1]),
         columns.REWARDS: arrays.get(REWARD, np.zeros(rows.num_rows, np.float32)),
-        columns.TERMINATEDS: terminated,
-        columns.TRUNCATEDS: truncated,
+        **({} if ends is None else dict(zip((columns.TERMINATEDS, columns.TRUNCATEDS), ends, strict=True))),
         **{_extra(name): array for name, array in arrays.items() if name not in others},
     }
     if known is None:
@@ -216,8 +215,8 @@ def _extra(name: str) -> str:
     return name if own in columns.STEP_COLUMNS else own
 
 
-def _ends(arrays: dict[str, np.ndarray], is_last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(terminated, truncated), (N,) each; with only a done flag, success (if recorded) means terminated."""
+def _ends(arrays: dict[str, np.ndarray], is_last: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """(terminated, truncated), (N,) each, None without flags; with done alone, success (if recorded) means terminated."""
     done = arrays[DONE].astype(bool) if DONE in arrays else None
     truncated = arrays[TRUNCATED].astype(bool) if TRUNCATED in arrays else None
     if TERMINATED in arrays:
@@ -226,7 +225,7 @@ def _ends(arrays: dict[str, np.ndarray], is_last: np.ndarray) -> tuple[np.ndarra
     if truncated is not None:
         return (is_last if done is None else done) & ~truncated, truncated
     if done is None:
-        return np.zeros(len(is_last), bool), np.zeros(len(is_last), bool)
+        return None
     if SUCCESS in arrays:
         return done & arrays[SUCCESS].astype(bool), done & ~arrays[SUCCESS].astype(bool)
     return done, np.zeros(len(is_last), bool)

@@ -8,10 +8,12 @@ from typing import Any
 
 from offline_core.data.episodes import columns
 from offline_core.data.formats.sources.names import REWARD_WORDS, has_word, is_minimised
+from offline_core.data.formats.sources.scans import FILE_PATHS
 from offline_core.data.importing.columns_config import InEpisode
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.notes import negated
 from offline_core.data.importing.planning.plan import plan_import
+from offline_core.data.importing.planning.proposal import EACH_FILE, name_of_files
 from offline_core.data.importing.planning.result import Decision, ImportPlan
 from offline_core.data.inputs.frames import no_column
 from offline_core.data.inputs.row_steps import as_sql
@@ -153,6 +155,11 @@ def _with_answer(config: ImportConfig, decision: Decision, answer: str, known: l
             return _with(config, episodes=config.episodes.model_copy(update={"ids_per": names[0]}))
         case "episodes" if names[0] == "single_step":
             return _with(config, episodes=config.episodes.model_copy(update={"order": "single_step"}))
+        case "episodes" if names[0] == EACH_FILE:
+            name = name_of_files(known)
+            arguments = {**config.source.arguments, FILE_PATHS: name}
+            config = _with(config, source=config.source.model_copy(update={"arguments": arguments}))
+            return _with(config, mapping={**config.mapping, columns.EPS_ID: name})
         case "episodes":
             return _with(config, mapping={**config.mapping, columns.EPS_ID: names[0]})
         case "dates":

@@ -38,7 +38,14 @@ from offline_core.runtime.config import parse
 READ_TIME = "iso_time"
 """The column of the times that are read from dates of another form."""
 SCANNED = ("parquet", "csv", "ndjson", "ipc")
-MIN_ROW_IDS = 3
+MIN_ROW_IDS = 20
+CHOICE_WORDS = (
+    *("ticket", "order", "request", "transaction", "event", "impression", "offer", "quote", "claim", "case", "call", "lead"),
+    *("application", "message", "decision"),
+)
+"""In the names of what numbers choices that may have nothing to do with one another."""
+EACH_FILE = "each file"
+"""The answer that the rows of a file follow one another."""
 LIMIT_SHARE = 0.25
 """So many ends at the very same, largest step look like a time limit."""
 
@@ -124,7 +131,7 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
         reason = "a row has the probability of what was done, and neither an episode nor a time: each is a choice by itself"
         plan.set("episodes.order", "single_step", reason)
     plan.notes += _no_probabilities(plan)
-    row_id = _row_id(plan, rows)
+    row_id = _row_id(plan, sample, rows)
     readers = sample.readers if row_id is not None else _with_file_ids(plan, sample, rows)
     mapping = {role.name: role.source for role in roles.values() if role.needs_mapping and not role.is_given}
     if mapping:
@@ -305,7 +312,7 @@ def _with_file_ids(plan: Proposal, sample: SourceSample, rows: SampleRows) -> Se
         return readers
     if not _grows_in_each_file(plan, rows):
         return readers
-    name = "file" if all(column.name != "file" for column in plan.columns) else "source_file"
+    name = name_of_files(column.name for column in plan.columns)
     plan.set("source.arguments", {FILE_PATHS: name}, "the path of each row's file, as a column")
     plan.roles[columns.EPS_ID] = Role(
         name=columns.EPS_ID,
@@ -313,6 +320,11 @@ def _with_file_ids(plan: Proposal, sample: SourceSample, rows: SampleRows) -> Se
         reason="no column names the episodes, and none says where one ends: each file is taken for one, up to gaps in time",
     )
     return [_with_column(reader, name) for reader in readers]
+
+
+def name_of_files(names: Iterable[str]) -> str:
+    """The name of a column with the path of each row's file, beside columns of these names."""
+    return "source_file" if "file" in names else "file"
 
 
 def _with_made(reader: FirstRows, made: RowColumns) -> FirstRows:
@@ -348,40 +360,35 @@ def _counts_anew(plan: Proposal, rows: SampleRows) -> bool:
     return len(np.unique(run)) > 1 and values.counted_from(t, run, rows.file) is not None
 
 
-def _row_id(plan: Proposal, rows: SampleRows) -> str | None:
-    """A column that has another value in each row, as numbers of tickets and orders have; None if there is none.
+def _row_id(plan: Proposal, sample: SourceSample, rows: SampleRows) -> str | None:
+    """A column that numbers choices, as those of tickets and orders do: another value in each row; None if there is none.
 
-    Whole numbers count only beside the probability of what was done: elsewhere they may as well count the rows of a table.
+    Of several files each may be an episode, and of a log without probabilities a name has to say what is numbered.
     """
+    if len(sample.readers) > 1 or len(rows) < MIN_ROW_IDS:
+        return None
     taken = {source for role in plan.roles.values() for source in role.sources}
+    words = (*CHOICE_WORDS, *ID_WORDS) if columns.ACTION_PROB in plan.roles else CHOICE_WORDS
     names: list[str] = rows.table.column_names
     for name in names:
         column = rows.table[name]
-        if name in taken or column.null_count or len(column) < MIN_ROW_IDS:
+        if name in taken or column.null_count or not has_word(name, words):
             continue
-        if values.is_text(column):
-            is_id = not (values.is_time(column) or values.is_unread_time(column) or _has_spaces(column))
-        else:
-            is_id = columns.ACTION_PROB in plan.roles and has_word(name, ID_WORDS) and values.is_whole(column)
-        if is_id and pc.count_distinct(column).as_py() == len(column):
+        is_id = values.is_text(column) and not (values.is_time(column) or values.is_unread_time(column))
+        if (is_id or values.is_whole(column)) and pc.count_distinct(column).as_py() == len(column):
             return name
     return None
 
 
-def _has_spaces(column: pa.ChunkedArray) -> bool:
-    """Whether some text has spaces, as a remark has and an id has not."""
-    return bool(pc.any(pc.match_substring_regex(column, r"\s")).as_py())
-
-
 def _ends_to_decide(row_id: str | None) -> Decision:
-    question = "nothing says where an episode ends: map a column to eps_id, or to dones; or set episodes.order: single_step"
     if row_id is None:
+        question = "nothing says where an episode ends: map a column to eps_id, or to dones; or set episodes.order: single_step"
         return Decision(name="episodes", question=question, candidates=[])
     question = (
         f"each row has its own {row_id}, and nothing says which rows follow one another: single_step if each is a choice by "
-        "itself, or the column that names their episodes"
+        "itself; each file if its rows follow one another; or the column that names their episodes"
     )
-    return Decision(name="episodes", question=question, candidates=["single_step"])
+    return Decision(name="episodes", question=question, candidates=["single_step", EACH_FILE])
 
 
 def _declare_mixed_types(plan: Proposal, readers: Sequence[FirstRows]) -> None:

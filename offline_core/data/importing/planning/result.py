@@ -127,8 +127,8 @@ class ImportPlan(BaseModel):
 
     @property
     def ends_are_unknown(self) -> bool:
-        """No column and no parameter says how episodes end, or whether they do."""
-        is_told = any(role.source is not None for role in self.roles if role.name in ENDS)
+        """No column of rows of steps and no parameter says how episodes end, or whether they do."""
+        is_told = not self.roles or any(role.source is not None for role in self.roles if role.name in ENDS)
         is_declared = "incomplete" in self.config.episodes.model_fields_set
         return self.counts.open_ends > 0 and not is_told and not is_declared
 

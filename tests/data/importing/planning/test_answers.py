@@ -10,6 +10,7 @@ import offline_core as offline
 from examples.logs.hotel import write
 from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.planning.answers import ALL, IS_OVER, LARGER, LEAVE_OUT, SMALLER, asked
+from offline_core.data.importing.planning.plan import plan_import
 from tests.data.importing.planning import logs
 
 
@@ -144,3 +145,13 @@ def test_choices_with_a_number_each_are_asked_for_and_see_what_is_inside_a_struc
     assert plan.config.mapping["obs"] == ["customer.segment", "customer.tenure_days", "priority", "queue"]
     assert (plan.config.mapping["actions"], plan.config.mapping["rewards"]) == ("assigned_to", "csat")
     assert plan.config.columns.encode["customer.segment"].other
+
+
+@pytest.mark.parametrize("name", ["hash", "message", "ticket"])
+def test_rows_of_a_log_with_a_time_are_choices_only_if_a_name_says_so(tmp_path: Path, name: str) -> None:
+    rows = [f"2026-05-01T00:{t:02d}:00,{name[0]}{t:03d},{t * t % 7},{t % 2},1.5" for t in range(30)]
+    (tmp_path / "log.csv").write_text("\n".join([f"time,{name},temp,action,reward", *rows, ""]))
+    given = ImportConfig(mapping={"obs": ["temp"]})
+    plan = asked(given, [str(tmp_path / "log.csv")], lambda _, candidates: candidates[-1])
+    assert plan.is_ready and plan.config.mapping["eps_id"] == "file" and plan.counts.episodes == 1
+    assert ("episodes" in [one.name for one in plan_import(given, source=str(tmp_path)).decisions]) == (name != "hash")
