@@ -321,7 +321,7 @@ def _shown(call: Callable[[], Any], *, is_chain: bool = False) -> None:
     def show(card: Card) -> None:
         again = {name: fact for name, fact in card.facts.items() if name == REUSED}
         is_short = is_chain and not is_verbose()
-        print_card(dataclasses.replace(card, facts=again, next="") if is_short else card, verbose=is_verbose())
+        print_card(dataclasses.replace(card, facts=again, advice="", next="") if is_short else card, verbose=is_verbose())
         shown.append(card)
 
     with observe_cards(show):

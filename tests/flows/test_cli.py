@@ -254,7 +254,9 @@ def test_notes_of_a_plan_are_told_where_it_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text(
         "eps_id,t,obs,action,reward\n" + "".join(f"a,{t},{t / 2},{t % 2},1.5\n" for t in range(9))
     )
-    code, shown = run("import", str(tmp_path / "log.csv"), "--ask", "-o", str(tmp_path / "data"))
+    code, shown = run(
+        "import", str(tmp_path / "log.csv"), "--ask", "-o", str(tmp_path / "data"), "-s", "episodes.incomplete=cut"
+    )
     assert code == 0 and "Ready to import.\n  note: The observation after 1 last steps is not in the source" in shown
 
 

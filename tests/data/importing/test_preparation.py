@@ -140,8 +140,8 @@ def test_missing_columns_are_named_once_for_all_rows() -> None:
     good, bad = prepare(table(4, actions=None, rewards=None))
     assert good is None
     assert [(each.row, each.rows) for each in bad] == [(None, 4)]
-    told = "no column actions, rewards and none is mapped to it; there are obs, dones. Say which it is by mapping, as "
-    assert f"{told}-s mapping.actions=NAME does." in str(bad[0].error)
+    told = "no column actions, rewards and none is mapped to it; there are obs, dones. Say which it is by mapping: "
+    assert told + "{actions: NAME}." in str(bad[0].error)
 
 
 def test_missing_columns_are_held_against_names_as_they_are_in_the_source() -> None:

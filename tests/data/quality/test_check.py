@@ -208,18 +208,6 @@ def test_a_report_does_not_speak_for_files_that_were_written_again(tmp_path: Pat
         check(QualityConfig(), dataset=str(tmp_path))
 
 
-def test_a_report_of_an_earlier_version_is_shown(tmp_path: Path) -> None:
-    """It did not note the state of the files."""
-    report = run_check(tmp_path, clean())
-    path, dataset = tmp_path / "_checks" / "000001.json", open_dataset(str(tmp_path))
-    values = json.loads(path.read_text())
-    values["made"] = {dataset.location.uri: dataset.manifest.fingerprint}
-    values.pop("checksum")
-    path.write_text(json.dumps(values))
-    assert last_report(dataset) == report
-    assert not check(QualityConfig(), dataset=str(tmp_path)).reused
-
-
 def test_a_flipped_bit_of_a_report_is_noticed(tmp_path: Path) -> None:
     run_check(tmp_path, clean())
     path = tmp_path / "_checks" / "000001.json"
