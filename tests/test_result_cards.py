@@ -392,5 +392,5 @@ def test_addresses_in_tables_are_below_the_root(made: dict[str, Result]) -> None
 
 def test_nothing_is_deleted_by_the_next_command_that_was_not_shown() -> None:
     before, after = (made_up_results.vacuumed(Path("/runs"), deleted=deleted).card() for deleted in (False, True))
-    assert (before.word, before.advice) == ("Would delete", "Delete them by the same command with -s delete=true.")
+    assert (before.word, before.advice) == ("Would delete", "Delete them by the same command with delete=true.")
     assert (after.word, after.advice) == ("Deleted", "")

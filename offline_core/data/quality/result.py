@@ -26,7 +26,7 @@ CHECKS = "_checks"
 SEVERITY: dict[str, int] = {"pass": 0, "warn": 1, "fail": 2, "never": 3}
 """From harmless to serious; nothing is as serious as what stops a gate that never stops."""
 
-GO_ON = "Correct the data. To go on with it as it is, give the same command with -s stop_on=never."
+GO_ON = "Correct the data. To go on with it as it is, set stop_on to never."
 """What comes next where the gate stops."""
 COLORS: Mapping[str, CardVerdict] = {"fail": "bad", "warn": "fair", "not applicable": "grey", "pass": "good"}
 """Colours of outcomes, the worst first."""

@@ -43,7 +43,7 @@ NEXT: Mapping[Verdict, str] = {
     "keep": "Nothing changes; train other candidates, or record other data.",
     "refused": "Nothing changes; mend what is said above, and decide again.",
 }
-UNBOUND = "Decide again with -s registry=runs/registry/policy, or another name there: it promotes only what it was made for."
+UNBOUND = "Decide again with registry=runs/registry/policy, or another name there: it promotes only what it was made for."
 """What comes next after a decision for no registry whose verdict is promote."""
 ADOPT = (
     "Let it act where actions are chosen today, on a part first. It is no checkpoint, so no registry can name it: to promote "

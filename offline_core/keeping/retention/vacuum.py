@@ -88,7 +88,7 @@ class VacuumResult(Result):
                 Section("Files of no version", [f"{uri} ({size_text(size)})" for uri, size in self.leftovers.items()]),
                 Section("Files of other programs, which stay", _first(self.others)),
             ],
-            advice="Delete them by the same command with -s delete=true." if is_found and not self.deleted else "",
+            advice="Delete them by the same command with delete=true." if is_found and not self.deleted else "",
             about=(self.root, None),
             places=[f"{self.root}/{CARDS}/vacuum"],
         )

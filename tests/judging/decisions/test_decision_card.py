@@ -193,7 +193,7 @@ def test_names_stay_names(name: str) -> None:
 
 def test_the_next_command_is_one_that_works() -> None:
     """A decision for no registry promotes nowhere."""
-    assert "Decide again with -s registry=" in card_of("promote").advice and not card_of("promote").next
+    assert "Decide again with registry=" in card_of("promote").advice and not card_of("promote").next
     assert card_of("promote", registry="runs/registry/hvac").next == "offline promote runs/registry/hvac runs/decision"
 
 
