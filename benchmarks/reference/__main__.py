@@ -25,7 +25,7 @@ from typing import Any
 import offline_core as offline
 from benchmarks.figure import environment as machine
 from benchmarks.reference.data import prepare
-from benchmarks.reference.page import latest_page, restore, table, write_page
+from benchmarks.reference.page import CHOSEN, OURS, latest_page, restore, table, write_page
 from benchmarks.reference.suite import KINDS, SETTINGS, SIDES, TASKS, Cell
 
 
@@ -101,15 +101,18 @@ def run(
         order = Path(temporary, "order.json")
         order.write_text(json.dumps(cell.order(f"{data.location.uri}@{data.manifest.version}", str(minari))))
         for side in missing:
-            command = [*_command(side, pythons), str(order)]
-            printed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+            printed = subprocess.run(
+                _command(side, pythons, str(order)), env=environment, stdout=subprocess.PIPE, text=True, check=True
+            ).stdout
             _store(json.loads(printed.strip().splitlines()[-1]) | known, cell.file(folder, side))
 
 
-def _command(side: str, pythons: dict[str, str | None]) -> list[str]:
+def _command(side: str, pythons: dict[str, str | None], order: str) -> list[str]:
     if (python := pythons.get(side)) is not None:
-        return [python, str(Path(__file__).parent / f"{side}_side.py")]
-    return [sys.executable, "-m", f"benchmarks.reference.{side.replace('-', '_')}_side"]
+        return [python, str(Path(__file__).parent / f"{side}_side.py"), order]
+    if side == CHOSEN:
+        return [*_command(OURS, pythons, order), "--chosen"]
+    return [sys.executable, "-m", f"benchmarks.reference.{side.replace('-', '_')}_side", order]
 
 
 def _store(result: dict[str, Any], file: Path) -> None:

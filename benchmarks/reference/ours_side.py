@@ -1,4 +1,8 @@
-"""Our side of a cell: `python -m benchmarks.reference.ours_side ORDER.json` prints the result as JSON."""
+"""Our side of a cell: `python -m benchmarks.reference.ours_side ORDER.json` prints the result as JSON.
+
+With `--chosen` it is what a user would do who cannot play: a tenth of the episodes is held out, and of the policies of each
+iteration the one with the least loss there is played, not the last one.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,9 @@ from typing import Any
 
 import offline_core as offline
 from benchmarks.reference.playing import returns
+
+CHOSEN_EVERY_UPDATES = 1_000
+"""Between two policies of which one is chosen."""
 
 
 def config_of(name: str, settings: dict[str, Any], updates: int, *, discrete: bool) -> dict[str, Any]:
@@ -40,14 +47,19 @@ def config_of(name: str, settings: dict[str, Any], updates: int, *, discrete: bo
 
 
 def main() -> None:
-    order = json.loads(Path(sys.argv[1]).read_text())
+    order, is_chosen = json.loads(Path(sys.argv[1]).read_text()), "--chosen" in sys.argv[2:]
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory() as folder:
         config = config_of(order["algorithm"], order["settings"], order["updates"], discrete=order["discrete"])
         begin, cpu = time.perf_counter(), time.process_time()
-        run = offline.train(order["data"], output=f"{folder}/run", seed=order["seed"], **config)
+        data = order["data"]
+        if is_chosen:
+            parts = offline.split(data, output=f"{folder}/split", held_out_fraction=0.1, seed=order["seed"])
+            data, config["evaluation"]["held_out"] = parts.train.uri, parts.held_out.uri
+            config["optimizer"]["updates_per_iteration"] = CHOSEN_EVERY_UPDATES
+        run = offline.train(data, output=f"{folder}/run", seed=order["seed"], **config)
         seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
-        policy = offline.load_policy(run.last)
+        policy = offline.load_policy(run.best if is_chosen else run.last)
         episode_returns = returns(
             order["environment"], lambda observations: policy.act(observations, explore=False), order["episodes"]
         )
