@@ -42,7 +42,7 @@ def _medium(folder: Path, task: str) -> Any:
 
 
 _UNTRAINED: dict[str, dict[str, Any]] = {
-    **{algorithm: {"total_steps": 100, "replay": {"learning_starts_steps": 1_000}} for algorithm in ("sac", "td3")},
+    "sac": {"total_steps": 100, "replay": {"learning_starts_steps": 1_000}},
     "ppo": {
         "total_steps": 128,
         "num_envs": 64,

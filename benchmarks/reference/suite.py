@@ -38,8 +38,8 @@ class Task:
         return 100 * (mean_return - self.random_return) / (self.expert_return - self.random_return)
 
 
-def _off_policy(algorithm: str, target: float) -> dict[str, Any]:
-    return {"algorithm": algorithm, "preset": "mujoco", "total_steps": 400_000, "evaluation": {"target_return": target}}
+def _sac(target: float) -> dict[str, Any]:
+    return {"algorithm": "sac", "preset": "mujoco", "total_steps": 400_000, "evaluation": {"target_return": target}}
 
 
 def _ppo(target: float, **others: Any) -> dict[str, Any]:
@@ -47,9 +47,9 @@ def _ppo(target: float, **others: Any) -> dict[str, Any]:
 
 
 TASKS = {
-    "hopper": Task("Hopper-v5", _off_policy("td3", 2_800), 1_000, -20.272305, 3234.3),
-    "halfcheetah": Task("HalfCheetah-v5", _off_policy("sac", 6_000), 3_000, -280.178953, 12135.0),
-    "walker2d": Task("Walker2d-v5", _off_policy("sac", 3_500), 1_500, 1.629008, 4592.3),
+    "hopper": Task("Hopper-v5", _ppo(2_800, preset="mujoco", total_steps=2_000_000), 1_000, -20.272305, 3234.3),
+    "halfcheetah": Task("HalfCheetah-v5", _sac(6_000), 3_000, -280.178953, 12135.0),
+    "walker2d": Task("Walker2d-v5", _ppo(3_500, preset="mujoco", total_steps=2_000_000), 1_500, 1.629008, 4592.3),
     "cartpole": Task("CartPole-v1", _ppo(490), 150, 22.0, 500.0, discrete=True),
     "lunarlander": Task("LunarLander-v3", _ppo(200, total_steps=2_000_000), 0, -180.0, 200.0, discrete=True),
     "acrobot": Task("Acrobot-v1", _ppo(-90), -200, -500.0, -80.0, discrete=True),
