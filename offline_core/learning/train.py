@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @stage(
     "train",
-    version=9,
+    version=10,
     after="export",
     arguments=(DATASET, output("runs/policy", "Folder for checkpoints and metrics."), VERSION),
     run_name="train {config.algorithm} on {dataset}, seed {config.seed}",

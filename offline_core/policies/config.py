@@ -115,6 +115,12 @@ class NetworkConfig(Config):
         "the value function leave out none.",
     )
 
+    orthogonal_weights: bool | None = Field(
+        None,
+        description="Hidden layers and convolutions of the policy begin with orthogonal weights and no biases, otherwise with "
+        "those of torch.nn.Linear, as most reference code of learning from logs does. None: those of ppo alone are orthogonal.",
+    )
+
     transformer: SkipJsonSchema[TransformerConfig | None] = Field(
         None,
         description="Set by dt: attention over the last steps, after the hidden layers. None: none.",

@@ -16,7 +16,8 @@ def check_network(uri: str, own: NetworkConfig, network: NetworkConfig) -> None:
     Raises:
         ConfigError: It is another one; the message names what differs.
     """
-    differing = [name for name in NetworkConfig.model_fields if getattr(own, name) != getattr(network, name)]
+    kept = NetworkConfig.model_fields.keys() - {"orthogonal_weights"}  # weights that it has begin as neither
+    differing = [name for name in NetworkConfig.model_fields if name in kept and getattr(own, name) != getattr(network, name)]
     if differing:
         values = ", ".join(f"{name} is {getattr(own, name)!r} there and {getattr(network, name)!r} here" for name in differing)
         raise ConfigError(

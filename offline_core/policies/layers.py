@@ -68,11 +68,17 @@ def _hidden_layers(inputs: int, sizes: list[int], network: NetworkConfig) -> lis
     layers: list[nn.Module] = []
     for size in sizes:
         linear = nn.Linear(inputs, size)
-        nn.init.orthogonal_(linear.weight, gain=2**0.5)
-        nn.init.zeros_(linear.bias)
+        if network.orthogonal_weights:
+            make_orthogonal(linear)
         layers += [linear, ACTIVATIONS[network.activation](), *([nn.Dropout(network.dropout)] if network.dropout else [])]
         inputs = size
     return layers
+
+
+def make_orthogonal(layer: nn.Linear | nn.Conv2d) -> None:
+    """Let a layer begin with orthogonal weights, of a gain that suits ReLU, and without biases (Saxe et al. 2013)."""
+    nn.init.orthogonal_(layer.weight, gain=2**0.5)
+    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
 
 
 def make_trunk(encoder: Encoder, network: NetworkConfig) -> tuple[nn.Module, int]:
@@ -96,6 +102,7 @@ def make_trunk(encoder: Encoder, network: NetworkConfig) -> tuple[nn.Module, int
             activation=ACTIVATIONS[network.activation],
             image_layout=network.image_layout,
             padding=network.convolution_padding,
+            orthogonal=bool(network.orthogonal_weights),
         )
         return convolutions, convolutions.features
     if network.convolutions:
@@ -179,6 +186,7 @@ class Convolutions(nn.Module):
         activation: type[nn.Module],
         image_layout: ImageLayout = "auto",
         padding: ConvolutionPadding = "valid",
+        orthogonal: bool = False,
     ) -> None:
         super().__init__()
         self.frames = frames
@@ -193,7 +201,7 @@ class Convolutions(nn.Module):
                 channels, *pixels = image_shape(image, image_layout)
                 chosen = default_layers(min(pixels)) if layers is None else layers
                 sizes = _sizes(chosen, pixels, padding)
-                self.stacks.append(_stack(chosen, frames * channels, sizes, activation, padding))
+                self.stacks.append(_stack(chosen, frames * channels, sizes, activation, padding, orthogonal))
                 self.features += math.prod(sizes[-1]) * (chosen[-1][0] if chosen else frames * channels)
 
     def forward(self, encoded: Tensor) -> Tensor:
@@ -212,13 +220,18 @@ class Convolutions(nn.Module):
 
 
 def _stack(
-    layers: Convolved, inputs: int, sizes: list[tuple[int, int]], activation: type[nn.Module], padding: ConvolutionPadding
+    layers: Convolved,
+    inputs: int,
+    sizes: list[tuple[int, int]],
+    activation: type[nn.Module],
+    padding: ConvolutionPadding,
+    orthogonal: bool,
 ) -> nn.Sequential:
     modules: list[nn.Module] = []
     for (channels, kernel, stride), size in zip(layers, sizes, strict=False):  # sizes also has the output
         convolution = nn.Conv2d(inputs, channels, kernel, stride)
-        nn.init.orthogonal_(convolution.weight, gain=2**0.5)
-        nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
+        if orthogonal:
+            make_orthogonal(convolution)
         if padding == "same" and any(around := _around(size, kernel, stride)):
             modules.append(nn.ZeroPad2d(around))
         modules += [convolution, activation()]

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @stage(
     "decide",
-    version=5,
+    version=6,
     after="estimate",
     arguments=(
         DATASET,

@@ -86,7 +86,7 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
 
 @stage(
     "estimate",
-    version=7,
+    version=8,
     after="evaluate",
     arguments=(candidate("estimate"), DATASET, VERSION),
     hint="-s require_return=… says how much is enough.",

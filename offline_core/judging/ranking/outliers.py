@@ -62,7 +62,7 @@ LEAST_OF_SURPRISE = 0.05
 
 @stage(
     "outliers",
-    version=5,
+    version=6,
     after="check",
     arguments=(DATASET, output("runs/outliers", "Folder for the scores."), VERSION),
 )

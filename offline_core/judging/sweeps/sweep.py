@@ -49,7 +49,7 @@ def enforce(result: SweepResult, config: SweepConfig) -> None:
 
 @stage(
     "sweep",
-    version=4,
+    version=5,
     after="fine_tune",
     arguments=(DATASET, output("runs/sweep", "Folder for all runs and their comparison."), VERSION),
     hint="Example: -s 'grid={algorithm: [bc, marwil]}' -s seeds=5.",

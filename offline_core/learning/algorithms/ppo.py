@@ -14,6 +14,9 @@ from offline_core.policies.config import NetworkConfig
 from offline_core.runtime.lazy import torch
 
 if TYPE_CHECKING:
+    from typing import Any
+
+    import gymnasium as gym
     from torch import Tensor
 
     from offline_core.data.environments.vector_env import Spaces
@@ -72,6 +75,10 @@ class PPO(Algorithm):
             raise ConfigError(f"PPO cannot train a policy with Dict or Tuple actions, found {spaces[1]}.")
         super().build(networks, spaces, network, seed)
         networks.has_new_values = networks.only_values = False
+
+    def policy_network(self, network: NetworkConfig, action_space: gym.Space[Any]) -> NetworkConfig:
+        """Return it with orthogonal first weights, as the authors' code has them (Engstrom et al. 2020)."""
+        return network if network.orthogonal_weights is not None else network.model_copy(update={"orthogonal_weights": True})
 
     def prepare(self, networks: Networks, steps: Steps, spec: BatchSpec) -> None:
         """Add what the policy that played says of its steps, by generalised advantage estimation (see `value_targets`).

@@ -15,7 +15,7 @@ from offline_core.runtime.stage import ENVIRONMENT, Made, output, stage
 
 @stage(
     "train_expert",
-    version=5,
+    version=6,
     arguments=(output("runs/expert", "Folder for the checkpoint."), ENVIRONMENT),
     positional=("environment",),
     run_name="train-expert {config.algorithm} in {config.environment.id}, seed {config.seed}",

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @stage(
     "fine_tune",
-    version=4,
+    version=5,
     after="train",
     arguments=(
         Argument("training", "Folder of the training.", "runs/policy", "training"),

@@ -11,6 +11,9 @@ import torch
 from gymnasium import spaces
 
 from offline_core.data.episodes import columns
+from offline_core.errors import ConfigError
+from offline_core.learning.algorithms.algorithm import Algorithm
+from offline_core.learning.algorithms.bc import BC
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.learning.algorithms.ppo import ADVANTAGES, LOG_PROBS, PPO, VALUE_TARGETS, VALUES
 from offline_core.learning.experts.config import ExpertConfig
@@ -20,6 +23,7 @@ from offline_core.learning.returns import steps_left, value_targets
 from offline_core.learning.steps import Batch, Steps
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.config import NetworkConfig
+from offline_core.policies.initial import check_network
 from offline_core.runtime.config import parse
 from tests.learning.play.rollouts import SPEC, ppo_in
 
@@ -217,3 +221,32 @@ def test_statistics_travel_with_the_checkpoint(tmp_path: Path) -> None:
     encoder = load_policy(train_expert(config, output=str(tmp_path)).checkpoint).encoder
     assert encoder.count == 2 * 33 * 4  # of the rollouts before the one that was learned from last
     assert (encoder.variance > 0).all()
+
+
+@pytest.mark.parametrize("image", [False, True])
+@pytest.mark.parametrize(
+    ("algorithm", "asked", "is_orthogonal"),
+    [(PPO(), None, True), (PPO(), False, False), (BC(), None, False), (BC(), True, True)],
+)
+def test_policies_of_ppo_alone_begin_with_orthogonal_weights(
+    algorithm: Algorithm, asked: bool | None, is_orthogonal: bool, image: bool
+) -> None:
+    space = spaces.Box(0, 255, (8, 8, 3), np.uint8) if image else spaces.Box(-1, 1, (32,))
+    network = NetworkConfig(hidden_sizes=[16], orthogonal_weights=asked)
+    networks = Networks(algorithm, space, spaces.Discrete(2), network)
+    layers = [module for module in networks.policy.hidden.modules() if isinstance(module, (torch.nn.Linear, torch.nn.Conv2d))]
+    assert len(layers) == (3 if image else 1)
+    for layer in layers:
+        weights = layer.weight.flatten(1)
+        if is_orthogonal:
+            least = min(weights, weights.T, key=len)
+            torch.testing.assert_close(least @ least.T, 2 * torch.eye(len(least)), atol=1e-5, rtol=0)
+            assert not layer.bias.any()
+        else:
+            assert 0.9 < max(weights.abs().max(), layer.bias.abs().max()) * weights.shape[1] ** 0.5 <= 1
+
+
+def test_a_policy_begins_with_weights_of_another_algorithm_however_those_began() -> None:
+    check_network("first", NetworkConfig(orthogonal_weights=True), NetworkConfig())
+    with pytest.raises(ConfigError, match="recurrent_units is 8 there and 64 here"):
+        check_network("first", NetworkConfig(orthogonal_weights=True, recurrent_units=8), NetworkConfig())

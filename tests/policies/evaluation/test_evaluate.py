@@ -44,7 +44,7 @@ def test_the_seed_decides(pendulum_policy: str) -> None:
 
 def test_another_number_of_copies_plays_other_episodes(cartpole_policy: str) -> None:
     def returns(**more: int) -> list[float]:
-        return evaluate(EvaluationConfig(episodes=6, **more), policy=cartpole_policy).returns
+        return evaluate(EvaluationConfig(episodes=6, explore=True, **more), policy=cartpole_policy).returns
 
     assert len(returns(num_envs=2)) == 6
     assert returns(num_envs=2) != returns() == returns(num_envs=6)
