@@ -73,10 +73,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """See that xdist will keep each group on one worker: a version of pytest that it does not know lets it forget them.
 
-    Evaluations stay in this process however long they take: on a busy machine each would start a Ray of its own.
+    Evaluations and recordings stay in this process however long they take: on a busy machine each would start a Ray.
     """
-    if evaluations := sys.modules.get("offline_core.learning.evaluations"):
-        evaluations.QUICK_SECONDS = math.inf  # type: ignore[attr-defined]
+    for module, name in (("learning.evaluations", "QUICK_SECONDS"), ("policies.recording.work", "RAY_START_SECONDS")):
+        if found := sys.modules.get(f"offline_core.{module}"):
+            setattr(found, name, math.inf)
     if hasattr(session.config, "workerinput") and session.config.getoption("loadgroup", False):
         assert all("@" in item.nodeid for item in session.items), "pytest-xdist has not taken the groups of the tests"
 
@@ -136,7 +137,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytes
     from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, temporary_settings
     from prefect.testing import utilities
 
-    storage, database = tmp_path_factory.mktemp("prefect-storage"), tmp_path_factory.mktemp("prefect-database")
+    storage, database = tmp_path_factory.mktemp("prefect-storage"), Path(tempfile.mkdtemp())  # which the harness removes
     made = database / "prefect-test.db"
     kept = pytestconfig.cache.mkdir("prefect") / f"{prefect.__version__}.db" if pytestconfig.cache else None
     if kept and kept.exists():

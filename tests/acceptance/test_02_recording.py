@@ -107,7 +107,7 @@ def test_02_at_most_so_many_rows_a_file_and_the_remainder_is_flushed(cartpole_po
 def test_02_at_most_so_many_bytes_a_file(pendulum_policy: str, tmp_path: Path) -> None:
     limit = 2**16
     files = FilesConfig(max_bytes_per_file=limit, compression="none")
-    dataset = run_record(pendulum_policy, tmp_path, episodes=16, num_recorders=1, files=files)
+    dataset = run_record(pendulum_policy, tmp_path, episodes=16, files=files)
     assert len(dataset.manifest.files) > 1 and max(file.bytes for file in dataset.manifest.files) <= limit
     assert dataset.ref.episodes == 16 and dataset.ref.steps == 16 * 200
 
