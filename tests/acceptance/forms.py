@@ -31,7 +31,8 @@ SMALL = RecordingConfig(
 TRAINING: dict[str, Any] = {
     "network": {"hidden_sizes": [16]},
     "optimizer": {"batch_size": 64, "max_epochs": 2, "updates_per_iteration": 30, "learning_rate": 0.01},
-    "evaluation": {"episodes": 2, "target_return": 501},
+    "evaluation": {"episodes": 2, "target_return": 501, "location": "process"},
+    "data": {"prelearners": 0},  # what else would pay depends on how busy the machine is, and starts a Ray
 }
 
 

@@ -64,7 +64,9 @@ def test_04_the_next_observation_may_be_missing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "name", "arguments", "extras"),
     [
-        ("read_parquet", "x.parquet", {"include_paths": True}, {"path"}),
+        pytest.param(
+            "read_parquet", "x.parquet", {"include_paths": True}, {"path"}, marks=pytest.mark.slow
+        ),  # test_ray_reads.py
         pytest.param("read_json", "x.jsonl", {"lines": True}, set(), marks=pytest.mark.slow),
     ],
 )

@@ -25,6 +25,7 @@ from offline_core.learning.source import Recorded
 from offline_core.runtime.config import parse
 from offline_core.runtime.progress import progress
 from tests.acceptance.forms import TRAINING, metrics, observations, run_train, weights
+from tests.cases import slow_but
 
 pytestmark = pytest.mark.usefixtures("ray_up")
 
@@ -220,7 +221,7 @@ def test_09_steps_are_drawn_with_replacement_without_a_buffer(recording: str, tm
     assert weights(result) != alone and result.steps == 2 * result.dataset.steps
 
 
-@pytest.mark.parametrize("interval", [1, 3])
+@pytest.mark.parametrize("interval", slow_but([1, 3], 3))
 def test_09_updates_per_iteration(recording: str, tmp_path: Path, interval: int) -> None:
     result = run_train(
         recording, tmp_path, optimizer={"updates_per_iteration": interval, "max_epochs": 1}, evaluation={"play": False}

@@ -19,6 +19,7 @@ from tests.data.formats.sources.factories import SEEDS, steps, write_steps
 from tests.object_storage.conftest import SETTINGS
 
 
+@pytest.mark.slow  # tests/object_storage/test_imports.py imports from and to a bucket
 def test_12_s3_is_imported_from_and_to(bucket: str, tmp_path: Path) -> None:
     """A pattern in a bucket; the folder that is written to does not exist before."""
     write_steps(tmp_path / "x.parquet", steps())

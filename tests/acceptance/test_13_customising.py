@@ -38,6 +38,7 @@ def test_13_a_connector_changes_what_is_learned_from(recording: str, tmp_path: P
 
 
 @pytest.mark.usefixtures("ray_up")
+@pytest.mark.slow  # tests/learning/test_own_sources.py: test_a_prelearner_makes_other_episodes_of_a_dataset
 def test_13_a_prelearner_makes_episodes_of_text(tmp_path: Path) -> None:
     from examples.text import SENTENCES, VOCABULARY, write_sentences
 

@@ -49,11 +49,6 @@ def refuse_unknown(model: type[BaseModel], values: dict[str, Any]) -> None:
     type("Strict", (model,), {"model_config": ConfigDict(extra="forbid"), "__module__": model.__module__})(**values)
 
 
-@pytest.fixture(params=DEFINITIONS, ids=name_of)
-def definition(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return dict(request.param)
-
-
 def test_every_flow_is_there_in_every_profile_and_nothing_twice() -> None:
     names = [name_of(each) for each in DEFINITIONS]
     assert sorted(names) == sorted(DEPLOYMENTS)
@@ -87,64 +82,71 @@ def test_the_version_is_that_of_the_code() -> None:
     assert {each["version"] for each in DEFINITIONS} == {"{{ code.git }}"}
 
 
-def test_it_has_nothing_that_prefect_would_ignore(definition: dict[str, Any]) -> None:
-    refuse_unknown(DeploymentConfig, definition)
-    refuse_unknown(WorkPoolConfig, definition["work_pool"])
-    assert set(definition["work_pool"]["job_variables"]) == {"env"}, "of a process pool"
-    for schedule in definition.get("schedules", ()):
-        RawScheduleConfig(**schedule)
-    if "concurrency_limit" in definition:
-        refuse_unknown(ConcurrencyLimitSpec, definition["concurrency_limit"])
+def test_it_has_nothing_that_prefect_would_ignore() -> None:
+    for definition in DEFINITIONS:
+        refuse_unknown(DeploymentConfig, definition)
+        refuse_unknown(WorkPoolConfig, definition["work_pool"])
+        assert set(definition["work_pool"]["job_variables"]) == {"env"}, "of a process pool"
+        for schedule in definition.get("schedules", ()):
+            RawScheduleConfig(**schedule)
+        if "concurrency_limit" in definition:
+            refuse_unknown(ConcurrencyLimitSpec, definition["concurrency_limit"])
 
 
-def test_its_parameters_fit_the_flow(definition: dict[str, Any]) -> None:
+def test_its_parameters_fit_the_flow() -> None:
     """Prefect's API takes names it does not know, and the values of models only when they run."""
-    flow = flow_of(definition["entrypoint"])
-    parameters = definition.get("parameters", {})
-    assert set(parameters) <= set(flow.parameters.properties)
-    flow.validate_parameters(parameters)
+    for definition in DEFINITIONS:
+        flow = flow_of(definition["entrypoint"])
+        parameters = definition.get("parameters", {})
+        assert set(parameters) <= set(flow.parameters.properties)
+        flow.validate_parameters(parameters)
 
 
-def test_its_environment_is_text_of_settings_that_are_read(definition: dict[str, Any]) -> None:
-    environment = definition["work_pool"]["job_variables"]["env"]
-    assert set(environment) <= {CPUS_VARIABLE, OBJECT_STORE_VARIABLE}
-    assert all(isinstance(value, str) for value in environment.values())
+def test_its_environment_is_text_of_settings_that_are_read() -> None:
+    for definition in DEFINITIONS:
+        environment = definition["work_pool"]["job_variables"]["env"]
+        assert set(environment) <= {CPUS_VARIABLE, OBJECT_STORE_VARIABLE}
+        assert all(isinstance(value, str) for value in environment.values())
 
 
-def test_nothing_starts_by_itself(definition: dict[str, Any]) -> None:
-    schedules = definition.get("schedules", [])
-    assert [schedule["active"] for schedule in schedules] == [False] * (profile_of(definition) == "nightly")
-    for schedule in schedules:
-        CronSchedule(cron=schedule["cron"], timezone=schedule["timezone"])
-        assert schedule["slug"], "without one, Prefect cannot tell it from a new one at the next deploy"
+def test_nothing_starts_by_itself() -> None:
+    for definition in DEFINITIONS:
+        schedules = definition.get("schedules", [])
+        assert [schedule["active"] for schedule in schedules] == [False] * (profile_of(definition) == "nightly")
+        for schedule in schedules:
+            CronSchedule(cron=schedule["cron"], timezone=schedule["timezone"])
+            assert schedule["slug"], "without one, Prefect cannot tell it from a new one at the next deploy"
 
 
-def test_one_training_at_a_time(definition: dict[str, Any]) -> None:
-    limit = {"limit": 1, "collision_strategy": "ENQUEUE"} if flow_of(definition["entrypoint"]).name in TRAINING else None
-    assert definition.get("concurrency_limit") == limit
-    if limit:
-        ConcurrencyLimitConfig(**limit)
+def test_one_training_at_a_time() -> None:
+    for definition in DEFINITIONS:
+        limit = {"limit": 1, "collision_strategy": "ENQUEUE"} if flow_of(definition["entrypoint"]).name in TRAINING else None
+        assert definition.get("concurrency_limit") == limit
+        if limit:
+            ConcurrencyLimitConfig(**limit)
 
 
-def test_profiles_do_not_write_where_others_do(definition: dict[str, Any]) -> None:
-    parameters = definition.get("parameters", {})
-    written = str(parameters.get("output") or parameters.get("root") or parameters.get("registry") or "")
-    profile = profile_of(definition)
-    if profile in ("default", "short"):
-        assert not written
-    elif not re.search("check|evaluate|estimate|publish", definition["entrypoint"]):
-        assert f"{written}/".startswith(f"runs/{profile}/")
+def test_profiles_do_not_write_where_others_do() -> None:
+    for definition in DEFINITIONS:
+        parameters = definition.get("parameters", {})
+        written = str(parameters.get("output") or parameters.get("root") or parameters.get("registry") or "")
+        profile = profile_of(definition)
+        if profile in ("default", "short"):
+            assert not written
+        elif not re.search("check|evaluate|estimate|publish", definition["entrypoint"]):
+            assert f"{written}/".startswith(f"runs/{profile}/")
 
 
-def test_a_process_serves_what_the_pool_would_run(definition: dict[str, Any]) -> None:
-    offered = served(definition)
-    assert f"{offered.flow_name}/{offered.name}" == name_of(definition)
-    assert offered.parameters == definition.get("parameters", {})
-    assert offered.tags == definition["tags"]
-    assert [schedule.active for schedule in offered.schedules or []] == [
-        schedule["active"] for schedule in definition.get("schedules", [])
-    ]
-    assert offered.concurrency_limit == definition.get("concurrency_limit", {}).get("limit")
+def test_a_process_serves_what_the_pool_would_run() -> None:
+    for definition in DEFINITIONS:
+        offered = served(definition)
+        assert f"{offered.flow_name}/{offered.name}" == name_of(definition)
+        assert offered.parameters == definition.get("parameters", {})
+        assert offered.tags == definition["tags"]
+        assert [schedule.active for schedule in offered.schedules or []] == [
+            schedule["active"] for schedule in definition.get("schedules", [])
+        ]
+        assert offered.concurrency_limit == definition.get("concurrency_limit", {}).get("limit")
 
 
 @pytest.mark.slow

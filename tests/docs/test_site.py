@@ -142,6 +142,7 @@ def page(site: Path, browser: Browser) -> Iterator[Page]:
     assert not [url for url in asked if not url.startswith((home, "data:"))]
 
 
+@pytest.mark.slow
 class TestInABrowser:
     pytestmark = MARKS
 
@@ -170,7 +171,6 @@ class TestInABrowser:
         assert page.locator(".md-copyright").inner_text().strip().endswith(_version())
         assert page.locator(".md-header__source a").get_attribute("href") == REPOSITORY
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "docs").glob("*.md")))
     def test_copied_commands_can_be_pasted_into_a_shell(self, page: Page, name: str) -> None:
         page.goto(page.url.replace("index", name))

@@ -59,7 +59,7 @@ def test_frames_are_those_of_gymnasium() -> None:
 def test_a_policy_of_stacked_frames_plays_where_frames_are_stacked(balancing: str, tmp_path: Path) -> None:
     connector = {"path": "examples.frame_stacking:StackFrames", "arguments": {"frames": 4}}
     settings = {
-        "data": {"connectors": [connector]},
+        "data": {"connectors": [connector], "prelearners": 0},
         "evaluation": {"environment": {"id": "examples.frame_stacking:StackedCartPole-v1"}, "episodes": 20},
         "optimizer": {"max_epochs": 30},
     }

@@ -17,25 +17,10 @@ from offline_core.keeping.homepage.config import ReportConfig
 from offline_core.runtime.stage import STAGES, Stage
 from tests.data.datasets.factories import episode, write_dataset
 
-IMPORTED = """
-import sys
-from flows.cli import app
-app(sys.argv[1:], standalone_mode=False)
-print("imported", *sys.modules)
-"""
-
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> str:
     return write_dataset(tmp_path / "recording", [episode(i) for i in range(8)]).location.uri
-
-
-@pytest.mark.parametrize("verb", ["check", "prune"])
-def test_it_imports_neither_prefect_nor_ray_nor_torch(verb: str, dataset: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", IMPORTED, verb, dataset, *([str(tmp_path / "pruned")] if verb == "prune" else [])]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    imported = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
-    assert "pydantic" in imported and not imported & {"prefect", "ray", "torch"}
 
 
 def test_its_card_lies_beside_what_it_made_and_no_line_says_the_same(

@@ -31,6 +31,7 @@ from offline_core.learning.config import TrainingConfig
 from offline_core.learning.result import TrainingResult
 from offline_core.learning.train import train
 from offline_core.learning.trainer_config import OptimizerConfig
+from offline_core.learning.work import make_run
 from offline_core.policies import rollouts
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.manifest import read_policy_manifest
@@ -240,10 +241,11 @@ def test_options_of_playing_decide_what_is_learned_unless_they_are_the_defaults(
 
 
 def test_a_small_dataset_is_learned_from_as_often_as_a_policy_needs(tmp_path: Path) -> None:
+    """Here by 2,000 updates, of which an epoch has two."""
     data = dataset_of(tmp_path / "data", balancing_episodes(3, 30))
     unlimited = {"batch_size": 50, "max_epochs": None, "updates_per_iteration": 1_000}
-    result = train(config(optimizer=unlimited, evaluation={"play": False}), dataset=data, output=str(tmp_path / "policy"))
-    assert (result.updates, result.epochs) == (2_000, 1_000)
+    run = make_run(config(optimizer=unlimited), data, str(tmp_path / "policy"), None)
+    assert (run.max_epochs, run.total_updates) == (1_000, 2_000)
     assert parse(OptimizerConfig, {}).epochs(1_000_000) == 20
     assert parse(OptimizerConfig, {"max_epochs": 3}).epochs(90) == 3
 

@@ -14,6 +14,7 @@ from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.importing import import_data
 from offline_core.errors import CheckpointError, DatasetNotFoundError, StorageError
 from offline_core.policies.checkpoint import load_policy
+from tests.cases import slow_but
 
 LOOKS: dict[str, Callable[[str, Path], object]] = {
     "open": lambda place, output: open_dataset(f"{place}/x"),
@@ -24,7 +25,7 @@ LOOKS: dict[str, Callable[[str, Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("what", LOOKS)
+@pytest.mark.parametrize("what", slow_but(LOOKS, "open", "pattern", "policy"))
 def test_the_bucket_is_to_blame(what: str, bucket: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="offline_core")
     with pytest.raises(StorageError, match=rf"{bucket}-typo/.*the bucket does not exist: create it, or correct its name"):
@@ -32,7 +33,7 @@ def test_the_bucket_is_to_blame(what: str, bucket: str, tmp_path: Path, caplog: 
     assert not caplog.records and not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("what", LOOKS)
+@pytest.mark.parametrize("what", slow_but(LOOKS, "open", "pattern", "policy"))
 def test_the_bucket_is_not_to_blame(what: str, bucket: str, tmp_path: Path) -> None:
     with pytest.raises((DatasetNotFoundError, CheckpointError), match=r"There is no|There is nothing"):
         LOOKS[what](bucket, tmp_path)

@@ -10,7 +10,7 @@ import pytest
 
 from offline_core.data.store.location import Location
 from offline_core.errors import LocationError, StorageError, StorageUnavailableError
-from tests.object_storage.contract import ServedContract
+from tests.object_storage.contract import ServedContract, ServedEssentials
 from tests.object_storage.emulators import AZURE_SECRET, azure_connection, azure_server, defined, environment, new_bucket
 
 
@@ -33,7 +33,12 @@ def denied(place: str, monkeypatch: pytest.MonkeyPatch) -> Location:
     return Location.of(place.replace("abfs", "named")).child("x")
 
 
-class TestAzure(ServedContract):
+class TestAzure(ServedEssentials):
+    """See there."""
+
+
+@pytest.mark.slow  # one code for all stores, which TestS3 and TestMemory try
+class TestAllOfAzure(ServedContract):
     """See there."""
 
 

@@ -16,7 +16,7 @@ from offline_core.data.store.location import Location
 from offline_core.data.store.partial_files import remove_partial_files
 from offline_core.errors import StorageError, StorageUnavailableError
 from tests.cases import slow_but
-from tests.object_storage.contract import ServedContract
+from tests.object_storage.contract import ServedContract, ServedEssentials
 from tests.object_storage.emulators import defined, environment, gcs_server, new_bucket
 from tests.object_storage.faults import Answer, proxy
 
@@ -37,7 +37,12 @@ def denied() -> Location:
     return Location.of("gs://forbidden/x")
 
 
-class TestGoogle(ServedContract):
+class TestGoogle(ServedEssentials):
+    """See there."""
+
+
+@pytest.mark.slow  # one code for all stores, which TestS3 and TestMemory try
+class TestAllOfGoogle(ServedContract):
     """See there."""
 
 

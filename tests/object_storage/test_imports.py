@@ -34,6 +34,7 @@ from offline_core.errors import (
     StorageError,
 )
 from offline_core.runtime.ray_session import ray_session
+from tests.cases import slow_but
 from tests.data.datasets.factories import episode, write_dataset, write_items
 from tests.data.formats.sources.factories import OBSERVATIONS, SCALARS, SEEDS, imported, scalar_steps, steps, write_steps
 from tests.object_storage.conftest import SETTINGS, client
@@ -124,7 +125,9 @@ SOURCES: dict[str, tuple[str, Callable[[Path], Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize(
+    "kind", slow_but(SOURCES, "parquet, a part", "csv, a bad line", "npz", "sample_batch, zipped", "minari")
+)
 def test_a_source_in_a_bucket(kind: str, bucket: str, tmp_path: Path) -> None:
     name, make, config = SOURCES[kind]
     (tmp_path / "in").mkdir()

@@ -9,7 +9,7 @@ import uuid
 import pytest
 
 from tests.e2e.orchestra import REPOSITORY
-from tests.object_storage.contract import PlaceContract
+from tests.object_storage.contract import PlaceContract, PlaceEssentials
 from tests.object_storage.emulators import defined
 
 
@@ -19,7 +19,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> str:
     return f"memory://bucket-{uuid.uuid4().hex[:12]}/runs"
 
 
-class TestMemory(PlaceContract):
+class TestMemory(PlaceEssentials, PlaceContract):
     """See there."""
 
 

@@ -19,7 +19,7 @@ from tests.data.datasets.factories import episode, write_dataset
 from tests.object_storage.faults import Proxy
 from tests.waiting import wait_until
 
-GROUPS = 8
+GROUPS = 4
 
 
 @pytest.fixture(autouse=True)

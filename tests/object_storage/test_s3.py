@@ -22,7 +22,7 @@ from offline_core.data.store.location import Location
 from offline_core.data.store.s3 import S3Settings, S3Store
 from offline_core.errors import ConfigError, StorageError, StorageUnavailableError, VersionExistsError
 from tests.object_storage.conftest import SETTINGS, client
-from tests.object_storage.contract import ServedContract
+from tests.object_storage.contract import ServedContract, ServedEssentials
 from tests.object_storage.faults import Answer, Fault, LoseAnswer, Proxy, Request, Wait, refusal
 from tests.waiting import wait_until
 
@@ -55,7 +55,7 @@ def denied(place: str, proxied: Proxy) -> Location:
     return Location.of(place).child("x")
 
 
-class TestS3(ServedContract):
+class TestS3(ServedEssentials, ServedContract):
     """See there."""
 
 

@@ -363,7 +363,3 @@ def test_loading_and_acting_need_neither_ray_nor_prefect(tmp_path: Path) -> None
     code = f"from {checkpoint.__name__} import load_policy\n"
     code += f"print(*load_policy(sys.argv[1]).act(numpy.array({seen.tolist()}, numpy.float32)))"
     assert in_a_fresh_python(code, str(tmp_path)) == [str(policy.act(seen)[0]), "torch"]
-
-
-def test_parameters_need_not_even_torch() -> None:
-    assert in_a_fresh_python("import offline_core.policies.config, offline_core.policies.evaluation") == []

@@ -16,6 +16,7 @@ from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.episodes import Episode
 from offline_core.errors import ConfigError, EmptyDatasetError
 from offline_core.policies.recording.mixing import MixtureConfig, mix
+from tests.cases import slow_but
 from tests.data.importing.factories import Row, run_import, steps, write_rows
 
 DECLARED = {"action_space": {"space": "discrete", "n": 3}, "files": {"max_rows_per_file": 4}}
@@ -54,7 +55,7 @@ class World:
         return prune(config, dataset=str(self.folder / "data"), output=str(self.folder / output))
 
 
-@pytest.fixture(params=["episodes", "table"])
+@pytest.fixture(params=slow_but(["episodes", "table"], "episodes"))
 def world(tmp_path: Path, request: pytest.FixtureRequest) -> World:
     made = World(tmp_path, request.param)
     made.day(*(row for i in range(12) for row in steps(f"e{i}", 2 + i % 3)))

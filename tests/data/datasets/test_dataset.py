@@ -241,7 +241,7 @@ def test_a_flipped_bit_of_a_manifest_is_noticed(tmp_path: Path) -> None:
     ],
     ids=["twice", "lengths", "rows", "negative"],
 )
-@pytest.mark.parametrize("times", [1, 50_000])
+@pytest.mark.parametrize("times", [1, 5_000])
 def test_a_manifest_that_contradicts_itself_is_refused(tmp_path: Path, entry: dict[str, Any], problem: str, times: int) -> None:
     """As someone could edit it who knows how checksums are made; of many such files none is opened."""
     write_dataset(tmp_path, EPISODES)

@@ -27,6 +27,7 @@ from offline_core.data.episodes.codecs import CODECS, Format
 from offline_core.data.episodes.index import episode_summary
 from offline_core.data.store.location import Location
 from offline_core.errors import EpisodeError, SchemaError, StorageError
+from tests.cases import slow_but
 from tests.data.datasets.factories import FORMATS, episode, found, in_small_filesystem, write_dataset, write_files
 from tests.waiting import wait_until
 
@@ -118,7 +119,9 @@ def test_files_roll_by_steps_between_episodes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("compression", "batch"), [("none", 1), ("zstd", 7), ("none", 1000)])
+@pytest.mark.parametrize(
+    ("compression", "batch"), slow_but([("none", 1), ("zstd", 7), ("none", 1000)], ("zstd", 7), ("none", 1000))
+)
 def test_no_file_grows_beyond_its_limit(tmp_path: Path, format: Format, kind: str, compression: str, batch: int) -> None:
     some = [KINDS[kind](i, 1 + i * i % 25) for i in range(150)]
     files = write_files(tmp_path, some, format, batch=batch, max_bytes_per_file=LIMIT, compression=compression).files

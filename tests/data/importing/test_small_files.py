@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from offline_core.data.datasets.dataset import open_dataset
 from offline_core.data.formats.sources import small_files
 from offline_core.errors import OfflineError
+from tests.cases import slow_but
 from tests.data.importing.factories import ROWS, Row, run_import, scattered, write_rows
 
 FILES = 7
@@ -77,9 +79,13 @@ def outcome(source: Path, output: Path, **config: Any) -> tuple[Any, ...]:
     return [file.sha256 for file in manifest.files], result.counts, notes, result.quarantine is None
 
 
-@pytest.mark.parametrize("number", [0, 3])
-@pytest.mark.parametrize("unreadable", ["fail", "quarantine"])
-@pytest.mark.parametrize("change", CHANGES)
+QUARANTINED = ("cut", "empty", "a reward that is NaN", "rewards as text", "other actions", "longer observations")
+QUICK = [*((change, "fail", 3) for change in CHANGES), *((change, "quarantine", 0) for change in QUARANTINED)]
+
+
+@pytest.mark.parametrize(
+    ("change", "unreadable", "number"), slow_but(itertools.product(CHANGES, ("fail", "quarantine"), (0, 3)), *QUICK)
+)
 def test_the_same_as_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, unreadable: str, number: int
 ) -> None:

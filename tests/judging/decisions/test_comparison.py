@@ -16,6 +16,7 @@ from offline_core.judging.estimation.bootstrap import resampled_counts
 from offline_core.judging.estimation.estimators import METHODS
 from offline_core.judging.estimation.influence import carrying, influence, tail_of, varying
 from offline_core.judging.estimation.trajectories import Model, Trajectories
+from tests.cases import examples, slow_but
 from tests.judging.decisions.made_up import candidate
 from tests.judging.estimation.chains import BEHAVIOUR, TARGET, played, trajectories, true_q, true_value
 
@@ -104,10 +105,10 @@ def test_a_tail_is_told_of_continuous_influences_alone() -> None:
     assert found is None or found.at_least < 0, "two kinds of episodes are no heavy tail"
 
 
-@pytest.mark.parametrize("episodes", [150, 300, 1_000])
+@pytest.mark.parametrize("episodes", slow_but([150, 300, 1_000], 300))
 def test_skewed_influences_that_have_a_variance_are_not_refused(episodes: int) -> None:
     heavy = 0
-    for seed in range(60):
+    for seed in range(examples(60)):
         drawn = np.random.default_rng(seed).lognormal(size=episodes)
         tail = tail_of(drawn - drawn.mean())
         heavy += tail is not None and tail.at_least > HEAVY_TAIL

@@ -10,6 +10,7 @@ from offline_core.judging.decisions.comparison import RareRewards, RareSide, com
 from offline_core.judging.estimation.estimators import METHODS
 from offline_core.judging.estimation.influence import influence
 from offline_core.judging.estimation.trajectories import Model, Trajectories
+from tests.cases import slow_but
 
 ITEMS = 5
 WANTED = np.array([0.6, 0.1, 0.1, 0.1, 0.1])
@@ -67,7 +68,7 @@ def test_so_have_longer_episodes() -> None:
     assert RareRewards.of(Trajectories(np.full(50, 2), rewards, np.zeros(100), 1.0), None, np.zeros(50)) is None
 
 
-@pytest.mark.parametrize(("rows", "clicks"), [(500, 5), (3_000, 30)])
+@pytest.mark.parametrize(("rows", "clicks"), slow_but([(500, 5), (3_000, 30)], (500, 5)))
 def test_intervals_cover_the_truth_where_clicks_are_few(rows: int, clicks: int) -> None:
     """Of 200 logs each, with as many clicks in the mean; one candidate is half as good again, one is as good."""
     better = clicks / rows * np.array([2.0, 0.75, 0.75, 0.75, 0.75])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -102,12 +100,6 @@ def test_python_lists_what_the_verb_prints_and_a_kind_alone(root: Path) -> None:
     assert {each.kind for each in listing} <= {*LISTED_KINDS}
     with pytest.raises(ConfigError, match="Nothing is of the kind 'policies'; kinds are dataset, policy, alias, "):
         offline.list(root, kind="policies")
-
-
-def test_a_list_needs_neither_torch_nor_polars() -> None:
-    code = "import sys, offline_core.keeping.homepage.listing; print('\\n'.join(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"torch", "ray", "polars", "prefect"} & {*done.stdout.split()}
 
 
 def test_a_narrow_terminal_cuts_what_and_from_and_wide_letters_take_two_cells() -> None:

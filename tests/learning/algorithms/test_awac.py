@@ -11,6 +11,7 @@ import torch
 from offline_core.learning.algorithms.awac import AWAC
 from offline_core.learning.algorithms.networks import Networks
 from offline_core.policies.config import NetworkConfig
+from tests.cases import slow_but
 from tests.learning.algorithms.by_hand import (
     HALF_RANGE,
     check,
@@ -112,7 +113,7 @@ def test_no_loss_teaches_anothers_networks() -> None:
     assert all(parameter.grad is None for parameter in networks.critics.parameters())
 
 
-@pytest.mark.parametrize("temperature", [0.3, 1.0])
+@pytest.mark.parametrize("temperature", slow_but([0.3, 1.0], 0.3))
 def test_the_better_action_is_preferred_by_its_advantage(temperature: float) -> None:
     """A bandit with rewards 0 and 1, both taken equally often: the critics know both, and weights are exp(A / temperature)."""
     steps = made_steps([1] * 64, [True] * 64)

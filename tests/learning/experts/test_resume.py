@@ -43,6 +43,9 @@ SAC: dict[str, Any] = {
 }
 
 
+SHORT = SAC | {"total_steps": 400}
+
+
 class KilledError(BaseException):
     """Not an error that anything handles."""
 
@@ -66,7 +69,7 @@ def killed_after(saves: int, output: Path, settings: dict[str, Any], monkeypatch
         train(output, settings, **more)
 
 
-@pytest.mark.parametrize("settings", [PPO, SAC], ids=["ppo", "sac"])
+@pytest.mark.parametrize("settings", [PPO, SHORT], ids=["ppo", "sac"])
 def test_it_goes_on_from_its_last_state(tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     killed_after(2, tmp_path, settings, monkeypatch)
     before, folder = read_metrics(Location.of(str(tmp_path))), Location.of(str(tmp_path))
@@ -146,10 +149,10 @@ def test_what_it_played_before_is_learned_from_again(tmp_path: Path, monkeypatch
 def test_a_damaged_file_of_the_ring_costs_its_steps_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    killed_after(3, tmp_path, SAC, monkeypatch)
+    killed_after(3, tmp_path, SHORT, monkeypatch)
     first, *_ = sorted((tmp_path / "checkpoints").glob("steps-*"))
     first.write_bytes(first.read_bytes()[:-1])
-    assert train(tmp_path, SAC).env_steps == 600
+    assert train(tmp_path, SHORT).env_steps == 400
     assert "its steps are not learned from again" in caplog.text
 
 
@@ -163,7 +166,7 @@ def test_a_recording_has_what_was_recorded_before(tmp_path: Path, monkeypatch: p
     assert len({episode.eps_id for episode in found}) == len(found)
 
 
-@pytest.mark.parametrize("settings", [pytest.param(PPO, marks=pytest.mark.slow), SAC], ids=["ppo", "sac"])
+@pytest.mark.parametrize("settings", [pytest.param(PPO, marks=pytest.mark.slow), SHORT], ids=["ppo", "sac"])
 @pytest.mark.parametrize("kills", slow_but([1, 3], 3))
 def test_a_replay_has_each_step_once_however_often_it_was_killed(
     tmp_path: Path, settings: dict[str, Any], kills: int, monkeypatch: pytest.MonkeyPatch

@@ -20,6 +20,7 @@ from offline_core.learning.learner import Batched, Learner
 from offline_core.learning.play import Play, learned_steps
 from offline_core.learning.steps import Steps
 from offline_core.policies.config import NetworkConfig
+from tests.cases import slow_but
 from tests.learning.algorithms.making import make_networks
 from tests.learning.play.clock import CLOCK
 
@@ -76,7 +77,7 @@ def recorded(episodes: int = 4, steps: int = 3) -> Steps:
     return Steps.of(batch)
 
 
-@pytest.mark.parametrize("name", ["sac", "td3", "iql", "awac", "cal_ql"])
+@pytest.mark.parametrize("name", slow_but(["sac", "td3", "iql", "awac", "cal_ql"], "sac"))
 def test_same_seed_same_networks(tmp_path: Path, name: str) -> None:
     states = []
     for number, seed in enumerate((0, 0, 1)):

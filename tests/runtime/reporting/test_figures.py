@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -181,9 +179,3 @@ def test_bars_begin_with_the_first_on_top() -> None:
     assert sorted(middles, key=middles.__getitem__, reverse=True) == ["expert", "record", "lost", "stuck"]
     assert [named[name].get_width() for name in ("expert", "record")] == [12.0, 3.25]
     assert {text.get_text() for text in axes.texts} == {"12.0", "3.2", "nan", "inf"}
-
-
-def test_what_is_heavy_is_loaded_for_drawing_only() -> None:
-    code = "import sys, offline_core.data.quality.check, offline_core.keeping.cards\n"
-    code += "print({'matplotlib', 'jinja2', 'polars', 'torch'} & {*sys.modules})"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

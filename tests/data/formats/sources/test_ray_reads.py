@@ -15,6 +15,7 @@ import pytest
 from offline_core.data.formats.packed import read_foreign_column
 from offline_core.data.formats.sources.ray_reads import RayRead
 from offline_core.errors import ConfigError, OfflineError, SchemaError, UnsafeDataError
+from tests.cases import slow_but
 from tests.data.datasets.factories import Bomb
 from tests.data.formats.sources.factories import (
     SCALARS,
@@ -68,6 +69,7 @@ def test_numpys_files_are_tensors(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, images, strict=True)
 
 
+@pytest.mark.slow  # tests/data/episodes/test_arrow.py reads a table that Ray wrote
 def test_tables_that_ray_wrote(tmp_path: Path) -> None:
     """Tensors, scanned by us while Ray's types are registered."""
     import ray.data
@@ -132,7 +134,11 @@ def test_columns_that_ray_does_not_find(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [{}, {"allow_pickle": False}, {"allow_pickle": True}, {"numpy_load_args": {"allow_pickle": True}}]
+    "arguments",
+    slow_but(
+        [{}, {"allow_pickle": False}, {"allow_pickle": True}, {"numpy_load_args": {"allow_pickle": True}}],
+        *({}, {"allow_pickle": True}, {"numpy_load_args": {"allow_pickle": True}}),
+    ),
 )
 def test_no_pickle_is_run(tmp_path: Path, arguments: dict[str, Any]) -> None:
     """Nor are they recommended, as Ray does."""
@@ -145,7 +151,7 @@ def test_no_pickle_is_run(tmp_path: Path, arguments: dict[str, Any]) -> None:
     assert not (tmp_path / "exploded").exists()
 
 
-@pytest.mark.parametrize("name", ["missing.parquet", "broken.parquet"])
+@pytest.mark.parametrize("name", slow_but(["missing.parquet", "broken.parquet"], "broken.parquet"))
 def test_files_that_ray_cannot_read(tmp_path: Path, name: str) -> None:
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 this is none PAR1")
     with pytest.raises(OfflineError, match=rf"ray\.data\.read_parquet cannot read .*{name}"):
