@@ -6,9 +6,6 @@ import contextlib
 import math
 import os
 import random
-import shutil
-import sqlite3
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,13 +68,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """See that xdist will keep each group on one worker: a version of pytest that it does not know lets it forget them.
-
-    Evaluations and recordings stay in this process however long they take: on a busy machine each would start a Ray.
-    """
-    for module, name in (("learning.evaluations", "QUICK_SECONDS"), ("policies.recording.work", "RAY_START_SECONDS")):
-        if found := sys.modules.get(f"offline_core.{module}"):
-            setattr(found, name, math.inf)
+    """See that xdist will keep each group on one worker: a version of pytest that it does not know lets it forget them."""
     if hasattr(session.config, "workerinput") and session.config.getoption("loadgroup", False):
         assert all("@" in item.nodeid for item in session.items), "pytest-xdist has not taken the groups of the tests"
 
@@ -112,9 +103,19 @@ def seed_global_generators() -> None:
     if torch.cuda.is_available():
         torch.manual_seed(0)
     else:
-        torch.default_generator.manual_seed(
-            0
-        )  # torch.manual_seed notes a stack for each device there might be, some 20 s in all
+        torch.default_generator.manual_seed(0)  # the other notes a stack for each device there might be: some 20 s in all
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_ray_by_chance() -> Iterator[None]:
+    """Evaluations and recordings stay in this process however long they take: on a busy machine each would start a Ray."""
+    from offline_core.learning import evaluations
+    from offline_core.policies.recording import work
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluations, "QUICK_SECONDS", math.inf)
+        patch.setattr(work, "RAY_START_SECONDS", math.inf)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -128,37 +129,14 @@ def ray_up() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def prefect_server(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[None]:
-    """A Prefect server of the session's own, thrown away afterwards; flows called in this process report to it.
-
-    It begins with the empty database of an earlier session, if there was one: to make it takes longer than all else.
-    """
-    import prefect
+def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A Prefect server of the session's own, thrown away afterwards; flows called in this process report to it."""
     from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, temporary_settings
-    from prefect.testing import utilities
+    from prefect.testing.utilities import prefect_test_harness
 
-    storage, database = tmp_path_factory.mktemp("prefect-storage"), Path(tempfile.mkdtemp())  # which the harness removes
-    made = database / "prefect-test.db"
-    kept = pytestconfig.cache.mkdir("prefect") / f"{prefect.__version__}.db" if pytestconfig.cache else None
-    if kept and kept.exists():
-        shutil.copy(kept, made)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(utilities, "mkdtemp", lambda: str(database))
-        with (
-            utilities.prefect_test_harness(server_startup_timeout=180),
-            temporary_settings({PREFECT_LOCAL_STORAGE_PATH: storage}),
-        ):
-            if kept and not kept.exists():
-                _copy_database(made, kept)
-            yield
-
-
-def _copy_database(source: Path, target: Path) -> None:
-    """Though it is in use; whole or not at all."""
-    part = target.with_suffix(f".{os.getpid()}")
-    with contextlib.closing(sqlite3.connect(source)) as used, contextlib.closing(sqlite3.connect(part)) as copy:
-        used.backup(copy)
-    part.replace(target)
+    storage = tmp_path_factory.mktemp("prefect-storage")
+    with prefect_test_harness(server_startup_timeout=180), temporary_settings({PREFECT_LOCAL_STORAGE_PATH: storage}):
+        yield
 
 
 @pytest.fixture(scope="session")

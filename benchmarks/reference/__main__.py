@@ -58,14 +58,14 @@ def main() -> None:
         restore(earlier, folder)
     prepared = {}
     for task, kind in itertools.product(arguments.tasks, arguments.kinds):
-        prepared[task, kind] = data, _ = prepare(folder, task, kind)
-        print(task, kind, data.ref, data.manifest.fingerprint, flush=True)
+        prepared[task, kind] = data, recording, _ = prepare(folder, task, kind)
+        print(task, kind, data.ref, recording, flush=True)
     for (task, kind), algorithm in itertools.product(prepared, arguments.algorithms):
         if algorithm not in TASKS[task].algorithms:
             continue
-        data, minari = prepared[task, kind]
-        for seed in range(arguments.seeds):  # all of a cell first: what begins anew elsewhere may record other data
-            cell = Cell(task, kind, data.manifest.fingerprint[:16], algorithm, arguments.updates, seed)
+        data, recording, minari = prepared[task, kind]
+        for seed in range(arguments.seeds):  # all of a cell first: elsewhere another processor may record other data
+            cell = Cell(task, kind, recording, algorithm, arguments.updates, seed)
             run(cell, folder, data, minari, sides, pythons)
             if arguments.page:
                 print(write_page(folder))

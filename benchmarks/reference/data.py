@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import offline_core as offline
 from benchmarks.reference.suite import STEPS, TASKS
+from offline_core.data.episodes import columns
 
 
-def prepare(folder: Path, task: str, kind: str) -> tuple[offline.Dataset, Path]:
-    """Return the dataset of a task, and the same in Minari's format.
+def prepare(folder: Path, task: str, kind: str) -> tuple[offline.Dataset, str, Path]:
+    """Return the dataset of a task, 16 hex digits of what its episodes hold, in order, and the same in Minari's format.
 
-    What exists is reused, and an expert whose training was interrupted goes on.
+    The digits are not the dataset's fingerprint, which also tells the versions of the stages that made it. What exists is
+    reused, and an expert whose training was interrupted goes on.
 
     Random is played by a policy with random weights, as D4RL's is.
     """
@@ -21,10 +24,12 @@ def prepare(folder: Path, task: str, kind: str) -> tuple[offline.Dataset, Path]:
         data = offline.compact(_medium(folder, task).recording, output=data_folder)
     else:
         data = offline.mix(policies=_shares(folder, task, kind), steps=STEPS, output=data_folder)
-    exported = folder / "minari" / task / f"{kind}-{data.manifest.fingerprint[:16]}-v0"
+    content = "".join(data.index([columns.CONTENT])[columns.CONTENT])
+    recording = hashlib.sha256(content.encode()).hexdigest()[:16]
+    exported = folder / "minari" / task / f"{kind}-{recording}-v0"
     if not exported.exists():
         offline.export(data, output=exported.parent, format="minari", arguments={"dataset_id": exported.name})
-    return data, exported
+    return data, recording, exported
 
 
 def _shares(folder: Path, task: str, kind: str) -> dict[str, float]:

@@ -50,10 +50,10 @@ def collected(folder: Path) -> dict[str, Any]:
     cells: dict[tuple[str, str, str, str, int], Runs] = defaultdict(lambda: {side: [] for side in SIDES})
     data = {}
     for file in (folder / "cells").glob("*.json"):
-        task, kind, fingerprint, algorithm, updates, seed, side = file.stem.split(".")
+        task, kind, recording, algorithm, updates, seed, side = file.stem.split(".")
         result = json.loads(file.read_text())
-        data[task, kind, fingerprint] = result.pop("data")
-        cells[task, kind, fingerprint, algorithm, int(updates)][side].append({"seed": int(seed), **result})
+        data[task, kind, recording] = result.pop("data")
+        cells[task, kind, recording, algorithm, int(updates)][side].append({"seed": int(seed), **result})
     for runs in cells.values():
         for side in SIDES:
             runs[side].sort(key=lambda run: run["seed"])
@@ -62,8 +62,8 @@ def collected(folder: Path) -> dict[str, Any]:
         "versions": {name: value for name, value in environment("torch", "gymnasium", "mujoco").items() if name in _VERSIONS},
         "cells": [asdict(row) for row in sorted((_Row(*key, runs) for key, runs in cells.items()), key=_Row.place)],
         "data": [
-            {"task": task, "kind": kind, "fingerprint": fingerprint, **facts}
-            for (task, kind, fingerprint), facts in sorted(data.items(), key=lambda item: _place_of_data(*item[0]))
+            {"task": task, "kind": kind, "recording": recording, **facts}
+            for (task, kind, recording), facts in sorted(data.items(), key=lambda item: _place_of_data(*item[0]))
         ],
     }
 
@@ -75,7 +75,7 @@ def restore(measured: dict[str, Any], folder: Path) -> None:
     """
     (folder / "cells").mkdir(parents=True, exist_ok=True)
     facts = {
-        dataset["fingerprint"]: {name: dataset[name] for name in ("episodes", "steps", "mean_return")}
+        dataset["recording"]: {name: dataset[name] for name in ("episodes", "steps", "mean_return")}
         for dataset in measured["data"]
     }
     for row in (_Row(**cell) for cell in measured["cells"]):
@@ -131,7 +131,7 @@ def page_of(measured: dict[str, Any]) -> str:
     lines += [
         "Of two equal learners, three seeds of one are in or above the interval of three seeds of the other in 81 % of cells.",
         "",
-        "Data, by our own flow from fixed seeds, with the first digits of its fingerprint:",
+        "Data, by our own flow from fixed seeds, named by what its episodes hold:",
         "",
         _line("data", "recording", "episodes", "steps", "mean return"),
         _line(*["---"] * 5),
@@ -139,7 +139,7 @@ def page_of(measured: dict[str, Any]) -> str:
     lines += [
         _line(
             f"{dataset['task']} {dataset['kind']}",
-            dataset["fingerprint"],
+            dataset["recording"],
             f"{dataset['episodes']:,}",
             f"{dataset['steps']:,}",
             f"{dataset['mean_return']:.1f}",
@@ -256,5 +256,5 @@ def _line(*columns: str) -> str:
     return f"| {' | '.join(columns)} |"
 
 
-def _place_of_data(task: str, kind: str, fingerprint: str) -> tuple[int, int, str]:
-    return list(TASKS).index(task), KINDS.index(kind), fingerprint
+def _place_of_data(task: str, kind: str, recording: str) -> tuple[int, int, str]:
+    return list(TASKS).index(task), KINDS.index(kind), recording

@@ -92,7 +92,7 @@ class Cell:
     task: str
     kind: str
     data: str
-    """The fingerprint of the recording, 16 digits: an expert that is trained on another processor may record other data."""
+    """16 digits of what its episodes hold: an expert that is trained on another processor may record others."""
     algorithm: str
     updates: int
     seed: int
