@@ -28,6 +28,8 @@ def ask_for_import(config: ImportConfig, *, source: str | Sequence[str], output:
     say(plan.verdict)
     for decision in plan.decisions:
         say(f"  {decision.name}: {decision.question}")
+    for line in plan.refusals:
+        say(f"  {line}")
     for note in plan.notes:
         say(f"  note: {note}")
     if not plan.is_ready:

@@ -153,7 +153,8 @@ def is_category(column: pa.ChunkedArray) -> bool:
 def _may_name(kind: pa.DataType) -> bool:
     """Whether a value of the type may say what a row is of."""
     is_several = pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType)
-    return not (is_several or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+    is_real = pa.types.is_floating(kind) or (pa.types.is_decimal(kind) and kind.scale > 0)
+    return not (is_several or is_real or pa.types.is_boolean(kind))
 
 
 def same_run(column: pa.ChunkedArray, file: np.ndarray) -> np.ndarray:
@@ -234,6 +235,21 @@ def id_candidates(rows: SampleRows, names: Iterable[str], t: np.ndarray | None) 
             if anew and grows(t, same):
                 candidates.append(name)
         elif pc.count_distinct(column).as_py() >= changes.sum() + 1:
+            candidates.append(name)
+    return candidates
+
+
+def one_in_each_file(rows: SampleRows, names: Iterable[str]) -> list[str]:
+    """Return the columns with one value in each of several files, and another in nearly each: a file may be there twice."""
+    files = len(np.unique(rows.file))
+    candidates = []
+    for name in names if files >= MIN_RUN else ():
+        column = rows.table[name]
+        if not _may_name(column.type) or column.null_count or is_time(column) or is_unread_time(column):
+            continue
+        codes = column.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
+        pairs = len(np.unique(np.stack([codes, rows.file]), axis=1).T)
+        if pairs == files and codes.max(initial=0) + 1 >= ALMOST_ALL * files:
             candidates.append(name)
     return candidates
 

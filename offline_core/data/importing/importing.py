@@ -32,7 +32,7 @@ _HOW_FAST = {"engine"}
 
 @stage(
     "import",
-    version=13,
+    version=14,
     after="record",
     arguments=(
         Argument(

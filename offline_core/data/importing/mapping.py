@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.arrow import read_column, to_arrow
 from offline_core.data.formats.sources.names import CANONICAL
+from offline_core.data.inputs.row_steps import as_sql
 from offline_core.errors import ConfigError, SchemaError
 
 ColumnMapping: TypeAlias = Mapping[str, str | list[str]]
@@ -41,6 +42,37 @@ def canonical_mapping(mapping: dict[str, str | list[str]]) -> dict[str, str | li
     if twice := sorted({name for name in targets if targets.count(name) > 1}):
         raise ConfigError(f"The mapping names several source columns for {', '.join(twice)}; keep one each.")
     return dict(zip(targets, mapping.values(), strict=True))
+
+
+def seen_action(mapping: ColumnMapping) -> str | None:
+    """The column of actions that is observed as well, be it with or within a struct; None if none is."""
+    observed = sources_of(mapping, [columns.OBS]) if columns.OBS in mapping else []
+    done = sources_of(mapping, [columns.ACTIONS]) if columns.ACTIONS in mapping else []
+    return next((action for action in done if any(_holds(one, action) or _holds(action, one) for one in observed)), None)
+
+
+def _holds(column: str, inside: str) -> bool:
+    """Whether a name is that of the other column, or of a field in it."""
+    return inside == column or inside.startswith(f"{column}.")
+
+
+def check_seen(mapping: ColumnMapping) -> None:
+    """Check that what a policy is to choose is not what it observes.
+
+    Raises:
+        ConfigError: a column of actions is observed.
+    """
+    if (action := seen_action(mapping)) is not None:
+        raise ConfigError(said_of_seen(action))
+
+
+def said_of_seen(action: str) -> str:
+    """Say why a column cannot be both, and what helps."""
+    return (
+        f"{action} is mapped to actions and to obs: a policy would see what it has to choose, and copy it. Leave it out of "
+        f"obs. If it is the action before that counts, observe that: columns: {{in_episode: {{before: {{of: {as_sql(action)}, "
+        "steps: 1, first: 0}}}, with before in obs."
+    )
 
 
 def map_columns(table: pa.Table, mapping: ColumnMapping) -> pa.Table:

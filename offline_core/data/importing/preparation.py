@@ -25,9 +25,9 @@ from offline_core.data.importing.extras import extra_columns
 from offline_core.data.importing.mapping import map_columns, sources_of
 from offline_core.data.importing.masked import masked_spaces
 from offline_core.data.importing.recognised import recognised
-from offline_core.data.importing.report import Findings
+from offline_core.data.importing.report import Findings, Place
 from offline_core.data.importing.row_columns import RowColumns
-from offline_core.data.importing.values import empty_arrays, flags
+from offline_core.data.importing.values import empty_arrays, flags, ids
 from offline_core.errors import ConfigError, DataError, SchemaError
 
 PROBES = 64
@@ -64,7 +64,7 @@ class Preparation(Conversion):
                 table, bad = preparation(batch, file=number, first_row=row, uri=reader.uri, findings=findings)
                 for failure in bad:
                     findings.refuse(failure)
-                    findings.places.append((number, reached if failure.row is None else failure.row))
+                    findings.places.append(Place(number, reached if failure.row is None else failure.row, failure.eps_id))
                 if table is not None:
                     reached = table[SOURCE_ROW][-1].as_py() + 1
                     yield table, preparation
@@ -73,7 +73,7 @@ class Preparation(Conversion):
             if findings.rule == "fail":
                 raise
             findings.refuse(Unreadable(reader.uri, None, 0, error))
-            findings.places.append((number, reached))
+            findings.places.append(Place(number, reached))
 
     def settled(self, table: Any, uri: str) -> Preparation:
         """Return a preparation with the types of this table; the same preparation if no row of the table is good.
@@ -156,6 +156,7 @@ class Preparation(Conversion):
             stated = self._stated(table.schema)
             self._check_stated(stated)
             if self.made is not None:
+                findings.note(self.made.note_on(table.column_names))
                 table, rows, bad, without_partner = self._with_made(self.made, table, rows, uri)
                 findings.without_partner.update({join: count for join, count in enumerate(without_partner) if count})
                 findings.waiting |= {file} if any(without_partner) else set()
@@ -229,12 +230,21 @@ class Preparation(Conversion):
         return table.filter(pa.array(good)), rows[good], bad, without_partner
 
     def _with_terminations(self, bad: list[Unreadable], table: pa.Table, rows: np.ndarray) -> list[Unreadable]:
-        """Return the same rows, marked if they terminate an episode."""
+        """Return the same rows, marked if they terminate an episode, with its id."""
         if not bad:
             return []
         numbers = np.array([failure.row for failure in bad], np.int64)
-        terminated = self._terminations(table.take(pa.array(np.searchsorted(rows, numbers))))
-        return [failure._replace(terminations=int(flag)) for failure, flag in zip(bad, terminated, strict=True)]
+        left = table.take(pa.array(np.searchsorted(rows, numbers)))
+        told = zip(bad, self._terminations(left), self._ids(left), strict=True)
+        return [failure._replace(terminations=int(flag), eps_id=eps_id) for failure, flag, eps_id in told]
+
+    def _ids(self, bad: pa.Table) -> list[str | None]:
+        """The id of each row, whatever else is wrong with it; None where it cannot be read."""
+        source = self.mapping.get(columns.EPS_ID, columns.EPS_ID)
+        if isinstance(source, str) and source in bad.column_names:
+            with contextlib.suppress(DataError):
+                return [name or None for name in ids(bad[source], source, nullable=True).to_pylist()]
+        return [None] * bad.num_rows
 
     def _with_extras(self, good: pa.Table, table: pa.Table) -> tuple[pa.Table, dict[str, str]]:
         """(converted rows with those columns of their source that are not mapped, those that cannot be kept)"""

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -160,6 +160,15 @@ class Late:
         return self
 
 
+class Place(NamedTuple):
+    """Where in a source something could not be read."""
+
+    file: int
+    row: int
+    eps_id: str | None = None
+    """The id in the source; None: it may be of any episode."""
+
+
 @dataclass
 class Findings:
     """What a part of an import found besides episodes."""
@@ -167,8 +176,8 @@ class Findings:
     rule: Literal["fail", "quarantine"]
     """Whether rows that cannot be read are raised, or listed."""
     unreadable: list[Unreadable] = field(default_factory=list)
-    places: list[tuple[int, int]] = field(default_factory=list)
-    """(file, row) of what could not be read."""
+    places: list[Place] = field(default_factory=list)
+    """Of what could not be read."""
     clipped_actions: int = 0
     """Steps whose action lay outside the range they were recorded in."""
     without_partner: Counter[int] = field(default_factory=Counter)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ from offline_core.data.inputs.computing import stepped
 from offline_core.data.inputs.encoding import MAX_CATEGORIES
 from offline_core.data.inputs.frames import no_column, root_of
 from offline_core.data.inputs.input_columns import InputColumns
-from offline_core.data.inputs.row_steps import Kind, RowSteps, names_in
+from offline_core.data.inputs.row_steps import Kind, RowSteps, as_sql, names_in
 from offline_core.errors import ConfigError, DataError, SchemaError
 
 NUMERIC_SHARE = 0.5
@@ -346,7 +347,12 @@ def _labels(config: ImportConfig, steps: RowSteps) -> list[str] | list[float] | 
     if not made:
         return None
     if len(names) > 1:
-        raise ConfigError(f"Actions of several columns cannot be categories or bins yet, as {', '.join(made)} is.")
+        both = " || ' ' || ".join(map(as_sql, names))
+        raise ConfigError(
+            f"Actions of several columns cannot be categories or bins, as {', '.join(made)} is. Make one choice of them: "
+            f"columns: {{computed: {{choice: {json.dumps(both)}}}, encode: {{choice: {{form: index}}}}}}, mapping: {{actions: "
+            "choice}. Of a number make a few choices first, such as case when dose > 0.3 then 'high' else 'low' end."
+        )
     if (encoding := steps.encode.get(made[0])) is None:
         return steps.bins[made[0]].values
     if encoding.form != "index" or encoding.other:

@@ -209,8 +209,11 @@ def _ids(guess: Guess) -> None:
     time = guess.source_of(columns.T)
     t = None if time is None else values.numbers(guess.column(time), may_be_time=True)
     candidates = values.id_candidates(guess.rows, guess.left, t)
+    named_so = [name for name in guess.left if has_word(name, (*ID_WORDS, *THING_WORDS))]
+    if not candidates and len(of_files := values.one_in_each_file(guess.rows, named_so)) == 1:
+        guess.take(columns.EPS_ID, of_files[0], "one in each file, another in nearly each, and named like an id", is_sure=False)
+        return
     if not candidates and t is not None:  # one after another in time
-        named_so = [name for name in guess.left if has_word(name, (*ID_WORDS, *THING_WORDS))]
         if len(candidates := values.id_candidates(guess.rows, named_so, None)) == 1:
             guess.take(columns.EPS_ID, candidates[0], "comes in runs, none of them twice, and is named like an id")
             return

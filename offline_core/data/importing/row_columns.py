@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -77,7 +78,21 @@ class RowColumns:
             read = pl.from_arrow(table.select(own))
             assert isinstance(read, pl.DataFrame)
             frame = read.with_columns(frame[name] for name in (FILE, FOLDER) if name not in read.columns)
+        frame = frame.with_columns(
+            pl.lit(None, _type_of(self.steps.fill.get(name, UNKNOWN))).alias(name) for name in self.lacking(there)
+        )
         return with_nested(frame, (name for name in needed if nested(frame.schema, name) is not None))
+
+    def lacking(self, there: Collection[str]) -> list[str]:
+        """The columns that are filled and are not among those of a file: no row of it has a value there."""
+        filled = dict.fromkeys([*self.steps.fill, *sorted(self.with_gaps)])
+        return [name for name in filled if not {name, root_of(dict.fromkeys(there), name)} & ({*there} | self._made)]
+
+    def note_on(self, there: Collection[str]) -> str | None:
+        """What is said of a file that lacks columns; None if it lacks none that is filled."""
+        if not (names := self.lacking(there)):
+            return None
+        return f"A file without the column {', '.join(names)} counts as one of rows without a value there, which are filled."
 
     def _needed(self, table: pa.Table) -> list[str]:
         read = {*self.steps.columns, *self.before.columns, *(name for other in self.joins for name in other.join.key_columns)}
@@ -158,6 +173,11 @@ class RowColumns:
             for number, other in enumerate(self.joins)
             if (count := without_partner.get(number, 0))
         ]
+
+
+def _type_of(value: Any) -> Any:
+    """The type of a column that has this value alone."""
+    return pl.Series([value]).dtype
 
 
 def _of_earlier(values: np.ndarray, part: pl.Series, late: InEpisode) -> np.ndarray:

@@ -23,6 +23,7 @@ from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE, numbered_ids
 from offline_core.data.importing.linking import chain, distinct_rows, numbered, observations, row_bytes
 from offline_core.data.importing.mapping import ColumnMapping
+from offline_core.data.importing.report import Place
 from offline_core.data.importing.times import LEAST_NANOSECONDS, MIN_STEPS, MONTHS_SET_BACK, SET_BACK, time_gaps
 from offline_core.data.importing.values import MAPS
 from offline_core.errors import EpisodeError
@@ -55,8 +56,9 @@ class SourceRows:
     begins                  the source says that the row is the first of an episode
     final                   the row is no step: it holds the observation after the last one
     file, row               its place in the source; file `STORED`: of the version that is appended to
-    lost                    places of the source before it that could not be read
-    then_lost               the row after it could not be read
+    passed                  places of the source before it that could not be read
+    lost                    those of them that may be of its id
+    then_lost               the row after it could not be read, be it of its id or none
     lacks                   maps that it has not
     and once the lines are in order
     starts                  the row does not follow the one before it
@@ -75,13 +77,13 @@ class SourceRows:
         table: pa.Table,
         rules: EpisodesConfig,
         files: Sequence[str],
-        lost: Sequence[tuple[int, int]],
+        lost: Sequence[Place],
         mapping: ColumnMapping,
     ) -> SourceRows:
         """The rows in the order of the source.
 
         Arguments:
-            lost: (file, row) of rows that could not be read.
+            lost: places of rows that could not be read.
         """
         count, names = table.num_rows, table.column_names
         file, row = (table[name].to_numpy().astype(np.int64) for name in (SOURCE_FILE, SOURCE_ROW))
@@ -95,14 +97,16 @@ class SourceRows:
             "begins": columns.IS_FIRST,
             "final": columns.IS_LAST,
         }
-        place, places = _place(file, row), np.sort([_place(*position) for position in lost])
+        place, places = _place(file, row), np.sort(np.array([_place(at.file, at.row) for at in lost], np.int64))
+        before, then_lost = _lost(place, number, ids, lost)
         steps = pl.DataFrame({"at": np.arange(count), "id": number, "t": t, "file": file, "row": row}).with_columns(
             **{
                 short: pl.Series(pc.fill_null(table[name], False).to_numpy()) if name in names else pl.lit(False)
                 for short, name in flags.items()
             },
-            lost=pl.Series(np.searchsorted(places, place)),
-            then_lost=pl.Series(np.isin(place + 1, places)),
+            passed=pl.Series(np.searchsorted(places, place)),
+            lost=pl.Series(before),
+            then_lost=pl.Series(then_lost),
             lacks=pl.Series(sum((_is_empty(table[name]).astype(int) for name in MAPS if name in names), np.zeros(count, int))),
         )
         taken = {columns.EPS_ID, columns.T, *flags.values(), SOURCE_FILE, SOURCE_ROW}
@@ -443,14 +447,50 @@ def _over_lost(rows: SourceRows) -> pl.Expr:
     """
     if rows.has_new_obs:
         return pl.lit(False)
-    lost = pl.col("lost").diff().fill_null(0)
-    if rows.steps.select((SAME_ID & (lost < 0)).any()).item():
+    if rows.steps.select((SAME_ID & (pl.col("passed").diff() < 0)).any()).item():
         raise EpisodeError(
             "Some rows cannot be read, and the others are not in the order of time: without new_obs, where a step is "
             "missing is not known. Fix these rows, number the steps of an episode by t, or declare an episodes.max_gap of less "
             "than twice the time between two steps."
         )
-    return SAME_ID & (lost > 0)
+    return SAME_ID & (pl.col("lost").diff().fill_null(0) > 0)
+
+
+def _lost(
+    place: np.ndarray, number: np.ndarray, ids: Sequence[str] | None, lost: Sequence[Place]
+) -> tuple[np.ndarray, np.ndarray]:
+    """((N,) how many places before each row were lost to its id, (N,) bool: what comes next was lost to its id).
+
+    A place without an id may be of any, and comes next if it is the next row of the file.
+
+    Arguments:
+        number: (N,) which of `ids`; None: rows have none.
+    """
+    of_any = np.sort([_place(at.file, at.row) for at in lost if ids is None or at.eps_id is None]).astype(np.int64)
+    before, then = np.searchsorted(of_any, place), np.isin(place + 1, of_any)
+    named = sorted({at.eps_id for at in lost if at.eps_id is not None}) if ids is not None else []
+    if not named:
+        return before, then
+    codes = {name: code for code, name in enumerate(named)}
+    own = [(codes[at.eps_id], _place(at.file, at.row)) for at in lost if at.eps_id is not None]
+    lost_code, lost_place = np.array(own, np.int64).T
+    as_in_source = ids or []
+    made_unique = [name.rpartition("@")[0] for name in as_in_source]  # see `unique_id`
+    for names in (as_in_source, made_unique):
+        code = np.array([codes.get(name, -1) for name in names], np.int64)[number]
+        rows = np.flatnonzero(code >= 0)
+        rows = rows[np.lexsort((place[rows], code[rows]))]
+        # Rows and lost places of each id in the order of the source: a lost place counts for all rows behind it.
+        every = np.lexsort((np.append(place[rows], lost_place), np.append(code[rows], lost_code)))
+        is_lost = every >= len(rows)
+        so_far = np.cumsum(is_lost)
+        of_code = np.append(code[rows], lost_code)[every]
+        first = np.searchsorted(of_code, of_code)  # of the id
+        counted = so_far - np.where(first > 0, so_far[first - 1], 0)
+        before[rows[every[~is_lost]]] += counted[~is_lost]
+        next_is_lost = np.append(is_lost[1:] & (of_code[1:] == of_code[:-1]), False)
+        then[rows[every[~is_lost]]] |= next_is_lost[~is_lost]
+    return before, then
 
 
 def _place(file: Any, row: Any) -> Any:

@@ -40,7 +40,7 @@ from offline_core.data.importing.exchange import read_part, scatter
 from offline_core.data.importing.imported import SOURCE_ID, Imported, remove_late
 from offline_core.data.importing.notes import yaml_line
 from offline_core.data.importing.preparation import Preparation
-from offline_core.data.importing.report import Counts, Findings, Late
+from offline_core.data.importing.report import Counts, Findings, Late, Place
 from offline_core.data.importing.seen_files import SeenFiles, uris_of
 from offline_core.data.importing.step_order import (
     ends_of,
@@ -253,7 +253,7 @@ class StepImport:
         scatter(tables, self.folder, f"{group.start:08d}", parts=self.parts, ids_per_file=ids_per_file)
         return findings
 
-    def _gather(self, places: list[tuple[int, int]], parts: range) -> tuple[WrittenEpisodes, Findings]:
+    def _gather(self, places: list[Place], parts: range) -> tuple[WrittenEpisodes, Findings]:
         findings = Findings(self.config.unreadable, places=places)
         tables = (read_part(self.folder, part) for part in parts)
         wanted = ((self._in_schema(table), self.order) for table in tables if table is not None)

@@ -25,6 +25,10 @@ _WRAPPED = r"^\s*(?:\w+\.)?(?:array|tensor)\s*\([\s\[(]*" + _NUMBER + r"[\s\d+\-
 _TUPLE = r"^\s*[({][\s\[({]*" + _NUMBER + r"(?:[\s,\[\](){}]+" + _NUMBER + r")*[\s,]*[\])}][\s\])}]*$"
 _BARE = r"^\s*" + _NUMBER + r"(?:\s*[\s,;|]\s*" + _NUMBER + r")+\s*$"
 """Vectors as Python and NumPy print them, and without brackets, which could also be one number with a decimal comma."""
+_ONE_OR_TWO = r"^\s*[+-]?\d+,\d+\s*$"
+"""Two whole numbers, or one with a decimal comma: a column of such alone is taken for neither."""
+_LIMIT = r"^\s*[<>≤≥]=?\s*[+-]?[\d.,]*\d\s*$"
+"""What a laboratory writes of a value beyond what it can measure."""
 _THOUSANDS = r"^\s*[+-]?\d{1,3},\d{3}\s*$"
 _SURE_THOUSANDS = r"^\s*[+-]?\d{1,3}(,\d{3})+(\.\d+|,\d{3})\s*$"
 _WITH_UNIT = r"^\s*[+-]?(?:\d+\.?\d*|\.\d+)\s*(?P<unit>[^\d\s.,'+-][^\d',.]*?)\s*$"
@@ -77,7 +81,8 @@ def has_lists(texts: pa.ChunkedArray) -> bool:
     if _any_matches(texts, _LIST):
         return True
     others = pc.match_substring_regex(texts, f"(?s){_WRAPPED}|{_TUPLE}|{_BARE}")
-    return bool(2 * (pc.sum(others).as_py() or 0) > len(texts) - texts.null_count)
+    is_sure = pc.any(pc.and_not(others, pc.match_substring_regex(texts, _ONE_OR_TWO))).as_py()
+    return bool(is_sure and 2 * pc.sum(others).as_py() > len(texts) - texts.null_count)
 
 
 def number_type(texts: pa.ChunkedArray, *, may_be_time: bool) -> pa.DataType:
@@ -244,13 +249,18 @@ def _no_lists(texts: pa.ChunkedArray, name: str, what: str) -> SchemaError:
 
 def _remedy(texts: pa.ChunkedArray, name: str) -> str:
     """The expression that makes numbers of texts like 0,5 or 12,345.60 or 21.5 C."""
+    if _any_matches(texts, _LIMIT):
+        is_comma = _any_matches(texts, r"\d,\d") or not _any_matches(texts, r"\.\d")
+        number = f"replace({as_sql(name)}, ',', '.')" if is_comma else as_sql(name)
+        return _computed("Of limits such as '<0.5', take the limit itself", f"cast(ltrim({number}, '<>≤≥= ') as double)")
     if _any_matches(texts, _SURE_THOUSANDS):
         return _computed("Its commas separate thousands", f"cast(replace({name}, ',', '') as double)")
     if _any_matches(texts, _THOUSANDS):  # 1,500 is 1.5 or 1500
         both = [f"cast(replace({name}, ',', '{new}') as double)" for new in ("", ".")]
         return f"{_computed('If its commas separate thousands', both[0])}{_computed('If they are decimal commas', both[1])}"
     if _any_matches(texts, _DECIMAL_COMMA):
-        return _computed("Of decimal commas", f"cast(replace({name}, ',', '.') as double)")
+        remedy = _computed("Of decimal commas", f"cast(replace({name}, ',', '.') as double)")
+        return f"{remedy} A list of two is written [1, 3]." if _any_matches(texts, _ONE_OR_TWO) else remedy
     units = pc.drop_null(pc.struct_field(pc.extract_regex(texts.cast(pa.string()), _WITH_UNIT), "unit"))
     if len(units) and len(kinds := pc.unique(units)) == 1:
         return _computed(

@@ -7,8 +7,10 @@ import pyarrow as pa
 import pytest
 
 from offline_core.data.episodes.arrow import read_column
+from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.mapping import canonical_mapping, map_columns
 from offline_core.errors import ConfigError, SchemaError
+from offline_core.runtime.config import parse
 
 SEEDS = {"obs": "o_t", "actions": "a_t", "rewards": "r_t", "new_obs": "o_tp1", "infos": "i_t", "dones": "d_t"}
 
@@ -91,3 +93,12 @@ def test_only_numbers_join(column: list[object]) -> None:
 def test_numbers_and_vectors_join() -> None:
     mapped = map_columns(pa.table({"x": [1, 2], "v": [[3.0, 4.0], [5.0, 6.0]]}), {"obs": ["v", "x"]})
     assert read_column(mapped, "obs").tolist() == [[3, 4, 1], [5, 6, 2]]
+
+
+@pytest.mark.parametrize(
+    ("obs", "actions"), [(["x", "power"], "power"), ("power", "power"), ("state", "state.power"), (["s.x"], ["a", "s"])]
+)
+def test_what_is_done_is_not_observed(obs: str | list[str], actions: str | list[str]) -> None:
+    with pytest.raises(ConfigError, match=r"is mapped to actions and to obs: .*in_episode"):
+        parse(ImportConfig, {"mapping": {"obs": obs, "actions": actions}})
+    assert ImportConfig(mapping={"obs": ["powers", "x"], "actions": "power"}).mapping["actions"] == "power"

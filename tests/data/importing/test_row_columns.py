@@ -411,3 +411,25 @@ def test_what_is_refused_in_words(tmp_path: Path, columns: Row, message: str) ->
     with pytest.raises(ConfigError, match=message):
         imported(tmp_path, config(tmp_path, columns={"computed": {}} | columns))
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("obs", "columns", "expected"),
+    [
+        (["x", "ammo"], {"fill": {"ammo": 30}}, [[1, 5], [2, 30]]),
+        (["x", "known"], {"in_episode": {"known": {"of": "ammo", "how": "last_known", "first": 9}}}, [[1, 5], [2, 9]]),
+        (["x", "mode"], {"fill": {"mode": "off"}, "encode": {"mode": ["on", "off"]}}, [[1, 1, 0], [2, 0, 1]]),
+    ],
+)
+def test_a_file_without_a_column_that_is_filled(tmp_path: Path, obs: list[str], columns: Row, expected: list[Row]) -> None:
+    """It is one of rows without a value, and that is said; a column that is not filled is missed."""
+    for name, lines in {"a": "id,x,ammo,mode,a,r\n1,1,5,on,0,1\n", "b": "id,x,a,r\n2,2,1,1\n"}.items():
+        (tmp_path / f"{name}.csv").write_text(lines)
+    config = {"mapping": {"eps_id": "id", "obs": obs, "actions": "a", "rewards": "r"}, "columns": columns}
+    made = offline.import_data(str(tmp_path / "*.csv"), output=tmp_path / "out", **config)
+    assert sorted(episode.observations[0].tolist() for episode in made) == expected
+    assert any("A file without the column" in note for note in made.result.notes)
+    with pytest.raises(DataError, match="no column ammo"):
+        offline.import_data(
+            str(tmp_path / "*.csv"), output=tmp_path / "other", mapping={**config["mapping"], "obs": ["x", "ammo"]}
+        )

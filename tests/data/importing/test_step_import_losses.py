@@ -39,7 +39,7 @@ def test_rows_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("order", ["stored", "time"])
 def test_what_cannot_be_read_is_no_bridge(tmp_path: Path, order: str, partitions: int) -> None:
-    """Without new_obs the step before it does not lead to the one after it, in none of the episodes around it."""
+    """Without new_obs the step before it does not lead to the one after it; an episode whose rows lie around it goes on."""
     rows = [row | {"rewards": float("nan")} if row["tag"] in ("b1", "d3") else row for row in without(ROWS, "new_obs")]
     rows = rows[:9] + [row for pair in zip(rows[9:13], rows[17:], strict=True) for row in pair] + rows[13:17]  # d and e mixed
     write_rows(tmp_path / "in/x.parquet", rows[:7])
@@ -49,10 +49,34 @@ def test_what_cannot_be_read_is_no_bridge(tmp_path: Path, order: str, partitions
         tmp_path / "in", tmp_path / "out", unreadable="quarantine", episodes=rules, partitions=partitions
     )
     tags = {tags for tags, _ in parts(found)}
-    assert tags == {"a0 a1 a2 a3 a4", "b0", "b2", "c0", "d0 d1 d2", "d4 d5 d6 d7", "e0 e1 e2", "e3"}
-    assert (result.counts.gaps, result.counts.quarantined_rows) == (3, 2)
+    assert tags == {"a0 a1 a2 a3 a4", "b0", "b2", "c0", "d0 d1 d2", "d4 d5 d6 d7", "e0 e1 e2 e3"}
+    assert (result.counts.gaps, result.counts.quarantined_rows) == (2, 2)
     for e in found:
         assert e.observations[-1].tolist() == e.observations[-2].tolist(), "the obs of another step stands nowhere"
+
+
+@pytest.mark.parametrize("per", ["source", "file", "date"])
+def test_a_lost_row_cuts_its_own_episode_and_every_one_around_it_if_its_id_is_lost(tmp_path: Path, per: str) -> None:
+    rows = [
+        {"eps_id": site, "t": f"2026-01-{1 + t // 8:02d}T{t % 8:02d}:00:00", "obs": [t, 0.0], "actions": 0, "rewards": 1.0}
+        | {"tag": f"{site}{t:02d}"}
+        for t in range(16)
+        for site in "ns"
+    ]
+    lost = {"n03": {"rewards": float("nan")}, "n04": {"rewards": None}, "s12": {"eps_id": None}}
+    write_rows(tmp_path / "x.parquet", [row | lost.get(str(row["tag"]), {}) for row in rows])
+    for partitions in (1, 3):
+        result, found = run_import(
+            tmp_path / "x.parquet",
+            tmp_path / "out",
+            unreadable="quarantine",
+            episodes={"order": "time", "ids_per": per, "max_gap": 1e9},
+            partitions=partitions,
+        )
+        lengths = sorted(len(episode) for episode in found)
+        days = {"n": [3, 3, 5, 3], "s": [8, 4, 3]} if per == "date" else {"n": [3, 8, 3], "s": [12, 3]}
+        assert lengths == sorted(days["n"] + days["s"]), lengths
+        assert result.counts.quarantined_rows == 3
 
 
 def test_lines_that_are_no_rows_and_rows_that_do_not_convert_are_no_bridges(tmp_path: Path) -> None:

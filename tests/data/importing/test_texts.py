@@ -15,6 +15,7 @@ from gymnasium import spaces
 
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.episodes.spaces import space_metadata
+from offline_core.data.importing.texts import has_lists
 from offline_core.errors import SchemaError
 from offline_core.runtime.sql import sql_expression
 from tests.data.importing.preparing import column, prepare, reason, settled, table
@@ -106,15 +107,24 @@ def test_vectors_that_cannot_be_told_are_refused_and_no_text(texts: list[str], m
 
 
 @pytest.mark.parametrize(
+    ("texts", "are_lists"), [(["1,3", "0,9", "<0.5"], False), (["1,3", "12,5"], False), (["1,3", "0.5,2"], True)]
+)
+def test_decimal_commas_are_no_lists_of_two(texts: list[str], are_lists: bool) -> None:
+    assert has_lists(pa.chunked_array([texts])) is are_lists
+
+
+@pytest.mark.parametrize(
     ("texts", "expression", "numbers"),
     [
         (["1,5", "2,25"], "cast(replace(COLUMN, ',', '.') as double)", [1.5, 2.25]),
         (["12,345.60", "7,000.5"], "cast(replace(COLUMN, ',', '') as double)", [12345.6, 7000.5]),
         (["1,234,567", "7,654,321"], "cast(replace(COLUMN, ',', '') as double)", [1234567.0, 7654321.0]),
         (["1,500", "2,500"], "cast(replace(COLUMN, ',', '') as double)", [1500.0, 2500.0]),
+        (["<0.5", ">10.2"], "cast(ltrim(COLUMN, '<>≤≥= ') as double)", [0.5, 10.2]),
+        (["<0,5", ">10,2"], "cast(ltrim(replace(COLUMN, ',', '.'), '<>≤≥= ') as double)", [0.5, 10.2]),
         (["21.5 C", "-3 C"], "cast(rtrim(COLUMN, ' C') as double)", [21.5, -3.0]),
     ],
-    ids=["decimal", "thousands", "millions", "either", "unit"],
+    ids=["decimal", "thousands", "millions", "either", "limit", "limit and comma", "unit"],
 )
 @pytest.mark.parametrize("mapping", [{}, {"rewards": "x"}])
 def test_numbers_in_other_forms_are_refused_with_what_mends_them(

@@ -23,6 +23,8 @@ class Unreadable(NamedTuple):
     error: OfflineError
     terminations: int = 0
     """How many of them terminate an episode, as far as can be read."""
+    eps_id: str | None = None
+    """Of a single row, as far as can be read; None: it may be of any episode."""
 
     def __str__(self) -> str:
         return str(self.located_error)

@@ -11,6 +11,7 @@ from offline_core.data.formats.sources.names import REWARD_WORDS, has_word, is_m
 from offline_core.data.formats.sources.scans import FILE_PATHS
 from offline_core.data.importing.columns_config import InEpisode
 from offline_core.data.importing.config import ImportConfig
+from offline_core.data.importing.mapping import ColumnMapping, said_of_seen, seen_action
 from offline_core.data.importing.notes import negated
 from offline_core.data.importing.planning.plan import plan_import
 from offline_core.data.importing.planning.proposal import EACH_FILE, name_of_files
@@ -26,6 +27,8 @@ ALL = "all of these"
 LEAVE_OUT, KEEP_OUT = "leave these rows out", "stop here"
 BREAKS_OFF, IS_OVER = "more that was not recorded", "nothing"
 LARGER, SMALLER = "larger is better", "smaller is better"
+MAX_REASONS = 3
+"""In a question."""
 MAX_ROUNDS = 20
 """Of questions: each plan may ask what the one before could not know."""
 
@@ -48,11 +51,13 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
         gaps = plan.gaps if config.unreadable == "fail" else {}
         if undecided:
             decision = undecided[0]
+            if decision.name == columns.OBS:  # after the actions, which are not observed
+                decision = next((other for other in undecided if other.name == columns.ACTIONS), decision)
             answer = _answer(decision, refused, ask)
             others = [name for name in decision.candidates if name != "single_step"]
             known = [*dict.fromkeys([*(column.name for column in plan.columns), *others])]
             structs = {column.name for column in plan.columns if column.type.startswith("struct of")}
-            refused = _why_not(decision, answer, known, structs)
+            refused = _why_not(decision, answer, known, structs, config.mapping)
             if not refused:
                 config = _with_answer(config, decision, answer, known)
             if not refused and decision.name == columns.REWARDS:
@@ -72,7 +77,8 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
             else:
                 config = _with_filled(config, name, answer)
         elif any(decision.name == "rows" for decision in plan.decisions) and config.unreadable == "fail":
-            answer = ask("rows: some cannot be imported, for the reasons on the page of the plan", [LEAVE_OUT, KEEP_OUT])
+            why = "; ".join(f"{refusal.rows:,} rows: {refusal.reason.rstrip('.')}" for refusal in plan.refused[:MAX_REASONS])
+            answer = ask(f"rows: some cannot be imported; {why}", [LEAVE_OUT, KEEP_OUT])
             if answer != LEAVE_OUT:
                 break
             config = _with(config, unreadable="quarantine")
@@ -127,12 +133,13 @@ def _names(answer: str, known: list[str]) -> list[str]:
     return [answer.strip()] if is_one else [part.strip() for part in answer.split(",") if part.strip()]
 
 
-def _why_not(decision: Decision, answer: str, known: list[str], structs: set[str]) -> str:
+def _why_not(decision: Decision, answer: str, known: list[str], structs: set[str], mapping: ColumnMapping) -> str:
     """Say why an answer settles nothing, so that the question is asked again; empty if it does.
 
     Arguments:
         known: names that may be given.
         structs: those of columns with fields inside.
+        mapping: what is decided already.
     """
     names = _names(answer, known)
     if not names:
@@ -141,6 +148,8 @@ def _why_not(decision: Decision, answer: str, known: list[str], structs: set[str
         return ""
     if missing := [name for name in names if name not in known]:
         return no_column(missing, known)
+    if (seen := seen_action({**mapping, decision.name: names})) is not None:
+        return said_of_seen(seen)
     is_vector = decision.name == columns.OBS or len(names) > 1
     within = ([other for other in known if other.startswith(f"{name}.")] for name in names if name in structs)
     inside = next((fields for fields in within if fields and is_vector), None)

@@ -66,6 +66,17 @@ class OrderedRows:
             t, np.diff(group) == 0, same_file, same_file | joins, group, folders[file], has_timestamps(table), knows_gaps
         )
 
+    def goes_on(self, *, are_copies: bool) -> np.ndarray:
+        """(N-1,) bool: the next row is not there twice.
+
+        Arguments:
+            are_copies: rows of one id and time are equal.
+        """
+        if not are_copies:
+            return np.ones(len(self.t[1:]), bool)
+        _, row, count = np.unique(np.stack([self.group, self.t]), axis=1, return_inverse=True, return_counts=True)
+        return np.asarray(count[row.reshape(-1)][1:] == 1)
+
     def took(self) -> np.ndarray:
         """(N-1,) float64: the time from each row to the next."""
         return np.diff(self.t).astype(np.float64)
@@ -102,8 +113,10 @@ def ids_per(clock: OrderedRows | None, readers: Sequence[FirstRows], config: Imp
     fewest ids alternate between files or begin again after an end. Where times sort the steps, a change of file or date
     that nearly always comes with a gap limits ids, too, if gaps hardly come elsewhere.
     """
-    if trial.order == "time" and clock is not None and (choice := _by_gaps(clock)) is not None:
-        return choice
+    if trial.order == "time" and clock is not None:
+        choice = _by_gaps(clock, clock.goes_on(are_copies=not _contradictions(trial)))
+        if choice is not None:
+            return choice
     if not (worst := _contradictions(trial)):
         return None
     several = len({folder_of(reader.uri) for reader in readers}) > 1
@@ -123,9 +136,13 @@ def _contradictions(trial: Trial) -> int:
     return claims + trial.counts.alternating_ids + trial.counts.restarted_ids
 
 
-def _by_gaps(clock: OrderedRows) -> Choice | None:
-    """Choose the scope of ids by gaps in time alone, without new_obs and ends."""
-    took, pairs = clock.took(), clock.same & clock.adjacent
+def _by_gaps(clock: OrderedRows, goes_on: np.ndarray) -> Choice | None:
+    """Choose the scope of ids by gaps in time alone, without new_obs and ends.
+
+    Arguments:
+        goes_on: (N-1,) bool, the next row is none that an earlier file has as well.
+    """
+    took, pairs = clock.took(), clock.same & clock.adjacent & goes_on
     inside = pairs & clock.same_file
     if not inside.any():
         return None

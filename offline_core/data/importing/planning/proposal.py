@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,7 +141,7 @@ def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
         )
     if not says_where_episodes_end(roles) and plan.config.episodes.order != "single_step":
         if not _counts_anew(plan, rows):
-            plan.decisions.append(_ends_to_decide(row_id))
+            plan.decisions.append(_ends_to_decide(row_id, _in_runs(roles, rows)))
             return plan
         step = roles[columns.T].sources[0]
         plan.notes.append(f"Nothing else says where an episode ends, so one begins wherever {step} begins anew.")
@@ -380,10 +380,16 @@ def _row_id(plan: Proposal, sample: SourceSample, rows: SampleRows) -> str | Non
     return None
 
 
-def _ends_to_decide(row_id: str | None) -> Decision:
+def _in_runs(roles: Mapping[str, Role], rows: SampleRows) -> list[str]:
+    """The columns without a role that may name episodes: the rows of each value follow one another."""
+    taken = {source for role in roles.values() for source in role.sources}
+    return values.id_candidates(rows, [name for name in rows.table.column_names if name not in taken], None)
+
+
+def _ends_to_decide(row_id: str | None, in_runs: list[str]) -> Decision:
     if row_id is None:
         question = "nothing says where an episode ends: map a column to eps_id, or to dones; or set episodes.order: single_step"
-        return Decision(name="episodes", question=question, candidates=[])
+        return Decision(name="episodes", question=question, candidates=in_runs)
     question = (
         f"each row has its own {row_id}, and nothing says which rows follow one another: single_step if each is a choice by "
         "itself; each file if its rows follow one another; or the column that names their episodes"

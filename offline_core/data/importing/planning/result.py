@@ -184,6 +184,11 @@ class ImportPlan(BaseModel):
         return f"{len(self.decisions)} {'thing' if len(self.decisions) == 1 else 'things'} to decide: {names}."
 
     @property
+    def refusals(self) -> list[str]:
+        """Which rows cannot be imported, and why."""
+        return [visible_line(line) for line in _refused(self)]
+
+    @property
     def yaml(self) -> str:
         """The parameters with their reasons as comments, for `offline import SOURCE -c FILE`."""
         return self.yaml_for(self.command())

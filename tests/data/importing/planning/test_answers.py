@@ -24,7 +24,7 @@ def test_answers_settle_a_log(tmp_path: Path, fill: str, quarantined: int) -> No
         return fill if LEAVE_OUT in candidates else candidates[0]
 
     plan = asked(ImportConfig(episodes={"max_gap": 7000}), [source], ask)
-    assert questions == ["obs", "actions", "rewards", "occupancy", "episodes"]
+    assert questions == ["actions", "obs", "rewards", "occupancy", "episodes"]
     assert plan.is_ready and plan.config.mapping["actions"] == "price"
     data = offline.import_data(source, output=tmp_path / "data", config=plan.config)
     assert data.result.counts.quarantined_rows == quarantined
@@ -139,7 +139,7 @@ def test_choices_with_a_number_each_are_asked_for_and_see_what_is_inside_a_struc
         return candidates[0]
 
     plan = asked(ImportConfig(), [str(logs.tickets(tmp_path / "tickets.jsonl"))], ask)
-    assert [question.partition(":")[0] for question in questions] == ["obs", "actions", "rewards", "episodes"]
+    assert [question.partition(":")[0] for question in questions] == ["actions", "obs", "rewards", "episodes"]
     assert "each row has its own ticket" in questions[-1]
     assert plan.is_ready and plan.config.episodes.order == "single_step" and plan.counts.lone_rows == 40
     assert plan.config.mapping["obs"] == ["customer.segment", "customer.tenure_days", "priority", "queue"]
@@ -155,3 +155,22 @@ def test_rows_of_a_log_with_a_time_are_choices_only_if_a_name_says_so(tmp_path: 
     plan = asked(given, [str(tmp_path / "log.csv")], lambda _, candidates: candidates[-1])
     assert plan.is_ready and plan.config.mapping["eps_id"] == "file" and plan.counts.episodes == 1
     assert ("episodes" in [one.name for one in plan_import(given, source=str(tmp_path)).decisions]) == (name != "hash")
+
+
+def test_what_is_done_is_not_observed(tmp_path: Path) -> None:
+    """Actions are asked for first; where they are named among what is observed, that is asked again."""
+    rows = [f"n,2026-01-01T{t:02d}:00:00,{t + 0.5},{-t / 2},{t % 3}" for t in range(24)]
+    (tmp_path / "log.csv").write_text("\n".join(["site,time,soc,power,eur", *rows, ""]))
+    told = list[str]()
+
+    def ask(question: str, candidates: list[str]) -> str:
+        told.append(question)
+        if question.startswith("obs:"):
+            return "soc, power"
+        if "to actions and to obs" in question:
+            return "soc"
+        return {"actions": "power", "rewards": "eur"}.get(question.partition(":")[0]) or candidates[0]
+
+    plan = asked(ImportConfig(mapping={"eps_id": "site"}), [str(tmp_path / "log.csv")], ask)
+    assert plan.config.mapping["obs"] == ["soc"] and plan.config.mapping["actions"] == "power"
+    assert any("power is mapped to actions and to obs" in question for question in told)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -547,3 +547,31 @@ def test_a_cost_is_turned_round_by_the_yaml_of_a_plan(tmp_path: Path) -> None:
     made = import_data(config, source=plan.source, output=str(tmp_path / "out"))
     assert made.counts.quarantined_rows == 3
     assert all((episode.rewards < 0).all() for episode in open_dataset(made.dataset.uri).episodes())
+
+
+def test_a_match_a_file_that_is_there_twice(tmp_path: Path) -> None:
+    """The column of ids names the episodes, and not the file, so that the copy is one; a scope of ids would hide it."""
+    for number in range(25):
+        rows = [f"m{number},{1000 * number + 100 * t},{number % 3},{t / 2},{t % 2},{t}" for t in range(6)]
+        (tmp_path / f"{number:02d}.csv").write_text("\n".join(["match_id,ts,player_id,x,action,reward", *rows, ""]))
+    (tmp_path / "12_again.csv").write_bytes((tmp_path / "12.csv").read_bytes())
+    plan = planned(tmp_path, mapping={"obs": ["x"]})
+    assert plan.config.mapping["eps_id"] == "match_id"
+    assert plan.config.episodes.ids_per == "source"
+    assert (plan.counts.episodes, plan.counts.duplicates) == (25, 6)
+
+
+def test_prices_name_no_episodes(tmp_path: Path) -> None:
+    prices = [Decimal(f"{t % 7}.{25 * number}") for t in range(60) for number in range(2)]
+    times = [datetime(2026, 1, 1) + timedelta(minutes=15 * (t // 2)) for t in range(120)]
+    table = pa.table({"at": times, "site": ["n", "s"] * 60, "forecast": pa.array(prices, pa.decimal128(9, 2))})
+    pq.write_table(table.append_column("power", pa.array(np.arange(120.0) % 5)), tmp_path / "x.parquet")
+    plan = planned(tmp_path / "x.parquet")
+    assert plan.config.mapping["eps_id"] == "site"
+
+
+def test_what_comes_in_runs_is_proposed_for_episodes(tmp_path: Path) -> None:
+    rows = [f"f{p},0{1 + t}.0{1 + 7 * p % 9}.2026 10:00,{3 * t % 5}.5,{t % 2},{p % 4}.5" for p in range(9) for t in range(4)]
+    (tmp_path / "x.csv").write_text("\n".join(["fall,wann,x,action,reward", *rows, ""]))
+    [decision] = [decision for decision in planned(tmp_path / "x.csv").decisions if decision.name == "episodes"]
+    assert decision.candidates == ["fall"]
