@@ -486,7 +486,7 @@ def _lost(
         so_far = np.cumsum(is_lost)
         of_code = np.append(code[rows], lost_code)[every]
         first = np.searchsorted(of_code, of_code)  # of the id
-        counted = so_far - np.where(first > 0, so_far[first - 1], 0)
+        counted: np.ndarray = so_far - np.where(first > 0, so_far[first - 1], 0)
         before[rows[every[~is_lost]]] += counted[~is_lost]
         next_is_lost = np.append(is_lost[1:] & (of_code[1:] == of_code[:-1]), False)
         then[rows[every[~is_lost]]] |= next_is_lost[~is_lost]

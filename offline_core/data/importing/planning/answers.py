@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +45,7 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
         OfflineError: the source cannot be planned.
     """
     plan = plan_import(config, source=paths)
-    refused = ""
+    refused, reasons = "", _reasons(plan)
     for _ in range(MAX_ROUNDS):
         undecided = [decision for decision in plan.decisions if decision.name not in ("rows", "columns", "parameters")]
         config = _asked_of(plan)
@@ -88,8 +89,24 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
             config = _with(config, episodes=config.episodes.model_copy(update={"incomplete": incomplete}))
         else:
             break
+        answered = _parameters(config).items() - _parameters(_asked_of(plan)).items()
         plan = plan_import(config, source=paths)
-    return plan
+        reasons = _reasons(plan) | reasons | {name: "your answer" for name, _ in answered}
+    return plan.model_copy(update={"chosen": reasons | plan.chosen})
+
+
+def _reasons(plan: ImportPlan) -> dict[str, str]:
+    """Why the plan sets each of its parameters, by their names."""
+    roles = [role for role in plan.roles if role.needs_mapping and not role.is_given and role.source is not None]
+    return {f"mapping.{role.name}": role.reason for role in roles} | plan.chosen
+
+
+def _parameters(config: ImportConfig) -> dict[str, str]:
+    """The parameters that are set, each as JSON, by their names."""
+    values: dict[str, Any] = {}
+    for name, value in config.model_dump(mode="json", exclude_unset=True).items():
+        values |= {f"{name}.{inner}": held for inner, held in value.items()} if isinstance(value, dict) else {name: value}
+    return {name: json.dumps(value) for name, value in values.items()}
 
 
 def _answer(decision: Decision, refused: str, ask: Callable[[str, list[str]], str]) -> str:

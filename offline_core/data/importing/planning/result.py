@@ -65,7 +65,7 @@ class ImportPlan(BaseModel):
     columns: list[Column]
     roles: list[Role]
     left_out: dict[str, str] = Field(description="Columns that are not mapped and cannot be kept, and why.")
-    chosen: dict[str, str] = Field(description="Parameters that the plan sets, and why.")
+    chosen: dict[str, str] = Field(description="Parameters that the plan sets, or a person who was asked, and why.")
     decisions: list[Decision] = Field(description="What is left to decide; empty: ready to import.")
     order: str = Field(description="Which rule puts the steps in order; empty: not known yet.")
     counts: Counts = Field(description="What became of the rows that were read.")
@@ -284,7 +284,8 @@ def _episodes(plan: ImportPlan) -> Iterator[str]:
     if not plan.order:
         return
     yield "Episodes, of the rows that were read"
-    chosen = [(name, reason) for name, reason in plan.chosen.items() if reason and name not in (*_SAID, *_OF_ROWS)]
+    said = (*_SAID, *_OF_ROWS, *(f"mapping.{name}" for name in plan.config.mapping))  # roles stand above
+    chosen = [(name, reason) for name, reason in plan.chosen.items() if reason and name not in said]
     rows = [["order", _ORDERS.get(plan.order, plan.order)]]
     rows += [[name, f"{_value(plan, name)}: {reason}"] for name, reason in chosen]
     rows.append(["rows", str(counts)])
@@ -400,7 +401,7 @@ def _mapping(plan: ImportPlan, values: dict[str, Any]) -> Iterator[str]:
             mapping.pop(role.name, None)
             yield from _line("  ", role.name, role.source, role.reason)
     for name, source in mapping.items():
-        yield from _line("  ", name, source, "given")
+        yield from _line("  ", name, source, plan.chosen.get(f"mapping.{name}", "given"))
 
 
 def _undecided(name: str, question: str, candidates: list[str]) -> str:

@@ -26,6 +26,9 @@ def test_answers_settle_a_log(tmp_path: Path, fill: str, quarantined: int) -> No
     plan = asked(ImportConfig(episodes={"max_gap": 7000}), [source], ask)
     assert questions == ["actions", "obs", "rewards", "occupancy", "episodes"]
     assert plan.is_ready and plan.config.mapping["actions"] == "price"
+    lines = {line.strip() for line in plan.yaml.splitlines()}
+    assert {"actions: price   # your answer", "max_gap: 7000.0   # given"} <= lines
+    assert not any(line.startswith(("t:", "eps_id:", "format:")) and "# given" in line for line in lines)
     data = offline.import_data(source, output=tmp_path / "data", config=plan.config)
     assert data.result.counts.quarantined_rows == quarantined
 
