@@ -16,6 +16,7 @@ from typing import Any
 
 import offline_core as offline
 from benchmarks.reference.playing import returns
+from offline_core.learning.train import train
 
 CHOSEN_EVERY_UPDATES = 1_000
 """Between two policies of which one is chosen."""
@@ -54,8 +55,8 @@ def main() -> None:
         begin, cpu = time.perf_counter(), time.process_time()
         data = order["data"]
         if is_chosen:
-            parts = offline.split(data, output=f"{folder}/split", held_out_fraction=0.1, seed=order["seed"])
-            data, config["evaluation"]["held_out"] = parts.train.uri, parts.held_out.uri
+            data, held_out = offline.split(data, output=f"{folder}/split", held_out_fraction=0.1, seed=order["seed"])
+            config["evaluation"]["held_out"] = held_out.location.uri
             config["optimizer"]["updates_per_iteration"] = CHOSEN_EVERY_UPDATES
         run = offline.train(data, output=f"{folder}/run", seed=order["seed"], **config)
         seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
@@ -64,7 +65,8 @@ def main() -> None:
             order["environment"], lambda observations: policy.act(observations, explore=False), order["episodes"]
         )
     assert run.updates == order["updates"]
-    print(json.dumps({"returns": episode_returns, "seconds": seconds, "cpu_seconds": cpu, "updates": run.updates}), flush=True)
+    measured = {"returns": episode_returns, "seconds": seconds, "cpu_seconds": cpu, "updates": run.updates}
+    print(json.dumps(measured | {"version": train.version}), flush=True)
 
 
 if __name__ == "__main__":

@@ -118,12 +118,13 @@ def page_of(measured: dict[str, Any]) -> str:
             "algorithm",
             "updates",
             "processor",
+            "our training",
             "seeds",
             *SIDES,
             *(f"in or above {peer}'s interval" for peer in PEERS),
             f"speed: {' / '.join(SIDES)}",
         ),
-        _line(*["---"] * (7 + len(SIDES) + len(PEERS))),
+        _line(*["---"] * (8 + len(SIDES) + len(PEERS))),
     ]
     lines += [row.text for row in rows]
     missing = {f"{task} {kind}": _not_run(task, kind, rows) for task in TASKS for kind in KINDS}
@@ -157,8 +158,8 @@ def table(measured: dict[str, Any]) -> str:
     seeds = sorted({len(row.runs[side]) for row in whole for side in IN_README})
     updates = sorted({row.updates for row in whole})
     times = [f"updates a second, times {peer}'s" for peer in IN_README[1:]]
-    lines = [_line("score", *IN_README, "ours, chosen on held-out episodes", *times, "processor")]
-    lines += [_line(*["---"] * (2 * len(IN_README) + 2))]
+    lines = [_line("score", *IN_README, "ours, chosen on held-out episodes", *times, "processor", "our training")]
+    lines += [_line(*["---"] * (2 * len(IN_README) + 3))]
     lines += [
         _line(
             f"{row.task} {row.kind}, {row.algorithm}",
@@ -166,6 +167,7 @@ def table(measured: dict[str, Any]) -> str:
             f"{interquartile_mean(row.scores(CHOSEN)):.1f}" if row.runs[CHOSEN] else "",
             *(f"{row.speed(OURS) / row.speed(peer):.2f}" for peer in IN_README[1:]),
             " / ".join(row.processors),
+            row.version,
         )
         for row in whole
     ]
@@ -197,7 +199,14 @@ class _Row:
     @property
     def text(self) -> str:
         seeds = [str(len(self.runs[side])) for side in SIDES if self.algorithm in SIDES[side]]
-        columns = [f"{self.task} {self.kind}", self.data, self.algorithm, f"{self.updates:,}", " / ".join(self.processors)]
+        columns = [
+            f"{self.task} {self.kind}",
+            self.data,
+            self.algorithm,
+            f"{self.updates:,}",
+            " / ".join(self.processors),
+            self.version,
+        ]
         columns += [seeds[0] if len({*seeds}) == 1 else " / ".join(seeds)]
         columns += [self._absent(side) or _text(self.scores(side)) for side in SIDES]
         columns += [self._absent(peer) or {True: "yes", False: "no", None: "missing"}[self.compared(peer)] for peer in PEERS]
@@ -218,6 +227,12 @@ class _Row:
     def scores(self, side: str) -> np.ndarray:
         """Return the scores of the seeds."""
         return np.array([TASKS[self.task].score(float(np.mean(run["returns"]))) for run in self.runs[side]])
+
+    @property
+    def version(self) -> str:
+        """Which version of our training ran ours."""
+        versions = sorted({run.get("version", 9) for run in self.runs[OURS]})  # the version began to be stored at 10
+        return f"version {' and '.join(map(str, versions))}" if versions else ""
 
     @property
     def processors(self) -> list[str]:

@@ -49,7 +49,7 @@ def test_a_page_compares_with_each_peer(tmp_path: Path) -> None:
     store(tmp_path, "jax", 200.0, 250.0)
     store(tmp_path, "single-file", 300.0, 400.0)
     page = page_of(collected(tmp_path))
-    ours, chosen, d3rlpy, _, _, above_d3rlpy, above_jax, above_single_file, speeds = row_of(page, "bc")[6:]
+    ours, chosen, d3rlpy, _, _, above_d3rlpy, above_jax, above_single_file, speeds = row_of(page, "bc")[7:]
     assert (ours, chosen, d3rlpy) == ("50.0 ± 0.0 [50.0, 50.0]", "missing", "50.0 ± 50.0 [0.0, 100.0]")
     assert (above_d3rlpy, above_jax, above_single_file, speeds) == ("yes", "yes", "no", "100 / missing / 100 / 100 / 100")
     assert "In or above d3rlpy's interval: 1 of 1 cells." in page
@@ -61,6 +61,7 @@ def test_a_page_marks_what_is_missing(tmp_path: Path) -> None:
     page = page_of(collected(tmp_path))
     assert row_of(page, "bc")[4:] == [
         "P7",
+        "version 9",
         "1 / 0 / 0 / 0 / 0",
         "100.0 ± 0.0",
         *["missing"] * 7,
@@ -68,6 +69,7 @@ def test_a_page_marks_what_is_missing(tmp_path: Path) -> None:
     ]
     assert row_of(page, "dcql")[4:] == [
         "P7",
+        "version 9",
         "1 / 0 / 0",
         "100.0 ± 0.0",
         *["-", "missing", "missing", "-", "missing", "missing", "-"],
@@ -80,8 +82,8 @@ def test_a_page_compares_nothing_across_recordings(tmp_path: Path) -> None:
     store(tmp_path, "ours", 500.0)
     store(tmp_path, "jax", 22.0, data="bb")
     page = page_of(collected(tmp_path))
-    assert row_of(page, "bc")[4:9] == ["P7", "1 / 0 / 0 / 0 / 0", "100.0 ± 0.0", "missing", "missing"]
-    assert row_of(page, "bc", data="bb")[4:10] == ["P7", "0 / 0 / 0 / 1 / 0", *["missing"] * 3, "0.0 ± 0.0"]
+    assert row_of(page, "bc")[4:10] == ["P7", "version 9", "1 / 0 / 0 / 0 / 0", "100.0 ± 0.0", "missing", "missing"]
+    assert row_of(page, "bc", data="bb")[4:11] == ["P7", "", "0 / 0 / 0 / 1 / 0", *["missing"] * 3, "0.0 ± 0.0"]
 
 
 def test_an_earlier_page_is_gone_on_with(tmp_path: Path) -> None:
@@ -104,7 +106,7 @@ def test_the_table_of_the_readme_has_whole_cells_only(tmp_path: Path) -> None:
     store(tmp_path, "ours-chosen", 500.0)
     store(tmp_path, "ours", 500.0, algorithm="dcql")
     shown = table(json.loads(json.dumps(collected(tmp_path)))).splitlines()
-    assert shown[2] == "| cartpole expert, bc | 75.0 | 75.0 | 75.0 | 100.0 | 1.00 | 1.00 | P7 |"
+    assert shown[2] == "| cartpole expert, bc | 75.0 | 75.0 | 75.0 | 100.0 | 1.00 | 1.00 | P7 | version 9 |"
     assert "after 50 updates of the last policy, means of 3 seeds. In or above d3rlpy's interval in 1 of 1 cells" in shown[4]
     assert len(shown) == 5
 
@@ -130,7 +132,7 @@ def test_only_missing_sides_that_have_the_algorithm_are_run(tmp_path: Path) -> N
 
     call()
     assert [file.name for file in (tmp_path / "cells").iterdir()] == ["cartpole.expert.aa.dcql.50.0.d3rlpy.json"]
-    assert row_of(page_of(collected(tmp_path)), "dcql")[8] == "47.7 ± 0.0"
+    assert row_of(page_of(collected(tmp_path)), "dcql")[9] == "47.7 ± 0.0"
     peer.unlink()
     call()
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from offline_core.data.episodes import arrow
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.formats.packed import PACKED
-from offline_core.data.importing.texts import has_lists, is_other_date, number_type, parsed
+from offline_core.data.importing.texts import has_lists, is_other_date, may_be_decimals, number_type, parsed
 from offline_core.data.importing.values import flags, nanoseconds
 from offline_core.data.inputs.encoding import MAX_CATEGORIES
 from offline_core.errors import DataError
@@ -125,6 +125,11 @@ def is_vector(column: pa.ChunkedArray) -> bool:
     if arrow.is_text(column.type):
         return has_lists(column) or pc.any(pc.starts_with(column, PACKED)).as_py() is True
     return bool(pa.types.is_nested(column.type) or isinstance(column.type, pa.BaseExtensionType))
+
+
+def is_sure_vector(column: pa.ChunkedArray) -> bool:
+    """A vector that is none of numbers with decimal commas."""
+    return is_vector(column) and not (arrow.is_text(column.type) and may_be_decimals(column))
 
 
 def is_flag(column: pa.ChunkedArray) -> bool:

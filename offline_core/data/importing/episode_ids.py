@@ -56,6 +56,16 @@ def unique_id(eps_id: str, label: str) -> str:
     return f"{eps_id}@{hashed(label, 8)}"
 
 
+def id_of_lost(eps_id: str | None, file: int, files: Sequence[str], per: IdsPer) -> str | None:
+    """Return the unique id of a row that could not be read; None if it may be of any episode.
+
+    By date it may, as the time of the row is not known.
+    """
+    if eps_id is None or per == "date":
+        return None
+    return eps_id if per == "source" else unique_id(eps_id, files[file] if per == "file" else folder_of(files[file]))
+
+
 def id_of_part(eps_id: str, t: int) -> str:
     """An id for what goes on at step t after an end or a gap; the hash keeps it apart from ids in the data."""
     return f"{eps_id}@{t}-{hashed(f'{eps_id}@{t}', 4)}"

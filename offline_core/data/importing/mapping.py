@@ -45,15 +45,10 @@ def canonical_mapping(mapping: dict[str, str | list[str]]) -> dict[str, str | li
 
 
 def seen_action(mapping: ColumnMapping) -> str | None:
-    """The column of actions that is observed as well, be it with or within a struct; None if none is."""
+    """The column of actions that is observed as well; None if none is."""
     observed = sources_of(mapping, [columns.OBS]) if columns.OBS in mapping else []
     done = sources_of(mapping, [columns.ACTIONS]) if columns.ACTIONS in mapping else []
-    return next((action for action in done if any(_holds(one, action) or _holds(action, one) for one in observed)), None)
-
-
-def _holds(column: str, inside: str) -> bool:
-    """Whether a name is that of the other column, or of a field in it."""
-    return inside == column or inside.startswith(f"{column}.")
+    return next((action for action in done if action in observed), None)
 
 
 def check_seen(mapping: ColumnMapping) -> None:

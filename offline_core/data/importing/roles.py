@@ -306,7 +306,7 @@ def _the_rest(guess: Guess) -> None:
     """List candidates for the roles that an import needs and no name tells; only lone vectors are guessed as observations."""
     after = {*following(guess.rows.table.column_names).values()}
     left = [name for name in guess.left if not (has_word(name, PROBABILITIES) or name in after or _tells_apart(guess, name))]
-    vectors = [name for name in left if _fits(columns.OBS, guess.column(name)) and values.is_vector(guess.column(name))]
+    vectors = [name for name in left if _fits(columns.OBS, guess.column(name)) and values.is_sure_vector(guess.column(name))]
     if columns.OBS not in guess.roles and len(vectors) == 1 and not pa.types.is_struct(guess.column(vectors[0]).type):
         guess.take(columns.OBS, vectors[0], "the only vectors that have no other meaning", is_sure=False)
         left.remove(vectors[0])

@@ -474,22 +474,18 @@ def _lost(
     codes = {name: code for code, name in enumerate(named)}
     own = [(codes[at.eps_id], _place(at.file, at.row)) for at in lost if at.eps_id is not None]
     lost_code, lost_place = np.array(own, np.int64).T
-    as_in_source = ids or []
-    made_unique = [name.rpartition("@")[0] for name in as_in_source]  # see `unique_id`
-    for names in (as_in_source, made_unique):
-        code = np.array([codes.get(name, -1) for name in names], np.int64)[number]
-        rows = np.flatnonzero(code >= 0)
-        rows = rows[np.lexsort((place[rows], code[rows]))]
-        # Rows and lost places of each id in the order of the source: a lost place counts for all rows behind it.
-        every = np.lexsort((np.append(place[rows], lost_place), np.append(code[rows], lost_code)))
-        is_lost = every >= len(rows)
-        so_far = np.cumsum(is_lost)
-        of_code = np.append(code[rows], lost_code)[every]
-        first = np.searchsorted(of_code, of_code)  # of the id
-        counted: np.ndarray = so_far - np.where(first > 0, so_far[first - 1], 0)
-        before[rows[every[~is_lost]]] += counted[~is_lost]
-        next_is_lost = np.append(is_lost[1:] & (of_code[1:] == of_code[:-1]), False)
-        then[rows[every[~is_lost]]] |= next_is_lost[~is_lost]
+    code = np.array([codes.get(name, -1) for name in ids or []], np.int64)[number]
+    rows = np.flatnonzero(code >= 0)
+    # Rows and lost places of each id in the order of the source: a lost place counts for all rows behind it.
+    every = np.lexsort((np.append(place[rows], lost_place), np.append(code[rows], lost_code)))
+    is_lost = every >= len(rows)
+    so_far = np.cumsum(is_lost)
+    of_code = np.append(code[rows], lost_code)[every]
+    first = np.searchsorted(of_code, of_code)  # of the id
+    counted: np.ndarray = so_far - np.where(first > 0, so_far[first - 1], 0)
+    before[rows[every[~is_lost]]] += counted[~is_lost]
+    next_is_lost = np.append(is_lost[1:] & (of_code[1:] == of_code[:-1]), False)
+    then[rows[every[~is_lost]]] |= next_is_lost[~is_lost]
     return before, then
 
 

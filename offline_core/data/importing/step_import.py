@@ -35,7 +35,7 @@ from offline_core.data.importing.action_range import infer_range, steps_of_table
 from offline_core.data.importing.assembly import Assembled, assemble
 from offline_core.data.importing.config import IdsPer, ImportConfig
 from offline_core.data.importing.conversion import Types
-from offline_core.data.importing.episode_ids import SOURCE_FILE, unique_ids
+from offline_core.data.importing.episode_ids import SOURCE_FILE, id_of_lost, unique_ids
 from offline_core.data.importing.exchange import read_part, scatter
 from offline_core.data.importing.imported import SOURCE_ID, Imported, remove_late
 from offline_core.data.importing.notes import yaml_line
@@ -421,6 +421,10 @@ class StepImport:
             files=self._files,
             spaces=self.preparation.spaces,
             findings=findings,
+            lost=[
+                place._replace(eps_id=id_of_lost(place.eps_id, place.file, self._files, rules.ids_per))
+                for place in findings.places
+            ],
             mapping=self.preparation.mapping,
             in_order=None if made is None else made.in_order,
         )

@@ -26,8 +26,9 @@ _TUPLE = r"^\s*[({][\s\[({]*" + _NUMBER + r"(?:[\s,\[\](){}]+" + _NUMBER + r")*[
 _BARE = r"^\s*" + _NUMBER + r"(?:\s*[\s,;|]\s*" + _NUMBER + r")+\s*$"
 """Vectors as Python and NumPy print them, and without brackets, which could also be one number with a decimal comma."""
 _ONE_OR_TWO = r"^\s*[+-]?\d+,\d+\s*$"
-"""Two whole numbers, or one with a decimal comma: a column of such alone is taken for neither."""
-_LIMIT = r"^\s*[<>≤≥]=?\s*[+-]?[\d.,]*\d\s*$"
+"""Two whole numbers, or one with a decimal comma."""
+_SIGN = r"^\s*[<>≤≥]=?\s*"
+_LIMIT = _SIGN + r"[+-]?[\d.,]"
 """What a laboratory writes of a value beyond what it can measure."""
 _THOUSANDS = r"^\s*[+-]?\d{1,3},\d{3}\s*$"
 _SURE_THOUSANDS = r"^\s*[+-]?\d{1,3}(,\d{3})+(\.\d+|,\d{3})\s*$"
@@ -81,8 +82,14 @@ def has_lists(texts: pa.ChunkedArray) -> bool:
     if _any_matches(texts, _LIST):
         return True
     others = pc.match_substring_regex(texts, f"(?s){_WRAPPED}|{_TUPLE}|{_BARE}")
-    is_sure = pc.any(pc.and_not(others, pc.match_substring_regex(texts, _ONE_OR_TWO))).as_py()
-    return bool(is_sure and 2 * pc.sum(others).as_py() > len(texts) - texts.null_count)
+    return bool(2 * (pc.sum(others).as_py() or 0) > len(texts) - texts.null_count)
+
+
+def may_be_decimals(texts: pa.ChunkedArray) -> bool:
+    """Whether texts have two whole numbers at most, such as `1,3`, so that they may be numbers with decimal commas."""
+    known = texts.drop_null()
+    one_or_none = pc.invert(pc.match_substring_regex(known, r"\d\D+\d"))
+    return bool(pc.all(pc.or_(one_or_none, pc.match_substring_regex(known, rf"{_ONE_OR_TWO}|{_LIMIT}"))).as_py())
 
 
 def number_type(texts: pa.ChunkedArray, *, may_be_time: bool) -> pa.DataType:
@@ -248,11 +255,12 @@ def _no_lists(texts: pa.ChunkedArray, name: str, what: str) -> SchemaError:
 
 
 def _remedy(texts: pa.ChunkedArray, name: str) -> str:
-    """The expression that makes numbers of texts like 0,5 or 12,345.60 or 21.5 C."""
+    """The expression that makes numbers of texts like 0,5 or 12,345.60 or 21.5 C or <0.5."""
     if _any_matches(texts, _LIMIT):
-        is_comma = _any_matches(texts, r"\d,\d") or not _any_matches(texts, r"\.\d")
-        number = f"replace({as_sql(name)}, ',', '.')" if is_comma else as_sql(name)
-        return _computed("Of limits such as '<0.5', take the limit itself", f"cast(ltrim({number}, '<>≤≥= ') as double)")
+        limit = f"ltrim({as_sql(name)}, '<>≤≥= ')"
+        said = "Of limits such as '<0.5', take the limit itself"
+        without = pc.replace_substring_regex(texts, _SIGN, "")
+        return f" {said}.{more}" if (more := _remedy(without, limit)) else _computed(said, f"cast({limit} as double)")
     if _any_matches(texts, _SURE_THOUSANDS):
         return _computed("Its commas separate thousands", f"cast(replace({name}, ',', '') as double)")
     if _any_matches(texts, _THOUSANDS):  # 1,500 is 1.5 or 1500

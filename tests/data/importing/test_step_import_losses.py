@@ -74,9 +74,30 @@ def test_a_lost_row_cuts_its_own_episode_and_every_one_around_it_if_its_id_is_lo
             partitions=partitions,
         )
         lengths = sorted(len(episode) for episode in found)
-        days = {"n": [3, 3, 5, 3], "s": [8, 4, 3]} if per == "date" else {"n": [3, 8, 3], "s": [12, 3]}
+        # By date, the id of a row whose time is not known is none.
+        days = {"n": [3, 3, 5, 3], "s": [3, 1, 4, 4, 3]} if per == "date" else {"n": [3, 8, 3], "s": [12, 3]}
         assert lengths == sorted(days["n"] + days["s"]), lengths
         assert result.counts.quarantined_rows == 3
+
+
+@pytest.mark.parametrize("per", ["source", "file"])
+def test_a_lost_row_cuts_no_episode_with_a_similar_id(tmp_path: Path, per: str) -> None:
+    """Neither one whose id begins with its id and @, nor one of the same id in another file."""
+    row = {"actions": 0, "rewards": 1.0}
+    ids = ["jo@x.com", "jo", "jo@x.com", "jo@x.com"] if per == "source" else ["n", "n", "n"]
+    (tmp_path / "logs").mkdir()
+    rows = [row | {"eps_id": name, "t": t, "obs": [t, 0.0]} for t, name in enumerate(ids)]
+    write_rows(tmp_path / "logs" / "a.parquet", [one | ({"rewards": None} if one["eps_id"] == "jo" else {}) for one in rows])
+    lost = row | {"eps_id": "n", "t": 0, "obs": [9.0, 0.0], "rewards": None}
+    write_rows(tmp_path / "logs" / "b.parquet", [lost, lost | {"t": 1, "rewards": 1.0}])
+    _, found = run_import(
+        tmp_path / "logs",
+        tmp_path / "out",
+        unreadable="quarantine",
+        episodes={"order": "stored", "ids_per": per, "incomplete": "end"},
+    )
+    whole = [episode for episode in found if len(episode) == 3]
+    assert len(whole) == 1 and whole[0].terminated
 
 
 def test_lines_that_are_no_rows_and_rows_that_do_not_convert_are_no_bridges(tmp_path: Path) -> None:

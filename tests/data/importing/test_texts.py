@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.episodes.spaces import space_metadata
-from offline_core.data.importing.texts import has_lists
+from offline_core.data.importing.texts import may_be_decimals
 from offline_core.errors import SchemaError
 from offline_core.runtime.sql import sql_expression
 from tests.data.importing.preparing import column, prepare, reason, settled, table
@@ -107,10 +107,11 @@ def test_vectors_that_cannot_be_told_are_refused_and_no_text(texts: list[str], m
 
 
 @pytest.mark.parametrize(
-    ("texts", "are_lists"), [(["1,3", "0,9", "<0.5"], False), (["1,3", "12,5"], False), (["1,3", "0.5,2"], True)]
+    ("texts", "may_be"),
+    [(["1,3", "0,9", "<0.5", None], True), (["1,3", "12"], True), (["1,3", "0.5,2"], False), (["1,3,5"], False)],
 )
-def test_decimal_commas_are_no_lists_of_two(texts: list[str], are_lists: bool) -> None:
-    assert has_lists(pa.chunked_array([texts])) is are_lists
+def test_decimal_commas_may_be_lists_of_two(texts: list[str | None], may_be: bool) -> None:
+    assert may_be_decimals(pa.chunked_array([texts])) is may_be
 
 
 @pytest.mark.parametrize(
@@ -121,10 +122,22 @@ def test_decimal_commas_are_no_lists_of_two(texts: list[str], are_lists: bool) -
         (["1,234,567", "7,654,321"], "cast(replace(COLUMN, ',', '') as double)", [1234567.0, 7654321.0]),
         (["1,500", "2,500"], "cast(replace(COLUMN, ',', '') as double)", [1500.0, 2500.0]),
         (["<0.5", ">10.2"], "cast(ltrim(COLUMN, '<>≤≥= ') as double)", [0.5, 10.2]),
-        (["<0,5", ">10,2"], "cast(ltrim(replace(COLUMN, ',', '.'), '<>≤≥= ') as double)", [0.5, 10.2]),
+        (["<0,5", ">10,2"], "cast(replace(ltrim(COLUMN, '<>≤≥= '), ',', '.') as double)", [0.5, 10.2]),
+        (["<1,200,000", "3,400,000"], "cast(replace(ltrim(COLUMN, '<>≤≥= '), ',', '') as double)", [1_200_000, 3_400_000]),
+        (["<0.5 mg/l", "2 mg/l"], "cast(rtrim(ltrim(COLUMN, '<>≤≥= '), ' mg/l') as double)", [0.5, 2]),
         (["21.5 C", "-3 C"], "cast(rtrim(COLUMN, ' C') as double)", [21.5, -3.0]),
     ],
-    ids=["decimal", "thousands", "millions", "either", "limit", "limit and comma", "unit"],
+    ids=[
+        "decimal",
+        "thousands",
+        "millions",
+        "either",
+        "limit",
+        "limit and comma",
+        "limit and thousands",
+        "limit and unit",
+        "unit",
+    ],
 )
 @pytest.mark.parametrize("mapping", [{}, {"rewards": "x"}])
 def test_numbers_in_other_forms_are_refused_with_what_mends_them(

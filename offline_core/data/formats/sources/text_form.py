@@ -10,8 +10,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import polars as pl
-
 from offline_core.data.formats.sources.local_copy import standing_for
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
@@ -38,8 +36,6 @@ MISSING = ("NA", "N/A", "#N/A", "NULL", "Null", "null", "None", "none", "nil", "
 """What programs write where a number is missing."""
 MIN_VALUES = 2
 """A first line of fewer numbers may be names."""
-_DIGITS = re.compile(r"\d{4,}")
-_TYPES = "schema_overrides"
 _DECIMAL_COMMA, _DECIMAL_POINT = re.compile(r"\s*[+-]?\d+,\d+\s*"), re.compile(r"\s*[+-]?\d*\.\d+\s*")
 
 
@@ -156,13 +152,12 @@ def separators(file: Location, declared: Mapping[str, Any]) -> dict[str, Any]:
             inferred["decimal_comma"] = True
     if _are_values(lines[0].split(separator)):
         inferred["has_header"] = False
-    if "has_header" in inferred or "new_columns" in declared:
-        return inferred
-    cells = _cells(raw, str(separator))
-    if "null_values" not in declared and (missing := _missing(cells)):
+    if (
+        not {"null_values", "new_columns"} & declared.keys()
+        and "has_header" not in inferred
+        and (missing := _missing(raw, str(separator)))
+    ):
         inferred["null_values"] = missing
-    if not {_TYPES, "schema", "infer_schema"} & declared.keys() and (codes := _codes(cells)):
-        inferred[_TYPES] = dict.fromkeys(codes, pl.String)
     return inferred
 
 
@@ -178,33 +173,15 @@ def _header(lines: list[str], first: int, separator: str | None) -> int:
     return before if is_header and any(map(_A_NUMBER.fullmatch, map(str.strip, values.split(separator)))) else after
 
 
-def _cells(lines: list[str], separator: str) -> dict[str, set[str]]:
-    """What is in each column, by its name; nothing of one whose name comes twice."""
+def _missing(lines: list[str], separator: str) -> dict[str, str]:
+    """What stands for none, by the names of the columns that hold numbers otherwise."""
     try:
         rows = [*csv.reader(lines, delimiter=separator)]
     except (csv.Error, TypeError):  # an open quote, or a separator of several characters
         return {}
-    columns = [*zip(*(row for row in rows if len(row) == len(rows[0])), strict=True)]
-    names = [name for name, *_ in columns]
-    return {name: {cell.strip() for cell in cells} - {""} for name, *cells in columns if names.count(name) == 1}
-
-
-def _codes(columns: Mapping[str, set[str]]) -> list[str]:
-    """The columns of digits that are equally long and may begin with zeros: names, such as those of patients."""
-    return [
-        name
-        for name, kinds in columns.items()
-        if len(kinds) > 1
-        and all(_DIGITS.fullmatch(cell) for cell in kinds)
-        and len({len(cell) for cell in kinds}) == 1
-        and any(cell.startswith("0") for cell in kinds)
-    ]
-
-
-def _missing(columns: Mapping[str, set[str]]) -> dict[str, str]:
-    """What stands for none, by the names of the columns that hold numbers otherwise."""
     missing = {}
-    for name, kinds in columns.items():
+    for name, *cells in zip(*(row for row in rows if len(row) == len(rows[0])), strict=True):
+        kinds = {cell.strip() for cell in cells} - {""}
         others = {cell for cell in kinds if not _A_NUMBER.fullmatch(cell)}
         if len(others) == 1 and len(kinds) > 1 and others <= {*MISSING}:
             missing[name] = others.pop()
@@ -230,15 +207,14 @@ def note_on(format: str, arguments: Mapping[str, Any]) -> str | None:
     parts += ["the line end '\\r'"] if "eol_char" in arguments else []
     parts += [f"{arguments['skip_lines']} lines skipped"] if arguments.get("skip_lines") else []
     parts += [f"{name} {value!r} taken for none" for name, value in arguments.get("null_values", {}).items()]
-    parts += [f"{name} as text, for the zeros before its digits" for name in arguments.get(_TYPES, {})]
     parts += ["no header, as the first line holds numbers"] if "has_header" in arguments else []
     line = ", ".join(
-        f"{name}: {str(value).lower() if isinstance(value, bool) else repr(value)}"
-        for name, value in arguments.items()
-        if name != _TYPES
+        f"{name}: {str(value).lower() if isinstance(value, bool) else repr(value)}" for name, value in arguments.items()
     )
-    said = f"{format.upper()} files are read with {' and '.join(parts)} where their first lines show it, each file by its own."
-    return f"{said} If that is wrong, set others of source.arguments: {{{line}}}." if line else said
+    return (
+        f"{format.upper()} files are read with {' and '.join(parts)} where their first lines show it, each file by its own. "
+        f"If that is wrong, set others of source.arguments: {{{line}}}."
+    )
 
 
 def note_on_twice(names: Sequence[str]) -> str | None:

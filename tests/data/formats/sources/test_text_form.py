@@ -156,16 +156,3 @@ def test_what_is_recognised_is_said_by_the_import_and_its_plan(tmp_path: Path) -
 def test_a_header_alone_tells_no_separator_that_commas_contradict(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("first name,last name,x y z\n")
     assert separators(Location.on_disk(str(tmp_path / "x.csv")), {}) == {}
-
-
-def test_numbers_of_patients_keep_their_zeros(tmp_path: Path) -> None:
-    """Digits that are equally long and may begin with zeros are names; other numbers stay numbers."""
-    rows, note = read(opened(tmp_path, "x.csv", b"case;hour;year;dose\n0037;07;2025;0,5\n1037;08;2026;1\n"))
-    assert rows == [
-        {"case": "0037", "hour": 7, "year": 2025, "dose": 0.5},
-        {"case": "1037", "hour": 8, "year": 2026, "dose": 1.0},
-    ]
-    assert note is not None and "case as text, for the zeros before its digits" in note
-    alone = read(opened(tmp_path, "y.csv", b"case,x\n0037,1\n0038,2\n"))
-    assert alone[0][0]["case"] == "0037" and str(alone[1]).endswith("each file by its own.")
-    assert read(opened(tmp_path, "z.csv", b"case,x\n0037,1\n38,2\n"))[0][0]["case"] == 37
