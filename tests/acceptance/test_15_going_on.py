@@ -16,7 +16,7 @@ from tests.learning.test_train import balancing_episodes
 def test_15_a_cloned_policy_continues_in_online_training(tmp_path: Path) -> None:
     """From where the clone is, and not from nothing; it becomes better, and it is known where it comes from."""
     data = dataset_of(tmp_path / "data", balancing_episodes(4, 50))
-    clone = run_train(data, tmp_path / "clone", optimizer={"max_epochs": 1}, evaluation={"episodes": 20})
+    clone = run_train(data, tmp_path / "clone", optimizer={"max_epochs": 2}, evaluation={"episodes": 20})
     config = parse(
         ExpertConfig,
         {

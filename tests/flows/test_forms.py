@@ -78,7 +78,7 @@ def titles(schema: dict[str, Any], definitions: dict[str, Any] | None = None) ->
                 yield from titles(each, definitions)
 
 
-MOST_SHOWN = {"ExpertConfig": 14, "NetworkConfig": 16, "SweepConfig": 13, "DecisionConfig": 13, "ImportConfig": 13}
+MOST_SHOWN = {"ExpertConfig": 14, "NetworkConfig": 17, "SweepConfig": 13, "DecisionConfig": 13, "ImportConfig": 13}
 
 
 @pytest.mark.parametrize("model", sorted(ALL_MODELS, key=lambda m: m.__name__), ids=lambda model: model.__name__)

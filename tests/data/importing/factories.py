@@ -19,7 +19,7 @@ from offline_core.data.importing.assembly import assemble
 from offline_core.data.importing.config import EpisodesConfig, ImportConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.importing import import_data
-from offline_core.data.importing.report import Counts, Findings, ImportResult
+from offline_core.data.importing.report import Counts, Findings, ImportResult, Place
 from offline_core.data.importing.step_order import order_of
 
 Row = dict[str, Any]
@@ -84,7 +84,8 @@ def assembled_from(
     config = TypeAdapter(EpisodesConfig).validate_python(rules)
     how: dict[str, Any] = {
         "spaces": (None, None),
-        "findings": Findings("fail", places=[*lost]),
+        "findings": Findings("fail"),
+        "lost": [Place(*position) for position in lost],
         "mapping": {},
         "in_order": None,
     }

@@ -98,8 +98,9 @@ def test_a_column_of_earlier_rows_is_asked_for_by_what_it_is(tmp_path: Path) -> 
         "before": {"of": "hour", "steps": 2, "first": 0},
         "so_far": {"of": "hour", "how": "sum"},
     }
-    mapping: Any = {**MAPPING, "obs": ["hour", *late], "actions": "hour"}
-    offline.import_data(str(tmp_path / "log.csv"), output=tmp_path / "data", mapping=mapping, columns={"in_episode": late})
+    mapping: Any = {**MAPPING, "obs": ["hour", *late]}
+    made = {"in_episode": late, "encode": {"command": {"form": "index"}}}
+    offline.import_data(str(tmp_path / "log.csv"), output=tmp_path / "data", mapping=mapping, columns=made)
     inputs = open_version(str(tmp_path / "data")).manifest.input_columns
     assert inputs is not None
     said = "tin_known is the last known tin of the episode; before is hour of 2 rows earlier in the episode; so_far is the sum"

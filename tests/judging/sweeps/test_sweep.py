@@ -32,7 +32,7 @@ from tests.learning.test_train import balancing_episodes
 TRAINING = {
     "network": {"hidden_sizes": [16]},
     "optimizer": {"batch_size": 256, "max_epochs": 2, "learning_rate": 0.01, "updates_per_iteration": 4},
-    "evaluation": {"episodes": 3, "location": "process"},
+    "evaluation": {"episodes": 3, "location": "process", "target_return": 501.0},
 }
 SWEEP = {
     "training": TRAINING,
