@@ -158,13 +158,12 @@ def table(measured: dict[str, Any]) -> str:
     seeds = sorted({len(row.runs[side]) for row in whole for side in IN_README})
     updates = sorted({row.updates for row in whole})
     times = [f"updates a second, times {peer}'s" for peer in IN_README[1:]]
-    lines = [_line("score", *IN_README, "ours, chosen on held-out episodes", *times, "processor", "our training")]
-    lines += [_line(*["---"] * (2 * len(IN_README) + 3))]
+    lines = [_line("score", *IN_README, *times, "processor", "our training")]
+    lines += [_line(*["---"] * (2 * len(IN_README) + 2))]
     lines += [
         _line(
             f"{row.task} {row.kind}, {row.algorithm}",
             *(f"{interquartile_mean(row.scores(side)):.1f}" for side in IN_README),
-            f"{interquartile_mean(row.scores(CHOSEN)):.1f}" if row.runs[CHOSEN] else "",
             *(f"{row.speed(OURS) / row.speed(peer):.2f}" for peer in IN_README[1:]),
             " / ".join(row.processors),
             row.version,
