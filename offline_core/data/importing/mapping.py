@@ -44,25 +44,13 @@ def canonical_mapping(mapping: dict[str, str | list[str]]) -> dict[str, str | li
     return dict(zip(targets, mapping.values(), strict=True))
 
 
-def seen_action(mapping: ColumnMapping) -> str | None:
-    """The column of actions that is observed as well; None if none is."""
+def observed_action(mapping: ColumnMapping) -> str:
+    """Say which column of actions is observed as well, why it cannot be, and what helps; "" if none is."""
     observed = sources_of(mapping, [columns.OBS]) if columns.OBS in mapping else []
     done = sources_of(mapping, [columns.ACTIONS]) if columns.ACTIONS in mapping else []
-    return next((action for action in done if action in observed), None)
-
-
-def check_seen(mapping: ColumnMapping) -> None:
-    """Check that what a policy is to choose is not what it observes.
-
-    Raises:
-        ConfigError: a column of actions is observed.
-    """
-    if (action := seen_action(mapping)) is not None:
-        raise ConfigError(said_of_seen(action))
-
-
-def said_of_seen(action: str) -> str:
-    """Say why a column cannot be both, and what helps."""
+    action = next((action for action in done if action in observed), None)
+    if action is None:
+        return ""
     return (
         f"{action} is mapped to actions and to obs: a policy would see what it has to choose, and copy it. Leave it out of "
         f"obs. If it is the action before that counts, observe that: columns: {{in_episode: {{before: {{of: {as_sql(action)}, "

@@ -27,7 +27,7 @@ _BARE = r"^\s*" + _NUMBER + r"(?:\s*[\s,;|]\s*" + _NUMBER + r")+\s*$"
 """Vectors as Python and NumPy print them, and without brackets, which could also be one number with a decimal comma."""
 _ONE_OR_TWO = r"^\s*[+-]?\d+,\d+\s*$"
 """Two whole numbers, or one with a decimal comma."""
-_SIGN = r"^\s*[<>≤≥]=?\s*"
+_SIGN = r"^\s*[<>≤≥][<>≤≥=\s]*"
 _LIMIT = _SIGN + r"[+-]?[\d.,]"
 """What a laboratory writes of a value beyond what it can measure."""
 _THOUSANDS = r"^\s*[+-]?\d{1,3},\d{3}\s*$"
@@ -113,9 +113,9 @@ def parsed(texts: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.Array | p
         if _any_matches(texts, _OTHER_DATE):
             raise _no_iso(texts, name, beside_iso=pa.types.is_timestamp(kind)) from error
         others = [text for text in pc.unique(texts).to_pylist() if not _is_one(text, kind)]
-        said = {text: f"{_no_number(text, kind, name)}{_remedy(pa.chunked_array([[text]]), name)}" for text in others}
+        said = {text: f"{_no_number(text, kind, name)}{_remedy(pa.chunked_array([[text]]), as_sql(name))}" for text in others}
         rows = {row: said[text] for row, text in enumerate(texts.to_pylist()) if text in said}
-        message = f"{_no_number(others[0], kind, name)}{_remedy(texts, name)}"
+        message = f"{_no_number(others[0], kind, name)}{_remedy(texts, as_sql(name))}"
         raise SchemaError(message, column=name).with_rows(rows) from error
 
 
@@ -250,35 +250,40 @@ def _no_iso(texts: pa.ChunkedArray, name: str, *, beside_iso: bool) -> SchemaErr
 def _no_lists(texts: pa.ChunkedArray, name: str, what: str) -> SchemaError:
     return SchemaError(
         f"Column {name!r} has text that is no list of numbers like [0.5, 1] as long as the others: {what}. Write it so, or a "
-        f"column a number and a list of their names as mapping; if it is text, declare a Text space.{_remedy(texts, name)}"
+        "column a number and a list of their names as mapping; if it is text, declare a Text space."
+        f"{_remedy(texts, as_sql(name))}"
     )
 
 
-def _remedy(texts: pa.ChunkedArray, name: str) -> str:
-    """The expression that makes numbers of texts like 0,5 or 12,345.60 or 21.5 C or <0.5."""
+def _remedy(texts: pa.ChunkedArray, column: str) -> str:
+    """The expression that makes numbers of texts like 0,5 or 12,345.60 or 21.5 C or <0.5.
+
+    Arguments:
+        column: an expression in SQL that gives the texts.
+    """
     if _any_matches(texts, _LIMIT):
-        limit = f"ltrim({as_sql(name)}, '<>≤≥= ')"
+        limit = f"ltrim({column}, '<>≤≥= ')"
         said = "Of limits such as '<0.5', take the limit itself"
         without = pc.replace_substring_regex(texts, _SIGN, "")
         return f" {said}.{more}" if (more := _remedy(without, limit)) else _computed(said, f"cast({limit} as double)")
     if _any_matches(texts, _SURE_THOUSANDS):
-        return _computed("Its commas separate thousands", f"cast(replace({name}, ',', '') as double)")
+        return _computed("Its commas separate thousands", f"cast(replace({column}, ',', '') as double)")
     if _any_matches(texts, _THOUSANDS):  # 1,500 is 1.5 or 1500
-        both = [f"cast(replace({name}, ',', '{new}') as double)" for new in ("", ".")]
+        both = [f"cast(replace({column}, ',', '{new}') as double)" for new in ("", ".")]
         return f"{_computed('If its commas separate thousands', both[0])}{_computed('If they are decimal commas', both[1])}"
     if _any_matches(texts, _DECIMAL_COMMA):
-        remedy = _computed("Of decimal commas", f"cast(replace({name}, ',', '.') as double)")
+        remedy = _computed("Of decimal commas", f"cast(replace({column}, ',', '.') as double)")
         return f"{remedy} A list of two is written [1, 3]." if _any_matches(texts, _ONE_OR_TWO) else remedy
     units = pc.drop_null(pc.struct_field(pc.extract_regex(texts.cast(pa.string()), _WITH_UNIT), "unit"))
     if len(units) and len(kinds := pc.unique(units)) == 1:
         return _computed(
-            f"Of numbers with the unit {kinds[0].as_py()}", f"cast(rtrim({name}, ' {kinds[0].as_py()}') as double)"
+            f"Of numbers with the unit {kinds[0].as_py()}", f"cast(rtrim({column}, ' {kinds[0].as_py()}') as double)"
         )
     return ""
 
 
 def _computed(of: str, expression: str) -> str:
-    return f' {of}, compute it: columns: {{computed: {{NAME: "{expression}"}}}}.'
+    return f" {of}, compute it: columns: {{computed: {{NAME: {json.dumps(expression, ensure_ascii=False)}}}}}."
 
 
 def _any_matches(texts: pa.ChunkedArray, pattern: str) -> bool:

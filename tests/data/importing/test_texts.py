@@ -11,11 +11,13 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+import yaml
 from gymnasium import spaces
 
 from offline_core.data.episodes.arrow import read_column
 from offline_core.data.episodes.spaces import space_metadata
 from offline_core.data.importing.texts import may_be_decimals
+from offline_core.data.inputs.row_steps import as_sql
 from offline_core.errors import SchemaError
 from offline_core.runtime.sql import sql_expression
 from tests.data.importing.preparing import column, prepare, reason, settled, table
@@ -121,7 +123,7 @@ def test_decimal_commas_may_be_lists_of_two(texts: list[str | None], may_be: boo
         (["12,345.60", "7,000.5"], "cast(replace(COLUMN, ',', '') as double)", [12345.6, 7000.5]),
         (["1,234,567", "7,654,321"], "cast(replace(COLUMN, ',', '') as double)", [1234567.0, 7654321.0]),
         (["1,500", "2,500"], "cast(replace(COLUMN, ',', '') as double)", [1500.0, 2500.0]),
-        (["<0.5", ">10.2"], "cast(ltrim(COLUMN, '<>≤≥= ') as double)", [0.5, 10.2]),
+        (["<0.5", ">>= 10.2"], "cast(ltrim(COLUMN, '<>≤≥= ') as double)", [0.5, 10.2]),
         (["<0,5", ">10,2"], "cast(replace(ltrim(COLUMN, '<>≤≥= '), ',', '.') as double)", [0.5, 10.2]),
         (["<1,200,000", "3,400,000"], "cast(replace(ltrim(COLUMN, '<>≤≥= '), ',', '') as double)", [1_200_000, 3_400_000]),
         (["<0.5 mg/l", "2 mg/l"], "cast(rtrim(ltrim(COLUMN, '<>≤≥= '), ' mg/l') as double)", [0.5, 2]),
@@ -139,15 +141,16 @@ def test_decimal_commas_may_be_lists_of_two(texts: list[str | None], may_be: boo
         "unit",
     ],
 )
-@pytest.mark.parametrize("mapping", [{}, {"rewards": "x"}])
+@pytest.mark.parametrize("mapping", [{}, {"rewards": "x"}, {"rewards": "CRP (mg/l)"}])
 def test_numbers_in_other_forms_are_refused_with_what_mends_them(
     texts: list[str], expression: str, numbers: list[float], mapping: dict[str, str]
 ) -> None:
     column = mapping.get("rewards", "rewards")
     rows = table(2, rewards=None) if mapping else table(2)
     rows = pa.table({name: rows[name] for name in rows.column_names if name != column} | {column: texts})
-    expression = expression.replace("COLUMN", column)
-    assert f'columns: {{computed: {{NAME: "{expression}"}}}}' in str(reason(rows, mapping=mapping))
+    expression = expression.replace("COLUMN", as_sql(column))
+    [_, said] = str(reason(rows, mapping=mapping)).split("columns: ", 1)
+    assert yaml.safe_load(said[: said.index("}}") + 2]) == {"computed": {"NAME": expression}}
     assert pl.DataFrame({column: texts}).select(sql_expression(expression)).to_series().to_list() == numbers
 
 

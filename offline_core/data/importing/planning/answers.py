@@ -12,7 +12,7 @@ from offline_core.data.formats.sources.names import REWARD_WORDS, has_word, is_m
 from offline_core.data.formats.sources.scans import FILE_PATHS
 from offline_core.data.importing.columns_config import InEpisode
 from offline_core.data.importing.config import ImportConfig
-from offline_core.data.importing.mapping import ColumnMapping, said_of_seen, seen_action
+from offline_core.data.importing.mapping import ColumnMapping, observed_action
 from offline_core.data.importing.notes import negated
 from offline_core.data.importing.planning.plan import plan_import
 from offline_core.data.importing.planning.proposal import EACH_FILE, name_of_files
@@ -165,8 +165,8 @@ def _why_not(decision: Decision, answer: str, known: list[str], structs: set[str
         return ""
     if missing := [name for name in names if name not in known]:
         return no_column(missing, known)
-    if (seen := seen_action({**mapping, decision.name: names})) is not None:
-        return said_of_seen(seen)
+    if said := observed_action({**mapping, decision.name: names}):
+        return said
     is_vector = decision.name == columns.OBS or len(names) > 1
     within = ([other for other in known if other.startswith(f"{name}.")] for name in names if name in structs)
     inside = next((fields for fields in within if fields and is_vector), None)
