@@ -112,7 +112,7 @@ def run(
 def _is_there(file: Path, side: str) -> bool:
     if not file.exists():
         return False
-    return side not in (OURS, CHOSEN) or json.loads(file.read_text()).get("version") == train.version
+    return side not in (OURS, CHOSEN) or json.loads(file.read_text())["version"] == train.version
 
 
 def _command(side: str, pythons: dict[str, str | None], order: str) -> list[str]:

@@ -230,7 +230,7 @@ class _Row:
     @property
     def version(self) -> str:
         """Which version of our training ran ours."""
-        versions = sorted({run.get("version", 9) for run in self.runs[OURS]})  # the version began to be stored at 10
+        versions = sorted({run["version"] for run in self.runs[OURS]})
         return f"version {' and '.join(map(str, versions))}" if versions else ""
 
     @property

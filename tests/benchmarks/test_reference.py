@@ -17,13 +17,14 @@ import torch
 
 import offline_core as offline
 from benchmarks.reference import single_file_side
-from benchmarks.reference.__main__ import run
+from benchmarks.reference.__main__ import _is_there, run
 from benchmarks.reference.page import collected, latest_page, page_of, restore, table
 from benchmarks.reference.suite import SETTINGS, SIDES, Cell
+from offline_core.learning.train import train
 from tests.data.datasets.factories import episode, write_dataset
 
 ROOT = Path(__file__).parents[2]
-RESULT = {"returns": [250.0], "seconds": 1.0, "cpu_seconds": 0.5, "updates": 50}
+RESULT = {"returns": [250.0], "seconds": 1.0, "cpu_seconds": 0.5, "updates": 50, "version": 9}
 FACTS = {"episodes": 1, "steps": 5, "mean_return": 5.0}
 
 
@@ -134,6 +135,15 @@ def test_only_missing_sides_that_have_the_algorithm_are_run(tmp_path: Path) -> N
     assert row_of(page_of(collected(tmp_path)), "dcql")[9] == "47.7 ± 0.0"
     peer.unlink()
     call()
+
+
+def test_ours_is_run_again_by_another_version_of_the_training(tmp_path: Path) -> None:
+    store(tmp_path, "ours", 500.0)
+    store(tmp_path, "jax", 500.0)
+    ours, jax = (cell_of("bc").file(tmp_path, side) for side in ("ours", "jax"))
+    assert [_is_there(ours, "ours"), _is_there(jax, "jax"), _is_there(jax.with_suffix(".no"), "jax")] == [False, True, False]
+    ours.write_text(json.dumps(RESULT | {"version": train.version}))
+    assert _is_there(ours, "ours")
 
 
 def test_single_files_have_the_algorithms_that_the_suite_says() -> None:
