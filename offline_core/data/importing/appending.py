@@ -31,7 +31,7 @@ from offline_core.secrets import masked
 
 log = logging.getLogger(__name__)
 
-OLDEST = 13
+OLDEST = 15
 """The first version of the import of which rows mean what they mean today."""
 _SETTLED = ("mapping", "columns", "episodes", "observation_space", "action_space")
 """Parameters that an import may find by itself."""

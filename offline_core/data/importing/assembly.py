@@ -16,6 +16,7 @@ from offline_core.data.formats.sources.names import named
 from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.episode_ids import hashed, id_of_part
+from offline_core.data.importing.losses import SAME_ID, THEN_LOST
 from offline_core.data.importing.mapping import ColumnMapping
 from offline_core.data.importing.report import Counts, Findings, Place
 from offline_core.data.importing.rows import (
@@ -24,7 +25,6 @@ from offline_core.data.importing.rows import (
     FILE,
     FINAL,
     ID,
-    SAME_ID,
     STORED,
     TERMINATED,
     TRUNCATED,
@@ -238,7 +238,7 @@ def _completed(rows: SourceRows, rules: EpisodesConfig, counts: Counts, *, order
     steps = steps.with_columns(
         terminated=TERMINATED & ~at_limit,
         truncated=TRUNCATED | (TERMINATED & at_limit),
-        is_declared=declared & pl.col("is_open") & ~breaks_off & ~pl.col("then_lost") & ~FINAL & ~at_limit,
+        is_declared=declared & pl.col("is_open") & ~breaks_off & ~pl.col(THEN_LOST) & ~FINAL & ~at_limit,
     )
     kept = pl.lit(True)
     if order != "single_step":

@@ -32,7 +32,7 @@ _HOW_FAST = {"engine"}
 
 @stage(
     "import",
-    version=14,
+    version=15,
     after="record",
     arguments=(
         Argument(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -22,6 +22,7 @@ from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE, numbered_ids
 from offline_core.data.importing.linking import chain, distinct_rows, numbered, observations, row_bytes
+from offline_core.data.importing.losses import LEFT_UNSURE, LOSSES, LOST, OVER_LOST, SAME_ID, losses, place_of
 from offline_core.data.importing.mapping import ColumnMapping
 from offline_core.data.importing.report import Place
 from offline_core.data.importing.times import LEAST_NANOSECONDS, MIN_STEPS, MONTHS_SET_BACK, SET_BACK, time_gaps
@@ -36,8 +37,6 @@ EMPTY_MAP = b"\x80"
 ID, T, FILE, ROW = pl.col("id"), pl.col("t"), pl.col("file"), pl.col("row")
 TERMINATED, TRUNCATED, FINAL, BEGINS = (pl.col(name) for name in ("terminated", "truncated", "final", "begins"))
 DONE = TERMINATED | TRUNCATED
-SAME_ID = (ID.shift() == ID).fill_null(False)
-"""The line before has the same id."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +55,8 @@ class SourceRows:
     begins                  the source says that the row is the first of an episode
     final                   the row is no step: it holds the observation after the last one
     file, row               its place in the source; file `STORED`: of the version that is appended to
-    passed                  places of the source before it that could not be read
-    lost                    those of them that may be of its id
-    then_lost               the row after it could not be read, be it of its id or none
     lacks                   maps that it has not
+    `LOSSES`                what could not be read around it
     and once the lines are in order
     starts                  the row does not follow the one before it
     gap                     … for it comes too long after it
@@ -83,6 +80,7 @@ class SourceRows:
         """The rows in the order of the source.
 
         Arguments:
+            table: may hold `LOSSES`.
             lost: places of rows that could not be read.
         """
         count, names = table.num_rows, table.column_names
@@ -97,19 +95,16 @@ class SourceRows:
             "begins": columns.IS_FIRST,
             "final": columns.IS_LAST,
         }
-        place, places = _place(file, row), np.sort(np.array([_place(at.file, at.row) for at in lost], np.int64))
-        before, then_lost = _lost(place, number, ids, lost)
+        around = pl.DataFrame(table.select(LOSSES)) if LOST in names else losses(place_of(file, row), number, ids, lost)
         steps = pl.DataFrame({"at": np.arange(count), "id": number, "t": t, "file": file, "row": row}).with_columns(
+            *around,
             **{
                 short: pl.Series(pc.fill_null(table[name], False).to_numpy()) if name in names else pl.lit(False)
                 for short, name in flags.items()
             },
-            passed=pl.Series(np.searchsorted(places, place)),
-            lost=pl.Series(before),
-            then_lost=pl.Series(then_lost),
             lacks=pl.Series(sum((_is_empty(table[name]).astype(int) for name in MAPS if name in names), np.zeros(count, int))),
         )
-        taken = {columns.EPS_ID, columns.T, *flags.values(), SOURCE_FILE, SOURCE_ROW}
+        taken = {columns.EPS_ID, columns.T, *flags.values(), SOURCE_FILE, SOURCE_ROW, *LOSSES}
         taken |= {columns.INFOS} if columns.INFOS in names and table[columns.INFOS].null_count == count else set()
         rest = table.drop_columns([name for name in names if name in taken])
         return cls(rest, steps.sort("file", "row", maintain_order=True), ids, files, mapping)
@@ -447,51 +442,13 @@ def _over_lost(rows: SourceRows) -> pl.Expr:
     """
     if rows.has_new_obs:
         return pl.lit(False)
-    if rows.steps.select((SAME_ID & (pl.col("passed").diff() < 0)).any()).item():
+    if rows.steps.select(LEFT_UNSURE.any()).item():
         raise EpisodeError(
             "Some rows cannot be read, and the others are not in the order of time: without new_obs, where a step is "
             "missing is not known. Fix these rows, number the steps of an episode by t, or declare an episodes.max_gap of less "
             "than twice the time between two steps."
         )
-    return SAME_ID & (pl.col("lost").diff().fill_null(0) > 0)
-
-
-def _lost(
-    place: np.ndarray, number: np.ndarray, ids: Sequence[str] | None, lost: Sequence[Place]
-) -> tuple[np.ndarray, np.ndarray]:
-    """((N,) how many places before each row were lost to its id, (N,) bool: what comes next was lost to its id).
-
-    A place without an id may be of any, and comes next if it is the next row of the file.
-
-    Arguments:
-        number: (N,) which of `ids`; None: rows have none.
-    """
-    of_any = np.sort([_place(at.file, at.row) for at in lost if ids is None or at.eps_id is None]).astype(np.int64)
-    before, then = np.searchsorted(of_any, place), np.isin(place + 1, of_any)
-    named = sorted({at.eps_id for at in lost if at.eps_id is not None}) if ids is not None else []
-    if not named:
-        return before, then
-    codes = {name: code for code, name in enumerate(named)}
-    own = [(codes[at.eps_id], _place(at.file, at.row)) for at in lost if at.eps_id is not None]
-    lost_code, lost_place = np.array(own, np.int64).T
-    code = np.array([codes.get(name, -1) for name in ids or []], np.int64)[number]
-    rows = np.flatnonzero(code >= 0)
-    # Rows and lost places of each id in the order of the source: a lost place counts for all rows behind it.
-    every = np.lexsort((np.append(place[rows], lost_place), np.append(code[rows], lost_code)))
-    is_lost = every >= len(rows)
-    so_far = np.cumsum(is_lost)
-    of_code = np.append(code[rows], lost_code)[every]
-    first = np.searchsorted(of_code, of_code)  # of the id
-    counted: np.ndarray = so_far - np.where(first > 0, so_far[first - 1], 0)
-    before[rows[every[~is_lost]]] += counted[~is_lost]
-    next_is_lost = np.append(is_lost[1:] & (of_code[1:] == of_code[:-1]), False)
-    then[rows[every[~is_lost]]] |= next_is_lost[~is_lost]
-    return before, then
-
-
-def _place(file: Any, row: Any) -> Any:
-    """One number that grows with the file and the row in it."""
-    return (file << 40) + row
+    return OVER_LOST
 
 
 def _is_empty(column: pa.ChunkedArray) -> np.ndarray:

@@ -38,6 +38,7 @@ from offline_core.data.importing.conversion import Types
 from offline_core.data.importing.episode_ids import SOURCE_FILE, id_of_lost, unique_ids
 from offline_core.data.importing.exchange import read_part, scatter
 from offline_core.data.importing.imported import SOURCE_ID, Imported, remove_late
+from offline_core.data.importing.losses import with_losses
 from offline_core.data.importing.notes import yaml_line
 from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.report import Counts, Findings, Late, Place
@@ -319,7 +320,7 @@ class StepImport:
             made = self._assembled(table, findings)
             remainder.add(made.rows)
             return made.episodes, made.counts
-        table = unique_ids(table, self.config.episodes.ids_per, self._files)
+        table = with_losses(unique_ids(table, self.config.episodes.ids_per, self._files), self._lost(findings))
         late = self.base.known.intersection(pc.unique(table[columns.EPS_ID]).to_pylist())
         joined = with_stored(table, self.base.rows(late)) if late else Joined(table)
         counts = Counts(rows=joined.known, duplicates=joined.known)
@@ -421,13 +422,15 @@ class StepImport:
             files=self._files,
             spaces=self.preparation.spaces,
             findings=findings,
-            lost=[
-                place._replace(eps_id=id_of_lost(place.eps_id, place.file, self._files, rules.ids_per))
-                for place in findings.places
-            ],
+            lost=self._lost(findings),
             mapping=self.preparation.mapping,
             in_order=None if made is None else made.in_order,
         )
+
+    def _lost(self, findings: Findings) -> list[Place]:
+        """Places of the rows that could not be read, with the ids that their episodes have in the dataset."""
+        per = self.config.episodes.ids_per
+        return [place._replace(eps_id=id_of_lost(place.eps_id, place.file, self._files, per)) for place in findings.places]
 
 
 def _notes_on_counters(table: pa.Table) -> list[str | None]:

@@ -1,15 +1,15 @@
 """The version that an import is appended to: its episodes as the rows that they came from, and what the next append needs.
 
-A stored episode is its source's rows as they are, unless it has a row in `CUTS`: then it goes by another id, began later, or
-ends where the source has no end. Rows that are in no episode, because it is incomplete, are kept as they came.
-Both are files that `Imported` lists.
+A stored episode is its source's rows as they are, unless it has a row in `CUTS`: then it goes by another id, began later,
+ends where the source has no end, or rows around it could not be read. Rows that are in no episode, because it is incomplete,
+are kept as they came. Both are files that `Imported` lists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -26,6 +26,7 @@ from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.imported import SOURCE_ID, Imported, read_late, write_late
+from offline_core.data.importing.losses import LOSSES, LOST_AFTER, LOST_BEFORE, OVER_LOST, with_known_losses
 from offline_core.data.importing.report import Counts, Findings
 from offline_core.data.importing.rows import STORED, SourceRows, same_rows
 from offline_core.data.store.location import Location
@@ -38,10 +39,12 @@ CUTS = pa.schema(
         pa.field(columns.EPS_ID, pa.string(), nullable=False),
         pa.field(columns.T, pa.int64(), nullable=False),
         pa.field(IS_OPEN, pa.bool_(), nullable=False),
+        pa.field(LOST_BEFORE, pa.bool_(), nullable=False),
+        pa.field(LOST_AFTER, pa.bool_(), nullable=False),
     ]
 )
 """The source's id; the stored episode's; the source's t of its first step (0: the first of an episode), if t numbers steps;
-whether its end is the import's and not the source's."""
+whether its end is the import's and not the source's; whether something before it, and behind it, could not be read."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Stored:
         whole = set(ids) - set(self.cuts[columns.EPS_ID].to_list())
         names = self.places.filter(pl.col(columns.EPS_ID).is_in(whole))[columns.EPS_ID]
         others = pl.DataFrame({SOURCE_ID: names, columns.EPS_ID: names}).with_columns(
-            pl.lit(0, pl.Int64).alias(columns.T), pl.lit(False).alias(IS_OPEN)
+            pl.lit(0, pl.Int64).alias(columns.T), **{name: pl.lit(False) for name in (IS_OPEN, LOST_BEFORE, LOST_AFTER)}
         )
         return pl.concat([own, others])
 
@@ -92,19 +95,21 @@ class Stored:
         return [episode for batch in chosen_episodes(self.dataset, self.places, names) for episode in batch]
 
     def rows(self, ids: Collection[str]) -> pa.Table:
-        """Return all rows of these source ids, in episodes or left out, under canonical names, as rows of the file `STORED`."""
+        """All rows of these source ids, in episodes or left out: canonical columns, with `LOSSES`, of the file `STORED`."""
         schema = self.imported.row_schema
-        parts = {name: (source, t, is_open) for source, name, t, is_open in self.parts(ids).iter_rows()}
+        parts = {part[columns.EPS_ID]: part for part in self.parts(ids).iter_rows(named=True)}
+        is_timed = self.imported.order == "time"
         tables = [
-            _rows_of(episode, *parts[episode.eps_id], self.rules, schema, self.imported.order == "time")
-            for episode in self.episodes(parts)
+            _rows_of(episode, parts[episode.eps_id], self.rules, schema, is_timed=is_timed) for episode in self.episodes(parts)
         ]
         if not self.waiting.isdisjoint(ids):
             wanted = pa.array(list(ids), pa.string())
             for entry in self.imported.left_out:
                 rows = read_late(self.dataset.location, entry)
-                tables.append(rows.filter(pc.is_in(rows[columns.EPS_ID], wanted)).cast(schema))
-        table = pa.concat_tables([empty_table(schema), *tables])
+                rows = rows.filter(pc.is_in(rows[columns.EPS_ID], wanted))
+                tables.append(with_known_losses(rows.select(schema.names).cast(schema), rows[LOST_BEFORE], rows[LOST_AFTER]))
+        none = pa.array([], pa.bool_())
+        table = pa.concat_tables([with_known_losses(empty_table(schema), none, none), *tables])
         table = table.append_column(SOURCE_FILE, pa.array(np.full(table.num_rows, STORED, np.int32)))
         return table.append_column(SOURCE_ROW, pa.array(np.arange(table.num_rows, dtype=np.int64)))
 
@@ -163,13 +168,16 @@ def with_stored(new: pa.Table, stored: pa.Table) -> Joined:
     """Merge new rows with stored ones. Where they differ, the new row wins; new rows that equal stored ones are left out.
 
     Arguments:
-        new, stored: rows in the same columns, with `SOURCE_FILE` and `SOURCE_ROW`; no two stored rows are of the same step.
+        new, stored: rows in the same columns, with `SOURCE_FILE`, `SOURCE_ROW` and `LOSSES`; no two stored rows are of the
+            same step. Of a row that is in both, the source says now what was lost around it.
     """
     lines, old = (_places(table).with_row_index("line") for table in (new, stored))
     pairs = lines.join(old, on=[columns.EPS_ID, columns.T], how="inner", suffix="_old").select("line", "line_old")
-    compared = [name for name in new.column_names if name not in {columns.EPS_ID, columns.T, SOURCE_FILE, SOURCE_ROW}]
+    compared = [name for name in new.column_names if name not in {columns.EPS_ID, columns.T, SOURCE_FILE, SOURCE_ROW, *LOSSES}]
     both = (new.take(pairs["line"].to_arrow()), stored.take(pairs["line_old"].to_arrow()))
     pairs = pairs.with_columns(same=pl.Series(same_rows(*(table.select(compared) for table in both))))
+    known = pairs.filter("same").unique("line_old", keep="first", maintain_order=True)
+    stored = _with_losses_of(stored, known["line_old"].to_numpy(), new.take(known["line"].to_arrow()))
     gives_way = pl.col("line").is_in(pairs.filter(~pl.col("same"))["line_old"].implode())
     old = old.with_columns(gives_way=gives_way)
     kept_places = pairs.filter(~pl.col("line_old").is_in(old.filter("gives_way")["line"].implode()))
@@ -188,6 +196,14 @@ def _places(table: pa.Table) -> pl.DataFrame:
     return pl.DataFrame({columns.EPS_ID: pl.Series(table[columns.EPS_ID].combine_chunks()), columns.T: t.reshape(len(t))})
 
 
+def _with_losses_of(stored: pa.Table, lines: np.ndarray, known: pa.Table) -> pa.Table:
+    """The stored rows, with the `LOSSES` of `known` in these lines."""
+    for name in LOSSES:
+        column = pl.Series(stored[name]).scatter(lines, pl.Series(known[name]))
+        stored = stored.set_column(stored.column_names.index(name), name, column.to_arrow())
+    return stored
+
+
 @dataclass
 class Remainder:
     """What imported steps leave besides episodes, so that an append can put these together again."""
@@ -204,7 +220,7 @@ class Remainder:
         if rows is None:
             return pl.DataFrame(CUTS.empty_table()).with_columns(kept=pl.lit(True))
         assert rows.ids is not None
-        ids, steps = pl.Series(rows.ids), rows.steps
+        ids, steps = pl.Series(rows.ids), rows.steps.with_columns(pl.col(LOST_BEFORE) | OVER_LOST)
         last = steps.filter("last")
         t = pl.col("t") if self.first_t is not None else pl.lit(0, pl.Int64)
         parts = steps.filter("starts").select(
@@ -212,8 +228,11 @@ class Remainder:
         )
         # A part that lost its last step ends where the source did not end it.
         parts = parts.insert_column(3, (last["is_open"] | ~last["kept"]).alias(IS_OPEN))
-        changed = (pl.col(SOURCE_ID) != pl.col(columns.EPS_ID)) | (pl.col(columns.T) != 0) | pl.col(IS_OPEN)
-        self.cuts.append(parts.filter(changed & pl.col("kept")).drop("kept").to_arrow().cast(CUTS))
+        parts = parts.with_columns(steps.filter("starts")[LOST_BEFORE], last[LOST_AFTER])
+        changed = (pl.col(SOURCE_ID) != pl.col(columns.EPS_ID)) | (pl.col(columns.T) != 0)
+        changed |= pl.any_horizontal(IS_OPEN, LOST_BEFORE, LOST_AFTER)
+        own = parts.filter(changed & pl.col("kept")).select(CUTS.names)
+        self.cuts.append(own.to_arrow().cast(CUTS))
         if not steps["kept"].all():
             self.left_out.append(self._rows(rows.with_steps(steps.filter(~pl.col("kept")))))
         return parts
@@ -233,7 +252,10 @@ class Remainder:
         names = pa.array(rows.ids).take(rows.steps["id"].to_arrow())
         t = (rows.steps["t"] if self.first_t is None else rows.steps["t"] + self.first_t).to_numpy()
         terminated, truncated = (rows.steps[f"source_{name}"].to_numpy() for name in ("terminated", "truncated"))
-        return canonical(rows.taken(), self.schema, names, t, terminated, truncated)
+        left = canonical(rows.taken(), self.schema, names, t, terminated, truncated)
+        return left.append_column(LOST_BEFORE, rows.steps[LOST_BEFORE].to_arrow()).append_column(
+            LOST_AFTER, rows.steps[LOST_AFTER].to_arrow()
+        )
 
 
 def canonical(
@@ -264,14 +286,20 @@ def canonical(
     return pa.Table.from_arrays([column(field) for field in schema], schema=schema)
 
 
-def _rows_of(
-    episode: Episode, source: str, t: int, is_open: bool, rules: EpisodesConfig, schema: pa.Schema, is_timed: bool
-) -> pa.Table:
-    """A stored episode as its rows in the source."""
+def _rows_of(episode: Episode, part: dict[str, Any], rules: EpisodesConfig, schema: pa.Schema, *, is_timed: bool) -> pa.Table:
+    """A stored episode as its rows in the source.
+
+    Arguments:
+        part: its row of `CUTS`.
+    """
     table = episodes_to_table([episode])
     count = len(episode)
-    times = episode.extras[columns.TIME] if is_timed else rules.first_t + t + np.arange(count)
-    terminated, truncated = np.zeros(count, bool), np.zeros(count, bool)
-    terminated[-1], truncated[-1] = episode.terminated and not is_open, episode.truncated and not is_open
+    times = episode.extras[columns.TIME] if is_timed else rules.first_t + part[columns.T] + np.arange(count)
+    terminated, truncated, before, after = np.zeros((4, count), bool)
+    if not part[IS_OPEN]:
+        terminated[-1], truncated[-1] = episode.terminated, episode.truncated
+    before[0], after[-1] = part[LOST_BEFORE], part[LOST_AFTER]
     assert isinstance(times, np.ndarray)
-    return canonical(table, schema, pa.array([source] * count, pa.string()), times, terminated, truncated)
+    ids = pa.array([part[SOURCE_ID]] * count, pa.string())
+    rows = canonical(table, schema, ids, times, terminated, truncated)
+    return with_known_losses(rows, pa.array(before), pa.array(after))

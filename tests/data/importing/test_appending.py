@@ -29,7 +29,7 @@ from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.errors import ConfigError, EmptyDatasetError, EpisodeError, SchemaError, SpaceError
 from offline_core.runtime.config import parse
 from tests.cases import slow_but
-from tests.data.importing.factories import Row, nonzero, run_import, steps, summary, without, write_rows
+from tests.data.importing.factories import Row, nonzero, parts, run_import, steps, summary, without, write_rows
 
 
 def append(source: Path | list[str], output: Path, /, **config: Any) -> tuple[ImportResult, list[Episode]]:
@@ -111,6 +111,49 @@ def test_day_after_day_is_the_same_as_all_at_once(tmp_path: Path, rules: str, se
     statistics, whole = (open_dataset(str(tmp_path / name)).manifest.statistics for name in ("out", "whole"))
     assert_alike(statistics.model_dump(), whole.model_dump())
     assert all(not each.wrong for each in verify(str(tmp_path / "out")))
+
+
+@pytest.mark.parametrize("incomplete", ["cut", "drop", "end"])
+@pytest.mark.parametrize("is_one_file", [True, False], ids=["grows", "more files"])
+@pytest.mark.parametrize("seed", slow_but(range(3), 0))
+def test_no_append_bridges_what_an_earlier_one_could_not_read(
+    tmp_path: Path, incomplete: str, is_one_file: bool, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    rows = [row for step in zip(*(without(steps(name, 12), "new_obs") for name in "abcdef"), strict=True) for row in step]
+    lost = [{"rewards": float("nan")}, {"rewards": None}, {"eps_id": None}]
+    for number in random.choice(len(rows), 4, replace=False).tolist():
+        rows[number] = rows[number] | lost[random.integers(2 + (number > 65))]
+    config: dict[str, Any] = {
+        "unreadable": "quarantine",
+        "episodes": {"order": "time", "max_gap": 1e9, "last_new_obs": "repeat", "incomplete": incomplete},
+    }
+    for day, until in enumerate([20, 34, 58, len(rows)]):
+        if is_one_file:
+            write_rows(tmp_path / "in/log.parquet", rows[:until])
+        else:
+            write_rows(tmp_path / f"in/{day}.parquet", rows[[0, 20, 34, 58][day] : until])
+        with contextlib.suppress(EmptyDatasetError):
+            _, found = append(tmp_path / "in", tmp_path / "out", **config)
+    _, expected = run_import(tmp_path / "in", tmp_path / "whole", **config)
+    assert summary(found) == sorted(summary(expected))
+
+
+def test_a_row_that_can_be_read_later_closes_the_gap(tmp_path: Path) -> None:
+    rows = without(steps("a", 9), "new_obs")
+    config: dict[str, Any] = {
+        "unreadable": "quarantine",
+        "episodes": {"order": "time", "max_gap": 1e9, "last_new_obs": "repeat"},
+    }
+    write_rows(tmp_path / "in/1.parquet", [*rows[:3], rows[3] | {"rewards": None}, *rows[4:7]])
+    _, found = append(tmp_path / "in", tmp_path / "out", **config)
+    assert parts(found) == [("a0 a1 a2", "X"), ("a4 a5 a6", "X")]
+    write_rows(tmp_path / "in/2.parquet", rows[7:])
+    _, found = append(tmp_path / "in", tmp_path / "out", **config)
+    assert parts(found) == [("a0 a1 a2", "X"), ("a4 a5 a6 a7 a8", "T")]
+    write_rows(tmp_path / "in/1.parquet", rows[:7])
+    _, found = append(tmp_path / "in", tmp_path / "out", **config)
+    assert parts(found) == [("a0 a1 a2 a3 a4 a5 a6 a7 a8", "T")]
 
 
 def assert_alike(found: Any, expected: Any) -> None:
