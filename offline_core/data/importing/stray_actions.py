@@ -8,8 +8,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium as gym
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from offline_core.data.episodes import Episode, columns, nested
+from offline_core.data.inputs.encoding import MAX_CATEGORIES
 from offline_core.data.inputs.number_names import number_names
 
 STRAY_SHARE = 0.01
@@ -81,6 +84,16 @@ class ActionCounts:
             f"The action space {space} has {int(space.n) - len(values):,} choices that no row has: actions are {listed}. "
             "A policy may choose what was never done; give each value a code by columns.encode, with form: index."
         ]
+
+
+def few_of_range(column: pa.ChunkedArray) -> bool:
+    """Whether whole numbers have gaps, and are at most half of those from 0 to the largest, none of them stray."""
+    if not pa.types.is_integer(column.type) or not 1 < pc.count_distinct(column).as_py() <= MAX_CATEGORIES:
+        return False
+    counts = pc.value_counts(column.drop_null()).to_pylist()
+    seen = {count["values"]: Seen(count["counts"], "", 0) for count in counts}
+    least, most = min(seen), max(seen)
+    return least >= 0 and len(seen) <= most - least and 2 * len(seen) <= most + 1 and not stray_values(seen)
 
 
 def stray_values(values: Mapping[int, Seen]) -> list[int]:

@@ -28,10 +28,18 @@ from offline_core.data.formats.sources.local_copy import local_file, standing_fo
 from offline_core.data.formats.sources.readers import SOURCE_ROW, reader
 from offline_core.data.formats.sources.scans import FILE_PATHS, OF_SCANS, ScannedFile
 from offline_core.data.formats.sources.step_reader import Unreadable, with_note
-from offline_core.data.formats.sources.text_form import UTF8_WITH_MARK, as_utf8, is_utf8, note_on, note_on_twice, separators
+from offline_core.data.formats.sources.text_form import (
+    UTF8_WITH_MARK,
+    as_utf8,
+    is_utf8,
+    note_on,
+    note_on_twice,
+    note_on_zeros,
+    separators,
+)
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
-from offline_core.errors import CorruptFileError
+from offline_core.errors import ConfigError, CorruptFileError
 
 _ENCODING = "encoding"
 _TABS = (".tsv", ".tab")
@@ -42,6 +50,7 @@ _OF_CSV = (
     "skip_rows_after_header try_parse_dates eol_char new_columns truncate_ragged_lines raise_if_empty decimal_comma "
     "missing_utf8_is_empty_string"
 )
+_OF_TYPES = ("schema", "schema_overrides")
 _SAME_LINES = frozenset(
     {"separator", "decimal_comma", "null_values", "new_columns", "schema_overrides", "infer_schema_length", "try_parse_dates"}
 )
@@ -77,9 +86,11 @@ class TextFile(ScannedFile):
                 recognised = self.recognised(text)
                 is_noted = encoding is not None and encoding != UTF8_WITH_MARK and _ENCODING not in self.arguments
                 note = note_on(self.format, {_ENCODING: encoding, **recognised} if is_noted else recognised)
-                for batch in dataclasses.replace(self, arguments={**self.of_utf8(), **recognised})._rows(text):
+                arguments = {**self.of_utf8(), **recognised}
+                on_zeros = note_on_zeros(text, arguments) if self.format == "csv" else None
+                for batch in dataclasses.replace(self, arguments=arguments)._rows(text):
                     if isinstance(batch, pa.Table):
-                        for notice in filter(None, (note, note_on_twice(batch.column_names))):
+                        for notice in filter(None, (note, note_on_twice(batch.column_names), on_zeros)):
                             batch = with_note(batch, notice)
                     yield batch
 
@@ -90,6 +101,13 @@ class TextFile(ScannedFile):
     def of_utf8(self) -> dict[str, Any]:
         """The arguments for the same text in UTF-8."""
         return {name: value for name, value in self.arguments.items() if name != _ENCODING}
+
+    @property
+    def scan_arguments(self) -> dict[str, Any]:
+        """See `ScannedFile`; types may be given by their names in Polars, as in YAML."""
+        arguments = super().scan_arguments
+        named = {name: arguments[name] for name in _OF_TYPES if isinstance(arguments.get(name), dict)}
+        return arguments | {name: {column: _type(given) for column, given in types.items()} for name, types in named.items()}
 
     def check_expansion(self, file: Location, expansion: Expansion) -> None:
         check_text(file, expansion, line_end=None)
@@ -221,6 +239,20 @@ class JsonFile(TextFile):
 
     def rows_of(self, lines: Iterable[bytes], header: IO[bytes]) -> Iterator[tuple[bytes, str]]:
         return _objects(lines)
+
+
+def _type(given: Any) -> Any:
+    """The type of Polars of a name, such as String; what is no name, as it is.
+
+    Raises:
+        ConfigError: Polars has no such type.
+    """
+    if not isinstance(given, str):
+        return given
+    kind = getattr(pl, given, None)
+    if isinstance(kind, type) and issubclass(kind, pl.DataType):
+        return kind
+    raise ConfigError(f"Polars has no type {given!r} for schema_overrides; it has String, Int64, Float64, Boolean and others.")
 
 
 def _is_list(path: str) -> bool:

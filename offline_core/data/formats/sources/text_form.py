@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import csv
+import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -226,6 +227,32 @@ def note_on_twice(names: Sequence[str]) -> str | None:
         return None
     shown = ", ".join(f"{name} (the next one is {again})" for name, again in repeated)
     return f"The header has columns of one name: {shown}."
+
+
+def note_on_zeros(file: Location, arguments: Mapping[str, Any]) -> str | None:
+    """Return a sentence on whole numbers of a CSV file in UTF-8 that begin with zeros; None if its first lines have none.
+
+    Arguments:
+        arguments: all that it is read with.
+    """
+    known = arguments.get("schema_overrides", {})
+    with contextlib.suppress(OSError, csv.Error, TypeError), file.filesystem.open_input_stream(file.path) as stream:
+        head = stream.read(HEAD_BYTES)
+        lines = head.decode("utf-8-sig", "replace").splitlines()[: None if len(head) < HEAD_BYTES else -1]
+        rows = [*csv.reader(lines[arguments.get("skip_lines", 0) :], delimiter=arguments.get("separator", ","))]
+        cells = {name: values for name, *values in zip(*(row for row in rows if len(row) == len(rows[0])), strict=True)}
+        if padded := [name for name, values in cells.items() if name not in known and _are_padded(values)]:
+            types = ", ".join(f"{name if name.isidentifier() else json.dumps(name)}: String" for name in padded)
+            return (
+                f"Numbers of {' and '.join(padded)} begin with zeros, which are lost. To keep them as texts: "
+                f"source: {{arguments: {{schema_overrides: {{{types}}}}}}}."
+            )
+    return None
+
+
+def _are_padded(cells: list[str]) -> bool:
+    """Whether they are whole numbers, one of three digits or more with a zero before them: 08 is an hour."""
+    return any(len(cell) > 2 and cell.startswith("0") for cell in cells) and all(cell.isdecimal() for cell in cells if cell)
 
 
 def _separator(header: str, lines: list[str]) -> str:

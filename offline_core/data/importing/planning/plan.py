@@ -26,10 +26,15 @@ SHOWN_ROWS = 3
 SHOWN_IDS = 3
 
 
-def plan_import(config: ImportConfig, *, source: str | Sequence[str], output: str | None = None) -> ImportPlan:
+def plan_import(
+    config: ImportConfig, *, source: str | Sequence[str], output: str | None = None, is_taken: bool = False
+) -> ImportPlan:
     """What an import of `source` would do, and the parameters to continue with; those that are given stay.
 
     Reads the first rows of at most 24 files. Rows are converted, put in order and made episodes by the code of the import.
+
+    Arguments:
+        is_taken: the import goes on with it unseen.
 
     Raises:
         ConfigError: the format is not known, there are several, or Ray has to read it.
@@ -44,7 +49,7 @@ def plan_import(config: ImportConfig, *, source: str | Sequence[str], output: st
         return _plan(paths, sample, of_episodes(config, sample))
     if not any(reader.tables for reader in sample.readers):
         _raise_why(sample, paths)
-    return _plan(paths, sample, proposed(config, sample))
+    return _plan(paths, sample, proposed(config, sample, is_taken=is_taken))
 
 
 def settled(
@@ -58,7 +63,7 @@ def settled(
     try:
         sample = sampled(config, paths)
         first = tried(sample.readers, config)
-        plan = plan_import(config, source=paths)
+        plan = plan_import(config, source=paths, is_taken=True)
     except (OfflineError, pa.ArrowException):
         raise error from None
     if first.episodes and not first.unreadable:  # it fails on what a plan does not see

@@ -30,6 +30,7 @@ from offline_core.data.importing.resolving import encoded_elsewhere
 from offline_core.data.importing.roles import Guess, Role, guessed_roles, has_single_steps, same_episode
 from offline_core.data.importing.row_columns import UNKNOWN, RowColumns
 from offline_core.data.importing.step_order import says_where_episodes_end
+from offline_core.data.importing.stray_actions import few_of_range
 from offline_core.data.importing.texts import date_formats, read_dates, swapped_format
 from offline_core.data.inputs.encoding import MAX_CATEGORIES
 from offline_core.errors import DataError
@@ -107,16 +108,23 @@ def _quarantine(plan: Proposal, trial: Trial) -> None:
         plan.set("unreadable", "quarantine", f"{rows:,} of {of:,} rows that were read cannot be imported")
 
 
-def proposed(config: ImportConfig, sample: SourceSample) -> Proposal:
-    """Propose parameters for the columns of a sample, and for those that are computed from them."""
+def proposed(config: ImportConfig, sample: SourceSample, *, is_taken: bool) -> Proposal:
+    """Propose parameters for the columns of a sample, and for those that are computed from them.
+
+    Arguments:
+        is_taken: nobody looks at it before, so that whole numbers of actions stay as they are.
+    """
     first = rows_of(sample.readers)
-    before = _with_read_dates(_encoded(config, first), first)
+    before = _with_read_dates(_encoded(config, first, is_taken=is_taken), first)
     config = before.config
     made = made_by(config, sample.readers)
     seen = sample.readers if made is None else tuple(_with_made(reader, made) for reader in sample.readers)
     rows = rows_of(seen)
     rows = _with_gaps(rows, config.columns.late_with_gaps)
-    plan = Proposal(config, columns_of(seen, rows), chosen=before.chosen, decisions=before.decisions)
+    numbered = {*config.columns.encode, *config.columns.discretise}
+    as_they_are = {column.name: column for column in columns_of(sample.readers, first) if column.name in numbered}
+    described = [as_they_are.get(column.name, column) for column in columns_of(seen, rows)]
+    plan = Proposal(config, described, chosen=before.chosen, decisions=before.decisions)
     for name in encoded_elsewhere(config).values():  # as it is in the source
         if name in rows.table.column_names and name in first.table.column_names:
             table = rows.table.set_column(rows.table.column_names.index(name), name, first.table[name])
@@ -187,9 +195,10 @@ def _with_gaps(rows: SampleRows, names: Iterable[str]) -> SampleRows:
     return SampleRows(table, rows.file)
 
 
-def _encoded(config: ImportConfig, rows: SampleRows) -> Proposal:
+def _encoded(config: ImportConfig, rows: SampleRows, *, is_taken: bool) -> Proposal:
     """Encode the texts of a column that is named like actions, and of columns mapped to observations, as numbers.
 
+    Whole numbers of actions are encoded, too, where they are few of those up to the largest, as discounts of 0, 5 and 10 are.
     Columns with a declared space or encoding stay as they are.
     """
     plan = Proposal(config)
@@ -200,24 +209,29 @@ def _encoded(config: ImportConfig, rows: SampleRows) -> Proposal:
     forms = {name: "index" for name in actions if not (is_declared or config.action_space)}
     if isinstance(observed, list) and not (is_declared or config.observation_space):
         forms |= dict.fromkeys(observed, "one_hot")
-    new, reasons = dict[str, Any](), []
+    new, reasons, guesses = dict[str, Any](), [], dict[str, str]()
     for name, form in forms.items():
         column = None if name in {*config.columns.made, *config.columns.encode} else values.column_at(rows.table, name)
         if column is None:
             continue
-        if _names_few(column) if form == "index" else values.is_category(column):
-            known = {"categories": sorted(pc.unique(column.drop_null()).to_pylist())} if config.append else {}
-            new[name] = (
-                {**known, "form": form} if form == "index" else {**known, "other": True} if column.null_count else "auto"
-            )
-            reasons.append(
-                f"the texts of {name} name actions, each of which gets a number"
-                if form == "index"
-                else f"the texts of {name} become a place each in the observations"
-            )
+        if not (
+            _names_few(column) or (few_of_range(column) and not is_taken) if form == "index" else values.is_category(column)
+        ):
+            continue
+        known = {"categories": sorted(pc.unique(column.drop_null()).to_pylist())} if config.append else {}
+        if form == "one_hot":
+            new[name] = {**known, "other": True} if column.null_count else "auto"
+            reasons.append(f"the texts of {name} become a place each in the observations")
+            continue
+        new[name] = {**known, "form": form}
+        if values.is_text(column):
+            reasons.append(f"the texts of {name} name actions, each of which gets a number")
+        else:
+            guesses[f"columns.encode.{name}"] = f"{name} has few of the numbers up to its largest: each is a choice"
     if new:
-        plan.chosen["columns.encode"] = "; ".join(reasons)
+        plan.chosen["columns.encode"] = "; ".join(reasons)  # may be declared for other columns
         plan.set("columns.encode", {**config.columns.encode, **new}, plan.chosen["columns.encode"])
+        plan.chosen = {name: reason for name, reason in (plan.chosen | guesses).items() if reason}
     return plan
 
 

@@ -285,7 +285,11 @@ def _episodes(plan: ImportPlan) -> Iterator[str]:
         return
     yield "Episodes, of the rows that were read"
     said = (*_SAID, *_OF_ROWS, *(f"mapping.{name}" for name in plan.config.mapping))  # roles stand above
-    chosen = [(name, reason) for name, reason in plan.chosen.items() if reason and name not in said]
+    chosen = [
+        (name, reason)
+        for name, reason in plan.chosen.items()
+        if reason and name not in said and not name.startswith("columns.encode.")
+    ]
     rows = [["order", _ORDERS.get(plan.order, plan.order)]]
     rows += [[name, f"{_value(plan, name)}: {reason}"] for name, reason in chosen]
     rows.append(["rows", str(counts)])

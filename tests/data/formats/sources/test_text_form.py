@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import yaml
 
 from offline_core.data.formats.sources.first_rows import FirstRows
 from offline_core.data.formats.sources.opening import SourceConfig, open_source
@@ -156,3 +157,30 @@ def test_what_is_recognised_is_said_by_the_import_and_its_plan(tmp_path: Path) -
 def test_a_header_alone_tells_no_separator_that_commas_contradict(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("first name,last name,x y z\n")
     assert separators(Location.on_disk(str(tmp_path / "x.csv")), {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("user,x\n000037,1\n1000,2\n", "Numbers of user begin"),
+        ('user,"zip, code"\n000037,01234\n', "Numbers of user and zip, code begin"),
+        ("hour,x\n08,1\n17,2\n", None),
+        ("code,x\n00A1,1\n0001,2\n", None),
+        ("x,y\n0.5,0\n", None),
+        ("user;x\n000037;1,5\n", "Numbers of user begin"),
+    ],
+)
+def test_zeros_before_numbers_are_told_and_can_be_kept(content: str, said: str | None, tmp_path: Path) -> None:
+    note = read(opened(tmp_path, "x.csv", content.encode()))[1] or ""
+    if said is None:
+        assert "zeros" not in note
+        return
+    assert said in note
+    given = yaml.safe_load(note[note.index("source: ") :].partition("}}}.")[0] + "}}}")
+    rows, note = read(opened(tmp_path, "x.csv", content.encode(), **given["source"]["arguments"]))
+    assert rows[0]["user"] == "000037" and "zeros" not in (note or "")
+
+
+def test_a_type_that_polars_does_not_have(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no type 'Text' for schema_overrides; it has String"):
+        read(opened(tmp_path, "x.csv", b"user,x\n000037,1\n", schema_overrides={"user": "Text"}))

@@ -575,3 +575,23 @@ def test_what_comes_in_runs_is_proposed_for_episodes(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("\n".join(["fall,wann,x,action,reward", *rows, ""]))
     [decision] = [decision for decision in planned(tmp_path / "x.csv").decisions if decision.name == "episodes"]
     assert decision.candidates == ["fall"]
+
+
+@pytest.mark.parametrize(
+    ("values", "is_coded"),
+    [([18, 20, 22], True), ([0, 5, 10, 15], True), ([0, 1, 2, 4], False), ([3, 4, 5], False), ([-1, 1, 3], False)],
+)
+def test_actions_that_are_few_of_many_numbers_are_choices_where_somebody_looks(
+    values: list[int], is_coded: bool, tmp_path: Path
+) -> None:
+    lines = [f"{i // 4},{i % 4},{i / 10},{values[i * 7 % len(values)]},1,{int(i % 4 == 3)}" for i in range(60)]
+    (tmp_path / "x.csv").write_text("\n".join(["visit,step,o,discount,reward,done", *lines, ""]))
+    given = {"mapping": {"eps_id": "visit", "t": "step", "obs": ["o"], "actions": "discount"}}
+    plan = planned(tmp_path / "x.csv", **given)
+    assert ("discount" in plan.config.columns.encode) == ("each is a choice" in plan.yaml) == is_coded
+    assert (plan.action_space == f"Discrete({len(values)})") == is_coded
+    [column] = [column for column in plan.columns if column.name == "discount"]
+    assert (column.minimum, column.maximum) == (str(min(values)), str(max(values))), "as the file has them"
+    check_by_import(plan, tmp_path)
+    taken = import_data(parse(ImportConfig, given), source=str(tmp_path / "x.csv"), output=str(tmp_path / "taken"))
+    assert (taken.action_space != plan.action_space) == is_coded, "nobody looked"
