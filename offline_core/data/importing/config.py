@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from offline_core.data.datasets.data_file import FilesConfig
 from offline_core.data.environments.vector_env import spaces_of
@@ -42,7 +42,12 @@ class EpisodesConfig(Config):
     ids_per: IdsPer = Field(
         "source",
         description="Where an id means one episode. source: everywhere. file, folder: equal ids in two of them are two "
-        "episodes. date: on two days (UTC) of the timestamps in t. A hash of the URI, or of the date, is added to the ids.",
+        "episodes. date: on two days of the timestamps in t. A hash of the URI, or of the date, is added to the ids.",
+    )
+    time_zone: str | None = Field(
+        None,
+        description="Where days begin, for ids_per: date, by the name that IANA gives it, such as Europe/Berlin. For timestamps "
+        "in UTC or with offsets. None: at midnight of UTC, or of the local time where timestamps have no offset.",
     )
     max_gap: float | None = Field(
         None,
@@ -71,6 +76,23 @@ class EpisodesConfig(Config):
         ge=1,
         description="An end at this step is a time limit: truncated, not terminated. For data with one flag for both.",
     )
+
+    @field_validator("time_zone")
+    @classmethod
+    def _is_known(cls, zone: str | None, info: ValidationInfo) -> str | None:
+        if zone is not None:
+            import polars as pl  # only where it is asked
+
+            if info.data.get("ids_per") != "date":
+                raise ConfigError("time_zone says where days begin: set it with ids_per: date.")
+
+            try:
+                pl.Series([0]).cast(pl.Datetime("ns", "UTC")).dt.convert_time_zone(zone)
+            except pl.exceptions.PolarsError as error:
+                raise ConfigError(
+                    f"{zone!r} is no time zone; IANA's names are like Europe/Berlin and America/New_York."
+                ) from error
+        return zone
 
 
 class ImportConfig(Config):

@@ -6,11 +6,12 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.arrow import read_column
-from offline_core.data.importing.config import IdsPer
+from offline_core.data.importing.config import EpisodesConfig, IdsPer
 from offline_core.data.importing.times import NANOSECONDS
 
 SOURCE_FILE = "_source_file"
@@ -18,7 +19,7 @@ SOURCE_FILE = "_source_file"
 
 
 def numbered_ids(
-    column: pa.ChunkedArray, file: np.ndarray, t: np.ndarray, files: Sequence[str], per: IdsPer
+    column: pa.ChunkedArray, file: np.ndarray, t: np.ndarray, files: Sequence[str], rules: EpisodesConfig
 ) -> tuple[list[str], np.ndarray]:
     """(ids in the order in which they appear, the number of each row's).
 
@@ -27,22 +28,22 @@ def numbered_ids(
     """
     encoded = column.combine_chunks().dictionary_encode()
     ids, group = encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
-    if per == "source":
+    if rules.ids_per == "source":
         return ids, group
-    labels, label = _labels(file, t, files, per)
+    labels, label = _labels(file, t, files, rules)
     encoded = pa.array(group * len(labels) + label).dictionary_encode()
     pairs = (divmod(code, len(labels)) for code in encoded.dictionary.to_pylist())
     return [unique_id(ids[id], labels[number]) for id, number in pairs], encoded.indices.to_numpy().astype(np.int64)
 
 
-def unique_ids(table: pa.Table, per: IdsPer, files: Sequence[str]) -> pa.Table:
+def unique_ids(table: pa.Table, rules: EpisodesConfig, files: Sequence[str]) -> pa.Table:
     """Rows in canonical columns, with a `SOURCE_FILE`, under ids that are unique everywhere."""
-    if per == "source":
+    if rules.ids_per == "source":
         return table
     file = table[SOURCE_FILE].to_numpy().astype(np.int64)
-    t = read_column(table, columns.T) if per == "date" else np.zeros(len(file), np.int64)
+    t = read_column(table, columns.T) if rules.ids_per == "date" else np.zeros(len(file), np.int64)
     assert isinstance(t, np.ndarray)
-    ids, group = numbered_ids(table[columns.EPS_ID], file, t.reshape(len(file)), files, per)
+    ids, group = numbered_ids(table[columns.EPS_ID], file, t.reshape(len(file)), files, rules)
     names = pa.array(ids, pa.string()).take(pa.array(group))
     return table.set_column(table.column_names.index(columns.EPS_ID), table.schema.field(columns.EPS_ID), names)
 
@@ -79,12 +80,17 @@ def hashed(text: str, size: int) -> str:
     return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()
 
 
-def _labels(file: np.ndarray, t: np.ndarray, files: Sequence[str], per: IdsPer) -> tuple[list[str], np.ndarray]:
+def _labels(file: np.ndarray, t: np.ndarray, files: Sequence[str], rules: EpisodesConfig) -> tuple[list[str], np.ndarray]:
     """(what may follow an id, the number of each row's)."""
-    if per == "date":
-        days, label = np.unique(t // (86_400 * NANOSECONDS), return_inverse=True)
+    if rules.ids_per == "date":
+        if (zone := rules.time_zone) is None:
+            date = t // (86_400 * NANOSECONDS)
+        else:
+            times = pl.Series(t).cast(pl.Datetime("ns", "UTC")).dt.convert_time_zone(zone)
+            date = times.dt.date().cast(pl.Int32).to_numpy()
+        days, label = np.unique(date, return_inverse=True)
         return [str(np.datetime64(int(day), "D")) for day in days], label
-    if per == "file":
+    if rules.ids_per == "file":
         return list(files), file
     folders, number = np.unique([folder_of(uri) for uri in files], return_inverse=True)
     return folders.tolist(), number[file]

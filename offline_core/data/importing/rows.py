@@ -88,7 +88,7 @@ class SourceRows:
         t = read_column(table, columns.T).reshape(count) if columns.T in names else np.zeros(count, np.int64)
         ids, number = None, np.zeros(count, np.int64)
         if columns.EPS_ID in names:
-            ids, number = numbered_ids(table[columns.EPS_ID], file, t, files, rules.ids_per)
+            ids, number = numbered_ids(table[columns.EPS_ID], file, t, files, rules)
         flags = {
             "terminated": columns.TERMINATEDS,
             "truncated": columns.TRUNCATEDS,

@@ -156,7 +156,7 @@ class StepImport:
             if config.episodes.order == "auto" and order == "t":
                 files = [reader.uri for reader in self.readers]
                 rows = (table for table, _ in job._prepared(every, Findings(config.unreadable)))
-                order, note = order_by(pace_of(rows, first=table, files=files, per=config.episodes.ids_per))
+                order, note = order_by(pace_of(rows, first=table, files=files, rules=config.episodes))
                 notes.append(note)
         except ConfigError as error:
             raise ConfigError(" ".join([str(error), *preparation.notes])) from error
@@ -320,7 +320,7 @@ class StepImport:
             made = self._assembled(table, findings)
             remainder.add(made.rows)
             return made.episodes, made.counts
-        table = with_losses(unique_ids(table, self.config.episodes.ids_per, self._files), self._lost(findings))
+        table = with_losses(unique_ids(table, self.config.episodes, self._files), self._lost(findings))
         late = self.base.known.intersection(pc.unique(table[columns.EPS_ID]).to_pylist())
         joined = with_stored(table, self.base.rows(late)) if late else Joined(table)
         counts = Counts(rows=joined.known, duplicates=joined.known)

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.times import time_gaps
 from offline_core.errors import ConfigError, EpisodeError
+from offline_core.runtime.config import parse
 from tests.cases import examples
 from tests.data.importing.factories import Row, assembled, nonzero, parts, run_import, shuffled, steps, without, write_rows
 
@@ -129,6 +131,18 @@ def test_ids_per_date() -> None:
     assert len({e.eps_id for e in found}) == 8
     with pytest.raises(ConfigError, match="Ids per date need a column 't' of timestamps"):
         assembled(steps("a", 3), ids_per="date")
+
+
+def test_days_of_a_time_zone_have_23_to_25_hours() -> None:
+    start = datetime(2026, 3, 27, 23, tzinfo=UTC)  # midnight in Berlin, whose clock is set forward on the 29th
+    rows = [row | {"t": start + timedelta(hours=row["t"])} for row in without(steps("a", 24 + 23 + 24), "new_obs")]
+    found, _ = timed(rows, ids_per="date", time_zone="Europe/Berlin")
+    assert sorted(map(len, found)) == [23, 24, 24]
+    assert sorted(map(len, timed(rows, ids_per="date")[0])) == [1, 22, 24, 24]
+    with pytest.raises(ConfigError, match="'Europe/Nowhere' is no time zone"):
+        parse(EpisodesConfig, {"ids_per": "date", "time_zone": "Europe/Nowhere"})
+    with pytest.raises(ConfigError, match="set it with ids_per: date"):
+        parse(EpisodesConfig, {"time_zone": "Europe/Berlin"})
 
 
 @settings(deadline=None, max_examples=examples(60))
