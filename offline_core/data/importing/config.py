@@ -46,8 +46,8 @@ class EpisodesConfig(Config):
     )
     time_zone: str | None = Field(
         None,
-        description="Where days begin, for ids_per: date, by the name that IANA gives it, such as Europe/Berlin. For timestamps "
-        "in UTC or with offsets. None: at midnight of UTC, or of the local time where timestamps have no offset.",
+        description="Where days begin, for ids_per: date, by the name that IANA gives it, such as Europe/Berlin. For "
+        "timestamps in UTC or with offsets. None: at midnight of UTC, or of the local time where timestamps have no offset.",
     )
     max_gap: float | None = Field(
         None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -10,7 +11,7 @@ import polars as pl
 
 from offline_core.data.inputs.encoding import Encoding
 from offline_core.data.inputs.frames import with_nested
-from offline_core.data.inputs.row_steps import BadRow, Kind, RowSteps, names_in
+from offline_core.data.inputs.row_steps import BadRow, Kind, RowSteps, as_sql, names_in
 from offline_core.errors import SchemaError, first_line
 from offline_core.runtime.sql import shown, sql_expression
 
@@ -18,6 +19,7 @@ SEARCHED_ROWS = 4096
 """Up to so many rows are searched for those where an expression fails; of more, all are taken to fail if all probes do."""
 PROBES = 64
 
+_OF_TIMES = re.compile(r"(?i)\b(date_part|strftime)\b")
 _TRUE, _FALSE = ["true", "1", "1.0"], ["false", "0", "0.0"]
 _FAILED = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
@@ -100,8 +102,12 @@ def _evaluated(frame: pl.DataFrame, name: str, text: str) -> tuple[pl.Series, li
     try:
         kind = frame.clear(1).select(expression).to_series().dtype
     except _FAILED as error:
-        types = ", ".join(f"{column} ({frame.schema[column]})" for column in names_in(text))
-        raise SchemaError(f"Column {name!r}: {shown(text)} cannot be computed of {types}: {first_line(error)}.") from error
+        named = names_in(text)
+        types = ", ".join(f"{column} ({frame.schema[column]})" for column in named)
+        said = f"Column {name!r}: {shown(text)} cannot be computed of {types}: {first_line(error)}."
+        if _OF_TIMES.search(text) and (texts := [column for column in named if frame.schema[column] == pl.String]):
+            said += f" Texts are read as times first, such as 2026-01-31T09:00:00Z by {_as_time(texts[0])}."
+        raise SchemaError(said) from error
     good: list[pl.Series] = []
     bad: list[BadRow] = []
     waiting = [(0, frame.height)]
@@ -130,6 +136,11 @@ def _any_good(frame: pl.DataFrame, expression: pl.Expr) -> bool:
             frame.slice(row, 1).select(expression)
             return True
     return False
+
+
+def _as_time(name: str) -> str:
+    """The expression that reads texts by ISO 8601, with seconds and an offset, as times."""
+    return f"strptime({as_sql(name)}, '%Y-%m-%dT%H:%M:%S%#z')"
 
 
 def _listed(wrong: np.ndarray, values: pl.Series, error: Callable[[object], SchemaError]) -> list[BadRow]:

@@ -401,6 +401,10 @@ def test_what_is_proposed_for_gaps_can_be_followed(tmp_path: Path, name: str) ->
         ({"computed": {"x": "y", "y": "x"}}, "x, y need one another in a circle"),
         ({"computed": {"energy": "1"}}, "The source has columns energy already"),
         ({"computed": {"x": "ts * 2"}}, r"Column 'x': 'ts \* 2' cannot be computed of ts \(String\)"),
+        (
+            {"computed": {"x": "date_part('hour', ts)"}},
+            r"Texts are read as times first, .* by strptime\(ts, ",
+        ),
         ({"encode": {"mod": ["a"]}}, r"columns\.encode needs mod\. .* Did you mean mode\?"),
         ({"discretise": {"setpoint": {"equal": 2, "values": [1, 2]}}}, "Set one of values"),
         ({"encode": {"mode": ["off"]}, "discretise": {"mode": {"equal": 2}}}, "cannot have both categories"),
