@@ -39,10 +39,11 @@ def compare(
 ) -> Difference:
     """Value of a candidate minus that of what runs today, paired by episode.
 
-    Both are estimated by wdr; what the log recorded needs no estimate. The interval and the p-value are of the studentised
-    bootstrap (Efron & Tibshirani 1993, chapter 12): each resample, of groups of episodes where they are many, is divided by
-    its own standard error, which the influences give. No bound is closer than that of rare rewards, or else Student's, see
-    `RareRewards` and `Student`.
+    Both are estimated by wdr. What the log recorded needs no estimate. Where a recording ends before its episode, what follows
+    is of the candidate's Q function on both sides then: nothing is claimed of what nobody recorded. The interval and the
+    p-value are of the studentised bootstrap (Efron & Tibshirani 1993, chapter 12): each resample, of groups of episodes where
+    they are many, is divided by its own standard error, which the influences give. No bound is closer than that of rare
+    rewards, or else Student's, see `RareRewards` and `Student`.
 
     Arguments:
         today: None: what the log recorded.
@@ -52,7 +53,7 @@ def compare(
         with_tail: tell how heavy the tail of the influences is, where bounds go by their variance and not by how many rewards
             there are. It takes some hundredths of a second.
     """
-    parts = influence(candidate) - (candidate.returns - candidate.returns.mean() if today is None else influence(today))
+    parts = influence(candidate) - (candidate.continued - candidate.continued.mean() if today is None else influence(today))
     value = float(_differences(candidate, today, np.ones((1, candidate.groups.number)))[0])
     error = float(parts.std(ddof=1) / len(parts) ** 0.5) if len(parts) > 1 else np.inf
     weights, carried = size_by_time(candidate), carrying(parts)
@@ -275,7 +276,7 @@ def holm(p_values: Sequence[float], risk: float) -> list[bool]:
 
 def _differences(candidate: Trajectories, today: Trajectories | None, counts: np.ndarray) -> np.ndarray:
     estimate, groups = METHODS["wdr"].estimate, candidate.groups
-    other = (counts @ groups.sums(candidate.returns)) / (counts @ groups.sizes) if today is None else estimate(today, counts)
+    other = (counts @ groups.sums(candidate.continued)) / (counts @ groups.sizes) if today is None else estimate(today, counts)
     return np.asarray(estimate(candidate, counts) - other)
 
 

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @stage(
     "decide",
-    version=6,
+    version=7,
     after="estimate",
     arguments=(
         DATASET,

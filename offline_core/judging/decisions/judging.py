@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -51,13 +52,21 @@ class Judged:
     """Why nothing on this log can be held against what runs today."""
 
 
-def held_against(side: Side, contenders: Sequence[Contender]) -> tuple[list[Candidate], float]:
-    """What this side says of each contender beside what runs today, without its score, and the value it is held against.
+class Held(NamedTuple):
+    """What one side says of a candidate beside what runs today."""
 
-    That is the mean discounted return of the log, or what fqe says of what runs today.
-    """
+    candidate: Candidate
+    """Without its score."""
+    baseline: float
+    """The mean discounted return of the log, see `Trajectories.continued`, or what fqe says of what runs today."""
+    recorded: float
+    """The mean discounted return of the log, up to where the recordings end."""
+
+
+def held_against(side: Side, contenders: Sequence[Contender]) -> list[Held]:
+    """What this side says of each contender beside what runs today."""
     evidence, today = _with_today(side, contenders)
-    baseline = float(evidence.episodes[0].returns.mean()) if today is None else _estimates(today, JUDGES)["fqe"]
+    baseline = None if today is None else _estimates(today, JUDGES)["fqe"]
     held = []
     for contender in contenders:
         episodes = evidence.episodes.pop(0)  # what is derived from it is gone when the next one comes
@@ -65,20 +74,18 @@ def held_against(side: Side, contenders: Sequence[Contender]) -> tuple[list[Cand
         overlap = overlap_of(episodes.log_ratios, episodes.lengths)
         reasons = [*contender.reasons, *diagnosis.about_difference(difference, side.config, overlap)]
         estimates = _estimates(episodes, JUDGES)
-        held.append(candidate_of(contender, selected=difference, estimates=estimates, overlap=overlap, reasons=reasons))
-    return held, baseline
+        candidate = candidate_of(contender, selected=difference, estimates=estimates, overlap=overlap, reasons=reasons)
+        beside = float(episodes.continued.mean()) if baseline is None else baseline
+        held.append(Held(candidate, beside, float(episodes.returns.mean())))
+    return held
 
 
-def scored(held: Sequence[Candidate], baseline: float) -> list[Candidate]:
-    """The same candidates with their scores, which depend on all of them together; the best first.
-
-    Arguments:
-        baseline: what they are held against, see `held_against`.
-    """
-    differences = [candidate.selected for candidate in held if candidate.selected is not None]
-    scores = combined(differences, [candidate.estimates["fqe"] - baseline for candidate in held])
+def scored(held: Sequence[Held]) -> list[Candidate]:
+    """The candidates with their scores, which depend on all of them together; the best first."""
+    differences = [candidate.selected for candidate, *_ in held if candidate.selected is not None]
+    scores = combined(differences, [candidate.estimates["fqe"] - baseline for candidate, baseline, _ in held])
     order = np.argsort(-scores, kind="stable").tolist()
-    return [held[place].model_copy(update={"score": float(scores[place])}) for place in order]
+    return [held[place].candidate.model_copy(update={"score": float(scores[place])}) for place in order]
 
 
 def unjudged(side: Side, contender: Contender) -> Judged:

@@ -91,7 +91,7 @@ def decided(
         acted = fair[0].policy if behaviour is None else behaviour
         examined = examine(acted, sides[1].dataset, is_model=behaviour is not None, recorded=recorded)
     if fair:
-        judged = judge(sides[1], fair, scored(*held_against(sides[0], fair)), groups, parts)
+        judged = judge(sides[1], fair, scored(held_against(sides[0], fair)), groups, parts)
     else:
         judged = unjudged(sides[1], contenders[0])
     if judged.horizon == 1:  # a single step has no discount, and is not to be told with one

@@ -86,7 +86,7 @@ def enforce(result: OffPolicyResult, config: OffPolicyConfig) -> None:
 
 @stage(
     "estimate",
-    version=8,
+    version=9,
     after="evaluate",
     arguments=(candidate("estimate"), DATASET, VERSION),
     hint="-s require_return=… says how much is enough.",
@@ -155,7 +155,7 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
     seed = derive_seed(config.seed, "estimate_policy")
     evidence = gather(config, [evaluated], behaviour, opened, history=history, seed=seed)
     [episodes], horizon, is_open = evidence.episodes, evidence.horizon, evidence.is_open
-    recorded, estimates = _estimated(config, episodes)
+    recorded, continued, estimates = _estimated(config, episodes)
     open_episodes, share = int(is_open.sum()), unrecorded_share(episodes)
     result = OffPolicyResult(
         uri=begun.file.uri,
@@ -170,6 +170,7 @@ def estimate(config: OffPolicyConfig, *, policy: str, dataset: str, version: int
         confidence=config.confidence,
         min_effective_episodes=config.min_effective_episodes,
         recorded=recorded,
+        continued=continued if is_open.any() else None,
         estimates=estimates,
         warnings=[
             *diagnostics.about_origin(contender, history),
@@ -275,8 +276,8 @@ def _check_behaviour(policy: TargetPolicy, behaviour: Policy | None) -> None:
     )
 
 
-def _estimated(config: OffPolicyConfig, episodes: Trajectories) -> tuple[Interval, dict[str, Estimate]]:
-    """(what was recorded, what each method says)"""
+def _estimated(config: OffPolicyConfig, episodes: Trajectories) -> tuple[Interval, Interval, dict[str, Estimate]]:
+    """(what was recorded, the same and what the Q function expects after it, what each method says)"""
     bounds = functools.partial(
         interval,
         groups=episodes.groups.number,
@@ -285,9 +286,12 @@ def _estimated(config: OffPolicyConfig, episodes: Trajectories) -> tuple[Interva
         seed=derive_seed(config.seed, "estimate_policy", "resamples"),
     )
     once = np.ones((1, episodes.groups.number))
-    returns, sizes = episodes.groups.sums(episodes.returns), episodes.groups.sizes
-    low, high = bounds(lambda counts: (counts @ returns) / (counts @ sizes))
-    recorded = Interval(value=float(episodes.returns.mean()), low=low, high=high)
+
+    def mean_of(returns: np.ndarray) -> Interval:
+        sums, sizes = episodes.groups.sums(returns), episodes.groups.sizes
+        low, high = bounds(lambda counts: (counts @ sums) / (counts @ sizes))
+        return Interval(value=float(returns.mean()), low=low, high=high)
+
     estimates: dict[str, Estimate] = {}
     with progress(len(config.methods), what="resample", unit="method") as bar:
         for name in config.methods:
@@ -302,4 +306,4 @@ def _estimated(config: OffPolicyConfig, episodes: Trajectories) -> tuple[Interva
                 largest_weight=size.largest if size else None,
             )
             bar.update(1)
-    return recorded, estimates
+    return mean_of(episodes.returns), mean_of(episodes.continued), estimates

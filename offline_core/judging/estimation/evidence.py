@@ -110,8 +110,8 @@ def _refuse_endless(config: OffPolicyConfig, is_open: np.ndarray, horizon: int |
     if config.gamma == 1 and horizon is None and is_open.any():
         raise ConfigError(
             f"{', '.join(fitting(config.methods))}: {is_open.sum():,} of {len(is_open):,} episodes were truncated or "
-            "cut off, and without a discount what would have followed has no limit. Set gamma below 1, horizon to recorded or "
-            "to a number of steps, or methods to some of is, wis, pdis, wpdis."
+            "cut off, and without a discount what would have followed has no limit. Set gamma below 1, or horizon to recorded "
+            "or to a number of steps; an estimate can do without (methods: is, wis, pdis, wpdis)."
         )
 
 

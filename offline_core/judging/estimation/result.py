@@ -9,6 +9,7 @@ from pydantic import Field
 from offline_core.data.datasets.dataset import DatasetRef, open_dataset
 from offline_core.data.episodes import columns
 from offline_core.judging.estimation.config import method_in_words
+from offline_core.judging.estimation.estimators import fitting
 from offline_core.policies.kind import kind_of
 from offline_core.policies.lineage import Lineage, episodes_in
 from offline_core.runtime.reporting import figures
@@ -113,6 +114,11 @@ class OffPolicyResult(PolicyResult):
     confidence: float
     min_effective_episodes: float = Field(0.0, description="With fewer, an estimate means nothing.")
     recorded: Interval = Field(description="Mean discounted return of the recorded episodes themselves.")
+    continued: Interval | None = Field(
+        None,
+        description="The same and what the Q function expects where a recording ends before its episode: what fqe, dr, drs and "
+        "wdr, which expect that of the policy, are held against. None: no recording does.",
+    )
     estimates: dict[str, Estimate] = Field(description="By method.")
     warnings: list[str] = Field(description="Why some of this may mean less than it seems to.")
     open_episodes: int = Field(description="Episodes whose recording ends before the horizon, without a termination.")
@@ -183,16 +189,18 @@ class OffPolicyResult(PolicyResult):
                 f"{name} rests on {last.effective_episodes:.1f} effective episodes, and {self.min_effective_episodes:g} are "
                 "needed, so its estimate says nothing of the policy.",
             )
-        recorded = self.recorded.value
+        recorded = self._held_against(name)
         told = (
             f"{name} estimates a {return_name(self.gamma)} of {last}; that of the recorded episodes is {number_text(recorded)}"
         )
+        if recorded != self.recorded.value:
+            told += ", with what its Q function expects after recordings that end before"
         is_better, is_worse = last.low > recorded, last.high < recorded
         if not is_better and not is_worse:
             return Told("grey", "Not told apart", f"{told}.")
         word = "better" if is_better else "worse"
         agree = {
-            name: estimate.low > recorded if is_better else estimate.high < recorded
+            name: estimate.low > self._held_against(name) if is_better else estimate.high < self._held_against(name)
             for name, estimate in self.estimates.items()
         }
         if not all(agree.values()):
@@ -204,6 +212,11 @@ class OffPolicyResult(PolicyResult):
         if self.warnings:
             return Told("fair", f"Perhaps {word}", f"{told}; the warnings say what speaks against it.")
         return Told("good" if is_better else "bad", f"Likely {word}", f"{told}.")
+
+    def _held_against(self, method: str) -> float:
+        """What was recorded, as far as a method looks."""
+        looks_beyond = self.continued is not None and fitting([method])
+        return self.continued.value if looks_beyond and self.continued is not None else self.recorded.value
 
     @property
     def told_horizon(self) -> str:

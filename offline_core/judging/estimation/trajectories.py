@@ -143,6 +143,13 @@ class Trajectories:
         return np.concatenate([np.add.reduceat(part.discounts * part.rewards, part.starts) for part in self.parts()])
 
     @cached_property
+    def continued(self) -> np.ndarray:
+        """(E,) `returns`, and what the Q function expects after a recording that ends before its episode."""
+        if self.model is None:
+            return self.returns
+        return np.asarray(self.returns + self.gamma ** self.lengths.astype(np.float64) * self.model.end_values)
+
+    @cached_property
     def log_weights(self) -> np.ndarray:
         """(N,) sums of the log-ratios of a step and those before it in its episode, not spoilt by other episodes."""
         return sums_within(self.log_ratios, self.lengths)

@@ -27,6 +27,7 @@ from offline_core.policies.manifest import find_policy
 from offline_core.runtime.config import without_defaults
 
 if TYPE_CHECKING:
+    from offline_core.judging.decisions.judging import Held
     from offline_core.judging.decisions.sides import Side
     from offline_core.judging.estimation.observations import TargetPolicy
 
@@ -49,9 +50,7 @@ class LogEstimates:
     """Where a model of what acted is stored, if nothing says how probable the recorded actions were."""
     model: Contender | None
     """The policy that acted, if it was named."""
-    baseline: float = 0.0
-    """Mean discounted return of the log, once a policy was held against it."""
-    _held: dict[str, Candidate] = field(default_factory=dict)
+    _held: dict[str, Held] = field(default_factory=dict)
     """What the log says of each policy so far, by fingerprint."""
 
     @classmethod
@@ -111,6 +110,11 @@ class LogEstimates:
         history = lineage(self.log.location.uri, self.log.manifest.version)
         return Side(SELECT, self.log, self.config, history, policy, None)
 
+    @property
+    def recorded(self) -> float:
+        """Mean discounted return of the log, once a policy was held against it."""
+        return next(iter(self._held.values())).recorded
+
     def scored(self, checkpoints: Sequence[str]) -> list[Candidate]:
         """What the log says of each policy, with the scores that they have among each other.
 
@@ -123,9 +127,9 @@ class LogEstimates:
         new = {key: uri for key, uri in zip(fingerprints, checkpoints, strict=True) if key not in self._held}
         policies = [*new.values()]
         for begin in range(0, len(policies), MOST):
-            held, self.baseline = held_against(self.side, contenders_of(policies[begin : begin + MOST], self.log))
-            self._held |= {candidate.fingerprint: candidate for candidate in held}
-        ranking = scored([self._held[key] for key in dict.fromkeys(fingerprints)], self.baseline)
+            held = held_against(self.side, contenders_of(policies[begin : begin + MOST], self.log))
+            self._held |= {one.candidate.fingerprint: one for one in held}
+        ranking = scored([self._held[key] for key in dict.fromkeys(fingerprints)])
         by_fingerprint = {candidate.fingerprint: candidate for candidate in ranking}
         return [by_fingerprint[key] for key in fingerprints]
 
@@ -169,8 +173,8 @@ class Scoring:
             scores = [(self._of_training(result), None) for _, result in trained]
         else:
             ranked = self.estimates.scored([result.checkpoint for _, result in trained])
-            baseline = self.estimates.baseline
-            scores = [(baseline + each.score, next(iter(each.reasons), None)) for each in ranked if each.score is not None]
+            reasons = [next(iter(each.reasons), None) for each in ranked]
+            scores = [(self.estimates.recorded + (each.score or 0.0), why) for each, why in zip(ranked, reasons, strict=True)]
         swept = iter([self._run(run, result, *score) for (run, result), score in zip(trained, scores, strict=True)])
         return [outcome if isinstance(outcome, FailedRun) else next(swept) for outcome in outcomes]
 

@@ -49,7 +49,7 @@ def enforce(result: SweepResult, config: SweepConfig) -> None:
 
 @stage(
     "sweep",
-    version=5,
+    version=6,
     after="fine_tune",
     arguments=(DATASET, output("runs/sweep", "Folder for all runs and their comparison."), VERSION),
     hint="Example: -s 'grid={algorithm: [bc, marwil]}' -s seeds=5.",

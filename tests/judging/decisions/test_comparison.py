@@ -18,7 +18,7 @@ from offline_core.judging.estimation.influence import carrying, influence, tail_
 from offline_core.judging.estimation.trajectories import Model, Trajectories
 from tests.cases import examples, slow_but
 from tests.judging.decisions.made_up import candidate
-from tests.judging.estimation.chains import BEHAVIOUR, TARGET, played, trajectories, true_q, true_value
+from tests.judging.estimation.chains import BEHAVIOUR, GAMMA, REWARDS, TARGET, played, trajectories, true_q, true_value
 
 SETTINGS = {"beyond": 0.0, "risk": 0.05, "confidence": 0.95, "resamples": 400, "seed": 0}
 
@@ -55,6 +55,25 @@ def test_what_neither_would_ever_do_is_no_difference() -> None:
     never = replace(episodes, log_ratios=np.where(np.arange(len(episodes.rewards)) == 7, -np.inf, episodes.log_ratios))
     found = compare(never, never, **SETTINGS)
     assert (found.value, found.standard_error) == (0, 0)
+
+
+def test_recordings_that_end_before_their_episodes_speak_for_nobody() -> None:
+    """What follows was credited to the candidate alone, so that a clone of what acted was promoted."""
+    likely = BEHAVIOUR + 0.01 * np.array([[1, -1]] * 3)
+    q, lengths, model = true_q(likely), [], []
+    for states, actions in played(2_000, seed=6):
+        steps = min(2, len(states))
+        following = np.append((likely * q).sum(axis=1)[states], 0.0)[1 : steps + 1]
+        errors = REWARDS[states, actions][:steps] + GAMMA * following - q[states, actions][:steps]
+        lengths.append(steps)
+        model.append((float((likely * q).sum(axis=1)[states[0]]), errors, following[-1], states[:steps], actions[:steps]))
+    starts, errors, ends, states, actions = zip(*model, strict=True)
+    at = np.concatenate(states), np.concatenate(actions)
+    said = Model(np.array(starts), np.concatenate(errors), np.array(ends))
+    cut = Trajectories(np.array(lengths), REWARDS[at], np.log(likely[at]) - np.log(BEHAVIOUR[at]), GAMMA, said)
+    assert cut.continued.mean() > cut.returns.mean() + 0.5
+    found = compare(cut, None, **SETTINGS)
+    assert abs(found.value) < 0.05 and found.low < 0.05
 
 
 def test_a_better_policy_is_shown_to_be_better_by_what_it_is() -> None:

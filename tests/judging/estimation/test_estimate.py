@@ -166,7 +166,7 @@ def test_what_follows_a_truncation_is_not_in_what_is_weighed(tmp_path: Path) -> 
     result = run_estimate(policy, dataset, gamma=1.0, methods=QUICK)
     assert result.open_episodes == 50
     assert result.estimates["is"].value == pytest.approx(np.mean([each.return_ for each in made]), rel=1e-5)
-    with pytest.raises(ConfigError, match=r"wdr: 50 of 50 episodes were truncated .* Set gamma below 1, horizon to "):
+    with pytest.raises(ConfigError, match=r"wdr: 50 of 50 episodes were truncated .* Set gamma below 1, or horizon to "):
         run_estimate(policy, dataset, gamma=1.0, methods=["is", "wdr"])
 
 

@@ -107,7 +107,7 @@ def test_a_score_is_what_the_log_recorded_and_the_difference_to_it(logs: Path, t
     log = open_dataset(str(logs / "known"))
     found = LogEstimates.of(config(), log, Location.of(str(tmp_path)))
     same, target = found.scored([str(tmp_path / "same"), str(tmp_path / "target")])
-    assert found.baseline == pytest.approx(recorded_return(log))
+    assert found.recorded == pytest.approx(recorded_return(log))
     assert same.selected is not None and target.score is not None
     assert same.selected.value == 0 and same.score is not None and abs(same.score) < 0.2 < target.score
 
