@@ -87,11 +87,11 @@ class EpisodesConfig(Config):
                 raise ConfigError("time_zone says where days begin: set it with ids_per: date.")
 
             try:
-                pl.Series([0]).cast(pl.Datetime("ns", "UTC")).dt.convert_time_zone(zone)
-            except pl.exceptions.PolarsError as error:
-                raise ConfigError(
-                    f"{zone!r} is no time zone; IANA's names are like Europe/Berlin and America/New_York."
-                ) from error
+                is_zone = bool(zone) and pl.Series([0]).cast(pl.Datetime("ns", "UTC")).dt.convert_time_zone(zone) is not None
+            except pl.exceptions.PolarsError:
+                is_zone = False
+            if not is_zone:
+                raise ConfigError(f"{zone!r} is no time zone; IANA's names are like Europe/Berlin and America/New_York.")
         return zone
 
 

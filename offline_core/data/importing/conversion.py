@@ -47,7 +47,7 @@ from offline_core.errors import NonFiniteError, SchemaError
 _NUMERIC = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
 _CANONICAL = {*columns.STEP_COLUMNS, *ENDS, columns.IS_FIRST, columns.ACTION_LOGP, columns.ACTION_DIST_INPUTS}
 """Names that mean what they mean without a mapping, too."""
-NUMBERS = "numbers"
+NUMBERS, LOCAL_TIMES, TIMES = "numbers", "times without a time zone", "times with a time zone"
 """What column t holds if it holds no times."""
 CLIPPED = "_clipped_action"
 """A column beside the others while a table is converted."""
@@ -327,4 +327,4 @@ def clock_of(table: pa.Table) -> str:
     kind = table.schema.field(columns.T).type if columns.T in table.column_names else pa.null()
     if not pa.types.is_temporal(kind):
         return NUMBERS
-    return f"times {'without' if getattr(kind, 'tz', None) is None else 'with'} a time zone"
+    return LOCAL_TIMES if getattr(kind, "tz", None) is None else TIMES

@@ -34,7 +34,7 @@ from offline_core.data.importing import extras
 from offline_core.data.importing.action_range import infer_range, steps_of_table
 from offline_core.data.importing.assembly import Assembled, assemble
 from offline_core.data.importing.config import IdsPer, ImportConfig
-from offline_core.data.importing.conversion import Types
+from offline_core.data.importing.conversion import LOCAL_TIMES, Types
 from offline_core.data.importing.episode_ids import SOURCE_FILE, id_of_lost, unique_ids
 from offline_core.data.importing.exchange import read_part, scatter
 from offline_core.data.importing.imported import SOURCE_ID, Imported, remove_late
@@ -153,6 +153,11 @@ class StepImport:
         notes += preparation.notes
         try:
             order = order_of(config.episodes, table)
+            if config.episodes.time_zone is not None and preparation.types and preparation.types.clock == LOCAL_TIMES:
+                raise ConfigError(
+                    "The times in t have no offset, so they are local ones, whose days begin at their own midnight: leave "
+                    "episodes.time_zone out."
+                )
             if config.episodes.order == "auto" and order == "t":
                 files = [reader.uri for reader in self.readers]
                 rows = (table for table, _ in job._prepared(every, Findings(config.unreadable)))

@@ -19,7 +19,8 @@ SEARCHED_ROWS = 4096
 """Up to so many rows are searched for those where an expression fails; of more, all are taken to fail if all probes do."""
 PROBES = 64
 
-_OF_TIMES = re.compile(r"(?i)\b(date_part|strftime)\b")
+_OF_TIMES = re.compile(r"(?i)\b(?:date_part\s*\(\s*'\w+'\s*,|strftime\s*\()\s*(\w+)\s*[,)]")
+"""What a function of times is asked of, if that is a column."""
 _TRUE, _FALSE = ["true", "1", "1.0"], ["false", "0", "0.0"]
 _FAILED = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
@@ -105,7 +106,8 @@ def _evaluated(frame: pl.DataFrame, name: str, text: str) -> tuple[pl.Series, li
         named = names_in(text)
         types = ", ".join(f"{column} ({frame.schema[column]})" for column in named)
         said = f"Column {name!r}: {shown(text)} cannot be computed of {types}: {first_line(error)}."
-        if _OF_TIMES.search(text) and (texts := [column for column in named if frame.schema[column] == pl.String]):
+        texts = [column for column in _OF_TIMES.findall(text) if frame.schema.get(column) == pl.String]
+        if texts:
             said += f" Texts are read as times first, such as 2026-01-31T09:00:00Z by {_as_time(texts[0])}."
         raise SchemaError(said) from error
     good: list[pl.Series] = []

@@ -35,6 +35,7 @@ from offline_core.data.formats.sources.text_form import (
     note_on,
     note_on_twice,
     note_on_zeros,
+    padded_columns,
     separators,
 )
 from offline_core.data.store.location import Location
@@ -51,6 +52,7 @@ _OF_CSV = (
     "missing_utf8_is_empty_string"
 )
 _OF_TYPES = ("schema", "schema_overrides")
+_TYPES = ("String", "Boolean", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "Float32", "Float64")
 _SAME_LINES = frozenset(
     {"separator", "decimal_comma", "null_values", "new_columns", "schema_overrides", "infer_schema_length", "try_parse_dates"}
 )
@@ -87,10 +89,10 @@ class TextFile(ScannedFile):
                 is_noted = encoding is not None and encoding != UTF8_WITH_MARK and _ENCODING not in self.arguments
                 note = note_on(self.format, {_ENCODING: encoding, **recognised} if is_noted else recognised)
                 arguments = {**self.of_utf8(), **recognised}
-                on_zeros = note_on_zeros(text, arguments) if self.format == "csv" else None
+                padded = padded_columns(text, arguments) if self.format == "csv" else []
                 for batch in dataclasses.replace(self, arguments=arguments)._rows(text):
                     if isinstance(batch, pa.Table):
-                        for notice in filter(None, (note, note_on_twice(batch.column_names), on_zeros)):
+                        for notice in filter(None, (note, note_on_twice(batch.column_names), note_on_zeros(padded, batch))):
                             batch = with_note(batch, notice)
                     yield batch
 
@@ -107,7 +109,9 @@ class TextFile(ScannedFile):
         """See `ScannedFile`; types may be given by their names in Polars, as in YAML."""
         arguments = super().scan_arguments
         named = {name: arguments[name] for name in _OF_TYPES if isinstance(arguments.get(name), dict)}
-        return arguments | {name: {column: _type(given) for column, given in types.items()} for name, types in named.items()}
+        return arguments | {
+            name: {column: _type(given, name) for column, given in types.items()} for name, types in named.items()
+        }
 
     def check_expansion(self, file: Location, expansion: Expansion) -> None:
         check_text(file, expansion, line_end=None)
@@ -241,18 +245,17 @@ class JsonFile(TextFile):
         return _objects(lines)
 
 
-def _type(given: Any) -> Any:
+def _type(given: Any, argument: str) -> Any:
     """The type of Polars of a name, such as String; what is no name, as it is.
 
     Raises:
-        ConfigError: Polars has no such type.
+        ConfigError: a text file has no values of such a type.
     """
     if not isinstance(given, str):
         return given
-    kind = getattr(pl, given, None)
-    if isinstance(kind, type) and issubclass(kind, pl.DataType):
-        return kind
-    raise ConfigError(f"Polars has no type {given!r} for schema_overrides; it has String, Int64, Float64, Boolean and others.")
+    if given not in _TYPES:
+        raise ConfigError(f"{argument} has the type {given!r}; types of text files are {', '.join(_TYPES)}.")
+    return getattr(pl, given)
 
 
 def _is_list(path: str) -> bool:

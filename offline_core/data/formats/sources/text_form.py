@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from offline_core.data.formats.sources.local_copy import standing_for
 from offline_core.data.store.location import Location
 from offline_core.data.store.storage_errors import storage_errors
@@ -229,25 +231,33 @@ def note_on_twice(names: Sequence[str]) -> str | None:
     return f"The header has columns of one name: {shown}."
 
 
-def note_on_zeros(file: Location, arguments: Mapping[str, Any]) -> str | None:
-    """Return a sentence on whole numbers of a CSV file in UTF-8 that begin with zeros; None if its first lines have none.
+def padded_columns(file: Location, arguments: Mapping[str, Any]) -> list[str]:
+    """Columns of a CSV file in UTF-8 that hold whole numbers which begin with zeros, by its header and the first lines.
 
     Arguments:
         arguments: all that it is read with.
     """
-    known = arguments.get("schema_overrides", {})
+    if not arguments.get("has_header", True) or "new_columns" in arguments:
+        return []
     with contextlib.suppress(OSError, csv.Error, TypeError), file.filesystem.open_input_stream(file.path) as stream:
         head = stream.read(HEAD_BYTES)
         lines = head.decode("utf-8-sig", "replace").splitlines()[: None if len(head) < HEAD_BYTES else -1]
         rows = [*csv.reader(lines[arguments.get("skip_lines", 0) :], delimiter=arguments.get("separator", ","))]
-        cells = {name: values for name, *values in zip(*(row for row in rows if len(row) == len(rows[0])), strict=True)}
-        if padded := [name for name, values in cells.items() if name not in known and _are_padded(values)]:
-            types = ", ".join(f"{name if name.isidentifier() else json.dumps(name)}: String" for name in padded)
-            return (
-                f"Numbers of {' and '.join(padded)} begin with zeros, which are lost. To keep them as texts: "
-                f"source: {{arguments: {{schema_overrides: {{{types}}}}}}}."
-            )
-    return None
+        columns = zip(*(row for row in rows if len(row) == len(rows[0])), strict=True)
+        return [name for name, *cells in columns if _are_padded(cells)]
+    return []
+
+
+def note_on_zeros(names: Sequence[str], rows: pa.Table) -> str | None:
+    """Return a sentence on `padded_columns` that were read as numbers; None if there are none."""
+    lost = [name for name in names if name in rows.column_names and pa.types.is_integer(rows.schema.field(name).type)]
+    if not lost:
+        return None
+    types = ", ".join(f"{json.dumps(name)}: String" for name in lost)
+    return (
+        f"Numbers of {' and '.join(lost)} begin with zeros, which are lost. To keep them as texts: "
+        f"source: {{arguments: {{schema_overrides: {{{types}}}}}}}."
+    )
 
 
 def _are_padded(cells: list[str]) -> bool:

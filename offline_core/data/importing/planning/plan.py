@@ -13,8 +13,8 @@ from offline_core.data.importing.config import ImportConfig
 from offline_core.data.importing.mapping import REQUIRED
 from offline_core.data.importing.planning.proposal import Proposal, of_episodes, proposed
 from offline_core.data.importing.planning.result import Decision, ImportPlan, Refused
-from offline_core.data.importing.planning.sample import SourceSample, sampled
-from offline_core.data.importing.planning.schema import shown
+from offline_core.data.importing.planning.sample import SourceSample, rows_of, sampled
+from offline_core.data.importing.planning.schema import Column, columns_of, shown
 from offline_core.data.importing.planning.trial import MAX_REFUSED_SHARE, Trial, lengths, tried
 from offline_core.data.importing.report import QUARANTINE_ADVICE
 from offline_core.data.importing.roles import in_order
@@ -101,7 +101,7 @@ def _plan(paths: Sequence[str], sample: SourceSample, proposal: Proposal) -> Imp
         files_read=len(sample.numbers),
         is_whole=sample.is_whole,
         first_rows=_first_rows(sample),
-        columns=proposal.columns,
+        columns=_as_in_the_files(proposal, sample),
         roles=in_order(proposal.roles),
         left_out=proposal.left_out,
         chosen=proposal.chosen,
@@ -116,6 +116,15 @@ def _plan(paths: Sequence[str], sample: SourceSample, proposal: Proposal) -> Imp
         notes=[*dict.fromkeys([*proposal.notes, *trial.notes, *_notes_of(sample)])],
         config=proposal.config,
     )
+
+
+def _as_in_the_files(proposal: Proposal, sample: SourceSample) -> list[Column]:
+    """The columns, those that are encoded with the values that they have before."""
+    declared = proposal.config.columns
+    if not (numbered := {*declared.encode, *declared.discretise}):
+        return proposal.columns
+    before = {column.name: column for column in columns_of(sample.readers, rows_of(sample.readers)) if column.name in numbered}
+    return [before.get(column.name, column) for column in proposal.columns]
 
 
 def _notes_of(sample: SourceSample) -> list[str]:

@@ -121,10 +121,7 @@ def proposed(config: ImportConfig, sample: SourceSample, *, is_taken: bool) -> P
     seen = sample.readers if made is None else tuple(_with_made(reader, made) for reader in sample.readers)
     rows = rows_of(seen)
     rows = _with_gaps(rows, config.columns.late_with_gaps)
-    numbered = {*config.columns.encode, *config.columns.discretise}
-    as_they_are = {column.name: column for column in columns_of(sample.readers, first) if column.name in numbered}
-    described = [as_they_are.get(column.name, column) for column in columns_of(seen, rows)]
-    plan = Proposal(config, described, chosen=before.chosen, decisions=before.decisions)
+    plan = Proposal(config, columns_of(seen, rows), chosen=before.chosen, decisions=before.decisions)
     for name in encoded_elsewhere(config).values():  # as it is in the source
         if name in rows.table.column_names and name in first.table.column_names:
             table = rows.table.set_column(rows.table.column_names.index(name), name, first.table[name])

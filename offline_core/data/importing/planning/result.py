@@ -115,12 +115,16 @@ class ImportPlan(BaseModel):
     @property
     def texts(self) -> dict[str, Any]:
         """How to encode columns of text that are not mapped yet: the likeliest for actions, and those for observations."""
-        kinds = {column.name: column for column in self.columns}
+        kinds = {column.name: column for column in self.columns if column.name not in self.config.columns.encode}
         encodings = dict[str, Any]()
         for role in self.roles:
             if role.source is None and role.name in (columns.OBS, columns.ACTIONS):
                 likely = role.candidates if role.name == columns.OBS else role.candidates[:1]
-                for name in [name for name in likely if name in kinds and kinds[name].type == "text"]:
+                for name in [
+                    name
+                    for name in likely
+                    if name in kinds and kinds[name].type == "text" and name not in self.config.columns.encode
+                ]:
                     missing = {"other": True} if kinds[name].nulls else "auto"
                     encodings[name] = missing if role.name == columns.OBS else {"form": "index"}
         return encodings

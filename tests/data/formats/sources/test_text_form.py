@@ -167,6 +167,8 @@ def test_a_header_alone_tells_no_separator_that_commas_contradict(tmp_path: Path
         ("hour,x\n08,1\n17,2\n", None),
         ("code,x\n00A1,1\n0001,2\n", None),
         ("x,y\n0.5,0\n", None),
+        ("user,x\n" + 9000 * "000037,1\n" + "00A1,2\n", None),
+        ("000037,1\n000038,1\n", None),
         ("user;x\n000037;1,5\n", "Numbers of user begin"),
     ],
 )
@@ -182,5 +184,5 @@ def test_zeros_before_numbers_are_told_and_can_be_kept(content: str, said: str |
 
 
 def test_a_type_that_polars_does_not_have(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no type 'Text' for schema_overrides; it has String"):
+    with pytest.raises(ConfigError, match="schema_overrides has the type 'Text'; types of text files are String, Boolean"):
         read(opened(tmp_path, "x.csv", b"user,x\n000037,1\n", schema_overrides={"user": "Text"}))
