@@ -152,7 +152,7 @@ def append(config: ImportConfig, source: Source, output: str, operation: Operati
             return _nothing_new(base, seen, outcome)
         statistics = statistics_without(base, removed, outcome.statistics, files)
         done = _account(seen, outcome, base.statistics.steps, statistics.steps)
-        notes = [str(done), *outcome.notes(fresh)]
+        notes = [str(done), *outcome.notes(fresh), *_note_on_losses(imported)]
         dataset = commit(
             output,
             files,
@@ -236,8 +236,19 @@ def _merged(before: Imported, outcome: Read) -> Imported:
         "joined": now.joined,
         "cuts": before.cuts + now.cuts,
         "left_out": before.left_out + now.left_out,
+        "has_lost": before.has_lost or now.has_lost,
     }
     return before.model_copy(update=both)
+
+
+def _note_on_losses(imported: Imported) -> list[str]:
+    """Say what an append cannot see of rows that could not be read, now or before."""
+    if not imported.has_lost or imported.order != "time" or columns.NEW_OBS in imported.row_schema.names:
+        return []
+    return [
+        "Some rows could not be read, now or before. Steps are not joined over them where rows of the same id were read from "
+        "the same file; over others they may be. To be sure, mend the rows and import all again into another dataset."
+    ]
 
 
 def _with_defaults(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -63,6 +63,9 @@ class Imported(StoredModel):
     left_out: list[FileEntry] = Field([])
     """Parquet; rows in canonical columns that are in no episode because it is incomplete: they wait for late ones."""
 
+    has_lost: bool = False
+    """Some of its rows could not be read."""
+
     @classmethod
     def of(cls, manifest: Manifest) -> Imported | None:
         """What the import kept that wrote a version; None if another operation did, or a version of it that kept nothing."""

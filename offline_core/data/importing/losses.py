@@ -26,12 +26,9 @@ lost_before  the row is the first of its id, and some that may be of its id were
 lost_after   the row is the last of its id, and some that may be of its id were lost behind it
 then_lost    the row after it was lost, be it of its id or none
 """
+FLAGS = (LOST_BEFORE, LOST_AFTER, THEN_LOST)
 SAME_ID = (pl.col("id").shift() == pl.col("id")).fill_null(False)
 """The line before has the same id."""
-OVER_LOST = SAME_ID & pl.coalesce(pl.col(LOST).diff() > 0, pl.col(LOST_AFTER).shift() | pl.col(LOST_BEFORE)).fill_null(False)
-"""Something was lost between the line and the one before it, so that it does not follow."""
-LEFT_UNSURE = SAME_ID & (pl.col(PASSED).forward_fill().over("id").diff() < 0)
-"""The line was before the one before it in the source, so that what was lost there could be missing anywhere."""
 
 
 def losses(place: np.ndarray, number: np.ndarray, ids: Sequence[str] | None, lost: Sequence[Place]) -> pl.DataFrame:
@@ -42,6 +39,11 @@ def losses(place: np.ndarray, number: np.ndarray, ids: Sequence[str] | None, los
         number: (N,) which of `ids`; None: rows have none.
         lost: places of rows that could not be read.
     """
+    if not lost:
+        nothing = {name: 0 if name in (PASSED, LOST) else False for name in LOSSES}
+        return pl.select(pl.repeat(value, len(place)).alias(name) for name, value in nothing.items()).with_columns(
+            pl.col(PASSED, LOST).cast(pl.Int64)
+        )
     every = np.sort(_places(lost))
     of_any = np.sort(_places([at for at in lost if ids is None or at.eps_id is None]))
     count, then = np.searchsorted(of_any, place), np.isin(place + 1, of_any)
@@ -69,14 +71,24 @@ def with_losses(table: pa.Table, lost: Sequence[Place]) -> pa.Table:
     return _appended(table, found)
 
 
-def with_known_losses(table: pa.Table, before: pa.Array, after: pa.Array) -> pa.Table:
-    """Stored rows, with `LOSSES`, where only this is known of them.
-
-    Arguments:
-        before, after: (N,) bool: there were losses before the first row of a part, after its last one.
-    """
+def with_flags(table: pa.Table, flags: Sequence[pa.Array]) -> pa.Table:
+    """Stored rows, with `LOSSES`, where only the `FLAGS` are known of them, (N,) bool each."""
     unknown = pa.nulls(table.num_rows, pa.int64())
-    return _appended(table, pa.table(dict(zip(LOSSES, (unknown, unknown, before, after, after), strict=True))))
+    return _appended(table, pa.table(dict(zip(LOSSES, (unknown, unknown, *flags), strict=True))))
+
+
+def over_lost(steps: pl.DataFrame) -> pl.Expr:
+    """Something was lost between the line and the one before it, so that it does not follow."""
+    more = pl.col(LOST) - pl.col(LOST).shift()
+    if steps[LOST].null_count():  # stored rows may lie between two of the source
+        more = pl.col(LOST) - pl.col(LOST).forward_fill().shift().over("id")
+    return SAME_ID & ((more > 0).fill_null(False) | pl.col(LOST_AFTER).shift(fill_value=False) | pl.col(LOST_BEFORE))
+
+
+def are_unsure(steps: pl.DataFrame) -> bool:
+    """Whether a line was before the one before it in the source, so that what was lost there could be missing anywhere."""
+    passed = pl.col(PASSED).forward_fill().over("id") if steps[PASSED].null_count() else pl.col(PASSED)
+    return bool(steps.select((SAME_ID & (passed.diff() < 0)).any()).item())
 
 
 def place_of(file: Any, row: Any) -> Any:

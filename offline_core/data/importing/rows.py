@@ -22,7 +22,7 @@ from offline_core.data.formats.sources.readers import SOURCE_ROW
 from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE, numbered_ids
 from offline_core.data.importing.linking import chain, distinct_rows, numbered, observations, row_bytes
-from offline_core.data.importing.losses import LEFT_UNSURE, LOSSES, LOST, OVER_LOST, SAME_ID, losses, place_of
+from offline_core.data.importing.losses import LOSSES, LOST, SAME_ID, are_unsure, losses, over_lost, place_of
 from offline_core.data.importing.mapping import ColumnMapping
 from offline_core.data.importing.report import Place
 from offline_core.data.importing.times import LEAST_NANOSECONDS, MIN_STEPS, MONTHS_SET_BACK, SET_BACK, time_gaps
@@ -442,13 +442,13 @@ def _over_lost(rows: SourceRows) -> pl.Expr:
     """
     if rows.has_new_obs:
         return pl.lit(False)
-    if rows.steps.select(LEFT_UNSURE.any()).item():
+    if are_unsure(rows.steps):
         raise EpisodeError(
             "Some rows cannot be read, and the others are not in the order of time: without new_obs, where a step is "
             "missing is not known. Fix these rows, number the steps of an episode by t, or declare an episodes.max_gap of less "
             "than twice the time between two steps."
         )
-    return OVER_LOST
+    return over_lost(rows.steps)
 
 
 def _is_empty(column: pa.ChunkedArray) -> np.ndarray:

@@ -38,7 +38,7 @@ from offline_core.data.importing.conversion import LOCAL_TIMES, Types
 from offline_core.data.importing.episode_ids import SOURCE_FILE, id_of_lost, unique_ids
 from offline_core.data.importing.exchange import read_part, scatter
 from offline_core.data.importing.imported import SOURCE_ID, Imported, remove_late
-from offline_core.data.importing.losses import with_losses
+from offline_core.data.importing.losses import LOST, with_losses
 from offline_core.data.importing.notes import yaml_line
 from offline_core.data.importing.preparation import Preparation
 from offline_core.data.importing.report import Counts, Findings, Late, Place
@@ -208,6 +208,7 @@ class StepImport:
             order=self.order,
             cuts=findings.cuts,
             left_out=findings.left_out,
+            has_lost=bool(findings.places),
         )
         return imported.with_rows(self.without_extras(findings.extras).schema, self.preparation.recorded_action_range)
 
@@ -327,7 +328,9 @@ class StepImport:
             return made.episodes, made.counts
         table = with_losses(unique_ids(table, self.config.episodes, self._files), self._lost(findings))
         late = self.base.known.intersection(pc.unique(table[columns.EPS_ID]).to_pylist())
-        joined = with_stored(table, self.base.rows(late)) if late else Joined(table)
+        known = {file.uri for file in self.base.imported.sources}
+        read_before = [number for number, uri in enumerate(self._files) if uri in known]
+        joined = with_stored(table, self.base.rows(late), read_before) if late else Joined(table)
         counts = Counts(rows=joined.known, duplicates=joined.known)
         if not joined.rows.num_rows:
             findings.late += Late(unchanged={*joined.unchanged})
@@ -427,7 +430,7 @@ class StepImport:
             files=self._files,
             spaces=self.preparation.spaces,
             findings=findings,
-            lost=self._lost(findings),
+            lost=() if LOST in table.column_names else self._lost(findings),
             mapping=self.preparation.mapping,
             in_order=None if made is None else made.in_order,
         )

@@ -26,7 +26,17 @@ from offline_core.data.formats.sources.step_reader import Unreadable
 from offline_core.data.importing.config import EpisodesConfig
 from offline_core.data.importing.episode_ids import SOURCE_FILE
 from offline_core.data.importing.imported import SOURCE_ID, Imported, read_late, write_late
-from offline_core.data.importing.losses import LOSSES, LOST_AFTER, LOST_BEFORE, OVER_LOST, with_known_losses
+from offline_core.data.importing.losses import (
+    FLAGS,
+    LOSSES,
+    LOST,
+    LOST_AFTER,
+    LOST_BEFORE,
+    PASSED,
+    THEN_LOST,
+    over_lost,
+    with_flags,
+)
 from offline_core.data.importing.report import Counts, Findings
 from offline_core.data.importing.rows import STORED, SourceRows, same_rows
 from offline_core.data.store.location import Location
@@ -39,12 +49,11 @@ CUTS = pa.schema(
         pa.field(columns.EPS_ID, pa.string(), nullable=False),
         pa.field(columns.T, pa.int64(), nullable=False),
         pa.field(IS_OPEN, pa.bool_(), nullable=False),
-        pa.field(LOST_BEFORE, pa.bool_(), nullable=False),
-        pa.field(LOST_AFTER, pa.bool_(), nullable=False),
+        *(pa.field(name, pa.bool_(), nullable=False) for name in FLAGS),
     ]
 )
 """The source's id; the stored episode's; the source's t of its first step (0: the first of an episode), if t numbers steps;
-whether its end is the import's and not the source's; whether something before it, and behind it, could not be read."""
+whether its end is the import's and not the source's; `FLAGS` of its first and last rows."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,7 @@ class Stored:
         whole = set(ids) - set(self.cuts[columns.EPS_ID].to_list())
         names = self.places.filter(pl.col(columns.EPS_ID).is_in(whole))[columns.EPS_ID]
         others = pl.DataFrame({SOURCE_ID: names, columns.EPS_ID: names}).with_columns(
-            pl.lit(0, pl.Int64).alias(columns.T), **{name: pl.lit(False) for name in (IS_OPEN, LOST_BEFORE, LOST_AFTER)}
+            pl.lit(0, pl.Int64).alias(columns.T), **{name: pl.lit(False) for name in (IS_OPEN, *FLAGS)}
         )
         return pl.concat([own, others])
 
@@ -107,9 +116,9 @@ class Stored:
             for entry in self.imported.left_out:
                 rows = read_late(self.dataset.location, entry)
                 rows = rows.filter(pc.is_in(rows[columns.EPS_ID], wanted))
-                tables.append(with_known_losses(rows.select(schema.names).cast(schema), rows[LOST_BEFORE], rows[LOST_AFTER]))
-        none = pa.array([], pa.bool_())
-        table = pa.concat_tables([with_known_losses(empty_table(schema), none, none), *tables])
+                tables.append(with_flags(rows.select(schema.names).cast(schema), [rows[name] for name in FLAGS]))
+        none = [pa.array([], pa.bool_())] * len(FLAGS)
+        table = pa.concat_tables([with_flags(empty_table(schema), none), *tables])
         table = table.append_column(SOURCE_FILE, pa.array(np.full(table.num_rows, STORED, np.int32)))
         return table.append_column(SOURCE_ROW, pa.array(np.arange(table.num_rows, dtype=np.int64)))
 
@@ -164,20 +173,21 @@ class Joined(NamedTuple):
     """Ids of which no row is new."""
 
 
-def with_stored(new: pa.Table, stored: pa.Table) -> Joined:
+def with_stored(new: pa.Table, stored: pa.Table, read_before: Sequence[int]) -> Joined:
     """Merge new rows with stored ones. Where they differ, the new row wins; new rows that equal stored ones are left out.
 
     Arguments:
         new, stored: rows in the same columns, with `SOURCE_FILE`, `SOURCE_ROW` and `LOSSES`; no two stored rows are of the
-            same step. Of a row that is in both, the source says now what was lost around it.
+            same step.
+        read_before: numbers of the files that were read before: these say now what was lost around a row that is in both.
+            Other files say what else was.
     """
     lines, old = (_places(table).with_row_index("line") for table in (new, stored))
     pairs = lines.join(old, on=[columns.EPS_ID, columns.T], how="inner", suffix="_old").select("line", "line_old")
     compared = [name for name in new.column_names if name not in {columns.EPS_ID, columns.T, SOURCE_FILE, SOURCE_ROW, *LOSSES}]
     both = (new.take(pairs["line"].to_arrow()), stored.take(pairs["line_old"].to_arrow()))
     pairs = pairs.with_columns(same=pl.Series(same_rows(*(table.select(compared) for table in both))))
-    known = pairs.filter("same").unique("line_old", keep="first", maintain_order=True)
-    stored = _with_losses_of(stored, known["line_old"].to_numpy(), new.take(known["line"].to_arrow()))
+    new, stored = _with_common_losses(new, stored, pairs, read_before)
     gives_way = pl.col("line").is_in(pairs.filter(~pl.col("same"))["line_old"].implode())
     old = old.with_columns(gives_way=gives_way)
     kept_places = pairs.filter(~pl.col("line_old").is_in(old.filter("gives_way")["line"].implode()))
@@ -196,12 +206,34 @@ def _places(table: pa.Table) -> pl.DataFrame:
     return pl.DataFrame({columns.EPS_ID: pl.Series(table[columns.EPS_ID].combine_chunks()), columns.T: t.reshape(len(t))})
 
 
-def _with_losses_of(stored: pa.Table, lines: np.ndarray, known: pa.Table) -> pa.Table:
-    """The stored rows, with the `LOSSES` of `known` in these lines."""
-    for name in LOSSES:
-        column = pl.Series(stored[name]).scatter(lines, pl.Series(known[name]))
-        stored = stored.set_column(stored.column_names.index(name), name, column.to_arrow())
-    return stored
+def _with_common_losses(
+    new: pa.Table, stored: pa.Table, pairs: pl.DataFrame, read_before: Sequence[int]
+) -> tuple[pa.Table, pa.Table]:
+    """Both, with what is known of the losses around rows that are in both.
+
+    Arguments:
+        pairs: `line` of a new row, `line_old` of the stored one, and whether they are the `same`.
+    """
+    is_again = np.isin(new[SOURCE_FILE].to_numpy(), read_before)[pairs["line"].to_numpy()]
+    told = pairs.filter(pl.Series(is_again) & pl.col("same"))
+    other = pairs.filter(pl.Series(~is_again))
+    for name in FLAGS:
+        of_new, of_stored = (table[name].to_numpy().copy() for table in (new, stored))
+        both = of_new[other["line"]] | of_stored[other["line_old"]]
+        of_stored[told["line_old"]] = of_new[told["line"]]
+        of_new[other["line"]] = of_stored[other["line_old"]] = both
+        new, stored = (_with(table, name, pa.array(flag)) for table, flag in ((new, of_new), (stored, of_stored)))
+    for name in (PASSED, LOST):
+        now = pl.Series(new[name]).gather(told["line"])
+        known = pl.DataFrame({"line": told["line_old"], "now": now}).unique("line")
+        before = pl.DataFrame({name: pl.Series(stored[name])}).with_row_index("line")
+        column = before.join(known, on="line", how="left", maintain_order="left").select(pl.coalesce("now", name)).to_series()
+        stored = _with(stored, name, column.to_arrow())
+    return new, stored
+
+
+def _with(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, column)
 
 
 @dataclass
@@ -220,7 +252,7 @@ class Remainder:
         if rows is None:
             return pl.DataFrame(CUTS.empty_table()).with_columns(kept=pl.lit(True))
         assert rows.ids is not None
-        ids, steps = pl.Series(rows.ids), rows.steps.with_columns(pl.col(LOST_BEFORE) | OVER_LOST)
+        ids, steps = pl.Series(rows.ids), rows.steps.with_columns(pl.col(LOST_BEFORE) | over_lost(rows.steps))
         last = steps.filter("last")
         t = pl.col("t") if self.first_t is not None else pl.lit(0, pl.Int64)
         parts = steps.filter("starts").select(
@@ -228,9 +260,9 @@ class Remainder:
         )
         # A part that lost its last step ends where the source did not end it.
         parts = parts.insert_column(3, (last["is_open"] | ~last["kept"]).alias(IS_OPEN))
-        parts = parts.with_columns(steps.filter("starts")[LOST_BEFORE], last[LOST_AFTER])
+        parts = parts.with_columns(steps.filter("starts")[LOST_BEFORE], *(last[name] for name in (LOST_AFTER, THEN_LOST)))
         changed = (pl.col(SOURCE_ID) != pl.col(columns.EPS_ID)) | (pl.col(columns.T) != 0)
-        changed |= pl.any_horizontal(IS_OPEN, LOST_BEFORE, LOST_AFTER)
+        changed |= pl.any_horizontal(IS_OPEN, *FLAGS)
         own = parts.filter(changed & pl.col("kept")).select(CUTS.names)
         self.cuts.append(own.to_arrow().cast(CUTS))
         if not steps["kept"].all():
@@ -253,9 +285,9 @@ class Remainder:
         t = (rows.steps["t"] if self.first_t is None else rows.steps["t"] + self.first_t).to_numpy()
         terminated, truncated = (rows.steps[f"source_{name}"].to_numpy() for name in ("terminated", "truncated"))
         left = canonical(rows.taken(), self.schema, names, t, terminated, truncated)
-        return left.append_column(LOST_BEFORE, rows.steps[LOST_BEFORE].to_arrow()).append_column(
-            LOST_AFTER, rows.steps[LOST_AFTER].to_arrow()
-        )
+        for name in FLAGS:
+            left = left.append_column(name, rows.steps[name].to_arrow())
+        return left
 
 
 def canonical(
@@ -295,11 +327,12 @@ def _rows_of(episode: Episode, part: dict[str, Any], rules: EpisodesConfig, sche
     table = episodes_to_table([episode])
     count = len(episode)
     times = episode.extras[columns.TIME] if is_timed else rules.first_t + part[columns.T] + np.arange(count)
-    terminated, truncated, before, after = np.zeros((4, count), bool)
+    terminated, truncated, *flags = np.zeros((2 + len(FLAGS), count), bool)
     if not part[IS_OPEN]:
         terminated[-1], truncated[-1] = episode.terminated, episode.truncated
-    before[0], after[-1] = part[LOST_BEFORE], part[LOST_AFTER]
+    for name, flag in zip(FLAGS, flags, strict=True):
+        flag[0 if name == LOST_BEFORE else -1] = part[name]
     assert isinstance(times, np.ndarray)
     ids = pa.array([part[SOURCE_ID]] * count, pa.string())
     rows = canonical(table, schema, ids, times, terminated, truncated)
-    return with_known_losses(rows, pa.array(before), pa.array(after))
+    return with_flags(rows, [pa.array(flag) for flag in flags])

@@ -139,6 +139,28 @@ def test_no_append_bridges_what_an_earlier_one_could_not_read(
     assert summary(found) == sorted(summary(expected))
 
 
+@pytest.mark.parametrize(
+    "files",
+    [["0 1 (2)", "1 3 4"], ["2", "0 (1) 4 5"], ["0 1 (2)", "3 4", "5"], ["0 (1) 2", "3 (4)", "5 6"]],
+    ids=["a repeat", "late rows", "a loss at the end", "twice"],
+)
+def test_losses_between_files(tmp_path: Path, files: list[str]) -> None:
+    """A step in brackets cannot be read."""
+    rows = without(steps("a", 7), "new_obs")
+    config: dict[str, Any] = {
+        "unreadable": "quarantine",
+        "action_space": {"space": "discrete", "n": 7},
+        "episodes": {"order": "time", "max_gap": 1e9, "last_new_obs": "repeat"},
+    }
+    for day, told in enumerate(files):
+        some = [rows[int(word.strip("()"))] | ({"rewards": None} if "(" in word else {}) for word in told.split()]
+        write_rows(tmp_path / f"in/{day}.parquet", some)
+        result, found = append(tmp_path / "in", tmp_path / "out", **config)
+    assert sum("Steps are not joined over them" in note for note in result.notes) == 1
+    _, expected = run_import(tmp_path / "in", tmp_path / "whole", **config)
+    assert summary(found) == sorted(summary(expected))
+
+
 def test_a_row_that_can_be_read_later_closes_the_gap(tmp_path: Path) -> None:
     rows = without(steps("a", 9), "new_obs")
     config: dict[str, Any] = {
