@@ -23,7 +23,7 @@ GOLDEN = {
     "convert": ("convert 1", "971ad5cb1150"),
     "prune": ("prune 1", "d895b5ea4a29"),
     "compact": ("compact 1", "971ad5cb1150"),
-    "split": ("split 3", "a168f84d37ad"),
+    "split": ("split 4", "a168f84d37ad"),
     "merge": ("merge 1", "971ad5cb1150"),
     "mix": ("mix 2", "9be1f8d02ef2"),
 }

@@ -88,9 +88,10 @@ class SplitConfig(Config):
     by: str = Field(
         "episodes",
         min_length=1,
-        description="episodes: by lot. time: the last episodes are held out, in the order of the dataset. id: by a hash of the "
-        "id, so an episode never changes sides, and its parts are together; without strata, and equal_episodes has no "
-        "effect. Any other word is a column, such as the number of a building: equal values stay on one side.",
+        description="episodes: by lot. time: the last episodes are held out, by their column `time`, or as they lie if they "
+        "have none. id: by a hash of the id, so an episode never changes sides, and its parts are together; without strata, "
+        "and equal_episodes has no effect. Any other word is a column, such as the number of a building: equal values stay on "
+        "one side.",
     )
     equal_episodes: Literal["together", "apart"] = Field(
         "apart",

@@ -75,7 +75,7 @@ class SplitResult(Result):
 
 @stage(
     SPLIT,
-    version=3,
+    version=4,
     after="compact",
     arguments=(DATASET, output("runs/split", "Folder for the two datasets, train and held_out."), VERSION),
     writes=SIDES,
@@ -139,7 +139,9 @@ def _result(train: Dataset, held_out: Dataset, source: Dataset, *, reused: bool 
     )
 
 
-def chosen_to_hold_out(index: pl.DataFrame, config: SplitConfig, groups: np.ndarray | None = None) -> np.ndarray:
+def chosen_to_hold_out(
+    index: pl.DataFrame, config: SplitConfig, groups: np.ndarray | None = None, in_time: np.ndarray | None = None
+) -> np.ndarray:
     """(episodes,) booleans: as many as the share to hold out, and as many of each stratum as its share.
 
     Units are parts of one episode, a group, and copies: they go to the same side, so the share is met as nearly as they allow.
@@ -148,13 +150,16 @@ def chosen_to_hold_out(index: pl.DataFrame, config: SplitConfig, groups: np.ndar
 
     Arguments:
         groups: (episodes,) a value of each; equal ones stay together, and strata do not count.
+        in_time: (episodes,) their numbers in the order of time; None: as they lie.
     """
     unit = _units(index, config, groups)
     heads, number, sizes = np.unique(unit, return_inverse=True, return_counts=True)
     held_out = np.zeros(len(heads), bool)
     if config.by == BY_TIME:
-        from_here = np.cumsum(sizes[::-1])[::-1]
-        held_out[from_here - sizes / 2 <= config.held_out_fraction * len(index) + ROUNDING] = True
+        begun = np.arange(len(index)) if in_time is None else np.argsort(in_time)
+        order = np.argsort(begun[heads])
+        from_here = np.cumsum(sizes[order][::-1])[::-1]
+        held_out[order[from_here - sizes[order] / 2 <= config.held_out_fraction * len(index) + ROUNDING]] = True
         return np.asarray(held_out[number])
     content = index.select(columns.CONTENT)[heads]
     earlier = pl.int_range(pl.len()).over(columns.CONTENT)  # equal episodes are drawn each for itself, whatever their ids
@@ -268,7 +273,7 @@ def split_by_lot(
     """
     index = source.index([*columns.EPISODE_SUMMARY, columns.CONTENT])
     groups = None if config.by in (BY_LOT, BY_TIME) else values_of(source, index, config.by)
-    held_out = chosen_to_hold_out(index, config, groups)
+    held_out = chosen_to_hold_out(index, config, groups, source.in_time() if config.by == BY_TIME else None)
     if held_out.all() or not held_out.any():
         units = len(np.unique(_units(index, config, groups)))
         if len(np.unique(_units(index, config))) == 1:

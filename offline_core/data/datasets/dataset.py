@@ -16,7 +16,7 @@ import hashlib
 import logging
 import posixpath
 import shlex
-from collections.abc import Container, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ from offline_core.data.datasets.row_group import RowGroup, batches, read_togethe
 from offline_core.data.datasets.statistics import Statistics
 from offline_core.data.episodes import Episode, columns, space_from_json, space_to_json
 from offline_core.data.episodes.codecs import Codec, codec_of
-from offline_core.data.episodes.index import index_schema
+from offline_core.data.episodes.index import Read, index_schema
 from offline_core.data.episodes.spaces import StoredSpaces, spaces_of
 from offline_core.data.store.json_files import reason_of, without_checksum
 from offline_core.data.store.location import Location
@@ -274,9 +274,25 @@ class Dataset:
 
     def constants(self, name: str) -> list[object]:
         """For each episode the value that a column of its steps has in all of them, None if it has several or none."""
+        return self._of_episodes(self.codec.constants, name)
+
+    def in_time(self) -> np.ndarray:
+        """(episodes,) int64, their numbers in the order in which they began.
+
+        That is by the column `time`, or as they lie if one has none.
+
+        Reads that column of all steps.
+        """
+        order, known = np.arange(self.manifest.statistics.episodes), self.manifest.statistics.columns
+        if known is not None and columns.TIME not in known:
+            return order
+        begun = self._of_episodes(self.codec.firsts, columns.TIME)
+        return order if None in begun else np.argsort(np.array(begun), kind="stable")
+
+    def _of_episodes(self, values: Callable[[str, Read], list[object]], name: str) -> list[object]:
         groups = batches(self.row_groups(), BATCH_BYTES)
         reads = (functools.partial(read_together, some, numbered=True) for some in groups)
-        return [value for read in reads for value in self.codec.constants(name, read)]
+        return [value for read in reads for value in values(name, read)]
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:

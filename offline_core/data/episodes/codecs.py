@@ -86,6 +86,9 @@ class Codec(Protocol):
     def index(self, names: Sequence[str], read: Read) -> pa.Table:
         """Columns of the index, or `ROW_GROUP`; one row an episode."""
 
+    def firsts(self, name: str, read: Read) -> list[object]:
+        """For each episode the value of an extra column in its first step, None if it has none."""
+
     def constants(self, name: str, read: Read) -> list[object]:
         """For each episode the value that a column of its steps has in all of them, None if it has several or none."""
 

@@ -103,6 +103,10 @@ class EpisodeCodec:
             index = index.set_column(position, SCHEMA.field(columns.CONTENT), pa.array(contents, pa.string()))
         return index.select(list(names))
 
+    def firsts(self, name: str, read: Read) -> list[object]:
+        values = (episode.extras.get(name) for episode in self.episodes(read([columns.ITEM])))
+        return [value[0].tolist() if isinstance(value, np.ndarray) and len(value) else None for value in values]
+
     def constants(self, name: str, read: Read) -> list[object]:
         values = (episode.extras.get(name) for episode in self.episodes(read([columns.ITEM])))
         return [_constant(value) if isinstance(value, np.ndarray) else None for value in values]

@@ -128,6 +128,15 @@ class TableCodec:
         unknown = pa.nulls(len(starts))
         return pa.table({name: index.get(name, unknown) for name in names}).cast(index_schema(names))
 
+    def firsts(self, name: str, read: Read) -> list[object]:
+        import polars as pl  # here, as it is slow to import
+
+        rows = read([columns.EPS_ID, name])
+        if name not in rows.column_names:
+            return [None] * len(self.starts(rows))
+        first = pl.DataFrame(rows).group_by(columns.ROW_GROUP, columns.EPS_ID, maintain_order=True).agg(pl.col(name).first())
+        return first[name].to_list()
+
     def constants(self, name: str, read: Read) -> list[object]:
         import polars as pl  # here, as it is slow to import
 

@@ -112,8 +112,9 @@ def assemble(
         _count_times(rows, unit, counts)
         if order == "time" and has_timestamps(table) and not rows.has_new_obs:
             counts.set_back_ids = ids_set_back(rows)
-        if columns.TIME not in table.column_names:
-            rows = replace(rows, table=rows.table.append_column(columns.TIME, rows.steps["t"].to_arrow()))
+    shows_time = is_timed or (order == "single_step" and has_timestamps(table))
+    if shows_time and columns.TIME not in table.column_names:
+        rows = replace(rows, table=rows.table.append_column(columns.TIME, rows.steps["t"].to_arrow()))
     rows = _completed(rows, rules, counts, order=order)
     episodes = [replace(episode, observation_space=spaces[0], action_space=spaces[1]).validate() for episode in _episodes(rows)]
     counts.episodes, counts.steps = len(episodes), sum(map(len, episodes))

@@ -32,8 +32,8 @@ MOST_NUMBERS = 8
 
 
 def about_drift(dataset: Dataset) -> Iterator[str]:
-    """Say that the end of the log is not like its beginning, in the order of the dataset."""
-    index = dataset.index([columns.RETURN, columns.LENGTH])
+    """Say that the end of the log is not like its beginning, in the order of `Dataset.in_time`."""
+    index = dataset.index([columns.RETURN, columns.LENGTH])[dataset.in_time()]
     returns, paid = index[columns.RETURN].to_numpy(), (index[columns.RETURN] / index[columns.LENGTH]).to_numpy()
     third = len(index) // 3
     if third < FEW:
@@ -55,10 +55,11 @@ def about_drift(dataset: Dataset) -> Iterator[str]:
 
 
 def ends_of(source: Dataset) -> list[LogPart]:
-    """The first and the last third of a log, in its order."""
+    """The first and the last third of a log, in the order of time."""
     index = source.index([columns.RETURN, columns.LENGTH])
     returns, lengths, third = index[columns.RETURN].to_numpy(), index[columns.LENGTH].to_numpy(), len(index) // 3
-    nearest = [np.arange(len(index)), np.arange(len(index))[::-1]]
+    in_time = source.in_time()
+    nearest = [in_time, in_time[::-1]]
     ends = []
     for name, order in zip(ENDS, nearest, strict=True):
         own = order[:third]
@@ -73,7 +74,8 @@ def ends_of(source: Dataset) -> list[LogPart]:
 def judging_in(source: Dataset, judging: Dataset) -> dict[str, np.ndarray]:
     """Which judging episodes that have a step belong to each end, (E,) bool by the name of the end."""
     keys = [columns.EPS_ID, columns.T_STARTED]
-    order = source.index(keys).select(keys).with_row_index("number").unique(keys, keep="first")
+    in_time = pl.Series("number", np.argsort(source.in_time()))
+    order = source.index(keys).select(keys).with_columns(in_time).unique(keys, keep="first")
     own = judging.index([*keys, columns.LENGTH]).filter(pl.col(columns.LENGTH) > 0)
     numbers = own.join(order, on=keys, how="left", maintain_order="left")["number"].to_numpy()
     episodes = source.ref.episodes

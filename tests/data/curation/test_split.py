@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -237,6 +238,22 @@ def test_equal_episodes_may_be_on_both_sides_where_they_have_other_ids(tmp_path:
     together = [{content_of(e) for e in side} for side in sides(result)]
     assert not together[0] & together[1]
     assert (apart.duplicates, result.duplicates) == (0, 87)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_time_is_that_of_the_column_and_not_the_order_of_the_files(tmp_path: Path, format: Format) -> None:
+    """Two sites, a file each: the last episodes of both are held out."""
+    some = [
+        dataclasses.replace(episode(i, 2), extras={"time": np.array([day, day + 1], np.int64)})
+        for i, day in enumerate([*range(0, 100, 10), *range(5, 105, 10)])
+    ]
+    data = write_dataset(tmp_path / "in", some, format)
+    assert data.in_time().tolist() == [number for pair in zip(range(10), range(10, 20), strict=True) for number in pair]
+    train, held_out = sides(run_split(tmp_path, held_out_fraction=0.2, by="time"))
+    assert held_out == [some[number] for number in (8, 9, 18, 19)]
+    assert train == [one for one in some if one not in held_out]
+    without = write_dataset(tmp_path / "without", [episode(i, 2) for i in range(3)], format)
+    assert without.in_time().tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("by", ["episodes", "time", "id", "day"])
