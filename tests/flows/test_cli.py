@@ -320,7 +320,7 @@ def test_a_chain_tells_each_stage_once_and_last_what_comes_next(
     assert code == 1 and output.count("non_finite (fail)") == 1 and "next:" not in output
     told = [
         "",
-        f"QualityError: {damaged.ref} breaks 1 of 16 rules",
+        f"QualityError: {damaged.ref} breaks 1 of 17 rules",
         "Correct the data, or set stop_on to 'never' to go on with",
     ]
     assert [line[: len(expected)] for line, expected in zip(errors.splitlines(), told, strict=True)] == told

@@ -116,7 +116,7 @@ def test_a_run_stops_at_data_that_is_not_good_but_leaves_the_card(tmp_path: Path
     assert latest_run().state_name == "Failed"
     done = CliRunner().invoke(app, ["check", bad.uri])
     assert done.stdout.startswith("[x] Gate failed: Broken actions_outside_space;") and len(done.stdout.splitlines()) <= 15
-    assert str(done.exception) == f"{bad} breaks 1 of 16 rules", "the card says the rest"
+    assert str(done.exception) == f"{bad} breaks 1 of 17 rules", "the card says the rest"
     assert check(dataset=bad.uri, config=QualityConfig(stop_on="never")).verdict == "fail"
 
 

@@ -28,6 +28,7 @@ from offline_core.data.quality.rules import (
     MixedTypes,
     NonFinite,
     ObservationChain,
+    ObservedOutcomes,
     OpenEpisodes,
     OutsideSpace,
     SaturatedActions,
@@ -60,7 +61,7 @@ def enforce(report: QualityReport, config: QualityConfig) -> None:
 
 @stage(
     "check",
-    version=6,
+    version=7,
     after="convert",
     arguments=(DATASET, VERSION),
     hint="The exit code is 1 if it fails.",
@@ -164,6 +165,7 @@ def default_rules(config: QualityConfig, held_out: Dataset | None = None, *, abo
         OutsideSpace(columns.OBS),
         ForbiddenActions(),
         ConstantFeatures(None if about is None else about.manifest.input_columns),
+        ObservedOutcomes(None if about is None else about.manifest.input_columns),
         SaturatedActions(config.max_saturated_fraction),
         StepOrder(),
         TimeJumps(is_declared=about is not None and _declares_max_gap(about)),

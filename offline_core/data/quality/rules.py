@@ -100,6 +100,67 @@ class ConstantFeatures(CountingRule):
         return _listed(self._constant)
 
 
+class ObservedOutcomes(CountingRule):
+    """Numbers of an observation that tell by themselves whether the step is rewarded: what came of an action was observed.
+
+    A policy that learns from it cannot know it when it acts. Of whole datasets in which some rewards are 0 and some are not.
+
+    Arguments:
+        made_of: what the observations are made of.
+    """
+
+    name = "observed_outcomes"
+    verdict = "warn"
+    message = "numbers of observations tell by themselves which steps are rewarded"
+    advice = "If they are known only after the action, leave them out of mapping.obs: no policy can know them."
+
+    MIN_STEPS = 100
+    """Of those that are rewarded, and of the others; fewer may be told apart by chance."""
+    MOST_NUMBERS = 1_000
+    """Of an observation that is looked at; a larger one is an image."""
+
+    def __init__(self, made_of: InputColumns | None = None) -> None:
+        super().__init__()
+        self._made_of = made_of
+        self._steps = np.zeros(2, np.int64)
+        self._ranges: dict[tuple[str, int], np.ndarray] = {}
+        """By leaf and size: (least, most; not rewarded, rewarded; numbers)."""
+        self._telling: list[str] = []
+
+    def look(self, steps: StepBatch) -> None:
+        if not len(steps):
+            return
+        is_paid = steps.columns[columns.REWARDS] != 0
+        self._steps += np.array([np.count_nonzero(~is_paid), np.count_nonzero(is_paid)])
+        for name, values in steps.columns.items():
+            if not _is_of(name, columns.OBS) or name == MASKS or values.dtype.kind not in "biuf":
+                continue
+            numbers = values.reshape(len(values), -1)
+            if not 0 < numbers.shape[1] <= self.MOST_NUMBERS:
+                continue
+            key = (name, numbers.shape[1])
+            bounds = self._ranges.setdefault(key, np.stack([np.full((2, key[1]), np.inf), np.full((2, key[1]), -np.inf)]))
+            for kind, rows in enumerate((numbers[~is_paid], numbers[is_paid])):
+                if len(rows):
+                    np.fmin(bounds[0, kind], np.fmin.reduce(rows, axis=0), out=bounds[0, kind])
+                    np.fmax(bounds[1, kind], np.fmax.reduce(rows, axis=0), out=bounds[1, kind])
+
+    def finding(self, statistics: Mapping[str, ColumnStatistics]) -> Finding:
+        for (name, size), (least, most) in self._ranges.items():
+            apart = (most[0] < least[1]) | (most[1] < least[0])
+            self.tally.of += size
+            names = number_names(name, size, self._made_of)
+            self._telling += [names[number] for number in np.flatnonzero(apart & np.isfinite(least).all(axis=0))]
+        self.tally.count = len(self._telling) if (self._steps >= self.MIN_STEPS).all() else 0
+        return super().finding(statistics)
+
+    def details(self) -> str:
+        return _listed(self._telling)
+
+    def not_applicable(self) -> str:
+        return "" if (self._steps >= self.MIN_STEPS).all() else "too few rewards are 0, or too few are not"
+
+
 class SaturatedActions(CountingRule):
     """Box actions that are at the end of their range more often than not: clipped, or scaled wrongly."""
 

@@ -176,8 +176,9 @@ def about_behaviour(model: Examined, *, listed: bool, recorded: bool) -> Iterato
     elif recorded and model.excess is not None and model.excess > STANDARD_ERRORS and model.excess_nats > NOTICED_NATS:
         yield (
             f"The recorded {columns.ACTION_LOGP} cannot be how probable the actions were: a model that was fitted to other "
-            f"episodes finds them {np.exp(model.excess_nats):.3g} times as probable. They are of another policy, in other "
-            "units, or were recorded without exploration: record again, or leave that column out at import."
+            f"episodes finds them {np.exp(model.excess_nats):.3g} times as probable. Either an observation "
+            "was known only after the action (offline check looks for such): leave it out of mapping.obs. Or they are of another "
+            "policy, in other units, or were recorded without exploration: record again, or leave that column out at import."
         )
     elif not recorded and model.error is not None and model.error > MOST_MISCALIBRATED:
         yield (

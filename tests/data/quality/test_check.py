@@ -274,7 +274,7 @@ def test_the_error_says_what_is_wrong_where_and_what_to_do(tmp_path: Path) -> No
         enforce(report, QualityConfig())
     text = str(caught.value)
     assert str(tmp_path) in text.splitlines()[0]
-    assert "breaks 2 of 16 rules" in text
+    assert "breaks 2 of 17 rules" in text
     assert "non_finite (fail): 1 of 317 steps" in text
     assert "First: episode episode-4, step 3." in text
     assert "duplicate_ids (fail): 1 of 22 episodes" in text

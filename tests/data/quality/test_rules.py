@@ -54,9 +54,9 @@ def test_a_clean_dataset_passes(tmp_path: Path, format: Format) -> None:
     report = run_check(tmp_path, clean(), format)
     assert broken(report) == {}
     assert report.verdict == "pass"
-    assert len(report.findings) == 16
+    assert len(report.findings) == 17
     assert all(finding.advice == "" for finding in report.findings)
-    no_such_columns = ["forbidden_actions", "time_jumps"]
+    no_such_columns = ["forbidden_actions", "observed_outcomes", "time_jumps"]
     assert [finding.rule for finding in report.findings if finding.of == 0] == no_such_columns
 
 
@@ -107,6 +107,33 @@ def test_constant_features(tmp_path: Path, format: Format) -> None:
     finding = the_finding(run_check(tmp_path, some, format), "constant_features")
     assert (finding.verdict, finding.count, finding.of) == ("warn", 1, 5)
     assert "obs[1] = 0.25" in finding.message
+
+
+@both_formats
+@pytest.mark.parametrize("sign", [1, -1])
+def test_observed_outcomes(tmp_path: Path, format: Format, sign: int) -> None:
+    """A number that is known only once the action is rewarded."""
+    rng = np.random.default_rng(0)
+    some = []
+    for number in range(60):
+        steps = 5 + number
+        rewards = rng.integers(0, 3, steps) / 2
+        told = np.append(sign * (rewards != 0) + 0.3 * rng.random(steps), 9.0)
+        observations = np.column_stack([rng.random((steps + 1, 2)), told]).astype(np.float32)
+        some.append(episode(number, observations=observations, rewards=rewards, observation_space=None))
+    finding = the_finding(run_check(tmp_path, some, format), "observed_outcomes")
+    assert (finding.verdict, finding.count, finding.of) == ("warn", 1, 3)
+    assert "tell by themselves which steps are rewarded: obs[2]" in finding.message
+
+
+def test_a_reward_that_no_single_number_tells_is_no_finding(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    some = []
+    for number in range(60):
+        observations = rng.random((6 + number, 3)).astype(np.float32)
+        rewards = (observations[:-1].sum(axis=1) > 1.5).astype(float)
+        some.append(episode(number, observations=observations, rewards=rewards, observation_space=None))
+    assert broken(run_check(tmp_path, some, "episodes")) == {}
 
 
 @both_formats

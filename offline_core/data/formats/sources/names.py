@@ -117,11 +117,12 @@ REWARD_WORDS = (
     *("reward", "rewards", "return", "returns", "payoff", "utility", "profit", "pnl", "pn_l", "revenue", "income", "earnings"),
     *("margin", "result", "outcome", "success", "win", "won", "purchased", "purchase", "bought", "ordered", "conversion"),
     *("converted", "click", "clicks", "clicked", "score", "gain", "savings", "sales", "booking", "bookings", "orders", "kpi"),
-    *("survived", "rating", "satisfaction", "csat"),
+    *("survived", "rating", "satisfaction", "csat", "sold", "paid", "delivered", "redeemed", "accepted", "subscribed"),
 )
 COST_WORDS = (
     *("cost", "costs", "expense", "expenses", "penalty", "loss", "losses", "died", "mortality", "delay", "error", "waste"),
-    *("downtime", "kwh", "energy"),
+    *("downtime", "kwh", "energy", "refund", "refunds", "refunded", "returned", "churn", "churned", "cancelled", "canceled"),
+    *("unsubscribed", "rejected"),
 )
 """What is to be small: such a column is a reward once it is turned round."""
 OUTCOME_WORDS = (*REWARD_WORDS, *COST_WORDS)
