@@ -199,8 +199,7 @@ def put_in_order(
         case "stored":
             rows = _as_stored(rows)
             return (_cut_at_gaps(rows, max_gap) if is_timed else rows), 0
-    rows = rows.sorted("id")
-    return rows.with_steps(rows.steps.with_columns(starts=True, gap=False)), 0
+    return _each_by_itself(rows), 0
 
 
 def _by_t(rows: SourceRows, refuse: Refuse, max_gap: float | None, *, by_number: bool) -> SourceRows:
@@ -368,6 +367,17 @@ def same_rows(one: pa.Table, other: pa.Table) -> np.ndarray:
             for a, b in zip(*(nested.leaves(read_column(table, name)) for table in (one, other)), strict=True):
                 same &= ((a == b) | ((a != a) & (b != b))).reshape(len(same), -1).all(axis=1)
     return same
+
+
+def _each_by_itself(rows: SourceRows) -> SourceRows:
+    """Rows that are an episode each, without copies: of an id and t that are there, or of an id where each is of one row."""
+    rows = rows.sorted("id", "t")
+    if rows.ids is not None and len(again := rows.steps.select(SAME_ID & (T.diff() == 0)).to_series().arg_true()):
+        copies = again.filter(pl.Series(_repeats(rows, again)))
+        has_t, names_rows = rows.steps["t"].n_unique() > 1, len(copies) == rows.steps.select(SAME_ID.sum()).item()
+        if has_t or names_rows:
+            rows = rows.with_steps(rows.steps.filter(~pl.int_range(pl.len()).is_in(copies.implode())))
+    return rows.with_steps(rows.steps.with_columns(starts=True, gap=False))
 
 
 def _as_stored(rows: SourceRows) -> SourceRows:

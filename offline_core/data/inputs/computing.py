@@ -31,7 +31,7 @@ def stepped(steps: RowSteps, frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Ba
     Raises:
         SchemaError: a column is missing, or an expression does not fit the types of the columns.
     """
-    frame = with_nested(frame, steps.columns)
+    frame = _in_utc(with_nested(frame, steps.columns))
     bad: list[BadRow] = []
     for name, kind in steps.columns.items():
         values, wrong = _read(frame[name], kind)
@@ -52,6 +52,13 @@ def stepped(steps: RowSteps, frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Ba
         bad += _listed(codes < 0, frame[name], lambda value, name=name: _out_of_bins(name, value))  # type: ignore[misc]
         frame = frame.with_columns(pl.Series(name, codes))
     return frame, list({bad_row.row: bad_row for bad_row in reversed(bad)}.values())
+
+
+def _in_utc(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with times of a zone in UTC: else one instant would have another hour in another file, or where it is acted."""
+    kinds = {name: kind for name, kind in frame.schema.items() if isinstance(kind, pl.Datetime)}
+    zoned = [name for name, kind in kinds.items() if kind.time_zone not in (None, "UTC")]
+    return frame.with_columns(pl.col(zoned).dt.convert_time_zone("UTC")) if zoned else frame
 
 
 def _filled(steps: RowSteps, values: pl.Series) -> pl.Series:

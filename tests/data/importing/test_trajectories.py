@@ -78,9 +78,19 @@ def test_single_steps() -> None:
     assert {e.t_started for e in found} == {0}
 
 
-def test_single_steps_that_are_there_twice_stay_so() -> None:
-    ids = [e.eps_id for e in assembled(A, A, order="single_step")[0]]
-    assert len(set(ids)) == 8
+@pytest.mark.parametrize(
+    ("rows", "left"), [(A, 4), (without(A, "t"), 8), (without(A[:1], "t"), 1)], ids=["t", "users", "offers"]
+)
+def test_single_steps_that_are_there_twice(rows: list[Row], left: int) -> None:
+    """They are copies by id and t, or where an id is of one row; a user may do the same again."""
+    found, counts = assembled(rows, rows, order="single_step")
+    assert len({e.eps_id for e in found}) == len(found) == left
+    assert counts.duplicates == 2 * len(rows) - left
+
+
+def test_offers_of_one_id_that_differ_stay() -> None:
+    other = [row | {"rewards": row["rewards"] + 1} for row in A]
+    assert len(assembled(A, other, order="single_step")[0]) == 8
 
 
 def test_t_without_ids() -> None:

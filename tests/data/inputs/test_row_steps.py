@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import numpy as np
 import polars as pl
 import pytest
@@ -35,6 +37,13 @@ def test_steps_see_what_earlier_ones_made() -> None:
     assert found["cost"].to_list() == [30, -1, -1]
     assert found["mode"].to_list() == [[0, 1], [1, 0], [1, 0]]
     assert found["busy"].to_list() == [True, False, False]
+
+
+def test_an_instant_has_one_hour_whatever_its_zone() -> None:
+    at = pl.DataFrame({"at": [datetime(2026, 1, 31, 23, 30, tzinfo=UTC)]})
+    steps = RowSteps(columns={"at": "any"}, computed={"hour": "date_part('hour', at)"})
+    berlin = at.with_columns(pl.col("at").dt.convert_time_zone("Europe/Berlin"))
+    assert [stepped(steps, frame)[0]["hour"].to_list() for frame in (at, berlin)] == [[23], [23]]
 
 
 def test_rows_of_no_use_are_named_once() -> None:

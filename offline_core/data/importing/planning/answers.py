@@ -66,7 +66,7 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
         elif gaps:
             name, rows = next(iter(gaps.items()))
             seen = config.mapping.get(columns.OBS, [])
-            is_reading = isinstance(seen, list) and name in seen
+            is_reading = isinstance(seen, list) and name in seen and plan.order != "single_step"
             numbers = ["0"] if name in plan.fills else []
             candidates = [*([LAST_READING] if is_reading else []), *numbers, LEAVE_OUT]
             answer = ask(f"{name}: {rows:,} of the rows that were read have no value there; what to put in", candidates)

@@ -437,7 +437,7 @@ def _gaps(plan: ImportPlan) -> Iterator[str]:
     if more:
         yield f"# columns: {_flow({**known, **more})}   # {below}{'; '.join(said)}"
     observed = [name for role in plan.roles if role.name == columns.OBS for name in (*role.sources, *role.candidates)]
-    if readings := [name for name in observed if name in fills]:
+    if plan.order != "single_step" and (readings := [name for name in observed if name in fills]):
         late = {f"{name}_known": {"of": as_sql(name), "how": "last_known", "first": 0} for name in readings}
         others = {name: value for name, value in more["fill"].items() if name not in readings}
         made = {**known, **more, "fill": others, "in_episode": {**known.get("in_episode", {}), **late}}
