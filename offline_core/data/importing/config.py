@@ -42,7 +42,7 @@ class EpisodesConfig(Config):
     ids_per: IdsPer = Field(
         "source",
         description="Where an id means one episode. source: everywhere. file, folder: equal ids in two of them are two "
-        "episodes. date: on two days of the timestamps in t. A hash of the URI, or of the date, is added to the ids.",
+        "episodes. date: on two days of the timestamps in t. A hash of the URI, or the date, is added to the ids.",
     )
     time_zone: str | None = Field(
         None,

@@ -33,7 +33,8 @@ def numbered_ids(
     labels, label = _labels(file, t, files, rules)
     encoded = pa.array(group * len(labels) + label).dictionary_encode()
     pairs = (divmod(code, len(labels)) for code in encoded.dictionary.to_pylist())
-    return [unique_id(ids[id], labels[number]) for id, number in pairs], encoded.indices.to_numpy().astype(np.int64)
+    unique = id_of_date if rules.ids_per == "date" else unique_id
+    return [unique(ids[id], labels[number]) for id, number in pairs], encoded.indices.to_numpy().astype(np.int64)
 
 
 def unique_ids(table: pa.Table, rules: EpisodesConfig, files: Sequence[str]) -> pa.Table:
@@ -49,12 +50,17 @@ def unique_ids(table: pa.Table, rules: EpisodesConfig, files: Sequence[str]) -> 
 
 
 def unique_id(eps_id: str, label: str) -> str:
-    """Return an id that differs from those of other files, folders or dates.
+    """Return an id that differs from those of other files or folders.
 
     Arguments:
-        label: the file, folder or date.
+        label: the file or folder.
     """
     return f"{eps_id}@{hashed(label, 8)}"
+
+
+def id_of_date(eps_id: str, date: str) -> str:
+    """Return an id that says the date; the hash keeps it apart from ids in the data."""
+    return f"{eps_id}@{date}-{hashed(f'{eps_id}@{date}', 4)}"
 
 
 def id_of_lost(eps_id: str | None, file: int, files: Sequence[str], per: IdsPer) -> str | None:

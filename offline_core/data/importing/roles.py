@@ -31,6 +31,7 @@ from offline_core.data.formats.sources.names import (
     has_word,
     is_minimised,
     is_outcome,
+    is_result,
     named,
     parts_of,
     plain,
@@ -289,7 +290,8 @@ def _probability(guess: Guess) -> None:
     known = [([*PROBABILITY_NAMES] if is_single else [name for name in PROBABILITY_NAMES if len(name) > 1], 1.0)]  # p: pressure
     known += [([*DENSITY_NAMES], np.inf)] * (is_single and not is_choice)
     for names, most in known:
-        for name in [name for name in guess.left if plain(name) in names]:
+        of_action = [] if actions is None else [f"{plain(actions)}_{word}" for word in names if len(word) > 1]
+        for name in [name for name in guess.left if plain(name) in (*names, *of_action)]:
             numbers = values.numbers(guess.column(name))
             if numbers is not None and len(numbers) and ((numbers > 0) & (numbers <= most)).all():
                 what = "probability" if most == 1 else "density"
@@ -317,12 +319,13 @@ def _the_rest(guess: Guess) -> None:
     taken = {source for role in guess.roles.values() for source in role.sources}
     left = [name for name in kinds if name not in taken and kinds[name].null_count <= MAX_NULLS * len(guess.rows)]
     vectors = [name for name in left if name in vectors]
-    single = [name for name in left if _is_number(kinds[name])]
-    words = [name for name in left if values.is_choice(kinds[name]) or pa.types.is_boolean(kinds[name].type)]
+    done = [name for name in left if "." not in name or plain(name.partition(".")[0]) not in SYNONYMS[columns.OBS]]
+    single = [name for name in done if _is_number(kinds[name])]
+    words = [name for name in done if values.is_choice(kinds[name]) or pa.types.is_boolean(kinds[name].type)]
     categories = [name for name in left if values.is_category(kinds[name])]
-    seen = [name for name in left if name in {*vectors, *single, *categories}]
+    seen = [name for name in left if name in {*vectors, *categories} or _is_number(kinds[name])]
     no_reward = columns.REWARDS not in guess.roles  # else only what has the very name of an outcome is none
-    seen = [name for name in seen if not (is_outcome(name) if no_reward else plain(name) in OUTCOME_WORDS)] or seen
+    seen = [name for name in seen if not (is_outcome(name) if no_reward else is_result(name))] or seen
     likeliest: list[str] = []
     for name, reason, pool, likely in (
         (columns.REWARDS, "no name says which column is the reward", single, OUTCOME_WORDS),
@@ -382,10 +385,16 @@ def _fits(role: str, column: pa.ChunkedArray) -> bool:
         case columns.REWARDS | columns.ACTION_LOGP | columns.ACTION_PROB:
             return values.numbers(column) is not None or values.is_vector(column)
         case columns.OBS | columns.NEW_OBS | columns.ACTIONS:
-            return _is_number(column) or values.is_vector(column)
+            is_vector = values.is_vector(column) and not (role != columns.ACTIONS and _holds_text(column.type))
+            return is_vector or _is_number(column)
         case columns.INFOS:
             return pa.types.is_nested(column.type) or arrow.is_text(column.type) or pa.types.is_large_binary(column.type)
     return role in MASKS and values.is_vector(column)
+
+
+def _holds_text(kind: pa.DataType) -> bool:
+    """Whether a struct has a text inside, which is no number: its fields are columns of their own."""
+    return pa.types.is_struct(kind) and any(arrow.is_text(child.type) or _holds_text(child.type) for child in kind)
 
 
 def _is_number(column: pa.ChunkedArray) -> bool:

@@ -17,6 +17,8 @@ from offline_core.data.inputs.number_names import number_names
 
 STRAY_SHARE = 0.01
 """A value of a smaller share of the steps is stray if values before it are missing and the space halves without it."""
+MOST_LEVELS, LEAST_OF_LEVEL = 20, 20
+"""Different real numbers of an action, and rows for each of them, that are a list of choices."""
 MAX_VALUES = 65_536
 """Beyond this many, values are no longer counted."""
 
@@ -94,6 +96,15 @@ def few_of_range(column: pa.ChunkedArray) -> bool:
     seen = {count["values"]: Seen(count["counts"], "", 0) for count in counts}
     least, most = min(seen), max(seen)
     return least >= 0 and len(seen) <= most - least and 2 * len(seen) <= most + 1 and not stray_values(seen)
+
+
+def few_values(column: pa.ChunkedArray) -> list[float]:
+    """The numbers that a column of real ones has, if it has each of a few again and again, as levels of a price; else none."""
+    if not pa.types.is_floating(column.type) or pc.count_distinct(column).as_py() > MOST_LEVELS:
+        return []
+    found = np.unique(column.drop_null().to_numpy())
+    is_often = 1 < len(found) <= len(column) / LEAST_OF_LEVEL and np.isfinite(found).all()
+    return found.astype(float).tolist() if is_often else []
 
 
 def stray_values(values: Mapping[int, Seen]) -> list[int]:

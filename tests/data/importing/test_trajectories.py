@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from offline_core.errors import EpisodeError
-from tests.data.importing.factories import assembled, nonzero, parts, shuffled, steps, summary, without
+from tests.data.importing.factories import Row, assembled, nonzero, parts, shuffled, steps, summary, without
 
 A, B = steps("a", 4), steps("b", 3, end="X")
 WHOLE = [("a", "a0 a1 a2 a3", "T"), ("b", "b0 b1 b2", "X")]

@@ -111,7 +111,7 @@ ACTION_WORDS = (
     ),
     *("effort", "power_set", "price", "bid", "offer", "discount", "dose", "treatment", "arm", "choice", "decision", "order"),
     *("recommended", "recommendation", "ad", "item", "shown", "chosen", "selected", "assigned", "routed", "sent", "variant"),
-    *("campaign", "banner", "coupon", "promotion", "intervention", "position"),
+    *("campaign", "banner", "coupon", "promotion", "intervention", "position", "move"),
 )
 REWARD_WORDS = (
     *("reward", "rewards", "return", "returns", "payoff", "utility", "profit", "pnl", "pn_l", "revenue", "income", "earnings"),
@@ -151,6 +151,8 @@ _FLOWS = (
 """Beside one of these, `return` is what flows back."""
 _SAVED = frozenset(("saved", "saving", "avoided", "reduction", "reduced", "prevented"))
 """Beside one of these, more of a cost is better."""
+_AROUND = ("is", "was", "has", "units", "total", "after")
+"""Beside the name of an outcome."""
 _NEXT_WORDS = ("next", "new", "prime", "tp1", "after")
 
 
@@ -213,6 +215,11 @@ def is_minimised(name: str) -> bool:
 def is_outcome(name: str) -> bool:
     """Whether a column is what came of an action, by its name: `energy_cost_eur` is, and `last_click_age` is no click."""
     return plain(name) in OUTCOME_WORDS or _without_units(name)[-1] in OUTCOME_WORDS
+
+
+def is_result(name: str) -> bool:
+    """Whether a column has the very name of an outcome, as `is_sold` and `revenue_after` have, and `energy_cost` has not."""
+    return "_".join(word for word in plain(name).split("_") if word not in _AROUND) in OUTCOME_WORDS
 
 
 def _without_units(name: str) -> list[str]:

@@ -30,7 +30,7 @@ from offline_core.data.importing.resolving import encoded_elsewhere
 from offline_core.data.importing.roles import Guess, Role, guessed_roles, has_single_steps, same_episode
 from offline_core.data.importing.row_columns import UNKNOWN, RowColumns
 from offline_core.data.importing.step_order import says_where_episodes_end
-from offline_core.data.importing.stray_actions import few_of_range
+from offline_core.data.importing.stray_actions import few_of_range, few_values
 from offline_core.data.importing.texts import date_formats, read_dates, swapped_format
 from offline_core.data.inputs.encoding import MAX_CATEGORIES
 from offline_core.errors import DataError
@@ -211,6 +211,10 @@ def _encoded(config: ImportConfig, rows: SampleRows, *, is_taken: bool) -> Propo
         column = None if name in {*config.columns.made, *config.columns.encode} else values.column_at(rows.table, name)
         if column is None:
             continue
+        if form == "index" and not is_taken and name not in config.columns.discretise and (levels := few_values(column)):
+            levelled = {**config.columns.discretise, name: {"values": levels}}
+            plan.set("columns.discretise", levelled, f"{name} has few values: each is a choice")
+            continue
         if not (
             _names_few(column) or (few_of_range(column) and not is_taken) if form == "index" else values.is_category(column)
         ):
@@ -288,6 +292,11 @@ def _stand_ins(plan: Proposal) -> dict[str, str] | None:
             return None
         numbers = [column.name for column in plan.columns if column.is_number and column.is_uniform and not column.nulls]
         stand_ins[name] = min([*fit, *numbers], key=lambda candidate: kinds[candidate].type == "text")
+        if name == columns.ACTIONS:  # no action is observed
+            seen = {stand_ins.get(columns.OBS), *plan.roles[columns.OBS].sources}
+            if not (others := [other for other in (*fit, *numbers) if other not in seen]):
+                return None
+            stand_ins[name] = min(others, key=lambda candidate: kinds[candidate].type == "text")
     return stand_ins
 
 

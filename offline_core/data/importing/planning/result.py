@@ -314,7 +314,7 @@ _CERTAIN = {"source.format", "columns.encode", "columns.computed", "observation_
 """Parameters whose choice loses nothing, and takes nothing for another."""
 _SAID = ("source.format", "source.columns", "unreadable")
 """What other parts of the page say."""
-_OF_ROWS = ("mapping", "columns.encode", "columns.computed")
+_OF_ROWS = ("mapping", "columns.encode", "columns.discretise", "columns.computed")
 """What is no rule of episodes: the YAML has it, with the reason as a comment."""
 _ORDERS = {
     "t": "t: column t numbers the steps",

@@ -230,7 +230,7 @@ def test_text_that_is_mapped_to_observations_is_encoded(tmp_path: Path) -> None:
     ],
 )
 def test_probabilities_are_known_by_name_and_values(names: str, values: list[float], is_taken: bool, tmp_path: Path) -> None:
-    log = {"obs": [0.5, 0.7] * 20, "action": [0.5, 0.25] * 20, "reward": [1.0] * 40}
+    log = {"obs": [0.5, 0.7] * 20, "action": [i / 40 for i in range(40)], "reward": [1.0] * 40}
     *ids, name = names.split(",")
     log |= {each: [1.0] * 20 + [2.0] * 20 for each in ids} | {name: values * 20}
     pl.DataFrame(log).write_csv(tmp_path / "log.csv")
@@ -595,3 +595,44 @@ def test_actions_that_are_few_of_many_numbers_are_choices_where_somebody_looks(
     check_by_import(plan, tmp_path)
     taken = import_data(parse(ImportConfig, given), source=str(tmp_path / "x.csv"), output=str(tmp_path / "taken"))
     assert (taken.action_space != plan.action_space) == is_coded, "nobody looked"
+
+
+def test_levels_of_a_price_are_choices_and_its_probability_is_known_by_its_name(tmp_path: Path) -> None:
+    lines = [f"{i},{i % 7},{[0.8, 1.0, 1.25][i % 3]},0.25,{i % 2},{i % 5},{i % 2}" for i in range(120)]
+    (tmp_path / "x.csv").write_text(
+        "\n".join(["offer_id,age,price_level,price_level_prob,is_sold,margin,margin_after", *lines, ""])
+    )
+    given = {"mapping": {"actions": "price_level", "rewards": "margin"}, "episodes": {"order": "single_step"}}
+    plan = planned(tmp_path / "x.csv", **given)
+    assert plan.config.columns.discretise["price_level"].values == [0.8, 1.0, 1.25]
+    assert plan.config.mapping["action_prob"] == "price_level_prob"
+    [seen] = [role for role in plan.roles if role.name == "obs"]
+    assert seen.candidates == ["age"], "is_sold and margin_after are what came of it"
+    given["mapping"]["obs"] = ["age"]
+    plan = planned(tmp_path / "x.csv", **given)
+    assert plan.action_space == "Discrete(3)"
+    check_by_import(plan, tmp_path)
+
+
+def test_a_state_with_a_text_inside_is_its_fields(tmp_path: Path) -> None:
+    """As a whole it is no numbers: it was imported, and nothing learned from it."""
+    rows = [
+        {
+            "session": i // 4,
+            "turn": i % 4,
+            "state": {"hp": i, "enemy": {"kind": "orc" if i % 3 else "elf", "hp": 3}},
+            "move": i % 3,
+        }
+        | {"win": i % 2, "done": i % 4 == 3}
+        for i in range(60)
+    ]
+    (tmp_path / "x.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    plan = planned(tmp_path / "x.jsonl")
+    wanted = {decision.name: decision.candidates for decision in plan.decisions}
+    assert wanted["actions"][0] == "move" and wanted["rewards"][0] == "win"
+    assert not any(name.startswith("state") for name in wanted["actions"] + wanted["rewards"])
+    assert {"state.hp", "state.enemy.kind", "state.enemy.hp"} <= {*wanted["obs"]}
+    mapping = {"actions": "move", "rewards": "win", "obs": ["state.hp", "state.enemy.kind", "state.enemy.hp"]}
+    plan = planned(tmp_path / "x.jsonl", mapping=mapping)
+    assert "state.enemy.kind" in plan.config.columns.encode
+    check_by_import(plan, tmp_path)
