@@ -318,6 +318,11 @@ def _the_rest(guess: Guess) -> None:
             kinds |= _fields(name, guess.column(name))
     taken = {source for role in guess.roles.values() for source in role.sources}
     left = [name for name in kinds if name not in taken and kinds[name].null_count <= MAX_NULLS * len(guess.rows)]
+    at_ends = [  # such as who has won, in last rows only
+        name
+        for name in kinds
+        if name not in {*taken, *left} and is_outcome(name) and kinds[name].null_count < len(guess.rows) and _pays(kinds[name])
+    ]
     vectors = [name for name in left if name in vectors]
     done = [name for name in left if "." not in name or plain(name.partition(".")[0]) not in SYNONYMS[columns.OBS]]
     single = [name for name in done if _is_number(kinds[name])]
@@ -328,7 +333,7 @@ def _the_rest(guess: Guess) -> None:
     seen = [name for name in seen if not (is_outcome(name) if no_reward else is_result(name))] or seen
     likeliest: list[str] = []
     for name, reason, pool, likely in (
-        (columns.REWARDS, "no name says which column is the reward", single, OUTCOME_WORDS),
+        (columns.REWARDS, "no name says which column is the reward", [*single, *at_ends], OUTCOME_WORDS),
         (columns.ACTIONS, "no name says which columns are the action", [*words, *vectors, *single], ACTION_WORDS),
         (columns.OBS, "no name says what a policy observes", seen, ()),
     ):
@@ -344,7 +349,7 @@ def _the_rest(guess: Guess) -> None:
             reason += f"; {candidates[0]} is named like something to be minimised, which is a reward once it is turned round"
         guess.take(name, None, reason, [*dict.fromkeys(candidates)])
         if name != columns.OBS and (
-            sure := [column for column in candidates if has_word(column, likely)] or words * (pool is not single)
+            sure := [column for column in candidates if has_word(column, likely)] or words * (name == columns.ACTIONS)
         ):
             likeliest += sure[:1]
 
@@ -390,6 +395,10 @@ def _fits(role: str, column: pa.ChunkedArray) -> bool:
         case columns.INFOS:
             return pa.types.is_nested(column.type) or arrow.is_text(column.type) or pa.types.is_large_binary(column.type)
     return role in MASKS and values.is_vector(column)
+
+
+def _pays(column: pa.ChunkedArray) -> bool:
+    return _is_number(column) or values.is_flag(column.drop_null())
 
 
 def _holds_text(kind: pa.DataType) -> bool:

@@ -95,14 +95,18 @@ class ImportPlan(BaseModel):
 
     @property
     def fills(self) -> dict[str, int]:
-        """What may stand in gaps. A reward or an action that is not known is no number: such rows are left out."""
+        """What may stand in gaps. A reward or an action that is not known is no number: such rows are left out.
+
+        A reward that most rows have not is one that comes at the end, and is 0 before.
+        """
         known, seen = set[str](), set[str]()
         for role in self.roles:
             if role.name in (columns.REWARDS, columns.ACTIONS):
                 known |= {*role.sources, *role.candidates[:1]}
             elif role.name == columns.OBS:
                 seen |= {*role.sources, *role.candidates}
-        return dict.fromkeys((name for name in self.gaps if name not in known - seen), 0)
+        at_ends = {name for name, nulls in self.gaps.items() if 2 * nulls > self.counts.rows > 0}
+        return dict.fromkeys((name for name in self.gaps if name not in known - seen - at_ends), 0)
 
     @property
     def turned_round(self) -> dict[str, str]:

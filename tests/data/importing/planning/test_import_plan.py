@@ -636,3 +636,18 @@ def test_a_state_with_a_text_inside_is_its_fields(tmp_path: Path) -> None:
     plan = planned(tmp_path / "x.jsonl", mapping=mapping)
     assert "state.enemy.kind" in plan.config.columns.encode
     check_by_import(plan, tmp_path)
+
+
+def test_who_has_won_is_a_reward_that_comes_at_the_end(tmp_path: Path) -> None:
+    rows = [
+        {"game": i // 5, "turn": i % 5, "hp": i % 7, "move": i % 3, "win": i % 2 == 0 if i % 5 == 4 else None}
+        for i in range(60)
+    ]
+    (tmp_path / "x.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    plan = planned(tmp_path / "x.jsonl", mapping={"obs": ["hp"], "actions": "move"})
+    [asked] = [decision for decision in plan.decisions if decision.name == "rewards"]
+    assert asked.candidates[0] == "win"
+    plan = planned(tmp_path / "x.jsonl", mapping={"obs": ["hp"], "actions": "move", "rewards": "win"})
+    assert plan.fills == {"win": 0} and "fill: {win: 0}" in plan.yaml
+    given = {"mapping": {"obs": ["hp"], "actions": "move", "rewards": "win"}, "columns": {"fill": {"win": 0}}}
+    check_by_import(planned(tmp_path / "x.jsonl", **given), tmp_path)
