@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from offline_core.data.importing.planning.plan import plan_import
 from offline_core.data.importing.planning.proposal import EACH_FILE, name_of_files
 from offline_core.data.importing.planning.result import Decision, ImportPlan
 from offline_core.data.inputs.frames import no_column
-from offline_core.data.inputs.row_steps import as_sql
+from offline_core.data.inputs.row_steps import as_sql, names_in
 from offline_core.errors import ConfigError
 from offline_core.runtime.config import parse
 
@@ -61,7 +62,7 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
             refused = _why_not(decision, answer, known, structs, config.mapping)
             if not refused:
                 config = _with_answer(config, decision, answer, known)
-            if not refused and decision.name == columns.REWARDS:
+            if not refused and decision.name == columns.REWARDS and not _is_expression(decision, answer, known):
                 config = _with_sign(config, plan, ask)
         elif gaps:
             name, rows = next(iter(gaps.items()))
@@ -111,10 +112,13 @@ def _parameters(config: ImportConfig) -> dict[str, str]:
 
 def _answer(decision: Decision, refused: str, ask: Callable[[str, list[str]], str]) -> str:
     """The answer to one question: for observations all candidates are the likeliest, as the YAML of a plan proposes them."""
-    asked_again = f"{refused} " if refused else ""
+    question = f"{f'{refused} ' if refused else ''}{decision.name}: {decision.question}"
+    if decision.name == columns.REWARDS:
+        question += "; or an expression, such as revenue - cost"
+    if decision.name in (columns.OBS, columns.ACTIONS) and len(decision.candidates) > 1:
+        question += "; several names have commas between them"
     if decision.name != columns.OBS or len(decision.candidates) < 2:
-        return ask(f"{asked_again}{decision.name}: {decision.question}", decision.candidates)
-    question = f"{asked_again}{decision.name}: {decision.question}; several names have commas between them"
+        return ask(question, decision.candidates)
     answer = ask(question, [ALL, *decision.candidates])
     return ", ".join(decision.candidates) if answer == ALL else answer
 
@@ -145,9 +149,20 @@ def _asked_of(plan: ImportPlan) -> ImportConfig:
 
 
 def _names(answer: str, known: list[str]) -> list[str]:
-    """What an answer names: one, though its name may have commas, or several."""
-    is_one = answer.strip() in known
-    return [answer.strip()] if is_one else [part.strip() for part in answer.split(",") if part.strip()]
+    """What an answer names: one, though its name may have commas, or several, as a list of YAML, too."""
+    if (one := answer.strip()) in known:
+        return [one]
+    several = one[1:-1] if one.startswith("[") and one.endswith("]") else one
+    return [part.strip() for part in several.split(",") if part.strip()]
+
+
+def _is_expression(decision: Decision, answer: str, known: list[str]) -> bool:
+    """Whether rewards are computed of columns."""
+    if decision.name != columns.REWARDS or answer.strip() in known:
+        return False
+    with contextlib.suppress(ConfigError):
+        return bool(of := names_in(answer)) and {*of} <= {*known}
+    return False
 
 
 def _why_not(decision: Decision, answer: str, known: list[str], structs: set[str], mapping: ColumnMapping) -> str:
@@ -161,7 +176,7 @@ def _why_not(decision: Decision, answer: str, known: list[str], structs: set[str
     names = _names(answer, known)
     if not names:
         return "That names nothing."
-    if decision.name in ("ids_per", "dates") or names == ["single_step"]:
+    if decision.name in ("ids_per", "dates") or names == ["single_step"] or _is_expression(decision, answer, known):
         return ""
     if missing := [name for name in names if name not in known]:
         return no_column(missing, known)
@@ -176,6 +191,12 @@ def _why_not(decision: Decision, answer: str, known: list[str], structs: set[str
 def _with_answer(config: ImportConfig, decision: Decision, answer: str, known: list[str]) -> ImportConfig:
     """Return the parameters with an answer."""
     names = _names(answer, known)
+    if _is_expression(decision, answer, known):
+        made = next(name for name in ("reward", "computed_reward", "reward_of_answer") if name not in known)
+        config = _with(
+            config, columns=config.columns.model_copy(update={"computed": {**config.columns.computed, made: answer}})
+        )
+        return _with(config, mapping={**config.mapping, columns.REWARDS: made})
     match decision.name:
         case "ids_per":
             return _with(config, episodes=config.episodes.model_copy(update={"ids_per": names[0]}))

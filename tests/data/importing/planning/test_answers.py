@@ -177,3 +177,20 @@ def test_what_is_done_is_not_observed(tmp_path: Path) -> None:
     plan = asked(ImportConfig(mapping={"eps_id": "site"}), [str(tmp_path / "log.csv")], ask)
     assert plan.config.mapping["obs"] == ["soc"] and plan.config.mapping["actions"] == "power"
     assert any("power is mapped to actions and to obs" in question for question in told)
+
+
+def test_several_actions_and_a_reward_that_is_computed(tmp_path: Path) -> None:
+    """As a list of YAML, and as an expression."""
+    lines = [f"{i // 3},{i % 3},{i},{i / 2},{i * 2.5},{i / 3},{i % 2}" for i in range(12)]
+    (tmp_path / "x.csv").write_text("\n".join(["episode,step,tin,set_a,set_b,kwh,discomfort", *lines, ""]))
+    given = {"actions": "[set_a, set_b]", "obs": "tin", "rewards": "-0.3 * kwh - discomfort", "episodes": "nothing"}
+    said: list[str] = []
+
+    def ask(question: str, candidates: list[str]) -> str:
+        said.append(question)
+        return given[question.partition(":")[0]]
+
+    plan = asked(ImportConfig(), [str(tmp_path / "x.csv")], ask)
+    assert plan.is_ready and len(said) == 4
+    assert plan.config.mapping["actions"] == ["set_a", "set_b"]
+    assert plan.config.columns.computed[plan.config.mapping["rewards"]] == "-0.3 * kwh - discomfort"
