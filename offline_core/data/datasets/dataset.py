@@ -279,15 +279,20 @@ class Dataset:
     def in_time(self) -> np.ndarray:
         """(episodes,) int64, their numbers in the order in which they began.
 
-        That is by the column `time`, or as they lie if one has none.
-
-        Reads that column of all steps.
+        That is by the column `time`, if it holds times as imports keep them, in nanoseconds since 1970; else as they lie, as
+        episodes without a step do. Reads that column of all steps.
         """
+        import polars as pl  # here, as it is slow to import
+
         order, known = np.arange(self.manifest.statistics.episodes), self.manifest.statistics.columns
         if known is not None and columns.TIME not in known:
             return order
         begun = self._of_episodes(self.codec.firsts, columns.TIME)
-        return order if None in begun else np.argsort(np.array(begun), kind="stable")
+        times = [time for time in begun if time is not None]
+        if not times or not all(isinstance(time, int) and time >= columns.LEAST_NANOSECONDS for time in times):
+            return order
+        filled = pl.Series(begun, dtype=pl.Int64).fill_null(strategy="forward").fill_null(strategy="backward")
+        return np.argsort(filled.to_numpy(), kind="stable")
 
     def _of_episodes(self, values: Callable[[str, Read], list[object]], name: str) -> list[object]:
         groups = batches(self.row_groups(), BATCH_BYTES)

@@ -18,6 +18,8 @@ WEIGHTS_SEQ_NO = "weights_seq_no"
 
 TIME = "time"
 """When the step was recorded, if its source tells: nanoseconds since 1970 (int64), or numbers in a unit of its own."""
+LEAST_NANOSECONDS = 10**17
+"""A time from here on, which is 1973, is one of nanoseconds since 1970, and told as a date."""
 
 # An import makes `terminateds`, `truncateds` and `action_logp` of these, if they are mapped; no dataset holds them.
 DONES = "dones"

@@ -33,6 +33,7 @@ from offline_core.data.importing.rows import (
     T,
     ids_set_back,
     put_in_order,
+    repeated,
 )
 from offline_core.data.importing.times import NANOSECONDS, alternating, has_timestamps
 from offline_core.errors import EpisodeError
@@ -99,6 +100,7 @@ def assemble(
     if order == "t":
         rows = _from_first_t(rows, rules.first_t, left_out)
     if len(rows):
+        counts.repeated_rows = repeated(rows) if order == "single_step" else 0
         rows, counts.ambiguous_links = put_in_order(rows, order, left_out, max_gap, is_timed=is_timed)
         counts.duplicates = counts.rows - len(rows)
     if len(rows) and rows.ids is None and order != "single_step":

@@ -22,7 +22,7 @@ LOSSES = (PASSED, LOST, LOST_BEFORE, LOST_AFTER, THEN_LOST)
 
 passed       places before the row that could not be read; null: the source does not say, as the row is a stored one
 lost         those of them that may be of its id; null likewise
-lost_before  the row is the first of its id, and some that may be of its id were lost before it
+lost_before  some that may be of its id were lost between it and the row of its id before it in the source, or before the first
 lost_after   the row is the last of its id, and some that may be of its id were lost behind it
 then_lost    the row after it was lost, be it of its id or none
 """
@@ -51,13 +51,18 @@ def losses(place: np.ndarray, number: np.ndarray, ids: Sequence[str] | None, los
     if named := [at for at in lost if ids is not None and at.eps_id is not None]:
         own, own_then, own_total = _own(place, number, ids or [], named)
         count, then, total = count + own, then | own_then, total + own_total
-    first, last = _ends(place, number)
+    order = np.lexsort((place, number))
+    is_first = np.append(True, np.diff(number[order]) != 0)[: len(order)]
+    before = np.where(is_first, 0, np.append(0, count[order][:-1])[: len(order)])
+    lost_before, lost_after = np.zeros((2, len(order)), bool)
+    lost_before[order] = count[order] > before
+    lost_after[order] = np.append(is_first[1:], True)[: len(order)] & (total > count)[order]
     return pl.DataFrame(
         {
             PASSED: np.searchsorted(every, place),
             LOST: count,
-            LOST_BEFORE: first & (count > 0),
-            LOST_AFTER: last & (total > count),
+            LOST_BEFORE: lost_before,
+            LOST_AFTER: lost_after,
             THEN_LOST: then,
         }
     )
@@ -121,16 +126,6 @@ def _own(
     then[rows[every[~is_lost]]] = next_is_lost[~is_lost]
     total[rows] = np.bincount(lost_code)[code[rows]]
     return before, then, total
-
-
-def _ends(place: np.ndarray, number: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """((N,) bool: the row is the first of its id in the source, (N,) bool: … the last)."""
-    order = np.lexsort((place, number))
-    changes = np.diff(number[order]) != 0
-    edge = [True] * min(1, len(order))
-    first, last = np.zeros((2, len(order)), bool)
-    first[order], last[order] = np.concatenate([edge, changes]), np.concatenate([changes, edge])
-    return first, last
 
 
 def _appended(table: pa.Table, more: pa.Table) -> pa.Table:

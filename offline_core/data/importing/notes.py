@@ -90,6 +90,11 @@ def _notes_on_ends(counts: Counts, statistics: Statistics) -> list[str]:
             f"{counts.dropped_last_steps:,} episodes that do not terminate lost their last step, as its next observation is "
             f"not known; {statistics.terminated:,} terminated ones are whole."
         )
+    if counts.repeated_rows:
+        notes.append(
+            f"{counts.repeated_rows:,} rows equal another one of their id in all values. If they were sent twice, they count "
+            "twice; a pruning with drop_duplicates: true leaves them out."
+        )
     if counts.lone_rows:
         notes.append(
             f"{counts.lone_rows:,} rows are an episode each that terminates, as a click or an offer is: nothing says what "

@@ -93,6 +93,7 @@ class Counts(BaseModel):
         description="Steps whose action lies outside the range it was recorded in, clipped as RLlib clips it.",
     )
     time_limits: int = Field(0, description="Ends at the declared time limit, made truncations.")
+    repeated_rows: int = Field(0, description="Rows that are an episode each and equal another one of their id, t and all.")
     lone_rows: int = Field(0, description="Rows that are an episode each and terminate: nothing says what follows them.")
 
     def __add__(self, other: Counts) -> Counts:

@@ -57,6 +57,7 @@ class Role(BaseModel):
     source: str | list[str] | None = Field(description="In the source; None: to decide.")
     reason: str
     candidates: list[str] = Field([], description="What it may be, too.")
+    at_ends: list[str] = Field([], description="Of the sources and candidates, those that only last rows of episodes have.")
     is_given: bool = False
     is_sure: bool = Field(True, description="Its name says so, and it can be nothing else.")
 
@@ -125,6 +126,10 @@ def guessed_roles(rows: SampleRows, mapping: Mapping[str, str | list[str]], chan
     _probability(guess)
     _the_rest(guess)
     _masks(guess)
+    if (reward := guess.roles.get(columns.REWARDS)) is not None:
+        named_so = [name for name in (*reward.sources, *reward.candidates) if name in rows.table.column_names]
+        at_ends = [name for name in named_so if _is_at_ends(guess, guess.column(name))]
+        guess.roles[columns.REWARDS] = reward.model_copy(update={"at_ends": at_ends})
     return guess.roles
 
 
@@ -161,7 +166,7 @@ def _understood(guess: Guess, changed: Collection[str]) -> None:
 
 def _by_canonical_name(guess: Guess) -> None:
     for name in (*SYNONYMS, *KEPT):
-        if name in guess.left and name not in guess.roles:
+        if name in guess.left and name not in guess.roles and not _is_of_fields(guess, name, guess.column(name)):
             guess.take(name, name, "has the canonical name")
 
 
@@ -170,7 +175,11 @@ def _by_name(guess: Guess, name: str) -> None:
     if name == columns.OBS:
         later = {*named(columns.NEW_OBS, left), *parts_of(columns.NEW_OBS, left), *following(left).values()}
         left = [column for column in left if column not in later]
-    matches = [column for column in named(name, left) if _fits(name, guess.column(column))]
+    matches = [
+        column
+        for column in named(name, left)
+        if _fits(name, guess.column(column)) and not _is_of_fields(guess, name, guess.column(column))
+    ]
     if name == columns.T and len(matches) > 1:  # what numbers the steps before what times them
         matches.sort(key=lambda column: not values.is_whole(guess.column(column)))
     if matches:
@@ -318,11 +327,7 @@ def _the_rest(guess: Guess) -> None:
             kinds |= _fields(name, guess.column(name))
     taken = {source for role in guess.roles.values() for source in role.sources}
     left = [name for name in kinds if name not in taken and kinds[name].null_count <= MAX_NULLS * len(guess.rows)]
-    at_ends = [  # such as who has won, in last rows only
-        name
-        for name in kinds
-        if name not in {*taken, *left} and is_outcome(name) and kinds[name].null_count < len(guess.rows) and _pays(kinds[name])
-    ]
+    at_ends = [name for name in kinds if name not in {*taken, *left} and is_outcome(name) and _is_at_ends(guess, kinds[name])]
     vectors = [name for name in left if name in vectors]
     done = [name for name in left if "." not in name or plain(name.partition(".")[0]) not in SYNONYMS[columns.OBS]]
     single = [name for name in done if _is_number(kinds[name])]
@@ -330,7 +335,7 @@ def _the_rest(guess: Guess) -> None:
     categories = [name for name in left if values.is_category(kinds[name])]
     seen = [name for name in left if name in {*vectors, *categories} or _is_number(kinds[name])]
     no_reward = columns.REWARDS not in guess.roles  # else only what has the very name of an outcome is none
-    seen = [name for name in seen if not (is_outcome(name) if no_reward else is_result(name))] or seen
+    seen = [name for name in seen if not ((no_reward and is_outcome(name)) or is_result(name))] or seen
     likeliest: list[str] = []
     for name, reason, pool, likely in (
         (columns.REWARDS, "no name says which column is the reward", [*single, *at_ends], OUTCOME_WORDS),
@@ -390,19 +395,37 @@ def _fits(role: str, column: pa.ChunkedArray) -> bool:
         case columns.REWARDS | columns.ACTION_LOGP | columns.ACTION_PROB:
             return values.numbers(column) is not None or values.is_vector(column)
         case columns.OBS | columns.NEW_OBS | columns.ACTIONS:
-            is_vector = values.is_vector(column) and not (role != columns.ACTIONS and _holds_text(column.type))
-            return is_vector or _is_number(column)
+            return _is_number(column) or values.is_vector(column)
         case columns.INFOS:
             return pa.types.is_nested(column.type) or arrow.is_text(column.type) or pa.types.is_large_binary(column.type)
     return role in MASKS and values.is_vector(column)
 
 
-def _pays(column: pa.ChunkedArray) -> bool:
-    return _is_number(column) or values.is_flag(column.drop_null())
+def _is_at_ends(guess: Guess, column: pa.ChunkedArray) -> bool:
+    """Whether last rows of episodes have it and no others, as who has won, whatever the order of the rows."""
+    known = column.is_valid().to_numpy()
+    if known.all() or not known.any() or not (_is_number(column) or values.is_flag(column.drop_null())):
+        return False
+    eps_id, time = guess.source_of(columns.EPS_ID), guess.source_of(columns.T)
+    t = None if time is None else values.numbers(guess.column(time), may_be_time=True)
+    if eps_id is not None and t is not None and len(t) == len(known):
+        ids = guess.column(eps_id).combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+        order = np.lexsort((t, ids))
+        last = np.zeros(len(known), bool)
+        last[order] = np.append(np.diff(ids[order]) != 0, True)
+        return bool(last[known].all())
+    same = same_episode(guess)
+    return same is not None and bool(np.append(~same, True)[known].all())
+
+
+def _is_of_fields(guess: Guess, role: str, column: pa.ChunkedArray) -> bool:
+    """Whether a state has a text inside, so that its fields are observed one by one; not where the next state is there, too."""
+    follows = {*named(columns.NEW_OBS, guess.rows.table.column_names), *following(guess.rows.table.column_names).values()}
+    return role == columns.OBS and not follows and _holds_text(column.type)
 
 
 def _holds_text(kind: pa.DataType) -> bool:
-    """Whether a struct has a text inside, which is no number: its fields are columns of their own."""
+    """Whether a struct has a text inside, which is no number."""
     return pa.types.is_struct(kind) and any(arrow.is_text(child.type) or _holds_text(child.type) for child in kind)
 
 

@@ -25,7 +25,7 @@ from offline_core.data.importing.linking import chain, distinct_rows, numbered, 
 from offline_core.data.importing.losses import LOSSES, LOST, SAME_ID, are_unsure, losses, over_lost, place_of
 from offline_core.data.importing.mapping import ColumnMapping
 from offline_core.data.importing.report import Place
-from offline_core.data.importing.times import LEAST_NANOSECONDS, MIN_STEPS, MONTHS_SET_BACK, SET_BACK, time_gaps
+from offline_core.data.importing.times import MIN_STEPS, MONTHS_SET_BACK, SET_BACK, time_gaps
 from offline_core.data.importing.values import MAPS
 from offline_core.errors import EpisodeError
 from offline_core.runtime.units import date_text
@@ -199,7 +199,8 @@ def put_in_order(
         case "stored":
             rows = _as_stored(rows)
             return (_cut_at_gaps(rows, max_gap) if is_timed else rows), 0
-    return _each_by_itself(rows), 0
+    rows = rows.sorted("id")
+    return rows.with_steps(rows.steps.with_columns(starts=True, gap=False)), 0
 
 
 def _by_t(rows: SourceRows, refuse: Refuse, max_gap: float | None, *, by_number: bool) -> SourceRows:
@@ -249,6 +250,15 @@ def _without_copies(rows: SourceRows) -> SourceRows:
     return rows.with_steps(rows.steps.filter(pl.Series(~is_copy | is_alone)))
 
 
+def repeated(rows: SourceRows) -> int:
+    """How many rows of an id, which are an episode each, equal another one of it in all values, t and all."""
+    if rows.ids is None:
+        return 0
+    rows = rows.sorted("id", "t")
+    again = rows.steps.select(SAME_ID & (T.diff() == 0)).to_series().arg_true()
+    return int(_repeats(rows, again).sum()) if len(again) else 0
+
+
 def _repeats(rows: SourceRows, lines: pl.Series) -> np.ndarray:
     """(L,) bool: the line equals the one before it, but for its id, t and place in the source."""
     at = rows.steps["at"].to_numpy()
@@ -284,7 +294,7 @@ def _step(t: float, *, by_number: bool) -> str:
 
 
 def _is_date(t: float) -> bool:
-    return LEAST_NANOSECONDS <= t < 2**63
+    return columns.LEAST_NANOSECONDS <= t < 2**63
 
 
 def _remedy(rows: SourceRows, line: int, by_number: bool) -> str:
@@ -321,7 +331,7 @@ def _clock_set_back(steps: pl.DataFrame) -> SetBack | None:
     t = steps.sort("file", "row")["t"].to_numpy()
     took = np.diff(t)
     back = np.flatnonzero(took <= 0)
-    if t[0] < LEAST_NANOSECONDS or not len(back):
+    if t[0] < columns.LEAST_NANOSECONDS or not len(back):
         return None
     least, usual = took[back], np.median(took)
     if not (((least >= -SET_BACK) & (least <= -SET_BACK // 2)) | (least == usual - SET_BACK)).all():
@@ -367,17 +377,6 @@ def same_rows(one: pa.Table, other: pa.Table) -> np.ndarray:
             for a, b in zip(*(nested.leaves(read_column(table, name)) for table in (one, other)), strict=True):
                 same &= ((a == b) | ((a != a) & (b != b))).reshape(len(same), -1).all(axis=1)
     return same
-
-
-def _each_by_itself(rows: SourceRows) -> SourceRows:
-    """Rows that are an episode each, without copies: of an id and t that are there, or of an id where each is of one row."""
-    rows = rows.sorted("id", "t")
-    if rows.ids is not None and len(again := rows.steps.select(SAME_ID & (T.diff() == 0)).to_series().arg_true()):
-        copies = again.filter(pl.Series(_repeats(rows, again)))
-        has_t, names_rows = rows.steps["t"].n_unique() > 1, len(copies) == rows.steps.select(SAME_ID.sum()).item()
-        if has_t or names_rows:
-            rows = rows.with_steps(rows.steps.filter(~pl.int_range(pl.len()).is_in(copies.implode())))
-    return rows.with_steps(rows.steps.with_columns(starts=True, gap=False))
 
 
 def _as_stored(rows: SourceRows) -> SourceRows:

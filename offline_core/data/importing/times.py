@@ -18,8 +18,6 @@ SET_BACK = 3600 * NANOSECONDS
 """So far the clock of local times is set back at the end of summer."""
 MONTHS_SET_BACK = (2, 3, 4, 9, 10, 11)
 """In these it is, on one half of the earth or the other."""
-LEAST_NANOSECONDS = 10**17
-"""A time from here on, which is 1973, is one of nanoseconds since 1970, and told as a date."""
 
 
 def time_gaps(t: np.ndarray, group: np.ndarray, starts: np.ndarray, max_gap: float | None = None) -> np.ndarray:
@@ -45,7 +43,7 @@ def time_gaps(t: np.ndarray, group: np.ndarray, starts: np.ndarray, max_gap: flo
     _, first, count = np.unique(group[rows], return_index=True, return_counts=True)
     ascending = took[np.lexsort((took, group[rows]))]
     low, high = ascending[first + (count - 1) // 4], ascending[first + (count - 1) * 3 // 4]
-    goes_back = ascending[first] < -(SET_BACK if t.min() >= LEAST_NANOSECONDS else 0)
+    goes_back = ascending[first] < -(SET_BACK if t.min() >= columns.LEAST_NANOSECONDS else 0)
     is_regular = (count >= MIN_STEPS) & (low > 0) & (high <= MAX_SPREAD * low) & ~goes_back
     gaps[rows] = took > np.repeat(np.where(is_regular, GAP_FACTOR * high, np.inf), count)
     return gaps

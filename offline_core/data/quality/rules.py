@@ -103,7 +103,8 @@ class ConstantFeatures(CountingRule):
 class ObservedOutcomes(CountingRule):
     """Numbers of an observation that tell by themselves whether the step is rewarded: what came of an action was observed.
 
-    A policy that learns from it cannot know it when it acts. Of whole datasets in which some rewards are 0 and some are not.
+    A policy that learns from it cannot know it when it acts. Of whole datasets in which some rewards are 0 and some are not;
+    numbers that count the steps are known, though a reward may come at the last.
 
     Arguments:
         made_of: what the observations are made of.
@@ -126,6 +127,8 @@ class ObservedOutcomes(CountingRule):
         self._ranges: dict[tuple[str, int], np.ndarray] = {}
         """By leaf and size: (least, most; not rewarded, rewarded; numbers)."""
         self._telling: list[str] = []
+        self._moves: dict[tuple[str, int], np.ndarray] = {}
+        """By leaf and size: (least, most; numbers) by how much a number changes in a step."""
 
     def look(self, steps: StepBatch) -> None:
         if not len(steps):
@@ -144,13 +147,19 @@ class ObservedOutcomes(CountingRule):
                 if len(rows):
                     np.fmin(bounds[0, kind], np.fmin.reduce(rows, axis=0), out=bounds[0, kind])
                     np.fmax(bounds[1, kind], np.fmax.reduce(rows, axis=0), out=bounds[1, kind])
+            moves = self._moves.setdefault(key, np.stack([np.full(key[1], np.inf), np.full(key[1], -np.inf)]))
+            if (at := np.flatnonzero(_are_apart(bounds))).size and steps.follows.size:
+                now, before = (numbers[rows][:, at].astype(np.float64) for rows in (steps.follows, steps.follows - 1))
+                moves[0, at] = np.fmin(moves[0, at], np.fmin.reduce(now - before, axis=0))
+                moves[1, at] = np.fmax(moves[1, at], np.fmax.reduce(now - before, axis=0))
 
     def finding(self, statistics: Mapping[str, ColumnStatistics]) -> Finding:
-        for (name, size), (least, most) in self._ranges.items():
-            apart = (most[0] < least[1]) | (most[1] < least[0])
+        for (name, size), bounds in self._ranges.items():
+            moves = self._moves[name, size]
+            is_clock = np.isfinite(moves).all(axis=0) & (moves[0] * moves[1] > 0) & np.isclose(moves[0], moves[1], rtol=1e-3)
             self.tally.of += size
             names = number_names(name, size, self._made_of)
-            self._telling += [names[number] for number in np.flatnonzero(apart & np.isfinite(least).all(axis=0))]
+            self._telling += [names[number] for number in np.flatnonzero(_are_apart(bounds) & ~is_clock)]
         self.tally.count = len(self._telling) if (self._steps >= self.MIN_STEPS).all() else 0
         return super().finding(statistics)
 
@@ -610,6 +619,16 @@ class EmptyDataset(CountingRule):
 
     def is_broken(self) -> bool:
         return self.tally.count == self.tally.of
+
+
+def _are_apart(bounds: np.ndarray) -> np.ndarray:
+    """(numbers,) bool: all values of one kind are above those of the other.
+
+    Arguments:
+        bounds: (least, most; not rewarded, rewarded; numbers).
+    """
+    least, most = bounds
+    return np.asarray(((most[0] < least[1]) | (most[1] < least[0])) & np.isfinite(least).all(axis=0))
 
 
 def _has_bounds(space: gym.Space[Any]) -> bool:

@@ -31,9 +31,13 @@ MOST_NUMBERS = 8
 """Most numbers of a Box, or actions of a list, that are told."""
 
 
-def about_drift(dataset: Dataset) -> Iterator[str]:
-    """Say that the end of the log is not like its beginning, in the order of `Dataset.in_time`."""
-    index = dataset.index([columns.RETURN, columns.LENGTH])[dataset.in_time()]
+def about_drift(dataset: Dataset, in_time: np.ndarray) -> Iterator[str]:
+    """Say that the end of the log is not like its beginning.
+
+    Arguments:
+        in_time: (episodes,) see `Dataset.in_time`.
+    """
+    index = dataset.index([columns.RETURN, columns.LENGTH])[in_time]
     returns, paid = index[columns.RETURN].to_numpy(), (index[columns.RETURN] / index[columns.LENGTH]).to_numpy()
     third = len(index) // 3
     if third < FEW:
@@ -54,11 +58,10 @@ def about_drift(dataset: Dataset) -> Iterator[str]:
         )
 
 
-def ends_of(source: Dataset) -> list[LogPart]:
+def ends_of(source: Dataset, in_time: np.ndarray) -> list[LogPart]:
     """The first and the last third of a log, in the order of time."""
     index = source.index([columns.RETURN, columns.LENGTH])
     returns, lengths, third = index[columns.RETURN].to_numpy(), index[columns.LENGTH].to_numpy(), len(index) // 3
-    in_time = source.in_time()
     nearest = [in_time, in_time[::-1]]
     ends = []
     for name, order in zip(ENDS, nearest, strict=True):
@@ -71,11 +74,11 @@ def ends_of(source: Dataset) -> list[LogPart]:
     return ends
 
 
-def judging_in(source: Dataset, judging: Dataset) -> dict[str, np.ndarray]:
+def judging_in(source: Dataset, judging: Dataset, in_time: np.ndarray) -> dict[str, np.ndarray]:
     """Which judging episodes that have a step belong to each end, (E,) bool by the name of the end."""
     keys = [columns.EPS_ID, columns.T_STARTED]
-    in_time = pl.Series("number", np.argsort(source.in_time()))
-    order = source.index(keys).select(keys).with_columns(in_time).unique(keys, keep="first")
+    number = pl.Series("number", np.argsort(in_time))
+    order = source.index(keys).select(keys).with_columns(number).unique(keys, keep="first")
     own = judging.index([*keys, columns.LENGTH]).filter(pl.col(columns.LENGTH) > 0)
     numbers = own.join(order, on=keys, how="left", maintain_order="left")["number"].to_numpy()
     episodes = source.ref.episodes

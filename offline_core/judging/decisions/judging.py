@@ -27,6 +27,7 @@ from offline_core.judging.estimation.evidence import Evidence
 from offline_core.judging.estimation.influence import influence
 from offline_core.judging.estimation.logged import LOG_BEHAVIOUR, LOG_RATIOS, inputs_of
 from offline_core.judging.estimation.propensities import about_recorded
+from offline_core.judging.estimation.result import NOTED_UNRECORDED
 from offline_core.judging.estimation.trajectories import Trajectories
 
 JUDGES: tuple[Method, ...] = ("fqe", "wdr")
@@ -158,7 +159,7 @@ def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[Guardr
     """What this side says of each guardrail, for each contender."""
     findings_by_contender: list[list[GuardrailFinding]] = [[] for _ in contenders]
     for guardrail in side.config.guardrails:
-        rewards, recorded = paid(side.dataset, guardrail), 0.0
+        rewards, recorded, unrecorded = paid(side.dataset, guardrail), 0.0, 0.0
         size = side.dataset.ref.episodes
         if not rewards.any():  # no step of the log touches it
             same = without_resamples(0.0, 0.0, effective_episodes=size, carrying_episodes=size, largest_share=1 / size)
@@ -167,10 +168,14 @@ def _guardrails(side: Side, contenders: Sequence[Contender]) -> list[list[Guardr
             evidence, today = _with_today(side, contenders, rewards=rewards)
             recorded = float(evidence.episodes[0].returns.mean())
             beyond = -guardrail.max_fall
+            unrecorded = max(map(unrecorded_share, evidence.episodes[: len(contenders)]))
             differences = [side.difference(evidence.episodes.pop(0), today, beyond=beyond) for _ in contenders]
+        if unrecorded > NOTED_UNRECORDED:  # of what follows the recordings no fall can be excluded
+            differences = [difference.model_copy(update={"p_value": 1.0}) for difference in differences]
         for findings, difference in zip(findings_by_contender, differences, strict=True):
             passed = difference.p_value <= side.config.risk / side.config.finalists
             terms = {"name": guardrail.name, "max_fall": guardrail.max_fall, "unit": guardrail.unit, "recorded": recorded}
+            terms["unrecorded_share"] = unrecorded
             findings.append(GuardrailFinding.model_validate({**terms, "difference": difference, "passed": passed}))
     return findings_by_contender
 

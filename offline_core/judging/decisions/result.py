@@ -111,6 +111,7 @@ class GuardrailFinding(Part):
     passed: bool = Field(description="Shown not to fall by more, at this candidate's share of the risk.")
     unit: str = Field("", description="What its numbers are.")
     recorded: float | None = Field(None, description="Mean discounted return of it in the judging episodes, as recorded.")
+    unrecorded_share: float = Field(0.0, description="Share of it that was not recorded, see `OffPolicyResult`.")
 
     @property
     def mark(self) -> Mark:
@@ -124,7 +125,8 @@ class GuardrailFinding(Part):
             return f"{self.name} falls: it changes by {self.told(change.value)}, and {allowed}."
         word = "is shown to hold" if self.passed else "is not shown to hold"
         value, worst = self.told(change.value, "+"), self.told(change.at_least, "+")
-        return f"{self.name} {word}: it changes by {value}, by {worst} at the worst, and {allowed}."
+        told = f"{self.name} {word}: it changes by {value}, by {worst} at the worst, and {allowed}."
+        return f"{told} {100 * self.unrecorded_share:.0f} % of it was not recorded." if self.unrecorded_share > 0 else told
 
     def told(self, value: float, sign: str = "") -> str:
         """A number in the unit of the guardrail."""

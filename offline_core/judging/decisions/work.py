@@ -72,8 +72,9 @@ def decided(
     for guardrail in config.guardrails:
         paid(selecting_side, guardrail)  # what is wrong is said before anything is fitted
     check_answers([*contenders, *([today] if today else [])], source)
-    drifting = [*about_drift(source)]
-    groups, parts = groups_of(judging_side, config.group), judging_in(source, judging_side) if drifting else {}
+    in_time = source.in_time()
+    drifting = [*about_drift(source, in_time)]
+    groups, parts = groups_of(judging_side, config.group), judging_in(source, judging_side, in_time) if drifting else {}
     history = lineage(source.location.uri, source.manifest.version)
     taught = {contender.uri: [*diagnosis.about_learning(contender, history, judging_side)] for contender in contenders}
     cloned = partial(with_clones, folder=folder, by=config.by, stage="decide", updates=config.clone_updates, seed=config.seed)
@@ -114,7 +115,7 @@ def decided(
     against_clone = today is not None and today.clone is not None
     ruling = rule(candidates, config, episodes=source.ref.episodes, refusals=refusals, against_clone=against_clone)
     best = ruling.first
-    ends = ends_of(source) if drifting else []
+    ends = ends_of(source, in_time) if drifting else []
     warnings = [
         *diagnostics.about_history(source, history),
         *diagnostics.about_parts(judged.begins_late),

@@ -133,6 +133,8 @@ class OffPolicyResult(PolicyResult):
         weighed = {name: estimate for name, estimate in self.estimates.items() if estimate.effective_episodes is not None}
         intervals = {name: (estimate.value, estimate.low, estimate.high) for name, estimate in self.estimates.items()}
         lines = {"recorded": self.recorded.value}
+        if self.continued is not None:
+            lines["recorded, and expected after it"] = self.continued.value
         pictures = [partial(figures.intervals, values=intervals, x=return_name(self.gamma, self.reward), lines=lines)]
         if weighed:
             sizes = {name: estimate.effective_episodes or 0.0 for name, estimate in weighed.items()}

@@ -244,7 +244,7 @@ def test_equal_episodes_may_be_on_both_sides_where_they_have_other_ids(tmp_path:
 def test_time_is_that_of_the_column_and_not_the_order_of_the_files(tmp_path: Path, format: Format) -> None:
     """Two sites, a file each: the last episodes of both are held out."""
     some = [
-        dataclasses.replace(episode(i, 2), extras={"time": np.array([day, day + 1], np.int64)})
+        dataclasses.replace(episode(i, 2), extras={"time": np.array([day, day + 1], np.int64) * 10**15 + 10**18})
         for i, day in enumerate([*range(0, 100, 10), *range(5, 105, 10)])
     ]
     data = write_dataset(tmp_path / "in", some, format)
@@ -254,6 +254,8 @@ def test_time_is_that_of_the_column_and_not_the_order_of_the_files(tmp_path: Pat
     assert train == [one for one in some if one not in held_out]
     without = write_dataset(tmp_path / "without", [episode(i, 2) for i in range(3)], format)
     assert without.in_time().tolist() == [0, 1, 2]
+    hours = [dataclasses.replace(episode(i, 2), extras={"time": np.array([9 - i, 9 - i])}) for i in range(3)]
+    assert write_dataset(tmp_path / "hours", hours, format).in_time().tolist() == [0, 1, 2], "no times, but hours of the day"
 
 
 @pytest.mark.parametrize("by", ["episodes", "time", "id", "day"])

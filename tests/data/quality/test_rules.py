@@ -126,6 +126,18 @@ def test_observed_outcomes(tmp_path: Path, format: Format, sign: int) -> None:
     assert "tell by themselves which steps are rewarded: obs[2]" in finding.message
 
 
+def test_a_clock_that_tells_the_last_step_is_no_finding(tmp_path: Path) -> None:
+    some = []
+    for number in range(120):
+        steps = 5 + number % 20
+        left = np.arange(steps, -1, -1)
+        observations = np.column_stack([np.random.default_rng(number).random(steps + 1), left / 25, left]).astype(np.float32)
+        rewards = (left[:-1] == 1).astype(float)
+        changes = {"actions": np.zeros((steps, 2), np.float32), "extras": {}, "observation_space": None, "eps_id": f"e{number}"}
+        some.append(episode(0, observations=observations, rewards=rewards, **changes))
+    assert "observed_outcomes" not in broken(run_check(tmp_path, some, "episodes"))
+
+
 def test_a_reward_that_no_single_number_tells_is_no_finding(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     some = []

@@ -117,12 +117,12 @@ REWARD_WORDS = (
     *("reward", "rewards", "return", "returns", "payoff", "utility", "profit", "pnl", "pn_l", "revenue", "income", "earnings"),
     *("margin", "result", "outcome", "success", "win", "won", "purchased", "purchase", "bought", "ordered", "conversion"),
     *("converted", "click", "clicks", "clicked", "score", "gain", "savings", "sales", "booking", "bookings", "orders", "kpi"),
-    *("survived", "rating", "satisfaction", "csat", "sold", "paid", "delivered", "redeemed", "accepted", "subscribed"),
+    *("survived", "rating", "satisfaction", "csat", "sold", "paid", "delivered", "redeemed", "accepted"),
 )
 COST_WORDS = (
     *("cost", "costs", "expense", "expenses", "penalty", "loss", "losses", "died", "mortality", "delay", "error", "waste"),
     *("downtime", "kwh", "energy", "refund", "refunds", "refunded", "returned", "churn", "churned", "cancelled", "canceled"),
-    *("unsubscribed", "rejected"),
+    "rejected",
 )
 """What is to be small: such a column is a reward once it is turned round."""
 OUTCOME_WORDS = (*REWARD_WORDS, *COST_WORDS)
@@ -151,7 +151,7 @@ _FLOWS = (
 """Beside one of these, `return` is what flows back."""
 _SAVED = frozenset(("saved", "saving", "avoided", "reduction", "reduced", "prevented"))
 """Beside one of these, more of a cost is better."""
-_AROUND = ("is", "was", "has", "units", "total", "after")
+_AROUND = ("is", "was", "units", "after")
 """Beside the name of an outcome."""
 _NEXT_WORDS = ("next", "new", "prime", "tp1", "after")
 

@@ -115,7 +115,7 @@ def proposed(config: ImportConfig, sample: SourceSample, *, is_taken: bool) -> P
         is_taken: nobody looks at it before, so that whole numbers of actions stay as they are.
     """
     first = rows_of(sample.readers)
-    before = _with_read_dates(_encoded(config, first, is_taken=is_taken), first)
+    before = _with_read_dates(_encoded(config, first, is_taken=is_taken, is_whole=sample.is_whole), first)
     config = before.config
     made = made_by(config, sample.readers)
     seen = sample.readers if made is None else tuple(_with_made(reader, made) for reader in sample.readers)
@@ -192,10 +192,11 @@ def _with_gaps(rows: SampleRows, names: Iterable[str]) -> SampleRows:
     return SampleRows(table, rows.file)
 
 
-def _encoded(config: ImportConfig, rows: SampleRows, *, is_taken: bool) -> Proposal:
+def _encoded(config: ImportConfig, rows: SampleRows, *, is_taken: bool, is_whole: bool) -> Proposal:
     """Encode the texts of a column that is named like actions, and of columns mapped to observations, as numbers.
 
-    Whole numbers of actions are encoded, too, where they are few of those up to the largest, as discounts of 0, 5 and 10 are.
+    Whole numbers of actions are encoded, too, where they are few of those up to the largest, as discounts of 0, 5 and 10 are;
+    real ones of few values become these, if all rows were looked at: others would become the nearest.
     Columns with a declared space or encoding stay as they are.
     """
     plan = Proposal(config)
@@ -211,9 +212,11 @@ def _encoded(config: ImportConfig, rows: SampleRows, *, is_taken: bool) -> Propo
         column = None if name in {*config.columns.made, *config.columns.encode} else values.column_at(rows.table, name)
         if column is None:
             continue
-        if form == "index" and not is_taken and name not in config.columns.discretise and (levels := few_values(column)):
+        is_free = is_whole and not is_taken and name not in config.columns.discretise
+        if form == "index" and is_free and (levels := few_values(column)):
+            plan.chosen["columns.discretise"] = f"{name} has few values: each is a choice"  # may be declared for other columns
             levelled = {**config.columns.discretise, name: {"values": levels}}
-            plan.set("columns.discretise", levelled, f"{name} has few values: each is a choice")
+            plan.set("columns.discretise", levelled, plan.chosen["columns.discretise"])
             continue
         if not (
             _names_few(column) or (few_of_range(column) and not is_taken) if form == "index" else values.is_category(column)

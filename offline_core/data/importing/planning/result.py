@@ -97,7 +97,7 @@ class ImportPlan(BaseModel):
     def fills(self) -> dict[str, int]:
         """What may stand in gaps. A reward or an action that is not known is no number: such rows are left out.
 
-        A reward that most rows have not is one that comes at the end, and is 0 before.
+        A reward that last rows alone have is 0 before.
         """
         known, seen = set[str](), set[str]()
         for role in self.roles:
@@ -105,7 +105,7 @@ class ImportPlan(BaseModel):
                 known |= {*role.sources, *role.candidates[:1]}
             elif role.name == columns.OBS:
                 seen |= {*role.sources, *role.candidates}
-        at_ends = {name for name, nulls in self.gaps.items() if 2 * nulls > self.counts.rows > 0}
+        at_ends = {name for role in self.roles for name in role.at_ends}
         return dict.fromkeys((name for name in self.gaps if name not in known - seen - at_ends), 0)
 
     @property

@@ -651,3 +651,23 @@ def test_who_has_won_is_a_reward_that_comes_at_the_end(tmp_path: Path) -> None:
     assert plan.fills == {"win": 0} and "fill: {win: 0}" in plan.yaml
     given = {"mapping": {"obs": ["hp"], "actions": "move", "rewards": "win"}, "columns": {"fill": {"win": 0}}}
     check_by_import(planned(tmp_path / "x.jsonl", **given), tmp_path)
+
+
+def test_levels_are_proposed_only_where_all_rows_were_looked_at(tmp_path: Path) -> None:
+    """Others would become the nearest."""
+    lines = [f"{i},{i % 7},{[0.8, 1.0, 1.25][i % 3] + (i > 250_000) / 10:g},{i % 5}" for i in range(300_000)]
+    (tmp_path / "x.csv").write_text("\n".join(["offer_id,age,price_level,margin", *lines, ""]))
+    mapping = {"actions": "price_level", "rewards": "margin", "obs": ["age"]}
+    plan = planned(tmp_path / "x.csv", mapping=mapping, episodes={"order": "single_step"})
+    assert not plan.is_whole and not plan.config.columns.discretise
+
+
+@pytest.mark.parametrize("name", ["treatment", "csat"])
+def test_what_is_unknown_in_most_rows_is_no_zero(tmp_path: Path, name: str) -> None:
+    lines = [f"{i // 6},{i % 6},{i},{i % 3 if i % 4 == 1 else ''},{i % 2}" for i in range(120)]
+    (tmp_path / "x.csv").write_text("\n".join([f"visit,step,age,{name},other", *lines, ""]))
+    mapping = {"obs": ["age"], "actions": "treatment", "rewards": "other"}
+    plan = planned(
+        tmp_path / "x.csv", mapping=mapping if name == "treatment" else mapping | {"actions": "other", "rewards": "csat"}
+    )
+    assert plan.gaps == {name: 90} and plan.fills == {}
