@@ -253,6 +253,34 @@ def test_a_group_in_which_the_candidate_is_worse_is_told(place: Path, tmp_path: 
             decide(wrong, dataset=str(tmp_path / "log"), candidates=[str(place / "target")], output=str(tmp_path / "out"))
 
 
+def test_of_a_log_that_is_cut_off_no_clone_is_promoted_and_no_guardrail_holds(place: Path, tmp_path: Path) -> None:
+    save_policy(policy_of(BEHAVIOUR + 0.01 * np.array([[1, -1]] * 3)), str(place / "near"), operation=Operation(name="test"))
+    cut = [
+        replace(
+            one,
+            observations=one.observations[:3],
+            actions=one.actions[:2],
+            rewards=one.rewards[:2],
+            extras={name: values[:2] for name, values in one.extras.items()},
+            terminated=False,
+            truncated=True,
+        )
+        if len(one) > 2
+        else one
+        for one in recorded(played(FEW, seed=9))
+    ]
+    dataset_of(place / "cut", cut, spaces=SPACES, environment=None)
+    estimate = SETTINGS["estimate"] | {"horizon": "continuing"}
+    rails = [{"name": "pay", "expression": "rewards", "max_fall": 100.0}]
+    found = decided(place, "cut", "near", output=tmp_path, estimate=estimate, guardrails=rails)
+    assert found.verdict != "promote"
+    [candidate] = found.candidates
+    assert candidate.judged is not None
+    assert candidate.judged.low < 0 < candidate.judged.high, "without all that follows the cuts"
+    [pay] = candidate.guardrails
+    assert pay.unrecorded_share > 0.1 and not pay.passed and "% of it was not recorded" in str(pay)
+
+
 @pytest.mark.parametrize("by", ["episodes", "time"])
 def test_a_decision_on_a_log_that_drifts_says_on_which_part_it_stands(by: str, place: Path, tmp_path: Path) -> None:
     """Later all steps are paid 2 more, and the first action is taken alone; episodes of either kind judge."""
