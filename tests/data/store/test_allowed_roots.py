@@ -140,6 +140,7 @@ NO_LOCATIONS = {
     "of",
     "resources",
     "runs_url",
+    "time_zone",
     "unit",
     "where",
     "where_steps",
