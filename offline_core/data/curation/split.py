@@ -217,6 +217,11 @@ def values_of(source: Dataset, index: pl.DataFrame, name: str, *, what: str = "s
         values = [*observed_constants(source, name)]
     if None in values:
         eps_id = index[columns.EPS_ID][values.index(None)]
+        if source.manifest.operation.config.get("mapping", {}).get(columns.EPS_ID) == name:
+            raise ConfigError(
+                f"{source.ref} cannot be {what} by {name!r}, which names its episodes and is no column of its steps: import "
+                f"again with columns: {{computed: {{{name}_kept: {name}}}}}, and name {name}_kept."
+            )
         raise ConfigError(
             f"{source.ref} cannot be {what} by {name!r}: it is not in episode {eps_id}, or changes within it. Choose one of "
             f"{', '.join(columns.EPISODE_METADATA)}, or a column with one value in all steps of each episode."

@@ -28,6 +28,7 @@ from offline_core.data.episodes.index import content_of
 from offline_core.errors import ConfigError, EmptyDatasetError
 from tests.cases import examples
 from tests.data.datasets.factories import FORMATS, episode, write_dataset
+from tests.data.importing.factories import run_import
 
 
 def run_split(folder: Path, name: str = "out", **config: Any) -> SplitResult:
@@ -312,6 +313,21 @@ def test_the_error_of_a_split_of_few_ids_names_a_share_that_works(tmp_path: Path
         run_split(tmp_path, by="id")
     assert run_split(tmp_path, by="id", held_out_fraction=fraction).held_out.episodes in (1, 2)
     assert data.ref.episodes == 3
+
+
+@pytest.mark.parametrize("site", [(1, 2, 3), ("north", "south", "west")], ids=["numbers", "texts"])
+def test_a_column_that_names_the_episodes_of_a_day_is_kept_beside_them(tmp_path: Path, site: tuple[Any, ...]) -> None:
+    rows = [f"{site[i // 8]},2026-01-0{1 + i // 4 % 2}T0{i % 4}:00:00Z,{i},1,{i}" for i in range(24)]
+    (tmp_path / "log.csv").write_text("\n".join(["site,at,obs,action,reward", *rows, ""]))
+    config: dict[str, Any] = {"mapping": {"eps_id": "site", "t": "at"}, "episodes": {"ids_per": "date"}}
+    run_import(tmp_path / "log.csv", tmp_path / "in", **config)
+    with pytest.raises(ConfigError, match=r"with columns: \{computed: \{site_kept: site\}\}, and name site_kept"):
+        run_split(tmp_path, by="site")
+    _, found = run_import(tmp_path / "log.csv", tmp_path / "in", **config, columns={"computed": {"site_kept": "site"}})
+    assert len(found) == 6
+    train, held_out = sides(run_split(tmp_path, by="site_kept", held_out_fraction=0.3))
+    assert (len(train), len(held_out)) == (4, 2)
+    assert len({one.extras["site_kept"][0] for one in held_out}) == 1
 
 
 def test_a_held_out_side_is_what_judges(tmp_path: Path) -> None:
