@@ -93,6 +93,7 @@ def imported(task: Task) -> str:
 
 def training(task: Task) -> TrainingConfig:
     """Network, batch size and learning rate as RLlib has them."""
+    from offline_core.learning.config import TrainingConfig
     from offline_core.runtime.config import parse
 
     return parse(

@@ -22,12 +22,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.vs_rllib import measuring
+from benchmarks.vs_rllib import measuring, our_side
 from benchmarks.vs_rllib.counting import converted, learned_from, of_episodes, on_disk, steps_of
 from benchmarks.vs_rllib.report import digits, figures, page, span, table, write
 from benchmarks.vs_rllib.runs import SideRun, append, read, source_of
 from benchmarks.vs_rllib.summary import summary
-from benchmarks.vs_rllib.task import Task, play
+from benchmarks.vs_rllib.task import HIDDEN_SIZES, Task, play
 from offline_core.data.episodes import Episode, encode
 from tests.waiting import wait_until
 
@@ -153,6 +153,11 @@ def report(*runs: SideRun) -> dict[str, Any]:
 def bc(side: str, round: int, seconds: float, outcome: Any = "finished", **fields: Any) -> SideRun:
     parts = {"stage": seconds - 1} if outcome == "finished" else {}
     return SideRun("bc", side, round, outcome, seconds=seconds, parts=parts, **fields)
+
+
+def test_our_clones_learn_as_the_document_has_it() -> None:
+    config = our_side.training(Task("marwil_seen", ""))
+    assert (config.algorithm, config.network.hidden_sizes) == ("marwil", [*HIDDEN_SIZES])
 
 
 def test_ratios_are_of_medians() -> None:
