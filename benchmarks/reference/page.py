@@ -24,6 +24,8 @@ OURS, CHOSEN, *PEERS = SIDES
 IN_README = ("ours", "d3rlpy", "jax")
 SEEDS_IN_README = 2
 """Seeds that each side of a cell must have run; with fewer a score has no interval."""
+MOST_APART = 1.5
+"""Times as long for the same additions, beside other work, up to which machines are of one speed."""
 REMARKS = "## Remarks"
 """What people write below this line of a page is on the next page, too."""
 
@@ -164,7 +166,7 @@ def table(measured: dict[str, Any]) -> str:
         _line(
             f"{row.task} {row.kind}, {row.algorithm}",
             *(f"{interquartile_mean(row.scores(side)):.1f}" for side in IN_README),
-            *(f"{row.speed(OURS) / row.speed(peer):.2f}" for peer in IN_README[1:]),
+            *(row.times(peer) for peer in IN_README[1:]),
             " / ".join(row.processors),
             row.version,
         )
@@ -237,6 +239,11 @@ class _Row:
     def processors(self) -> list[str]:
         """What the sides ran on; speeds of one processor compare."""
         return sorted({run.get("processor", "not known") for runs in self.runs.values() for run in runs})
+
+    def times(self, peer: str) -> str:
+        """How many times the peer's updates ours does in a CPU second; not told if they ran on machines of other speeds."""
+        loops = [run.get("loop_seconds", 0.0) for side in (OURS, peer) for run in self.runs[side]]
+        return f"{self.speed(OURS) / self.speed(peer):.2f}" if max(loops) <= MOST_APART * min(loops) else "-"
 
     def speed(self, side: str) -> float:
         """Updates a CPU second."""
