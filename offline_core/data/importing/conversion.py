@@ -48,7 +48,7 @@ _NUMERIC = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.s
 _CANONICAL = {*columns.STEP_COLUMNS, *ENDS, columns.IS_FIRST, columns.ACTION_LOGP, columns.ACTION_DIST_INPUTS}
 """Names that mean what they mean without a mapping, too."""
 NUMBERS, LOCAL_TIMES, TIMES = "numbers", "times without a time zone", "times with a time zone"
-"""What column t holds if it holds no times."""
+"""What column t may hold."""
 CLIPPED = "_clipped_action"
 """A column beside the others while a table is converted."""
 

@@ -170,7 +170,7 @@ class Joined(NamedTuple):
     corrected: Mapping[str, int] = {}
     """Stored rows that gave way to new ones with other values, by id."""
     unchanged: frozenset[str] = frozenset()
-    """Ids of which no row is new."""
+    """Ids of which no row is new, and nothing new is lost beside them."""
 
 
 def with_stored(new: pa.Table, stored: pa.Table, read_before: Sequence[int]) -> Joined:
@@ -187,12 +187,15 @@ def with_stored(new: pa.Table, stored: pa.Table, read_before: Sequence[int]) -> 
     compared = [name for name in new.column_names if name not in {columns.EPS_ID, columns.T, SOURCE_FILE, SOURCE_ROW, *LOSSES}]
     both = (new.take(pairs["line"].to_arrow()), stored.take(pairs["line_old"].to_arrow()))
     pairs = pairs.with_columns(same=pl.Series(same_rows(*(table.select(compared) for table in both))))
+    before = stored
     new, stored = _with_common_losses(new, stored, pairs, read_before)
+    lost = np.any([stored[name].to_numpy() != before[name].to_numpy() for name in FLAGS], axis=0)
     gives_way = pl.col("line").is_in(pairs.filter(~pl.col("same"))["line_old"].implode())
     old = old.with_columns(gives_way=gives_way)
     kept_places = pairs.filter(~pl.col("line_old").is_in(old.filter("gives_way")["line"].implode()))
     lines = lines.with_columns(is_known=pl.col("line").is_in(kept_places["line"].implode()))
-    unchanged = set(old[columns.EPS_ID].to_list()) - set(lines.filter(~pl.col("is_known"))[columns.EPS_ID].to_list())
+    changed = {*lines.filter(~pl.col("is_known"))[columns.EPS_ID], *old.filter(pl.Series(lost))[columns.EPS_ID]}
+    unchanged = set(old[columns.EPS_ID].to_list()) - changed
     old = old.with_columns(kept=~pl.col("gives_way") & ~pl.col(columns.EPS_ID).is_in(list(unchanged)))
     rest = new.filter(lines["is_known"].not_().to_arrow())
     left = stored.filter(old["kept"].to_arrow()).select(rest.column_names).cast(rest.schema)

@@ -40,7 +40,7 @@ def compare(
     """Value of a candidate minus that of what runs today, paired by episode.
 
     Both are estimated by wdr. What the log recorded needs no estimate. Where a recording ends before its episode, what follows
-    is of the candidate's Q function on both sides then: nothing is claimed of what nobody recorded. The interval and the
+    is of the candidate's Q function on both sides then: nothing is claimed of what was not recorded. The interval and the
     p-value are of the studentised bootstrap (Efron & Tibshirani 1993, chapter 12): each resample, of groups of episodes where
     they are many, is divided by its own standard error, which the influences give. No bound is closer than that of rare
     rewards, or else Student's, see `RareRewards` and `Student`.

@@ -217,8 +217,8 @@ class OffPolicyResult(PolicyResult):
 
     def _held_against(self, method: str) -> float:
         """What was recorded, as far as a method looks."""
-        looks_beyond = self.continued is not None and fitting([method])
-        return self.continued.value if looks_beyond and self.continued is not None else self.recorded.value
+        looked_at = self.continued if self.continued is not None and fitting([method]) else self.recorded
+        return looked_at.value
 
     @property
     def told_horizon(self) -> str:

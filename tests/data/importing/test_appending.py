@@ -148,8 +148,9 @@ def test_no_append_bridges_what_an_earlier_one_could_not_read(
         ["0 (1) 2", "3 (4)", "5 6"],
         ["0 1", "1 (2) 3"],
         ["0 1 2", "2 (3) 4", "4 (5) 6"],
+        ["0 1", "0 1 (2)", "3 4"],
     ],
-    ids=["a repeat", "late rows", "a loss at the end", "twice", "behind a repeat", "behind repeats"],
+    ids=["a repeat", "late rows", "a loss at the end", "twice", "behind a repeat", "behind repeats", "behind nothing new"],
 )
 def test_losses_between_files(tmp_path: Path, files: list[str]) -> None:
     """A step in brackets cannot be read."""

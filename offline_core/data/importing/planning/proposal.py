@@ -112,7 +112,7 @@ def proposed(config: ImportConfig, sample: SourceSample, *, is_taken: bool) -> P
     """Propose parameters for the columns of a sample, and for those that are computed from them.
 
     Arguments:
-        is_taken: nobody looks at it before, so that whole numbers of actions stay as they are.
+        is_taken: the import goes on with it unseen, so that whole numbers of actions stay as they are.
     """
     first = rows_of(sample.readers)
     before = _with_read_dates(_encoded(config, first, is_taken=is_taken, is_whole=sample.is_whole), first)
