@@ -14,13 +14,21 @@ from offline_core.data.store.location import Location
 
 
 def ask_for_import(config: ImportConfig, *, source: str | Sequence[str], output: str) -> None:
-    """Ask on the terminal, write the YAML beside the output, and say what to type next.
+    """Ask on the terminal, write the YAML beside the output, and say what to type next; so, too, where somebody stops.
 
     Raises:
         SystemExit: with 1, where something is left to decide.
     """
     paths = [source] if isinstance(source, str) else list(source)
-    plan = asked(config, paths, _ask)
+    plan = None
+    try:
+        for plan in asked(config, paths, _ask):
+            pass
+    except (click.Abort, KeyboardInterrupt):  # by Ctrl-C, or at the end of what answers come from
+        if plan is None:
+            raise
+        say("")
+    assert plan is not None
     yaml_file = Location.of(output if output.endswith((".yaml", ".yml")) else f"{output.rstrip('/')}.yaml")
     data = output.removesuffix(".yaml").removesuffix(".yml")
     command = plan.command(data, yaml_file.uri)

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import click
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -253,6 +254,25 @@ def test_what_is_left_to_decide_is_no_success_of_asking(tmp_path: Path, monkeypa
     code, shown = run("import", str(tmp_path / "log.csv"), "--ask", "-o", str(tmp_path / "data"))
     assert code == 1 and "go on with" not in shown and "1 thing to decide: rows." in shown
     assert f"The answers so far are in {tmp_path / 'data'}.yaml" in shown and (tmp_path / "data.yaml").exists()
+
+
+def test_answers_are_kept_where_somebody_stops_before_the_last_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [f"{t % 7},{t % 3},{t % 5}" for t in range(40)]
+    (tmp_path / "log.csv").write_text("\n".join(["temp,valve,spend", *rows, ""]))
+    answers = iter(["valve"])
+
+    def ask(question: str, candidates: list[str]) -> str:
+        try:
+            return next(answers)
+        except StopIteration:
+            raise click.Abort from None
+
+    monkeypatch.setattr("flows.asking._ask", ask)
+    code, shown = run("import", str(tmp_path / "log.csv"), "--ask", "-o", str(tmp_path / "data"))
+    assert code == 1 and f"The answers so far are in {tmp_path / 'data'}.yaml" in shown
+    assert yaml.safe_load((tmp_path / "data.yaml").read_text())["mapping"]["actions"] == "valve"
 
 
 def test_inspect_shows_foreign_folders_too(rllib_recordings: Path) -> None:

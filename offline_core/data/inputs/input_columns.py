@@ -97,9 +97,13 @@ class InputColumns(BaseModel):
             row = int(missing.arg_true()[0]) * len(frame) // len(values)
             raise SchemaError(f"Row {row}: column {name!r} is missing, and has no fill.", column=name, step=row)
         try:
-            return values.cast(pl.Float64).to_numpy().reshape(len(frame), -1)
+            numbers = values.cast(pl.Float64).to_numpy().reshape(len(frame), -1)
         except pl.exceptions.PolarsError as error:
             raise SchemaError(f"Column {name!r} holds no numbers: {first_line(error)}.", column=name) from error
+        if not (finite := np.isfinite(numbers).all(axis=1)).all():
+            row = int(np.flatnonzero(~finite)[0])
+            raise SchemaError(f"Row {row}: column {name!r} is infinite, which an import refuses.", column=name, step=row)
+        return numbers
 
 
 def common_inputs(known: Sequence[tuple[str, InputColumns | None]]) -> InputColumns | None:

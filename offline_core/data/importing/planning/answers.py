@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from offline_core.data.episodes import columns
@@ -35,8 +35,8 @@ MAX_ROUNDS = 20
 """Of questions: each plan may ask what the one before could not know."""
 
 
-def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]], str]) -> ImportPlan:
-    """Return a plan with nothing left to decide, as far as answers can settle it.
+def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]], str]) -> Iterator[ImportPlan]:
+    """Yield a plan, and a new one after each answer: the last has nothing left to decide, as far as answers can settle it.
 
     Arguments:
         ask: is given a question and the candidates, the likeliest first, and returns the answer: one of them, several with
@@ -47,6 +47,7 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
     """
     plan = plan_import(config, source=paths)
     refused, reasons = "", _reasons(plan)
+    yield plan
     for _ in range(MAX_ROUNDS):
         undecided = [decision for decision in plan.decisions if decision.name not in ("rows", "columns", "parameters")]
         config = _asked_of(plan)
@@ -93,7 +94,7 @@ def asked(config: ImportConfig, paths: list[str], ask: Callable[[str, list[str]]
         answered = _parameters(config).items() - _parameters(_asked_of(plan)).items()
         plan = plan_import(config, source=paths)
         reasons = _reasons(plan) | reasons | {name: "your answer" for name, _ in answered}
-    return plan.model_copy(update={"chosen": reasons | plan.chosen})
+        yield plan.model_copy(update={"chosen": reasons | plan.chosen})
 
 
 def _reasons(plan: ImportPlan) -> dict[str, str]:

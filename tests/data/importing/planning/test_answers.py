@@ -23,7 +23,7 @@ def test_answers_settle_a_log(tmp_path: Path, fill: str, quarantined: int) -> No
         questions.append(question.split(":")[0])
         return fill if LEAVE_OUT in candidates else candidates[0]
 
-    plan = asked(ImportConfig(episodes={"max_gap": 7000}), [source], ask)
+    *_, plan = asked(ImportConfig(episodes={"max_gap": 7000}), [source], ask)
     assert questions == ["actions", "obs", "rewards", "occupancy", "episodes"]
     assert plan.is_ready and plan.config.mapping["actions"] == "price"
     lines = {line.strip() for line in plan.yaml.splitlines()}
@@ -42,7 +42,7 @@ def test_the_last_reading_is_offered_first_for_a_gap_in_what_is_observed(tmp_pat
         questions.append(question)
         return "room temp" if question.startswith("obs:") else candidates[0]
 
-    plan = asked(
+    *_, plan = asked(
         ImportConfig(mapping={"actions": "valve", "rewards": "reward", "eps_id": "room"}), [str(tmp_path / "log.csv")], ask
     )
     assert plan.is_ready and plan.config.mapping["obs"] == ["room temp_known"]
@@ -56,7 +56,7 @@ def test_the_last_reading_is_offered_first_for_a_gap_in_what_is_observed(tmp_pat
 @pytest.mark.parametrize("answer", [" ", "no such column"])
 def test_what_is_no_answer_is_asked_again(tmp_path: Path, answer: str) -> None:
     write(tmp_path / "logs", days=1)
-    plan = asked(ImportConfig(), [str(tmp_path / "logs" / "pricing.csv")], lambda *_: answer)
+    *_, plan = asked(ImportConfig(), [str(tmp_path / "logs" / "pricing.csv")], lambda *_: answer)
     assert plan.decisions[0].name == "obs" and plan.config.mapping.keys().isdisjoint({"obs", "actions", "rewards"})
 
 
@@ -70,7 +70,7 @@ def test_all_that_may_be_observed_is_offered_first(tmp_path: Path) -> None:
         questions[question.partition(":")[0]] = candidates
         return candidates[0]
 
-    plan = asked(ImportConfig(mapping=given), [str(tmp_path / "log.csv")], ask)
+    *_, plan = asked(ImportConfig(mapping=given), [str(tmp_path / "log.csv")], ask)
     assert questions["obs"][0] == ALL and plan.config.mapping["obs"] == questions["obs"][1:] == ["seats", "load"]
 
 
@@ -82,7 +82,7 @@ def test_the_likeliest_answers_make_a_reward_of_a_cost_and_observe_no_outcome(tm
         questions.append((question.partition(":")[0], candidates))
         return candidates[0]
 
-    plan = asked(ImportConfig(), [str(logs.heating(tmp_path / "heat.csv"))], ask)
+    *_, plan = asked(ImportConfig(), [str(logs.heating(tmp_path / "heat.csv"))], ask)
     assert plan.is_ready and plan.config.columns.computed == {"reward": "-energy_cost"}
     assert plan.config.mapping["rewards"] == "reward" and plan.config.mapping["actions"] == "setpoint"
     assert plan.config.mapping["obs"] == ["outdoor_temp", "return_temp"]
@@ -94,7 +94,7 @@ def test_a_reward_that_is_larger_where_it_is_better_stays(tmp_path: Path) -> Non
     def ask(question: str, candidates: list[str]) -> str:
         return LARGER if LARGER in candidates else candidates[0]
 
-    plan = asked(ImportConfig(), [str(logs.heating(tmp_path / "heat.csv"))], ask)
+    *_, plan = asked(ImportConfig(), [str(logs.heating(tmp_path / "heat.csv"))], ask)
     assert plan.config.mapping["rewards"] == "energy_cost" and plan.config.columns.computed == {}
 
 
@@ -102,14 +102,14 @@ def test_columns_whose_names_begin_alike_are_no_struct(tmp_path: Path) -> None:
     rows = [f"{run},{t},{t / 2},{t * t},{t % 3},1.5" for run in "ab" for t in range(6)]
     (tmp_path / "log.csv").write_text("\n".join(["run,t,x,x.1,valve,reward", *rows, ""]))
     given = {"eps_id": "run", "t": "t", "actions": "valve", "rewards": "reward"}
-    plan = asked(ImportConfig(mapping=given), [str(tmp_path / "log.csv")], lambda _, candidates: candidates[0])
+    *_, plan = asked(ImportConfig(mapping=given), [str(tmp_path / "log.csv")], lambda _, candidates: candidates[0])
     assert plan.is_ready and plan.config.mapping["obs"] == ["x", "x.1"]
 
 
 def test_an_error_is_observed_where_the_reward_is_known(tmp_path: Path) -> None:
     rows = [f"{run},{t},{t / 2},{t * t},{t % 3},1.5" for run in "ab" for t in range(6)]
     (tmp_path / "log.csv").write_text("\n".join(["run,t,speed,tracking_error,torque,reward", *rows, ""]))
-    plan = asked(
+    *_, plan = asked(
         ImportConfig(mapping={"eps_id": "run", "actions": "torque"}),
         [str(tmp_path / "log.csv")],
         lambda _, candidates: candidates[0],
@@ -125,7 +125,7 @@ def test_a_struct_is_answered_by_its_fields_and_a_refusal_says_why(tmp_path: Pat
         questions.append(question)
         return next(answers)
 
-    plan = asked(ImportConfig(mapping={"actions": ["v", "w"]}), [str(source)], ask)
+    *_, plan = asked(ImportConfig(mapping={"actions": ["v", "w"]}), [str(source)], ask)
     assert plan.is_ready and plan.config.mapping["obs"] == ["pose.x", "pose.y", "lidar"]
     assert questions[4].startswith("That is none of them. episodes: no column says how they end")
     assert plan.config.episodes.incomplete == "end" and "are over there" not in str(plan)
@@ -141,7 +141,7 @@ def test_choices_with_a_number_each_are_asked_for_and_see_what_is_inside_a_struc
         questions.append(question)
         return candidates[0]
 
-    plan = asked(ImportConfig(), [str(logs.tickets(tmp_path / "tickets.jsonl"))], ask)
+    *_, plan = asked(ImportConfig(), [str(logs.tickets(tmp_path / "tickets.jsonl"))], ask)
     assert [question.partition(":")[0] for question in questions] == ["actions", "obs", "rewards", "episodes"]
     assert "each row has its own ticket" in questions[-1]
     assert plan.is_ready and plan.config.episodes.order == "single_step" and plan.counts.lone_rows == 40
@@ -155,7 +155,7 @@ def test_rows_of_a_log_with_a_time_are_choices_only_if_a_name_says_so(tmp_path: 
     rows = [f"2026-05-01T00:{t:02d}:00,{name[0]}{t:03d},{t * t % 7},{t % 2},1.5" for t in range(30)]
     (tmp_path / "log.csv").write_text("\n".join([f"time,{name},temp,action,reward", *rows, ""]))
     given = ImportConfig(mapping={"obs": ["temp"]})
-    plan = asked(given, [str(tmp_path / "log.csv")], lambda _, candidates: candidates[-1])
+    *_, plan = asked(given, [str(tmp_path / "log.csv")], lambda _, candidates: candidates[-1])
     assert plan.is_ready and plan.config.mapping["eps_id"] == "file" and plan.counts.episodes == 1
     assert ("episodes" in [one.name for one in plan_import(given, source=str(tmp_path)).decisions]) == (name != "hash")
 
@@ -174,7 +174,7 @@ def test_what_is_done_is_not_observed(tmp_path: Path) -> None:
             return "soc"
         return {"actions": "power", "rewards": "eur"}.get(question.partition(":")[0]) or candidates[0]
 
-    plan = asked(ImportConfig(mapping={"eps_id": "site"}), [str(tmp_path / "log.csv")], ask)
+    *_, plan = asked(ImportConfig(mapping={"eps_id": "site"}), [str(tmp_path / "log.csv")], ask)
     assert plan.config.mapping["obs"] == ["soc"] and plan.config.mapping["actions"] == "power"
     assert any("power is mapped to actions and to obs" in question for question in told)
 
@@ -190,7 +190,7 @@ def test_several_actions_and_a_reward_that_is_computed(tmp_path: Path) -> None:
         said.append(question)
         return given[question.partition(":")[0]]
 
-    plan = asked(ImportConfig(), [str(tmp_path / "x.csv")], ask)
+    *_, plan = asked(ImportConfig(), [str(tmp_path / "x.csv")], ask)
     assert plan.is_ready and len(said) == 4
     assert plan.config.mapping["actions"] == ["set_a", "set_b"]
     assert plan.config.columns.computed[plan.config.mapping["rewards"]] == "-0.3 * kwh - discomfort"
