@@ -24,7 +24,7 @@ from offline_core.data.store.location import Location
 from offline_core.data.store.temporary_names import TEMPORARY
 from offline_core.errors import DatasetNotFoundError, OfflineError, StorageError, misread, unexpected
 from offline_core.judging.estimation.result import OffPolicyResult
-from offline_core.keeping.stored_results import read_result
+from offline_core.keeping.stored_results import read_measured, read_result
 from offline_core.policies.evaluation import EvaluationResult
 from offline_core.policies.manifest import PolicyManifest, read_policy_manifest
 from offline_core.policies.registry import History, read_history
@@ -100,13 +100,13 @@ class Contents:
 
     @functools.cached_property
     def evaluations(self) -> dict[str, list[EvaluationResult]]:
-        """By policy."""
-        return _by_policy(self._results("evaluation"), EvaluationResult)
+        """By policy, see `_of_policies`."""
+        return self._of_policies("evaluation", EvaluationResult)
 
     @functools.cached_property
     def estimates(self) -> dict[str, list[OffPolicyResult]]:
-        """By policy."""
-        return _by_policy(self._results("estimate"), OffPolicyResult)
+        """By policy, see `_of_policies`."""
+        return self._of_policies("estimate", OffPolicyResult)
 
     @functools.cached_property
     def histories(self) -> list[History]:
@@ -238,6 +238,18 @@ class Contents:
     def _results(self, kind: Kind) -> list[tuple[str, Result]]:
         return self.once(self._names(kind), lambda name: read_result(self.catalogue.location(name)))
 
+    def _of_policies(self, kind: Kind, model: type[T]) -> dict[str, list[T]]:
+        """What was measured of policies, by their folders: of one that was replaced in its folder nothing."""
+        by_policy: dict[str, list[T]] = {}
+        for name, (result, fingerprints) in self.once(
+            self._names(kind), lambda name: read_measured(self.catalogue.location(name))
+        ):
+            folder = posixpath.dirname(posixpath.dirname(name))
+            policy = self.policies.get(folder)
+            if isinstance(result, model) and (policy is None or policy.fingerprint in fingerprints):
+                by_policy.setdefault(folder, []).append(result)
+        return by_policy
+
     def _names(self, kind: Kind) -> list[str]:
         return self.catalogue.of(kind) if self._is_complete else self.catalogue.shown(kind)
 
@@ -260,11 +272,3 @@ def read_contents(root: str, *, is_complete: bool = False) -> Contents:
         location.check_bucket()
         raise DatasetNotFoundError(f"There is no dataset at or below {location.uri}. Check the path.")
     return Contents(catalogue, is_complete=True)
-
-
-def _by_policy(results: Iterable[tuple[str, Result]], model: type[T]) -> dict[str, list[T]]:
-    by_policy: dict[str, list[T]] = {}
-    for name, result in results:
-        if isinstance(result, model):
-            by_policy.setdefault(posixpath.dirname(posixpath.dirname(name)), []).append(result)
-    return by_policy

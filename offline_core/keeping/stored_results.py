@@ -34,8 +34,14 @@ def read_result(file: Location) -> Result | None:
     Raises:
         ValueError, LookupError, TypeError, CorruptFileError: it cannot be read.
     """
-    values = from_json(without_checksum(file.read(), file.uri))["result"]
-    if (kind := kind_of_result(values)) is None:
+    measured = read_measured(file)
+    return None if measured is None else measured[0]
+
+
+def read_measured(file: Location) -> tuple[Result, set[str]] | None:
+    """(the result in a file, the fingerprints of what it was made with or is of); see `read_result`."""
+    values = from_json(without_checksum(file.read(), file.uri))
+    if (kind := kind_of_result(values["result"])) is None:
         return None
-    result: Result = load(MODELS[kind]).model_validate(values)
-    return result
+    result: Result = load(MODELS[kind]).model_validate(values["result"])
+    return result, set(values["made"].values())

@@ -58,13 +58,18 @@ class PolicyManifest(StoredModel):
 
     @property
     def fingerprint(self) -> str:
-        """The first 16 hex digits of the weights' SHA-256; of dt with the return that it plays for, which is no weight."""
+        """See `fingerprint_of_weights`."""
         transformer = self.network.transformer
-        return self.weights_sha256[:16] if transformer is None else digest([self.weights_sha256, transformer.target_return])
+        return fingerprint_of_weights(self.weights_sha256, None if transformer is None else transformer.target_return)
 
     def parent_entry(self, uri: str) -> Parent:
         """This checkpoint as a parent in the manifest of another result."""
         return Parent(kind="checkpoint", uri=Location.of(uri).uri, fingerprint=self.fingerprint)
+
+
+def fingerprint_of_weights(sha256: str, target_return: float | None) -> str:
+    """The first 16 hex digits of the weights' SHA-256; of dt with the return that it plays for, which is no weight."""
+    return sha256[:16] if target_return is None else digest([sha256, target_return])
 
 
 def read_policy_manifest(uri: str) -> PolicyManifest:

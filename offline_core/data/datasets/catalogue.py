@@ -113,13 +113,22 @@ class Catalogue:
         """The names of the files of a kind that people look at.
 
         Not hidden ones, nor what decisions made to decide. Of policies neither copies in a registry nor a kept series, nor the
-        last one where there is a best one.
+        last one where there is a best one and nothing was measured of the last.
         """
         names = [name for name in self.by_kind.get(kind, ()) if not (is_hidden(name) or name.startswith(self._inner))]
         if kind != "policy":
             return names
         folders = {posixpath.dirname(name): name for name in names}
-        return [name for folder, name in folders.items() if _is_shown_policy(folder, folders)]
+        return [
+            name
+            for folder, name in folders.items()
+            if _is_shown_policy(folder, folders) or (folder in self._measured and not _is_kept(folder))
+        ]
+
+    @functools.cached_property
+    def _measured(self) -> set[str]:
+        """The folders of policies that have evaluations or estimates."""
+        return {posixpath.dirname(posixpath.dirname(name)) for name in self.of("evaluation", "estimate")}
 
     @functools.cached_property
     def _inner(self) -> tuple[str, ...]:
@@ -170,8 +179,13 @@ def _above(folder: str, name: str) -> str:
     return posixpath.dirname(folder)
 
 
+def _is_kept(folder: str) -> bool:
+    """Whether a policy is a copy in a registry, or one of a series."""
+    return bool(_COPY.fullmatch(folder) or _IN_SERIES.fullmatch(folder))
+
+
 def _is_shown_policy(folder: str, folders: Container[str]) -> bool:
-    if _COPY.fullmatch(folder) or _IN_SERIES.fullmatch(folder):
+    if _is_kept(folder):
         return False
     return posixpath.basename(folder) != "last" or posixpath.join(posixpath.dirname(folder), "best") not in folders
 

@@ -15,10 +15,11 @@ from pydantic import BaseModel, ValidationError
 
 from offline_core.data.datasets.failure import forget_failure, keep_failure
 from offline_core.data.datasets.manifest import Operation, Parent, identity_of
+from offline_core.data.datasets.tags import VERSIONS
 from offline_core.data.store.json_files import with_checksum, without_checksum
 from offline_core.data.store.location import Location
 from offline_core.data.store.partial_files import remove_partial_files_of_failed_run, remove_partial_files_on_disk
-from offline_core.errors import CorruptFileError, StorageError, StorageUnavailableError
+from offline_core.errors import ConfigError, CorruptFileError, StorageError, StorageUnavailableError
 from offline_core.runtime.config import Config
 from offline_core.runtime.parameter_errors import problems
 from offline_core.runtime.stage import Stage
@@ -122,6 +123,8 @@ class StoredResult(Generic[Result]):
             except StorageError as error:
                 log.warning("The result is not kept at %s: %s", begun.file.uri, error)
             return result
+        if self.name == RESULT_FILE and self.folder.child(VERSIONS).is_folder():
+            raise ConfigError(f"{self.folder.uri} is a dataset, beside which no result is stored: give another output.")
         is_started = is_held = False
         with contextlib.ExitStack() as held:
 

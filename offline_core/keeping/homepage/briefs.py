@@ -25,6 +25,7 @@ from offline_core.data.datasets.manifest import READS, STAGES_BEFORE
 from offline_core.data.store.json_files import without_checksum
 from offline_core.data.store.location import Location
 from offline_core.errors import CorruptFileError, OfflineError, misread
+from offline_core.policies.manifest import fingerprint_of_weights
 from offline_core.runtime.prefetch import several
 from offline_core.runtime.units import count_text, size_text
 
@@ -34,7 +35,7 @@ CACHE = "OFFLINE_CACHE"
 """Variable that names the folder of caches."""
 LEAST_FILES = 1_000
 """Fewer are read faster than a cache is worth."""
-_FORMAT = 2
+_FORMAT = 3
 READ_BYTES = 2**16
 """Most files are smaller."""
 _SETTLED_NS = 2_000_000_000
@@ -60,6 +61,8 @@ class Brief(NamedTuple):
     """URI of the policy that a run came to."""
     algorithm: str = ""
     environment: str = ""
+    fingerprints: Sequence[str] = ()
+    """Of a policy its own; of an evaluation or an estimate those of what it was made with."""
 
 
 _Parser = Callable[[Any], Brief | None]
@@ -145,10 +148,10 @@ def _checked(brief: Brief) -> Brief:
         TypeError: it is not.
     """
     texts = (brief.kind, brief.what, brief.operation, brief.policy, brief.algorithm, brief.environment)
-    are_texts = all(isinstance(text, str) for text in texts)
-    are_uris = isinstance(brief.sources, list | tuple) and all(isinstance(uri, str) for uri in brief.sources)
+    are_texts = all(isinstance(text, str) for text in (*texts, *brief.sources, *brief.fingerprints))
+    are_lists = all(isinstance(texts, list | tuple) for texts in (brief.sources, brief.fingerprints))
     is_time = brief.made is None or (isinstance(brief.made, int | float) and _FIRST <= brief.made <= _LAST)
-    if not (are_texts and are_uris and is_time):
+    if not (are_texts and are_lists and is_time):
         raise TypeError("a text, a URI or a time is none")
     return brief
 
@@ -174,7 +177,8 @@ def algorithm_of(config: Mapping[str, Any], kind: str = "") -> str:
 
 
 def _policy(values: Mapping[str, Any]) -> Brief:
-    environment = values.get("environment")
+    environment, transformer = values.get("environment"), values["network"].get("transformer")
+    target_return = None if transformer is None else transformer["target_return"]
     return Brief(
         "policy",
         _return(values.get("metrics", {})) or values["weights_sha256"][:16],
@@ -183,6 +187,7 @@ def _policy(values: Mapping[str, Any]) -> Brief:
         _sources(values),
         algorithm=algorithm_of(values["operation"].get("config", {})),
         environment="" if environment is None else environment["id"],
+        fingerprints=[fingerprint_of_weights(values["weights_sha256"], target_return)],
     )
 
 
@@ -201,6 +206,7 @@ def _result(values: Mapping[str, Any]) -> Brief | None:
         sources=[f"{dataset['uri']}@{dataset['version']}"] if isinstance(dataset, dict) else (),
         policy="" if kind in _OF_POLICIES else str(result.get("checkpoint") or ""),
         algorithm=algorithm_of(result, kind),
+        fingerprints=[*map(str, values["made"].values())] if kind in _OF_POLICIES else (),
     )
 
 

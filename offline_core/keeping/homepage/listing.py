@@ -195,9 +195,16 @@ class _Rows:
             for file, brief in self._read(kind):
                 if brief.kind == kind:
                     policy = file.rpartition("/")[0].rpartition("/")[0] or "."
-                    source = self._sources(brief) or policy
-                    made = self._changed(file)
-                    yield Listed(kind=kind, name=policy, made=made, what=brief.what, source=source, policy=policy)
+                    there = self._policies.get(policy if policy != "." else "")
+                    is_of_it = there is None or there.fingerprints[0] in brief.fingerprints
+                    yield Listed(
+                        kind=kind,
+                        name=policy,
+                        made=self._changed(file),
+                        what=brief.what if is_of_it else f"of a policy that was replaced since: {brief.what}",
+                        source=self._sources(brief) or policy,
+                        policy=policy if is_of_it else None,
+                    )
 
     def unfinished(self) -> Iterator[Listed]:
         files = {posixpath.dirname(file): file for kind in ("metrics", "failure") for file in self.catalogue.shown(kind)}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -26,12 +27,13 @@ from offline_core.data.episodes.nested import Nested
 from offline_core.data.formats.exports.d4rl import INFOS_ARE_MAPS
 from offline_core.data.formats.exports.info_arrays import info_rows
 from offline_core.data.formats.sources.expansion import Expansion, check_hdf5
-from offline_core.data.formats.sources.local_copy import local_stream
+from offline_core.data.formats.sources.local_copy import local_file
 from offline_core.data.formats.sources.names import named
 from offline_core.data.formats.sources.readers import BATCH_BYTES, FileReader, common_length, reader
 from offline_core.data.formats.sources.step_reader import with_note
 from offline_core.data.formats.sources.whole_episodes import canonical, episode_steps, id_in_file, joined
 from offline_core.data.store.location import Location
+from offline_core.data.store.storage_errors import storage_errors
 from offline_core.errors import CorruptFileError, SchemaError, SpaceError
 from offline_core.runtime.extras import require_extra
 
@@ -153,8 +155,11 @@ def _opened(location: Location) -> Iterator[tuple[Any, int]]:
     """(the file, its bytes)"""
     with require_extra("hdf5"):
         import h5py
-    with local_stream(location) as stream, h5py.File(stream, "r") as file:
-        yield file, stream.size()
+    with local_file(location) as local:
+        with storage_errors("read", location.uri):
+            size = os.path.getsize(local.path)
+        with h5py.File(local.path, "r", locking=False) as file:  # of a stream that is damaged, h5py keeps parts that crash
+            yield file, size
 
 
 def _episodes(file: Any, uri: str) -> tuple[dict[str, Any], list[str]] | None:
