@@ -155,9 +155,7 @@ def explained(
     space = next(iter(policies.values())).action_space
     labels = None if made_of is None else made_of.labels
     at = torch.from_numpy(rows)
-    taken = nested.unflatten(
-        {path: leaf[at] for path, leaf in tensors_of(batch, columns.ACTIONS).items()}, columns.ACTIONS, space
-    )
+    taken = nested.map_leaves(lambda leaf: leaf[at], tensors_of(batch, columns.ACTIONS, space))
     done = _words(nested.map_leaves(lambda leaf: leaf.numpy(), taken), labels)
     choices = {name: _choices(policy, inputs[name][at], taken, done, labels) for name, policy in policies.items()}
     seen, more = _seen(leaves_of(batch, columns.OBS), rows, made_of)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from offline_core.data.datasets.dataset import Dataset, DatasetRef
-from offline_core.data.episodes import columns, nested
+from offline_core.data.episodes import columns
 from offline_core.errors import ConfigError
 from offline_core.judging.estimation.logged import recorded_logs, step_batches
 from offline_core.judging.estimation.observations import (
@@ -123,7 +123,7 @@ def examine(policy: TargetPolicy, dataset: Dataset, *, is_model: bool = True, re
             acted.append(leaves_of(batch, columns.ACTIONS))
             if is_model:
                 inputs = distribution_inputs(policy, Observations(batch, policy.observation_space))
-                actions = nested.unflatten(tensors_of(batch, columns.ACTIONS), columns.ACTIONS, policy.action_space)
+                actions = tensors_of(batch, columns.ACTIONS, policy.action_space)
                 model_logs = head.log_prob(inputs, actions).double().numpy()
                 if own is not None:
                     excess.append(np.add.reduceat(model_logs - own, batch.offsets[:-1]) / batch.lengths)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -41,9 +41,8 @@ class FQESteps:
     """
 
     def __init__(self, logged: EpisodeBatch, policies: Sequence[TargetPolicy], horizon: int | None) -> None:
-        self.policies = policies
         self.observations = Observations(logged, policies[0].observation_space)
-        self.taken = tensors_of(logged, columns.ACTIONS)
+        self._taken = tensors_of(logged, columns.ACTIONS, policies[0].action_space)
         self.inputs = [torch.from_numpy(logged[inputs_of(number)]) for number in range(len(policies))]
         """The distribution inputs of each policy, (R, inputs)."""
         self.rows = torch.from_numpy(np.flatnonzero(logged.is_step))
@@ -67,8 +66,7 @@ class FQESteps:
 
     def actions(self, rows: Tensor) -> nested.Nested:
         """What was done in rows, nested (*rows, …)."""
-        taken = {path: leaf[rows] for path, leaf in self.taken.items()}
-        return nested.unflatten(taken, columns.ACTIONS, self.policies[0].action_space)
+        return nested.map_leaves(lambda leaf: leaf[rows], self._taken)
 
     def in_parts(self, function: QFunction, rows: Tensor) -> tuple[Tensor, ...]:
         """Rows in parts, each of as many as the function may look at together."""
@@ -84,12 +82,22 @@ class FQESteps:
                 function.actions.update_statistics(self.actions(rows))
 
 
+class Member(NamedTuple):
+    """A Q function of an ensemble, fitted to the episodes of other parts than its own."""
+
+    function: QFunction
+    part: int
+    policy: int
+    number: int
+    """Within the ensemble."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """Q functions of policies, and which episodes each has not seen."""
 
-    functions: list[list[list[QFunction]]]
-    """Functions by part of the episodes, policy and member of the ensemble; each is fitted to the episodes of other parts."""
+    members: list[Member]
+    """An ensemble for each part of the episodes and each policy."""
     part: np.ndarray
     """(E,) int64, the part of each episode."""
     policies: Sequence[TargetPolicy]
@@ -105,7 +113,7 @@ class Fitted:
         for policy in range(len(self.policies)):
             start_values, errors, ends = np.zeros(len(part)), np.zeros(len(steps.rows)), np.zeros(len(part))
             for number in np.unique(part):
-                functions = self.functions[number][policy]
+                functions = [member.function for member in self.members if (member.part, member.policy) == (number, policy)]
                 own = part == number
                 rows = steps.of(own)
                 generator = torch.Generator().manual_seed(derive_seed(self.seed, "last actions"))
@@ -173,18 +181,16 @@ def fit(
         torch.random.fork_rng(devices=[]),
         progress(updates, what="fit Q functions", unit="update") as bar,
     ):
-        functions: list[list[list[QFunction]]] = []
+        members: list[Member] = []
         for number in range(part.max() + 1):
             learned = steps.of(fitted_to(part, number))
-            functions.append([])
-            for policy in policies:
-                functions[-1].append([])
+            for place, policy in enumerate(policies):
                 for member in range(config.ensemble):
                     torch.manual_seed(derive_seed(seed, "fqe", number, member) if member else derive_seed(seed, "fqe", number))
                     function = QFunction(policy, config.network, **scale, horizon=horizon, gamma=gamma).requires_grad_(True)
                     steps.fill_statistics(function, learned)
-                    functions[-1][-1].append(function)
-        fitted = Fitted(functions, part, policies, config, gamma, horizon, explore, seed)
+                    members.append(Member(function, number, place, member))
+        fitted = Fitted(members, part, policies, config, gamma, horizon, explore, seed)
         for group in _groups(fitted):
             _fit_together(fitted, group, steps, bar)
     return fitted
@@ -245,26 +251,10 @@ def _parts(together: np.ndarray, folds: int, *, seed: int) -> np.ndarray:
     return parts
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """One function of a stack."""
-
-    function: QFunction
-    part: int
-    policy: int
-    number: int
-
-
-def _groups(fitted: Fitted) -> Iterator[list[_Member]]:
+def _groups(fitted: Fitted) -> Iterator[list[Member]]:
     """Yield functions that are fitted at once: of one shape, and as many as fit into memory with their batches."""
-    members = [
-        _Member(function, part, policy, number)
-        for part, policies in enumerate(fitted.functions)
-        for policy, ensemble in enumerate(policies)
-        for number, function in enumerate(ensemble)
-    ]
-    shapes: dict[Any, list[_Member]] = {}
-    for member in members:
+    shapes: dict[Any, list[Member]] = {}
+    for member in fitted.members:
         network = fitted.policies[member.policy].network
         shapes.setdefault((network.frames, network.image_layout, member.function.listed), []).append(member)
     for alike in shapes.values():
@@ -274,7 +264,7 @@ def _groups(fitted: Fitted) -> Iterator[list[_Member]]:
         yield from (alike[begin : begin + at_once] for begin in range(0, len(alike), at_once))
 
 
-def _fit_together(fitted: Fitted, group: Sequence[_Member], steps: FQESteps, bar: Bar) -> None:
+def _fit_together(fitted: Fitted, group: Sequence[Member], steps: FQESteps, bar: Bar) -> None:
     """Fit the functions of a group.
 
     Each ends as its target network: that is a mean of its last states, and so smoother than any of them.

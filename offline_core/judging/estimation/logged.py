@@ -228,7 +228,7 @@ def weigh(
     inputs = [distribution_inputs(policy, observations) for policy in policies]
     ratios, acted = np.zeros((batch.rows, len(policies))), np.zeros(batch.rows)
     if weighing is not None:
-        taken = nested.unflatten(tensors_of(batch, columns.ACTIONS), columns.ACTIONS, policies[0].action_space)
+        taken = tensors_of(batch, columns.ACTIONS, policies[0].action_space)
         if weighing.behaviour is None:
             acted = recorded_logs(batch, uri)
         else:

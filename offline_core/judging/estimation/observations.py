@@ -65,8 +65,7 @@ class Observations:
     """
 
     def __init__(self, batch: EpisodeBatch, space: gym.Space[Any]) -> None:
-        self.leaves: dict[str, Tensor] = tensors_of(batch, columns.OBS)
-        self.space = space
+        self._values = tensors_of(batch, columns.OBS, space)
         self.batch = batch
         self.starts = torch.from_numpy(batch.offsets[:-1])
         """(E,) int64, the first of each episode."""
@@ -84,8 +83,7 @@ class Observations:
         """
         if frames > 1:
             rows = torch.maximum(rows[..., None] + torch.arange(1 - frames, 1), self._first[rows][..., None])
-        taken = {path: leaf[rows] for path, leaf in self.leaves.items()}
-        return nested.unflatten(taken, columns.OBS, self.space)
+        return nested.map_leaves(lambda leaf: leaf[rows], self._values)
 
 
 def leaves_of(batch: EpisodeBatch, name: str) -> dict[str, np.ndarray]:
@@ -93,9 +91,9 @@ def leaves_of(batch: EpisodeBatch, name: str) -> dict[str, np.ndarray]:
     return {path: leaf for path, leaf in batch.columns.items() if path.partition(nested.PATH_SEPARATOR)[0] == name}
 
 
-def tensors_of(batch: EpisodeBatch, name: str) -> dict[str, Tensor]:
-    """The leaves of a column by path, as tensors."""
-    return as_tensors(leaves_of(batch, name))  # type: ignore[no-any-return]
+def tensors_of(batch: EpisodeBatch, name: str, space: gym.Space[Any]) -> Nested:
+    """A column as tensors (R, …), nested as its space."""
+    return nested.unflatten(as_tensors(leaves_of(batch, name)), name, space)
 
 
 @torch.no_grad()

@@ -74,7 +74,7 @@ class Clone:
         self._units = ActionUnits.of(spaces[1], sample.batch)
         spaces = spaces[0], self._units.space
         acted = self._units.of_batch(_finite(sample.batch))
-        actions = nested.unflatten(tensors_of(acted, columns.ACTIONS), columns.ACTIONS, spaces[1])
+        actions = tensors_of(acted, columns.ACTIONS, spaces[1])
         self._policies = []
         with torch_threads(1), progress(config.updates * PARTS, what="clone", unit="update") as bar:
             for number in range(PARTS):
@@ -103,7 +103,7 @@ class Clone:
                     continue
                 some, rows = finite.select(own & (batch.lengths > 0)), own[batch.episode]
                 inputs = distribution_inputs(policy, Observations(some, policy.observation_space))
-                actions = nested.unflatten(tensors_of(some, columns.ACTIONS), columns.ACTIONS, policy.action_space)
+                actions = tensors_of(some, columns.ACTIONS, policy.action_space)
                 logs = policy.head.log_prob(inputs, actions)
                 surprise[rows] = (-logs - policy.head.entropy(inputs)).double().numpy()
                 noise[rows] = noise_of(policy.head, inputs, actions, logs)
