@@ -285,7 +285,6 @@ def _estimated(config: OffPolicyConfig, episodes: Trajectories) -> tuple[Interva
         confidence=config.confidence,
         seed=derive_seed(config.seed, "estimate_policy", "resamples"),
     )
-    once = np.ones((1, episodes.groups.number))
 
     def mean_of(returns: np.ndarray) -> Interval:
         sums, sizes = episodes.groups.sums(returns), episodes.groups.sizes
@@ -299,7 +298,7 @@ def _estimated(config: OffPolicyConfig, episodes: Trajectories) -> tuple[Interva
             low, high = bounds(functools.partial(method.estimate, episodes))
             size = method.size(episodes) if method.size else None
             estimates[name] = Estimate(
-                value=float(method.estimate(episodes, once)[0]),
+                value=method.value(episodes),
                 low=low,
                 high=high,
                 effective_episodes=size.episodes if size else None,

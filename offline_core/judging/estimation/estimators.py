@@ -189,6 +189,10 @@ class Method(NamedTuple):
     """The effective size of its weights; None if nothing is weighted."""
     needs_model: bool
 
+    def value(self, episodes: Trajectories) -> float:
+        """The estimate itself, of no resample."""
+        return float(self.estimate(episodes, np.ones((1, episodes.groups.number)))[0])
+
 
 METHODS: dict[str, Method] = {
     "is": Method(importance_sampling, size_of_episodes, False),
