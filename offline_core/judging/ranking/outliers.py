@@ -103,7 +103,7 @@ def outliers(config: OutlierConfig, *, dataset: str, output: str, version: int |
     distances = deviations(values, least_deviations(names, values), config.common_share)
     score = np.abs(distances).max(axis=1)
     order = np.argsort(-score, kind="stable")
-    medians = np.nanmedian(np.where(np.isfinite(values), values, np.nan), axis=0)
+    medians = np.nanmedian(known_of(values), axis=0)
     chosen = order[: int((score >= config.threshold).sum())]
     for i, standing in zip(chosen.tolist(), reasons.standings(values, distances, chosen), strict=True):
         found_by[i] = reasons.reason(names, standing, medians, looked.where(i), threshold=config.threshold)
@@ -131,6 +131,12 @@ def outliers(config: OutlierConfig, *, dataset: str, output: str, version: int |
     return result
 
 
+def known_of(values: np.ndarray) -> np.ndarray:
+    """(E, F) the values, NaN where one is not known, and 0 for a feature of which none is."""
+    finite = np.isfinite(values)
+    return np.where(finite, values, np.where(finite.any(axis=0), np.nan, 0.0))
+
+
 def deviations(values: np.ndarray, least: np.ndarray, common_share: float) -> np.ndarray:
     """(E, F) signed distances from the medians, in robust standard deviations of the side on which a value lies; NaN: 0.
 
@@ -144,29 +150,23 @@ def deviations(values: np.ndarray, least: np.ndarray, common_share: float) -> np
         least: (F,) the smallest deviation.
         common_share: at most a quarter; at least one and a half episodes.
     """
-    if not len(values):
-        return np.zeros_like(values)
     share = min(max(common_share, 1.5 / len(values)), 0.25)
-    finite = np.isfinite(values)
-    known = np.where(finite, values, np.nan)
-    empty = ~finite.any(axis=0)
-    known[:, empty] = 0.0
+    known = known_of(values)
     low, first, median, third, high = np.nanquantile(known, [share, 0.25, 0.5, 0.75, 1 - share], axis=0)
     by_quartile, by_tail = norm.ppf(0.75), norm.ppf(1 - share)
     above = np.maximum.reduce([(third - median) / by_quartile, (high - median) / by_tail, least])
     below = np.maximum.reduce([(median - first) / by_quartile, (median - low) / by_tail, least])
     offsets = known - median
     distances = offsets / np.where(offsets > 0, above, below)
-    return np.where(finite & ~empty, distances, 0.0)
+    return np.where(np.isfinite(values), distances, 0.0)
 
 
 def least_deviations(names: Sequence[str], values: np.ndarray) -> np.ndarray:
     """(F,) see `deviations`: of what all episodes have in common, a trifle is no outlier."""
-    known = np.where(np.isfinite(values), values, np.nan)
-    known[:, ~np.isfinite(values).any(axis=0)] = 0.0
-    median = np.abs(np.nanmedian(known, axis=0)) if len(values) else np.zeros(len(names))
-    sizes = dict(zip(names, median, strict=True))
-    farthest = np.nanmax(np.abs(known - np.nanmedian(known, axis=0)), axis=0) if len(values) else np.zeros(len(names))
+    known = known_of(values)
+    medians = np.nanmedian(known, axis=0)
+    sizes = dict(zip(names, np.abs(medians), strict=True))
+    farthest = np.nanmax(np.abs(known - medians), axis=0)
     least = np.array([_least(name, sizes) for name in names])
     return np.maximum(np.where(least > 0, least, LEAST_OF_FLAG * farthest), 1e-12)
 
