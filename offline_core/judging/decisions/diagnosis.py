@@ -14,7 +14,6 @@ from offline_core.data.episodes import columns
 from offline_core.data.store.location import Location
 from offline_core.errors import OfflineError
 from offline_core.judging.decisions.config import DecisionConfig
-from offline_core.judging.decisions.overlap import is_deterministic
 from offline_core.judging.decisions.result import Candidate, Difference, Verdict
 from offline_core.judging.estimation import diagnostics
 from offline_core.judging.estimation.behaviour import Examined
@@ -161,14 +160,13 @@ def about_groups(first: Candidate, verdict: Verdict) -> Iterator[str]:
         yield f"Where {' or '.join(worse)}, let what runs today go on: {first.name} is shown to be worse there."
 
 
-def about_behaviour(model: Examined, *, listed: bool, recorded: bool) -> Iterator[str]:
+def about_behaviour(model: Examined, *, recorded: bool) -> Iterator[str]:
     """Say that the behaviour always did the same in the same state, or that its probabilities cannot be what is said of them.
 
     Arguments:
-        listed: the actions are a list, and not numbers.
         recorded: their probabilities were recorded; otherwise they are the model's.
     """
-    if is_deterministic(model.log_chances, model.actions, listed=listed):
+    if model.is_deterministic:
         yield (
             "What acted did the same in the same state, so no episode shows what another action comes to: importance sampling "
             "is meaningless, and of the estimates fqe is the word of its Q function alone. Record with exploration."

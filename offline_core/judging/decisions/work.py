@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-import gymnasium as gym
 import torch
 
 from offline_core.data.datasets.dataset import Dataset, open_dataset
@@ -30,7 +29,6 @@ from offline_core.judging.estimation.logged import step_batches
 from offline_core.judging.estimation.observations import Observations, TargetPolicy, distribution_inputs
 from offline_core.judging.estimation.result import reward_name
 from offline_core.policies.checkpoint import load_policy
-from offline_core.policies.encoder import leaf_spaces
 from offline_core.policies.lineage import lineage
 from offline_core.policies.policy import Policy
 
@@ -99,8 +97,7 @@ def decided(
         config = config.model_copy(update={"estimate": config.estimate.model_copy(update={"gamma": 1.0})})
     refusals = judged.refusals
     if examined is not None:
-        listed = not any(isinstance(leaf, gym.spaces.Box) for leaf in leaf_spaces(contenders[0].policy.action_space))
-        refusals = [*diagnosis.about_behaviour(examined, listed=listed, recorded=recorded), *refusals]
+        refusals = [*diagnosis.about_behaviour(examined, recorded=recorded), *refusals]
     advantage = []
     if today is not None:
         why_not, seen = [*today.reasons], [*diagnosis.about_learning(today, history, judging_side)]

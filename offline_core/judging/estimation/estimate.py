@@ -7,13 +7,12 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-import gymnasium as gym
 import numpy as np
 
 from offline_core.data.datasets.dataset import Dataset, open_dataset
 from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.episodes import columns
-from offline_core.data.episodes.spaces import space_leaves
+from offline_core.data.episodes.spaces import has_box
 from offline_core.data.inputs.input_columns import MEANING
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError, DataError, PromotionError
@@ -252,14 +251,13 @@ def _check_methods(config: OffPolicyConfig, policy: TargetPolicy) -> None:
             "this policy, and not what else it would do; a Q function of it, which decisions need, has to know. Estimate with "
             "methods=[is, wis, pdis, wpdis], or give a column with the probabilities of all actions of a Discrete space."
         )
-    has_box = any(isinstance(leaf, gym.spaces.Box) for leaf in space_leaves(policy.action_space, columns.ACTIONS).values())
     if weighed and isinstance(policy, FunctionOfObservations) and policy.is_certain:
         raise ConfigError(
             f"{', '.join(weighed)}: {policy.name} always takes one action of {policy.action_space}, which no recorded action "
             "ever is. Say with how much noise it would be played (noise, in a decision estimate.noise: a standard deviation in "
             "units of the action), or estimate with methods=[fqe]."
         )
-    if not config.explore and weighed and has_box:
+    if not config.explore and weighed and has_box(policy.action_space):
         raise ConfigError(
             f"{', '.join(weighed)}: no recorded action is ever the most likely one of {policy.action_space}. Set explore to "
             "true, or methods to [fqe]."

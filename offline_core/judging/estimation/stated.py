@@ -15,7 +15,7 @@ from torch import Tensor
 from offline_core.data.datasets.dataset import Dataset
 from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.data.episodes.nested import Nested
-from offline_core.data.episodes.spaces import space_leaves
+from offline_core.data.episodes.spaces import has_box, space_leaves
 from offline_core.data.store.location import Location
 from offline_core.errors import ConfigError
 from offline_core.judging.estimation.observations import Observations, StatedPolicy, rows_at_a_time
@@ -261,8 +261,7 @@ class ProbabilityColumn:
         if self.says_all:
             return torch.from_numpy(log_chances(values, name)).float()
         values = values.reshape(len(values), 1).astype(np.float64)
-        is_density = isinstance(self.action_space, gym.spaces.Box)
-        check_chances(values, name, most=np.inf if is_density else 1.0)
+        check_chances(values, name, most=np.inf if has_box(self.action_space) else 1.0)
         with np.errstate(divide="ignore"):
             return torch.from_numpy(np.log(values)).float()
 
