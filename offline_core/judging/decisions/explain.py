@@ -23,15 +23,9 @@ from offline_core.judging.estimation.contenders import contenders_of
 from offline_core.judging.estimation.diagnostics import about_learning
 from offline_core.judging.estimation.estimate import check_fits
 from offline_core.judging.estimation.logged import log_probabilities
-from offline_core.judging.estimation.observations import (
-    Observations,
-    TargetPolicy,
-    columns_read,
-    distribution_inputs,
-    leaves_of,
-    tensors_of,
-)
+from offline_core.judging.estimation.observations import Observations, leaves_of, tensors_of
 from offline_core.judging.estimation.stated import FunctionOfObservations, ProbabilityColumn
+from offline_core.judging.estimation.target import TargetPolicy, columns_read, distribution_inputs
 from offline_core.policies.lineage import lineage
 from offline_core.runtime.user_code import UserCode
 

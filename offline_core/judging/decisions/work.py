@@ -26,8 +26,9 @@ from offline_core.judging.estimation.clones import with_clones
 from offline_core.judging.estimation.contenders import Contender
 from offline_core.judging.estimation.estimate import check_policies
 from offline_core.judging.estimation.logged import step_batches
-from offline_core.judging.estimation.observations import Observations, TargetPolicy, distribution_inputs
+from offline_core.judging.estimation.observations import Observations
 from offline_core.judging.estimation.result import reward_name
+from offline_core.judging.estimation.target import TargetPolicy, distribution_inputs
 from offline_core.policies.checkpoint import load_policy
 from offline_core.policies.lineage import lineage
 from offline_core.policies.policy import Policy

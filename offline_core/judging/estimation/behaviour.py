@@ -14,14 +14,9 @@ from offline_core.data.episodes import columns
 from offline_core.data.episodes.spaces import has_box
 from offline_core.errors import ConfigError
 from offline_core.judging.estimation.logged import recorded_logs, step_batches
-from offline_core.judging.estimation.observations import (
-    Observations,
-    TargetPolicy,
-    distribution_inputs,
-    leaves_of,
-    tensors_of,
-)
+from offline_core.judging.estimation.observations import Observations, leaves_of, tensors_of
 from offline_core.judging.estimation.q_function import is_listed, taken
+from offline_core.judging.estimation.target import TargetPolicy, distribution_inputs
 from offline_core.learning.config import TrainingConfig
 from offline_core.learning.train import train
 from offline_core.policies.checkpoint import load_policy

@@ -25,7 +25,7 @@ from offline_core.runtime.units import cut_text
 from offline_core.runtime.user_code import UserCode, code_digests
 
 if TYPE_CHECKING:
-    from offline_core.judging.estimation.observations import TargetPolicy
+    from offline_core.judging.estimation.target import TargetPolicy
 
 DIGEST = re.compile(r"(^|/)[0-9a-f]{16}(/|$)")
 """A digest in a path: it names the folder of what a sweep trained, and says nothing to people."""

@@ -31,7 +31,7 @@ from offline_core.runtime.stage import DATASET, VERSION, Made, candidate, stage
 from offline_core.runtime.units import number_text
 
 if TYPE_CHECKING:
-    from offline_core.judging.estimation.observations import TargetPolicy
+    from offline_core.judging.estimation.target import TargetPolicy
     from offline_core.policies.policy import Policy
 
 log = logging.getLogger(__name__)
@@ -247,7 +247,7 @@ def _check_methods(config: OffPolicyConfig, policy: TargetPolicy) -> None:
         )
     if isinstance(policy, ProbabilityColumn) and not policy.says_all and (fitted or not config.explore):
         raise ConfigError(
-            f"{', '.join(fitted) or 'explore=false'}: the column {policy.reads[0]} says how probable the recorded action is to "
+            f"{', '.join(fitted) or 'explore=false'}: the column {policy.column} says how probable the recorded action is to "
             "this policy, and not what else it would do; a Q function of it, which decisions need, has to know. Estimate with "
             "methods=[is, wis, pdis, wpdis], or give a column with the probabilities of all actions of a Discrete space."
         )

@@ -16,7 +16,7 @@ from offline_core.judging.estimation.config import Horizon, OffPolicyConfig
 from offline_core.judging.estimation.estimators import fitting, weighing
 from offline_core.judging.estimation.fqe import fit, say
 from offline_core.judging.estimation.logged import Ends, Weighing, read_batches, read_logged, read_parts
-from offline_core.judging.estimation.observations import TargetPolicy, columns_read
+from offline_core.judging.estimation.target import TargetPolicy, columns_read
 from offline_core.judging.estimation.trajectories import Trajectories
 from offline_core.policies.lineage import Lineage, episodes_in
 from offline_core.policies.manifest import read_policy_manifest

@@ -19,9 +19,10 @@ from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.errors import LearningError
 from offline_core.judging.estimation.config import FQEConfig
 from offline_core.judging.estimation.logged import inputs_of
-from offline_core.judging.estimation.observations import BYTES_AT_A_TIME, Observations, TargetPolicy, rows_at_a_time, tensors_of
+from offline_core.judging.estimation.observations import BYTES_AT_A_TIME, Observations, rows_at_a_time, tensors_of
 from offline_core.judging.estimation.q_function import QFunction, chosen, taken
 from offline_core.judging.estimation.q_table import QTable, Said, fitted_to
+from offline_core.judging.estimation.target import TargetPolicy
 from offline_core.judging.estimation.trajectories import Model, spooled
 from offline_core.runtime.adam import Adam
 from offline_core.runtime.progress import Bar, progress

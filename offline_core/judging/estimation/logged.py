@@ -19,14 +19,8 @@ from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.data.episodes.index import first_parts
 from offline_core.data.episodes.nested import Nested
 from offline_core.errors import EmptyDatasetError, SchemaError
-from offline_core.judging.estimation.observations import (
-    Observations,
-    TargetPolicy,
-    columns_read,
-    distribution_inputs,
-    leaves_of,
-    tensors_of,
-)
+from offline_core.judging.estimation.observations import Observations, leaves_of, tensors_of
+from offline_core.judging.estimation.target import TargetPolicy, columns_read, distribution_inputs
 from offline_core.judging.estimation.trajectories import spooled
 from offline_core.learning.prelearner.connectors import Pipeline
 from offline_core.learning.prelearner.mapper import Mapper

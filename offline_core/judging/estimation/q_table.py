@@ -11,8 +11,9 @@ import torch
 
 from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.judging.estimation.logged import inputs_of
-from offline_core.judging.estimation.observations import TargetPolicy, leaves_of
+from offline_core.judging.estimation.observations import leaves_of
 from offline_core.judging.estimation.q_function import is_listed
+from offline_core.judging.estimation.target import TargetPolicy
 from offline_core.policies.categorical import CategoricalHead
 
 MOST_CONTEXTS = 1_000

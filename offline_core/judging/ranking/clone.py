@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from offline_core.data.episodes import EpisodeBatch, columns, nested
-from offline_core.judging.estimation.observations import Observations, distribution_inputs, tensors_of
+from offline_core.judging.estimation.observations import Observations, tensors_of
+from offline_core.judging.estimation.target import distribution_inputs
 from offline_core.judging.ranking.config import OutlierConfig
 from offline_core.judging.ranking.sample import PARTS, Sample
 from offline_core.policies.categorical import CategoricalHead

@@ -27,7 +27,7 @@ from offline_core.runtime.config import without_defaults
 if TYPE_CHECKING:
     from offline_core.judging.decisions.judging import Held
     from offline_core.judging.decisions.sides import Side
-    from offline_core.judging.estimation.observations import TargetPolicy
+    from offline_core.judging.estimation.target import TargetPolicy
 
 
 LEAST_RESAMPLES = 10
