@@ -36,7 +36,7 @@ class FQESteps:
     """N steps in R rows, and what policies would do in them.
 
     Arguments:
-        logged: with observations, actions and distribution inputs, see `read_logged`.
+        logged: with observations, actions and distribution inputs, see `LogReader`.
         policies: those of the inputs.
         horizon: steps that count; None: all until the episode terminates.
     """
@@ -162,7 +162,7 @@ def fit(
     with one thread.
 
     Arguments:
-        logged: with the columns of `read_logged` that are seen by Q functions.
+        logged: with the columns of a `LogReader` that are seen by Q functions.
         horizon: steps of an episode that count; `logged` has no others. None: all until it terminates.
         returns: (E,) discounted, that were recorded.
         together: (E,) int64; episodes with the same number are fitted to, or asked about, together.
