@@ -29,7 +29,7 @@ def stream(name: str, steps: int, count: int | None = None) -> Iterator[Episode]
 def test_steps_and_not_episodes_are_shared_out() -> None:
     """Weights 3 to 1, episodes of 10 and 30 steps: nine short ones for each long one."""
     streams = {"short": (3.0, stream("short", 10)), "long": (1.0, stream("long", 30))}
-    chosen = [name for name, _ in itertools.islice(mixed(streams), 40)]
+    chosen = [name for name, _ in itertools.islice(mixed(streams, 10_000), 40)]
     assert chosen.count("long") == 4 and chosen.count("short") == 36
     assert chosen[:12] == ["short", "long", *["short"] * 9, "long"]
 
