@@ -79,8 +79,7 @@ class Clone:
         self._policies = []
         with torch_threads(1), progress(config.updates * PARTS, what="clone", unit="update") as bar:
             for number in range(PARTS):
-                rows = torch.from_numpy(np.flatnonzero(sample.part != number))
-                rows = rows if len(rows) else torch.arange(len(sample.part))
+                rows = torch.from_numpy(sample.outside(number))
                 seed = derive_seed(config.seed, "outliers", "clone", number)
                 policy = Policy(*spaces, NetworkConfig(hidden_sizes=[64, 64], normalize_observations=True), seed=seed)
                 policy.encoder.update_statistics(observations.at(rows))

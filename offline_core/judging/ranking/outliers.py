@@ -18,7 +18,7 @@ from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.spaces import StoredSpaces
 from offline_core.data.store.location import Location
-from offline_core.errors import ConfigError, EmptyDatasetError
+from offline_core.errors import ConfigError
 from offline_core.judging.ranking import features as f
 from offline_core.judging.ranking import reasons
 from offline_core.judging.ranking.advice import advise
@@ -34,7 +34,7 @@ from offline_core.judging.ranking.measures import (
     measures_of,
 )
 from offline_core.judging.ranking.result import Outlier, OutlierResult
-from offline_core.judging.ranking.sample import Lots, Sample, numbered
+from offline_core.judging.ranking.sample import Sample, numbered
 from offline_core.judging.ranking.trainings import Trained
 from offline_core.runtime.stage import DATASET, VERSION, Made, output, stage
 
@@ -209,26 +209,22 @@ class _Looked:
 
 
 def _look(source: Dataset, config: OutlierConfig) -> _Looked:
-    lots = Lots.of(source.ref.episodes, source.ref.steps, config)
-    sample = Sample.draw(source, lots)
-    if sample is None:
-        raise EmptyDatasetError(f"{source.location.uri} holds no steps to compare.", uri=source.location.uri)
+    sample = Sample.draw(source, config)
     dynamics = Dynamics(sample, seed=config.seed)
     clone, notes = _clone(sample, source.spaces, config)
     looked_at: list[Features] = []
-    lengths, noise = [], []
+    noise: list[np.ndarray] = []
     signals: dict[str, list[np.ndarray]] = {}
     ranges: list[tuple[np.ndarray, np.ndarray]] = []
     is_box = isinstance(source.spaces[1], gym.spaces.Box)
     for episodes, batch, numbers in numbered(source, what="outliers"):
-        part = lots.part[episodes]
+        part = sample.part_by_episode[episodes]
         observed, reward = dynamics.surprise(batch, numbers, part[batch.episode])
         surprises = {reasons.TRANSITIONS: observed, reasons.REWARDS: reward}
         if clone is not None:
             surprises[reasons.ACTIONS], clones_noise = clone.look(batch, part)
             noise.append(clones_noise)
         looked_at.append(features_of(batch, numbers) | _surprises(surprises, batch.offsets))
-        lengths.append(batch.lengths)
         if is_box and len(batch):
             taken = batch.columns[columns.ACTIONS].reshape(len(batch), -1)
             ranges.append((taken.min(axis=0), taken.max(axis=0)))
@@ -238,10 +234,10 @@ def _look(source: Dataset, config: OutlierConfig) -> _Looked:
     features[f.CUT] = cut_before(features)
     joined = {name: np.concatenate(parts) for name, parts in signals.items()}
     rewards = sample.numbers.of(columns.REWARDS).sum(axis=1)
-    all_lengths = np.concatenate(lengths)
+    lengths = features[f.LENGTH].astype(np.int64)
     measures = measures_of(
         features[f.RETURN],
-        all_lengths,
+        lengths,
         target=config.target_return,
         noise=np.concatenate(noise) if noise else None,
         coverage=coverage_of(sample, seed=config.seed),
@@ -249,7 +245,7 @@ def _look(source: Dataset, config: OutlierConfig) -> _Looked:
         actions=ActionMeasures.of(source.spaces[1], sample, ranges),
         observations=ObservationScale.of(sample),
     )
-    offsets = np.concatenate([[0], np.cumsum(all_lengths)])
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
     usual = {name: float(np.quantile(np.abs(signal), 0.9)) for name, signal in joined.items()}
     return _Looked(features, joined, usual, offsets, measures, notes)
 
