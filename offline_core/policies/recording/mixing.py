@@ -216,7 +216,7 @@ def mixed(streams: Mapping[str, tuple[float, Iterable[Episode]]], most: int) -> 
     shares = {name: weight / whole for name, (weight, _) in streams.items()}
     iterators = {name: iter(episodes) for name, (_, episodes) in streams.items()}
     steps = dict.fromkeys(streams, 0)
-    while (total := sum(steps.values())) < most:
+    while streams and (total := sum(steps.values())) < most:
         name = max(shares, key=lambda stream: shares[stream] * total - steps[stream] if total else shares[stream])
         episode = next(iterators[name], None)
         if episode is None:
