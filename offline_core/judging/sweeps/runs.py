@@ -56,7 +56,8 @@ def asked_runs(settings: Sequence[Setting], *, dataset: str, output: str, versio
 
     def run_of(setting: Setting) -> PlannedRun:
         nonlocal dataset, version
-        run = asked_run(_alone(setting.config), dataset, folder_of(output, setting), version)
+        folder = Location.of(output).child(f"{RUNS}/{setting.digest}").uri
+        run = asked_run(_alone(setting.config), dataset, folder, version)
         dataset, version = run.dataset.uri, version or run.dataset.version or None  # of data@tag, what the tag names
         return PlannedRun(setting, run)
 
@@ -82,11 +83,6 @@ def check_runs(asked: Sequence[PlannedRun]) -> None:
 def planned_runs(config: SweepConfig, asked: Sequence[PlannedRun]) -> list[PlannedRun]:
     """Return all runs, setting by setting."""
     return [planned.with_seed(seed) for planned in asked for seed in config.all_seeds]
-
-
-def folder_of(output: str, setting: Setting) -> str:
-    """Return the folder of a setting's runs."""
-    return Location.of(output).child(f"{RUNS}/{setting.digest}").uri
 
 
 def _alone(config: TrainingConfig) -> TrainingConfig:

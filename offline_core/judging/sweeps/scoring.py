@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,6 @@ from offline_core.runtime.config import without_defaults
 if TYPE_CHECKING:
     from offline_core.judging.decisions.judging import Held
     from offline_core.judging.decisions.sides import Side
-    from offline_core.judging.estimation.target import TargetPolicy
 
 
 LEAST_RESAMPLES = 10
@@ -79,19 +78,6 @@ class LogEstimates:
     def parents(self) -> list[Parent]:
         """What the scores are made from, but for the policies."""
         return [self.log.parent_entry, *([] if self.model is None else [self.model.parent])]
-
-    def check(self, policies: Mapping[str, TargetPolicy]) -> None:
-        """Check that policies, trained or not, can be estimated so.
-
-        Arguments:
-            policies: by what an error calls them.
-
-        Raises:
-            ConfigError: They do not fit the log.
-        """
-        from offline_core.judging.decisions.work import check  # here, for what is reused needs no Torch
-
-        check(self.config, self.log, policies, self.model)
 
     @functools.cached_property
     def side(self) -> Side:
@@ -146,8 +132,11 @@ class Scoring:
         Raises:
             ConfigError: They cannot be estimated from the data.
         """
-        if self.estimates is not None:
-            self.estimates.check({planned.setting.name: planned.run.networks().policy for planned in asked})
+        if (estimates := self.estimates) is not None:
+            from offline_core.judging.decisions.work import check  # here, for what is reused needs no Torch
+
+            policies = {planned.setting.name: planned.run.networks().policy for planned in asked}
+            check(estimates.config, estimates.log, policies, estimates.model)
 
     def begin(self) -> None:
         """Fit what scores need before anything is trained, so that it fails early.
