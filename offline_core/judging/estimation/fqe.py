@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from offline_core.judging.estimation.q_function import QFunction, chosen, taken
 from offline_core.judging.estimation.q_table import QTable, Said, fitted_to
 from offline_core.judging.estimation.target import TargetPolicy
 from offline_core.judging.estimation.trajectories import Model, spooled
+from offline_core.policies.head import Head
 from offline_core.runtime.adam import Adam
 from offline_core.runtime.progress import Bar, progress
 from offline_core.runtime.seeding import derive_seed
@@ -74,6 +76,20 @@ class FQESteps:
         parts: tuple[Tensor, ...] = rows.split(rows_at_a_time(function.encoder.size, frames=function.frames))
         return parts
 
+    def values(self, function: QFunction, rows: Tensor, acting: Callable[[Tensor], nested.Nested]) -> Tensor:
+        """What the function says of rows, (rows,) float64.
+
+        Arguments:
+            acting: gives the actions in some rows as the function takes them.
+        """
+        parts = self.in_parts(function, rows)
+        seen = ((self.observations.at(part, frames=function.frames), self.remaining[part], acting(part)) for part in parts)
+        return torch.cat([function(*part) for part in seen]).double()
+
+    def done(self, head: Head, rows: Tensor) -> nested.Nested:
+        """What was done in rows, as a `QFunction` takes it."""
+        return taken(head, self.actions(rows))
+
     def fill_statistics(self, function: QFunction, steps: Tensor) -> None:
         """Fill the statistics by which the function's filters normalise what it sees."""
         for rows in self.in_parts(function, self.rows[steps]):
@@ -111,32 +127,27 @@ class Fitted:
     def said_of(self, batch: EpisodeBatch, part: np.ndarray) -> Iterator[Said]:
         """What `QTable.said_of` gives, as the mean of an ensemble."""
         steps = FQESteps(batch, self.policies, self.horizon)
-        for policy in range(len(self.policies)):
+        for place, policy in enumerate(self.policies):
             start_values, errors, ends = np.zeros(len(part)), np.zeros(len(steps.rows)), np.zeros(len(part))
             for number in np.unique(part):
-                functions = [member.function for member in self.members if (member.part, member.policy) == (number, policy)]
+                functions = [member.function for member in self.members if (member.part, member.policy) == (number, place)]
                 own = part == number
                 rows = steps.of(own)
                 generator = torch.Generator().manual_seed(derive_seed(self.seed, "last actions"))
-                values = _mean(self._values(function, policy, steps, steps.rows[rows] + 1, generator) for function in functions)
+                would, done = partial(self.would_do, place, steps, generator), partial(steps.done, policy.head)
+                values = _mean(steps.values(function, steps.rows[rows] + 1, would) for function in functions)
                 following = steps.goes_on[rows].double() * values
-                q = _mean(_taken_values(function, self.policies[policy], steps, rows) for function in functions)
+                q = _mean(steps.values(function, steps.rows[rows], done) for function in functions)
                 errors[rows.numpy()] = (steps.precise_rewards[rows] + self.gamma * following - q).numpy()
                 ends[own] = following[torch.isin(rows, steps.last)].numpy()
                 starts = steps.observations.starts[torch.from_numpy(np.flatnonzero(own))]
-                start_values[own] = _mean(
-                    self._values(function, policy, steps, starts, generator) for function in functions
-                ).numpy()
+                start_values[own] = _mean(steps.values(function, starts, would) for function in functions).numpy()
             yield start_values, errors, ends
 
-    def _values(self, function: QFunction, policy: int, steps: FQESteps, rows: Tensor, generator: Generator) -> Tensor:
-        """V of rows, (rows,) float64."""
-        head, values = self.policies[policy].head, []
-        for part in steps.in_parts(function, rows):
-            inputs = steps.inputs[policy][part]
-            actions = chosen(head, inputs, explore=self.explore, samples=self.config.action_samples, generator=generator)
-            values.append(function(steps.observations.at(part, frames=function.frames), steps.remaining[part], actions))
-        return torch.cat(values).double()
+    def would_do(self, policy: int, steps: FQESteps, generator: Generator, rows: Tensor) -> nested.Nested:
+        """What a policy would do in rows, as a `QFunction` takes it."""
+        head, samples = self.policies[policy].head, self.config.action_samples
+        return chosen(head, steps.inputs[policy][rows], explore=self.explore, samples=samples, generator=generator)
 
 
 def fit(
@@ -228,21 +239,6 @@ def _mean(values: Iterable[Tensor]) -> Tensor:
     return torch.stack([*values]).mean(dim=0)
 
 
-def _taken_values(function: QFunction, policy: TargetPolicy, steps: FQESteps, numbers: Tensor) -> Tensor:
-    """Q of recorded steps, (numbers,) float64."""
-    parts = steps.in_parts(function, steps.rows[numbers])
-    return torch.cat(
-        [
-            function(
-                steps.observations.at(part, frames=function.frames),
-                steps.remaining[part],
-                taken(policy.head, steps.actions(part)),
-            )
-            for part in parts
-        ]
-    ).double()
-
-
 def _parts(together: np.ndarray, folds: int, *, seed: int) -> np.ndarray:
     """(E,) the part of each episode; episodes that belong together are in the same part."""
     order = np.random.default_rng(derive_seed(seed, "fqe", "folds")).permutation(np.unique(together))
@@ -270,7 +266,7 @@ def _fit_together(fitted: Fitted, group: Sequence[Member], steps: FQESteps, bar:
 
     Each ends as its target network: that is a mean of its last states, and so smoother than any of them.
     """
-    config, heads = fitted.config, [fitted.policies[member.policy].head for member in group]
+    config, head = fitted.config, fitted.policies[group[0].policy].head
     parameters, buffers = torch.func.stack_module_state([member.function for member in group])
     base = copy.deepcopy(group[0].function).requires_grad_(False)
     learning, target = _together(base), _together(copy.deepcopy(base).eval())
@@ -292,19 +288,13 @@ def _fit_together(fitted: Fitted, group: Sequence[Member], steps: FQESteps, bar:
         if has_future:
             with torch.no_grad():
                 choices = [
-                    chosen(
-                        head,
-                        steps.inputs[member.policy][to],
-                        explore=fitted.explore,
-                        samples=config.action_samples,
-                        generator=own,
-                    )
-                    for head, member, to, own in zip(heads, group, rows + 1, generators, strict=True)
+                    fitted.would_do(member.policy, steps, own, to)
+                    for member, own, to in zip(group, generators, rows + 1, strict=True)
                 ]
                 after = steps.observations.at(rows + 1, frames=base.frames)
                 following = target(targets, buffers, after, steps.remaining[rows + 1], _stacked(choices))
                 wanted = wanted + fitted.gamma * steps.goes_on[numbers] * following
-        done = taken(heads[0], nested.map_leaves(lambda leaf: leaf.flatten(0, 1), steps.actions(rows)))
+        done = taken(head, nested.map_leaves(lambda leaf: leaf.flatten(0, 1), steps.actions(rows)))
         done = nested.map_leaves(lambda leaf: leaf.unflatten(0, rows.shape), done)  # noqa: B023
         before = steps.observations.at(rows, frames=base.frames)
         q = learning(parameters, buffers, before, steps.remaining[rows], done)
