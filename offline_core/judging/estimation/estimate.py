@@ -285,8 +285,7 @@ def _estimated(config: OffPolicyConfig, episodes: Trajectories) -> tuple[Interva
     )
 
     def mean_of(returns: np.ndarray) -> Interval:
-        sums, sizes = episodes.groups.sums(returns), episodes.groups.sizes
-        low, high = bounds(lambda counts: (counts @ sums) / (counts @ sizes))
+        low, high = bounds(functools.partial(episodes.groups.means, returns))
         return Interval(value=float(returns.mean()), low=low, high=high)
 
     estimates: dict[str, Estimate] = {}

@@ -78,7 +78,8 @@ def setting_of(config: SweepConfig, parameters: Parameters) -> Setting:
         ConfigError: They cannot be.
     """
     training = parse(TrainingConfig, _with(config.training.model_dump(exclude_unset=True), parameters))
-    return Setting(_effective(parameters, training), training)
+    own = {path: value for path, value in parameters.items() if path.partition(".")[0] not in training.unused}
+    return Setting(own, training)
 
 
 def each(asked: Iterable[Asked], make: Callable[[Asked], Made], name: Callable[[Asked], str], what: str) -> list[Made]:
@@ -182,11 +183,6 @@ def _with(base: Mapping[str, Any], parameters: Parameters) -> dict[str, Any]:
             level[group] = level = dict(inner)
         level[last] = value
     return merged
-
-
-def _effective(parameters: Parameters, config: TrainingConfig) -> Parameters:
-    """The parameters without those of other algorithms than the chosen one."""
-    return {path: value for path, value in parameters.items() if path.partition(".")[0] not in config.unused}
 
 
 def _text(value: Any) -> str:
