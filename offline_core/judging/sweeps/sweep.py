@@ -158,12 +158,8 @@ def summary(
     failures = [outcome for outcome in outcomes if isinstance(outcome, FailedRun)]
     if len(failures) == len(runs):
         raise sweep_error(failures, len(runs))
-    by_folder: dict[str, list[tuple[PlannedRun, SweptRun]]] = {}
-    for run, outcome in zip(runs, outcomes, strict=True):
-        if isinstance(outcome, SweptRun):
-            by_folder.setdefault(Location.of(run.run.output).parent.uri, []).append((run, outcome))
     sign = sign_of(score)
-    settings = [_swept(config, folder, made) for folder, made in by_folder.items()]
+    settings = [_swept(config, made) for made in _by_setting(runs, outcomes).values()]
     settings.sort(key=lambda setting: -sign * setting.interquartile_mean)  # of equals the first in the grid
     best = max(settings[0].runs, key=lambda run: sign * run.score)
     by_algorithm: dict[str, list[float]] = {}
@@ -192,11 +188,19 @@ def _unseen(config: SweepConfig, dataset: DatasetRef) -> str | None:
 
 def scores_of(runs: Sequence[PlannedRun], outcomes: Sequence[SweptRun | FailedRun]) -> dict[str, float]:
     """Return the interquartile mean of each setting with a trained run, by its digest."""
-    scores_by_digest: dict[str, list[float]] = {}
+    made_by_digest = _by_setting(runs, outcomes).items()
+    return {digest: float(interquartile_mean(np.array([run.score for _, run in made]))) for digest, made in made_by_digest}
+
+
+def _by_setting(
+    runs: Sequence[PlannedRun], outcomes: Sequence[SweptRun | FailedRun]
+) -> dict[str, list[tuple[PlannedRun, SweptRun]]]:
+    """The trained runs of each setting, by its digest."""
+    by_digest: dict[str, list[tuple[PlannedRun, SweptRun]]] = {}
     for run, outcome in zip(runs, outcomes, strict=True):
         if isinstance(outcome, SweptRun):
-            scores_by_digest.setdefault(run.setting.digest, []).append(outcome.score)
-    return {digest: float(interquartile_mean(np.array(scores))) for digest, scores in scores_by_digest.items()}
+            by_digest.setdefault(run.setting.digest, []).append((run, outcome))
+    return by_digest
 
 
 def sweep_error(failures: Sequence[FailedRun], runs: int) -> SweepError:
@@ -216,16 +220,17 @@ def _unjudged(best: SweptRun) -> str:
     )
 
 
-def _swept(config: SweepConfig, folder: str, made: Sequence[tuple[PlannedRun, SweptRun]]) -> SweptSetting:
-    setting, runs = made[0][0].setting, [swept for _, swept in made]
+def _swept(config: SweepConfig, made: Sequence[tuple[PlannedRun, SweptRun]]) -> SweptSetting:
+    (first, _), *_ = made
+    setting, runs = first.setting, [swept for _, swept in made]
     scores, seed = np.array([run.score for run in runs]), derive_seed(config.seed, "sweep", "resamples")
     drawn: dict[str, Any] = {"resamples": config.resamples, "confidence": config.confidence, "seed": seed}
-    low, high = interval(interquartile_mean, scores, **drawn) or (None, None)
+    low, high = interval(scores, **drawn) or (None, None)
     return SweptSetting(
         name=setting.name,
         parameters=to_jsonable_python(setting.parameters, fallback=str),
         algorithm=str(setting.config.algorithm),
-        folder=folder,
+        folder=Location.of(first.run.output).parent.uri,
         runs=runs,
         mean=float(scores.mean()),
         interquartile_mean=float(interquartile_mean(scores)),
