@@ -236,7 +236,7 @@ class EqualEpisodes:
     def add(self, steps: StepBatch) -> None:
         self._counts.update(steps.contents)
         self._lengths |= dict(zip(steps.contents, steps.lengths.tolist(), strict=True))
-        leaves = [leaf for name, leaf in steps.columns.items() if name.partition("/")[0] == columns.OBS and leaf.size]
+        leaves = [leaf for leaf in steps.leaves(columns.OBS).values() if leaf.size]
         first = steps.offsets[:-1][steps.lengths > 0]
         if len(first) and leaves:
             parts = [np.ascontiguousarray(leaf[first]).reshape(len(first), -1).view(np.uint8) for leaf in leaves]

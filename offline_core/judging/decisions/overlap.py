@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from offline_core.data.episodes import EpisodeBatch, columns, nested
+from offline_core.data.episodes import EpisodeBatch, columns
 from offline_core.data.inputs.input_columns import InputColumns
 from offline_core.data.inputs.number_names import IS, number_names
 from offline_core.judging.estimation.trajectories import STEPS_AT_A_TIME
@@ -74,8 +74,8 @@ def _features(batch: EpisodeBatch, rows: np.ndarray, made_of: InputColumns | Non
     """Names and (rows, features) of the observations' numbers; of a large one, such as an image, the mean."""
     names: list[str] = []
     features: list[np.ndarray] = []
-    for path, leaf in batch.columns.items():
-        if path.partition(nested.PATH_SEPARATOR)[0] != columns.OBS or leaf.dtype.kind not in "iufb":
+    for path, leaf in batch.leaves(columns.OBS).items():
+        if leaf.dtype.kind not in "iufb":
             continue
         flat = leaf[rows].reshape(len(rows), -1).astype(np.float64)
         if flat.shape[1] > 64:

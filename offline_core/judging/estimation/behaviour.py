@@ -14,7 +14,7 @@ from offline_core.data.episodes import columns
 from offline_core.data.episodes.spaces import has_box
 from offline_core.errors import ConfigError
 from offline_core.judging.estimation.logged import recorded_logs, step_batches
-from offline_core.judging.estimation.observations import Observations, leaves_of, tensors_of
+from offline_core.judging.estimation.observations import Observations, tensors_of
 from offline_core.judging.estimation.q_function import is_listed, taken
 from offline_core.judging.estimation.target import TargetPolicy, distribution_inputs
 from offline_core.learning.config import TrainingConfig
@@ -120,7 +120,7 @@ def examine(policy: TargetPolicy, dataset: Dataset, *, is_model: bool = True, re
     with contextlib.closing(step_batches(dataset, [policy], by_column=recorded, needs_next_obs=False)) as batches:
         for batch in batches:
             own = recorded_logs(batch, dataset.location.uri) if recorded else None
-            acted.append(leaves_of(batch, columns.ACTIONS))
+            acted.append(batch.leaves(columns.ACTIONS))
             if is_model:
                 inputs = distribution_inputs(policy, Observations(batch, policy.observation_space))
                 actions = tensors_of(batch, columns.ACTIONS, policy.action_space)

@@ -19,7 +19,7 @@ from offline_core.data.episodes import EpisodeBatch, columns, nested
 from offline_core.data.episodes.index import first_parts
 from offline_core.data.episodes.nested import Nested
 from offline_core.errors import EmptyDatasetError, SchemaError
-from offline_core.judging.estimation.observations import Observations, leaves_of, tensors_of
+from offline_core.judging.estimation.observations import Observations, tensors_of
 from offline_core.judging.estimation.target import TargetPolicy, columns_read, distribution_inputs
 from offline_core.judging.estimation.trajectories import spooled
 from offline_core.learning.prelearner.connectors import Pipeline
@@ -148,7 +148,7 @@ class LogReader:
         leaves = {columns.REWARDS: rewards.astype(np.float64), columns.TERMINATEDS: terminateds.astype(bool)}
         leaves |= {LOG_RATIOS: ratios, LOG_BEHAVIOUR: acted}
         if seen:
-            leaves |= leaves_of(batch, columns.OBS) | leaves_of(batch, columns.ACTIONS)
+            leaves |= batch.leaves(columns.OBS, columns.ACTIONS)
             leaves |= {inputs_of(number): tensor.numpy() for number, tensor in enumerate(inputs)}
         return replace(batch, columns=leaves)
 
@@ -245,7 +245,7 @@ def _check_logs(logs: np.ndarray, batch: EpisodeBatch, uri: str) -> None:
         SchemaError: One is above 0, and the actions are choices.
     """
     numbers, rows = logs[batch.is_step], np.flatnonzero(batch.is_step)
-    is_choice = all(leaf.dtype.kind in "iub" for leaf in leaves_of(batch, columns.ACTIONS).values())
+    is_choice = all(leaf.dtype.kind in "iub" for leaf in batch.leaves(columns.ACTIONS).values())
     if not is_choice or not (wrong := numbers > MOST_LOG).any():
         return
     row = int(rows[wrong.argmax()])

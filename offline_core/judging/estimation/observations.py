@@ -48,14 +48,9 @@ class Observations:
         return nested.map_leaves(lambda leaf: leaf[rows], self._values)
 
 
-def leaves_of(batch: EpisodeBatch, name: str) -> dict[str, np.ndarray]:
-    """The leaves of a column by path."""
-    return {path: leaf for path, leaf in batch.columns.items() if path.partition(nested.PATH_SEPARATOR)[0] == name}
-
-
 def tensors_of(batch: EpisodeBatch, name: str, space: gym.Space[Any]) -> Nested:
     """A column as tensors (R, …), nested as its space."""
-    return nested.unflatten(as_tensors(leaves_of(batch, name)), name, space)
+    return nested.unflatten(as_tensors(batch.leaves(name)), name, space)
 
 
 def rows_at_a_time(size: int, *, frames: int = 1) -> int:

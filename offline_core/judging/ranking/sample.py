@@ -51,9 +51,8 @@ class Sample:
             if not chosen.any():
                 continue
             rows = chosen[batch.episode]
-            named = {name: leaf for name, leaf in batch.columns.items() if name.partition("/")[0] in _MODELLED}
-            plain = EpisodeBatch(columns=named, offsets=batch.offsets)
-            batches.append(plain.select(chosen))
+            modelled = EpisodeBatch(columns=batch.leaves(columns.OBS, columns.ACTIONS), offsets=batch.offsets)
+            batches.append(modelled.select(chosen))
             numbers.append(step_numbers.values[rows])
             following.append(next_observations(batch)[rows])
             part.append(part_by_episode[episodes][batch.episode][rows])
@@ -94,6 +93,3 @@ def numbered(dataset: Dataset, *, what: str) -> Iterator[tuple[np.ndarray, StepB
             yield np.arange(begin, begin + batch.num_episodes), batch, numbers
             begin += batch.num_episodes
             bar.update(len(batch))
-
-
-_MODELLED = (columns.OBS, columns.ACTIONS)
