@@ -121,7 +121,7 @@ def judge(
     returns = evidence.episodes[0].returns
     refusals = [
         *diagnosis.about_returns(returns),
-        *([] if today is None else _about_today(side, today)),
+        *diagnosis.about_today(config, [] if today is None else _about_today(side, today)),
     ]
     if side.behaviour is None and evidence.seen is not None:
         refusals += about_recorded(evidence.seen, finalists[0].policy)
@@ -242,11 +242,7 @@ def _differing(side: Side, contender: Contender, number: int, seen: EpisodeBatch
 def _about_today(side: Side, episodes: Trajectories) -> list[str]:
     """Why this log cannot tell what runs today comes to."""
     overlap, size = overlap_of(episodes.log_ratios, episodes.lengths), size_by_time(episodes).episodes
-    reasons = [
-        *diagnosis.about_support(size, side.config, overlap),
-        *_about_weights(side, episodes),
-    ]
-    return [f"Of {side.config.against}, which runs today, it cannot tell the value: {reason}" for reason in reasons]
+    return [*diagnosis.about_support(size, side.config, overlap), *_about_weights(side, episodes)]
 
 
 def _about_weights(side: Side, episodes: Trajectories) -> Iterator[str]:

@@ -106,7 +106,7 @@ def decided(
             advantage = [f"{config.against}, which runs today, has an advantage over the candidates: {why}" for why in seen]
         else:
             why_not += seen
-        refusals += [f"Of {config.against}, which runs today, it cannot tell the value: {why}" for why in why_not]
+        refusals += diagnosis.about_today(config, why_not)
     candidates = judged.candidates + [
         candidate_of(contender, reasons=why) for contender in contenders if (why := taught[contender.uri])
     ]
