@@ -13,7 +13,7 @@ import numpy as np
 from scipy.stats import norm
 
 from offline_core.data.curation.scores import SCORES, write_scores
-from offline_core.data.datasets.dataset import Dataset, open_committed, size_and_hash
+from offline_core.data.datasets.dataset import Dataset, file_hash, open_committed
 from offline_core.data.datasets.result_cache import StoredResult
 from offline_core.data.episodes import columns
 from offline_core.data.episodes.spaces import StoredSpaces
@@ -92,7 +92,7 @@ def outliers(config: OutlierConfig, *, dataset: str, output: str, version: int |
         OutlierResult,
         Location.of(output),
         [source.parent_entry],
-        _hash,
+        file_hash,
         outputs=lambda result: [result.scores],
         config=config,
     )
@@ -271,8 +271,3 @@ def _surprises(signals: dict[str, np.ndarray], offsets: np.ndarray) -> Features:
         if name in (reasons.TRANSITIONS, reasons.REWARDS):
             features[f"largest {name}"] = of_all(np.maximum.reduceat(np.abs(signal), starts), rows)
     return features
-
-
-def _hash(uri: str) -> str | None:
-    file = Location.of(uri)
-    return size_and_hash(file)[1] if file.is_file() else None
