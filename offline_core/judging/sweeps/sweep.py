@@ -159,7 +159,7 @@ def summary(
     if len(failures) == len(runs):
         raise sweep_error(failures, len(runs))
     sign = sign_of(score)
-    settings = [_swept(config, made) for made in _by_setting(runs, outcomes).values()]
+    settings = [_swept(config, folder, made) for folder, made in _by_setting(runs, outcomes).items()]
     settings.sort(key=lambda setting: -sign * setting.interquartile_mean)  # of equals the first in the grid
     best = max(settings[0].runs, key=lambda run: sign * run.score)
     by_algorithm: dict[str, list[float]] = {}
@@ -188,19 +188,21 @@ def _unseen(config: SweepConfig, dataset: DatasetRef) -> str | None:
 
 def scores_of(runs: Sequence[PlannedRun], outcomes: Sequence[SweptRun | FailedRun]) -> dict[str, float]:
     """Return the interquartile mean of each setting with a trained run, by its digest."""
-    made_by_digest = _by_setting(runs, outcomes).items()
-    return {digest: float(interquartile_mean(np.array([run.score for _, run in made]))) for digest, made in made_by_digest}
+    return {
+        made[0][0].setting.digest: float(interquartile_mean(np.array([swept.score for _, swept in made])))
+        for made in _by_setting(runs, outcomes).values()
+    }
 
 
 def _by_setting(
     runs: Sequence[PlannedRun], outcomes: Sequence[SweptRun | FailedRun]
 ) -> dict[str, list[tuple[PlannedRun, SweptRun]]]:
-    """The trained runs of each setting, by its digest."""
-    by_digest: dict[str, list[tuple[PlannedRun, SweptRun]]] = {}
+    """The trained runs of each setting, by the folder that they share."""
+    by_folder: dict[str, list[tuple[PlannedRun, SweptRun]]] = {}
     for run, outcome in zip(runs, outcomes, strict=True):
         if isinstance(outcome, SweptRun):
-            by_digest.setdefault(run.setting.digest, []).append((run, outcome))
-    return by_digest
+            by_folder.setdefault(Location.of(run.run.output).parent.uri, []).append((run, outcome))
+    return by_folder
 
 
 def sweep_error(failures: Sequence[FailedRun], runs: int) -> SweepError:
@@ -220,9 +222,8 @@ def _unjudged(best: SweptRun) -> str:
     )
 
 
-def _swept(config: SweepConfig, made: Sequence[tuple[PlannedRun, SweptRun]]) -> SweptSetting:
-    (first, _), *_ = made
-    setting, runs = first.setting, [swept for _, swept in made]
+def _swept(config: SweepConfig, folder: str, made: Sequence[tuple[PlannedRun, SweptRun]]) -> SweptSetting:
+    setting, runs = made[0][0].setting, [swept for _, swept in made]
     scores, seed = np.array([run.score for run in runs]), derive_seed(config.seed, "sweep", "resamples")
     drawn: dict[str, Any] = {"resamples": config.resamples, "confidence": config.confidence, "seed": seed}
     low, high = interval(scores, **drawn) or (None, None)
@@ -230,7 +231,7 @@ def _swept(config: SweepConfig, made: Sequence[tuple[PlannedRun, SweptRun]]) -> 
         name=setting.name,
         parameters=to_jsonable_python(setting.parameters, fallback=str),
         algorithm=str(setting.config.algorithm),
-        folder=Location.of(first.run.output).parent.uri,
+        folder=folder,
         runs=runs,
         mean=float(scores.mean()),
         interquartile_mean=float(interquartile_mean(scores)),
